@@ -1,0 +1,70 @@
+# Everything a newcomer or the build needs; `make help` lists it.
+# PYTHON=… chooses the interpreter for .venv, ARGS=… goes to the program a target runs.
+
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
+	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-system demo test check format bench lock clean
+
+help: ## List the targets.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
+		do printf '  %-14s %s\n' "$$target" "$$text"; done
+
+setup: $(STAMP) ## Make .venv with the locked dependencies and the package itself.
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; set PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "$(PYTHON) is older than 3.11; set PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "$(PYTHON) lacks venv; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "setup: $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+	@echo "setup: locked dependencies (a few minutes the first time)"
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
+	@echo "setup: holdfast itself, editable"
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup-system: ## Install redis-server and chromium from the system's packages, where allowed.
+	@.ci/setup-system
+
+demo: setup ## Run the main job on embedded SQLite.
+	@$(BIN)/python -m holdfast.demo $(ARGS)
+
+test: setup ## Run all tests, on real PostgreSQL too.
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup ## Check format, lint, types and layers.
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy src tests
+	@$(BIN)/lint-imports
+
+format: setup ## Format the code and repair what the linter can.
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: setup ## Measure this machine.
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+# Releases younger than two months are left out: most hijacked ones are found by then.
+lock: ## Make requirements-dev.txt again from requirements-dev.in.
+	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT \
+		&& $(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install -qq uv \
+		&& "$$tool/bin/uv" pip compile --quiet --no-config --upgrade --universal --python-version 3.11 \
+			--generate-hashes --no-strip-extras --no-emit-index-url --no-header \
+			--no-emit-package holdfast --exclude-newer "60 days" \
+			--output-file requirements-dev.txt requirements-dev.in > /dev/null
+
+clean: ## Remove .venv and everything the tools left behind.
+	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
