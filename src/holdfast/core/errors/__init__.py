@@ -1,0 +1,186 @@
+"""Every error Holdfast raises: one class per code, grouped by tens, each with title and fix.
+
+HoldfastError
+├── ConfigError                    HF010
+│   ├── UnusableUrl                HF011
+│   ├── MissingExtra               HF012
+│   ├── InvalidIdentifier          HF013
+│   ├── ShardPairInvalid           HF014
+│   ├── UnknownVariable            HF016
+│   ├── HeartbeatTooSlow           HF017
+│   ├── ShutdownTooLong            HF018
+│   └── ReaperTooSlow              HF019
+├── RegistryError
+│   ├── UnknownJobType             HF020
+│   ├── DuplicateJobType           HF021
+│   └── HandlerInvalid             HF026
+├── PayloadError
+│   ├── InputInvalid               HF022
+│   ├── PayloadTooLarge            HF023
+│   ├── PayloadNotEncodable        HF024
+│   └── OutputInvalid              HF025
+├── TransactionError
+│   ├── NoTransaction              HF030
+│   ├── TransactionAborted         HF031  retryable
+│   ├── ConnectionClosed           HF032  retryable
+│   ├── UnsupportedConnection      HF033
+│   └── KeyConflict                HF034  retryable
+├── DatabaseError
+│   ├── WrongDatabase              HF040
+│   ├── SchemaTooOld               HF041
+│   ├── SchemaTooNew               HF042
+│   ├── DatabaseUnreachable        HF043  retryable
+│   └── DatabaseBusy               HF044  retryable
+├── AttemptError
+│   ├── LeaseLost                  HF050  retryable
+│   ├── Aborted                    HF051  retryable
+│   ├── Busy                       HF052  retryable
+│   ├── Permanent                  HF053
+│   └── AlreadyCompleting          HF054
+├── ChainError
+│   ├── ChainNotFound              HF060
+│   ├── JobNotFound                HF061
+│   ├── ChainFailed                HF062
+│   ├── ChainCancelled             HF063
+│   ├── ChainDeleted               HF064
+│   ├── WaitTimeout                HF065  retryable
+│   ├── StillReferenced            HF066  retryable
+│   └── WrongState                 HF067
+│       └── NotTerminal            HF068
+├── QueryError
+│   ├── FilterError                HF070
+│   ├── InvalidCursor              HF071
+│   └── InvalidId                  HF072
+├── ScheduleError
+│   ├── InvalidDuration            HF080
+│   └── InvalidSchedule            HF081
+└── Refused                        HF090
+"""
+
+from holdfast.core.errors.attempts import (
+    Aborted,
+    AlreadyCompleting,
+    AttemptError,
+    Busy,
+    LeaseLost,
+    Permanent,
+)
+from holdfast.core.errors.base import Explanation, HoldfastError, explanations
+from holdfast.core.errors.chains import (
+    ChainCancelled,
+    ChainDeleted,
+    ChainError,
+    ChainFailed,
+    ChainNotFound,
+    JobNotFound,
+    NotTerminal,
+    StillReferenced,
+    WaitTimeout,
+    WrongState,
+)
+from holdfast.core.errors.configuration import (
+    ConfigError,
+    HeartbeatTooSlow,
+    InvalidIdentifier,
+    MissingExtra,
+    ReaperTooSlow,
+    ShardPairInvalid,
+    ShutdownTooLong,
+    UnknownVariable,
+    UnusableUrl,
+)
+from holdfast.core.errors.payloads import (
+    DuplicateJobType,
+    HandlerInvalid,
+    InputInvalid,
+    OutputInvalid,
+    PayloadError,
+    PayloadNotEncodable,
+    PayloadTooLarge,
+    RegistryError,
+    UnknownJobType,
+)
+from holdfast.core.errors.requests import (
+    FilterError,
+    InvalidCursor,
+    InvalidDuration,
+    InvalidId,
+    InvalidSchedule,
+    QueryError,
+    Refused,
+    ScheduleError,
+)
+from holdfast.core.errors.transactions import (
+    ConnectionClosed,
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseUnreachable,
+    KeyConflict,
+    NoTransaction,
+    SchemaTooNew,
+    SchemaTooOld,
+    TransactionAborted,
+    TransactionError,
+    UnsupportedConnection,
+    WrongDatabase,
+)
+
+__all__ = [
+    "Aborted",
+    "AlreadyCompleting",
+    "AttemptError",
+    "Busy",
+    "ChainCancelled",
+    "ChainDeleted",
+    "ChainError",
+    "ChainFailed",
+    "ChainNotFound",
+    "ConfigError",
+    "ConnectionClosed",
+    "DatabaseBusy",
+    "DatabaseError",
+    "DatabaseUnreachable",
+    "DuplicateJobType",
+    "Explanation",
+    "FilterError",
+    "HandlerInvalid",
+    "HeartbeatTooSlow",
+    "HoldfastError",
+    "InputInvalid",
+    "InvalidCursor",
+    "InvalidDuration",
+    "InvalidId",
+    "InvalidIdentifier",
+    "InvalidSchedule",
+    "JobNotFound",
+    "KeyConflict",
+    "LeaseLost",
+    "MissingExtra",
+    "NoTransaction",
+    "NotTerminal",
+    "OutputInvalid",
+    "PayloadError",
+    "PayloadNotEncodable",
+    "PayloadTooLarge",
+    "Permanent",
+    "QueryError",
+    "ReaperTooSlow",
+    "Refused",
+    "RegistryError",
+    "ScheduleError",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "ShardPairInvalid",
+    "ShutdownTooLong",
+    "StillReferenced",
+    "TransactionAborted",
+    "TransactionError",
+    "UnknownJobType",
+    "UnknownVariable",
+    "UnsupportedConnection",
+    "UnusableUrl",
+    "WaitTimeout",
+    "WrongDatabase",
+    "WrongState",
+    "explanations",
+]
