@@ -1,0 +1,114 @@
+"""Ids of jobs and chains: UUIDs of version 7 as canonical text, from a clock that is handed in.
+
+An id is 48 bits of milliseconds, a counter of 26 bits and 48 random bits, so ids sort by time and,
+within one maker, strictly by creation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+from uuid import UUID
+
+from holdfast.core.errors import InvalidId
+
+COUNTER_BITS = 26
+RANDOM_BYTES = 6
+
+_SEED_BYTES = 4
+# Half of the counter's range is left to count in, however high the random start lies.
+_SEED_MASK = (1 << (COUNTER_BITS - 1)) - 1
+_COUNTER_END = 1 << COUNTER_BITS
+_LATEST_MS = (1 << 48) - 1
+# Formatting numbers is most of the cost of an id; so blocks of 256 share all but these endings.
+_LOW_BYTES = tuple(f"{low:02x}-" for low in range(256))
+
+
+def uuid7_text(ms: int, counter: int, rand: bytes) -> str:
+    """Return the id for a time (48 bits), a counter (26 bits) and 6 random bytes."""
+    return f"{_block(ms, counter)}{_LOW_BYTES[counter & 0xFF]}{rand.hex()}"
+
+
+def parse_id(text: str) -> UUID:
+    """Return the UUID that a canonical text stands for, or raise InvalidId."""
+    try:
+        parsed = UUID(text)
+    except (ValueError, AttributeError, TypeError):
+        parsed = None
+    if parsed is None or str(parsed) != text.lower():
+        raise InvalidId(f"{repr(text)[:60]} is not an id")
+    if parsed.version != 7:
+        raise InvalidId(f"{text} is a UUID, but not one of version 7")
+    return parsed
+
+
+def instant_of(text: str) -> int:
+    """Return the Unix milliseconds at which the id was made."""
+    return parse_id(text).int >> 80
+
+
+class IdMaker:
+    """Makes ids that strictly increase, also when the clock stands still or steps back.
+
+    Without a lock the ids made by several threads are still unique, but no longer in order.
+    """
+
+    __slots__ = ("_clock_ms", "_counter", "_lock", "_ms", "_random_bytes")
+
+    def __init__(
+        self,
+        clock_ms: Callable[[], int],
+        random_bytes: Callable[[int], bytes],
+        lock: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        """Take the clock, the source of randomness and the lock that threads share."""
+        self._clock_ms = clock_ms
+        self._random_bytes = random_bytes
+        self._lock = nullcontext() if lock is None else lock
+        self._ms = -1
+        self._counter = 0
+
+    def next(self) -> str:
+        """Return one id, greater than all before it."""
+        rand = self._random_bytes(_SEED_BYTES + RANDOM_BYTES)
+        with self._lock:
+            ms, counter = self._reserve(1, _seed_of(rand))
+        return uuid7_text(ms, counter, rand[_SEED_BYTES:])
+
+    def many(self, count: int) -> list[str]:
+        """Return `count` ids in increasing order, from one draw of randomness."""
+        if count < 1:
+            return []
+        rand = self._random_bytes(_SEED_BYTES + RANDOM_BYTES * count)
+        tails = rand[_SEED_BYTES:].hex("-", RANDOM_BYTES).split("-")
+        with self._lock:
+            ms, counter = self._reserve(count, _seed_of(rand))
+        ids: list[str] = []
+        while len(ids) < count:
+            block, low = _block(ms, counter), counter & 0xFF
+            rest = tails[len(ids) : len(ids) + 256 - low]
+            endings = _LOW_BYTES[low : low + len(rest)]
+            ids += [f"{block}{ending}{tail}" for ending, tail in zip(endings, rest, strict=True)]
+            counter += len(rest)
+        return ids
+
+    def _reserve(self, count: int, seed: int) -> tuple[int, int]:
+        now = min(max(self._clock_ms(), 0), _LATEST_MS)
+        if now > self._ms:
+            self._ms, self._counter = now, seed
+        elif self._counter + count > _COUNTER_END:
+            # The counter is spent before the clock moved on, so the next millisecond is borrowed.
+            self._ms, self._counter = self._ms + 1, seed
+        first = self._counter
+        self._counter += count
+        return self._ms, first
+
+
+def _seed_of(rand: bytes) -> int:
+    return int.from_bytes(rand[:_SEED_BYTES], "big") & _SEED_MASK
+
+
+def _block(ms: int, counter: int) -> str:
+    time = f"{ms:012x}"
+    return f"{time[:8]}-{time[8:]}-7{counter >> 14:03x}-{0x80 | counter >> 8 & 0x3F:02x}"
