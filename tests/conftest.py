@@ -1,0 +1,99 @@
+"""Databases for the tests: a PostgreSQL server per run, a database per test, a file for SQLite.
+
+Under pytest-xdist the controlling process starts the one server and tells its workers the address;
+a second version of PostgreSQL and private servers are started by the worker that needs them.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.absent import report_absent, skip_because_absent
+from tests.support.installation import embedded_binaries, other_binaries
+from tests.support.postgres import (
+    PostgresServer,
+    StartPostgres,
+    prepare_template,
+    serve_for_tests,
+    serve_installed,
+)
+from tests.support.process import PostgresProcess
+
+SHARED_SERVER = pytest.StashKey[PostgresServer]()
+WORKER_INPUT = "postgres_server"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Start the server before the first xdist worker, and tell every worker where it is."""
+    stash = node.config.stash
+    if SHARED_SERVER not in stash:
+        stack = ExitStack()
+        node.config.add_cleanup(stack.close)
+        stash[SHARED_SERVER] = stack.enter_context(serve_for_tests())
+    node.workerinput[WORKER_INPUT] = asdict(stash[SHARED_SERVER])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name what could not be tested here."""
+    report_absent(terminalreporter)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """The server of this test run."""
+    shared = getattr(request.config, "workerinput", {}).get(WORKER_INPUT)
+    if shared:
+        yield PostgresServer(**shared)
+        return
+    with serve_for_tests() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a prepared PostgreSQL database for one test."""
+    with postgres_server.database() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def other_postgres_server() -> Iterator[PostgresServer]:
+    """A server of another version, from the programs found on the machine."""
+    binaries = other_binaries()
+    if binaries is None:
+        skip_because_absent(
+            "a second version of PostgreSQL", "On Debian or Ubuntu: apt-get install postgresql"
+        )
+    with serve_installed(binaries) as server:
+        yield server
+
+
+@pytest.fixture
+def other_postgres_url(other_postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a prepared database for one test on the other version."""
+    with other_postgres_server.database() as url:
+        yield url
+
+
+@pytest.fixture
+def private_postgres() -> Iterator[StartPostgres]:
+    """Start servers, with settings if given, that the test may stop, crash and restart."""
+    with ExitStack() as stack:
+
+        def start(settings: Mapping[str, str] | None = None) -> PostgresProcess:
+            process = stack.enter_context(PostgresProcess(embedded_binaries(), settings))
+            prepare_template(process.url)
+            return process
+
+        yield start
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The address of a SQLite file, not there yet, for one test."""
+    return f"sqlite:///{tmp_path / 'holdfast.db'}"

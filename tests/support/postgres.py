@@ -1,0 +1,100 @@
+"""A database for each test, copied from a template that is prepared once per server."""
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import psycopg
+from psycopg import sql
+
+from tests.support.installation import embedded_binaries
+from tests.support.process import PostgresProcess
+
+URL_VARIABLE = "HOLDFAST_TEST_URL"
+
+
+def prepare_template(url: str) -> None:
+    """Bring the empty database at this address to the state in which every test finds its own."""
+
+
+class StartPostgres(Protocol):
+    """Starts a server of the test's own, with settings added to the usual ones."""
+
+    def __call__(self, settings: Mapping[str, str] | None = None) -> PostgresProcess: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresServer:
+    """A running server, ours or one named by HOLDFAST_TEST_URL, with its prepared template."""
+
+    url: str
+    version: int
+    template: str
+
+    @contextmanager
+    def database(self) -> Iterator[str]:
+        """Yield the address of a fresh copy of the template, dropped afterwards."""
+        name = f"holdfast_test_{uuid4().hex}"
+        self._execute(
+            sql.SQL("create database {} template {}").format(
+                sql.Identifier(name), sql.Identifier(self.template)
+            )
+        )
+        try:
+            yield with_database(self.url, name)
+        finally:
+            self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """Drop a database and end whoever is still connected to it."""
+        self._execute(
+            sql.SQL("drop database if exists {} with (force)").format(sql.Identifier(name))
+        )
+
+    def _execute(self, statement: sql.Composed) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(statement)
+
+
+@contextmanager
+def serve_for_tests() -> Iterator[PostgresServer]:
+    """Yield the server the tests run on: HOLDFAST_TEST_URL's, else the embedded one."""
+    with ExitStack() as stack:
+        url = os.environ.get(URL_VARIABLE)
+        if not url:
+            url = stack.enter_context(PostgresProcess(embedded_binaries())).url
+        yield stack.enter_context(templated(url))
+
+
+@contextmanager
+def serve_installed(binaries: Path) -> Iterator[PostgresServer]:
+    """Yield a server run from programs found on the machine."""
+    with PostgresProcess(binaries) as process, templated(process.url) as server:
+        yield server
+
+
+@contextmanager
+def templated(url: str) -> Iterator[PostgresServer]:
+    """Make the template on a running server and drop it afterwards."""
+    template = f"holdfast_template_{uuid4().hex}"
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            sql.SQL("create database {} template template0").format(sql.Identifier(template))
+        )
+        version = connection.info.server_version // 10_000
+    server = PostgresServer(url, version, template)
+    try:
+        prepare_template(with_database(url, template))
+        yield server
+    finally:
+        server.drop(template)
+
+
+def with_database(url: str, name: str) -> str:
+    """Return the address of another database on the same server."""
+    return urlsplit(url)._replace(path=f"/{name}").geturl()

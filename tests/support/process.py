@@ -1,0 +1,158 @@
+"""A PostgreSQL server process of our own: initialised, started, stopped, restarted, removed."""
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from tests.support import guardian
+from tests.support.installation import server_identity, within_reach
+
+START_SECONDS = 30
+START_ATTEMPTS = 5
+SETTINGS = {
+    "fsync": "on",
+    "listen_addresses": "127.0.0.1",
+    "max_connections": "200",
+    # Neither UTC nor a whole number of hours: a timestamp that loses its zone shows at once.
+    "timezone": "Asia/Kathmandu",
+    "unix_socket_directories": "",
+}
+StopMode = Literal["fast", "immediate", "kill"]
+STOP_SIGNALS: Mapping[StopMode, signal.Signals] = {
+    "fast": signal.SIGINT,
+    "immediate": signal.SIGQUIT,
+    "kill": signal.SIGKILL,
+}
+
+
+class PostgresProcess:
+    """A server on a free loopback port with a password of its own; `close` removes all of it."""
+
+    def __init__(self, binaries: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+        self._data = self.home / "data"
+        self._log = self.home / "log"
+        self._identity = server_identity()
+        self._settings = SETTINGS | dict(settings or {})
+        self._password = secrets.token_urlsafe(16)
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", guardian.__file__, self.home],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            if self._identity:
+                self.home.chmod(0o711)
+            self._binaries = within_reach(binaries, self._identity, self.home / "installation")
+            self._initialise()
+            self._start_on_a_free_port()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """The address of the database `postgres`, the same after a restart."""
+        return f"postgresql://postgres:{self._password}@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Start the server on its port and return when it accepts connections."""
+        settings = [f"--{name}={value}" for name, value in self._settings.items()]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", self._data, "-p", str(self._port), *settings],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **self._identity,
+            )
+        self._wait_until_ready(self._process)
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Stop the server: `fast` in order, `immediate` without a checkpoint, `kill` as a crash."""
+        if self._process is None:
+            return
+        self._process.send_signal(STOP_SIGNALS[mode])
+        self._process.wait()
+        self._process = None
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stop and start the server; its data, port and password stay."""
+        self.stop(mode)
+        self.start()
+
+    def close(self) -> None:
+        """End the server and remove its directory."""
+        self.stop("immediate")
+        self._guardian.communicate(guardian.GO)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _initialise(self) -> None:
+        password_file = self.home / "password"
+        password_file.touch(mode=0o600)
+        password_file.write_text(self._password)
+        self._data.mkdir(mode=0o700)
+        for path in (password_file, self._data):
+            os.chown(path, self._identity.get("user", -1), self._identity.get("group", -1))
+        initdb: list[str | Path] = [self._binaries / "initdb", "--pgdata", self._data]
+        initdb += ["--username=postgres", "--pwfile", password_file, "--auth=scram-sha-256"]
+        initdb += ["--encoding=UTF8", "--locale=C", "--no-sync"]
+        with self._log.open("ab") as log:
+            done = subprocess.run(initdb, stdout=log, stderr=log, check=False, **self._identity)
+        password_file.unlink()
+        if done.returncode != 0:
+            raise RuntimeError(f"initdb failed:\n{self._end_of_log()}")
+
+    def _start_on_a_free_port(self) -> None:
+        for attempt in range(1, START_ATTEMPTS + 1):
+            self._port = _free_port()
+            try:
+                self.start()
+            except RuntimeError:
+                # Somebody may have taken the port between our look and the server's.
+                if attempt == START_ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while process.poll() is None and time.monotonic() < deadline:
+            if self._reports_ready(process.pid):
+                return
+            time.sleep(0.01)
+        self.stop("immediate")
+        raise RuntimeError(f"PostgreSQL did not start:\n{self._end_of_log()}")
+
+    def _reports_ready(self, pid: int) -> bool:
+        """Tell whether the server wrote "ready" into the eighth line of its lock file."""
+        try:
+            lines = (self._data / "postmaster.pid").read_text().splitlines()
+        except FileNotFoundError:
+            return False
+        return len(lines) >= 8 and int(lines[0]) == pid and lines[7].strip() == "ready"
+
+    def _end_of_log(self) -> str:
+        return self._log.read_text(errors="replace")[-4000:]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,117 @@
+"""The servers the other tests rely on keep their promises."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.support.installation import embedded_binaries
+from tests.support.postgres import PostgresServer, StartPostgres
+from tests.support.process import StopMode
+
+DIE_BESIDE_A_RUNNING_SERVER = """
+import os, signal, sys
+from pathlib import Path
+from tests.support.process import PostgresProcess
+
+process = PostgresProcess(Path(sys.argv[1]))
+print(process.url, process.home, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def ask(url: str, question: str) -> object:
+    with psycopg.connect(url, autocommit=True) as connection:
+        row = connection.execute(question.encode()).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for statement in statements:
+            connection.execute(statement.encode())
+
+
+@pytest.fixture(params=["postgres_server", "other_postgres_server"])
+def any_server(request: pytest.FixtureRequest) -> PostgresServer:
+    server = request.getfixturevalue(request.param)
+    assert isinstance(server, PostgresServer)
+    return server
+
+
+def test_a_server_flushes_to_disk_as_in_production(any_server: PostgresServer) -> None:
+    with any_server.database() as url:
+        assert ask(url, "show fsync") == "on"
+        assert ask(url, "show synchronous_commit") == "on"
+
+
+def test_a_server_tells_its_major_version(any_server: PostgresServer) -> None:
+    answer = ask(any_server.url, "show server_version_num")
+    assert any_server.version == int(str(answer)) // 10_000
+
+
+def test_each_database_is_its_own_and_gone_afterwards(any_server: PostgresServer) -> None:
+    with any_server.database() as first, any_server.database() as second:
+        execute(first, "create table here (id int)")
+        assert ask(first, "select to_regclass('here')") == "here"
+        assert ask(second, "select to_regclass('here')") is None
+    with pytest.raises(psycopg.OperationalError, match="does not exist"):
+        ask(first, "select 1")
+
+
+def test_a_database_is_dropped_though_somebody_is_connected(
+    postgres_server: PostgresServer,
+) -> None:
+    with postgres_server.database() as url:
+        connection = psycopg.connect(url)
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("select 1")
+    connection.close()
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate", "kill"])
+def test_what_was_committed_survives_every_kind_of_restart(
+    private_postgres: StartPostgres, mode: StopMode
+) -> None:
+    server = private_postgres()
+    execute(server.url, "create table kept (id int)", "insert into kept values (7)")
+    server.restart(mode)
+    assert ask(server.url, "select id from kept") == 7
+
+
+def test_a_stopped_server_answers_nobody(private_postgres: StartPostgres) -> None:
+    server = private_postgres()
+    server.stop()
+    with pytest.raises(psycopg.OperationalError, match="refused"):
+        ask(server.url, "select 1")
+
+
+def test_a_private_server_takes_settings(private_postgres: StartPostgres) -> None:
+    server = private_postgres({"max_connections": "17"})
+    assert ask(server.url, "show max_connections") == "17"
+
+
+def test_a_server_asks_for_its_password(private_postgres: StartPostgres) -> None:
+    server = private_postgres()
+    with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+        psycopg.connect(server.url, password="a guess")
+
+
+def test_a_killed_test_run_leaves_no_server_and_no_files() -> None:
+    root = Path(__file__).parents[2]
+    # The guardian shares the output, so the run returns only when the guardian has finished.
+    died = subprocess.run(
+        [sys.executable, "-c", DIE_BESIDE_A_RUNNING_SERVER, embedded_binaries()],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    url, home = died.stdout.split()
+    assert not Path(home).exists()
+    with pytest.raises(psycopg.OperationalError, match="refused"):
+        ask(url, "select 1")
