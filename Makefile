@@ -4,7 +4,8 @@
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.stamp
+LOCKED := $(VENV)/.locked
+INSTALLED := $(VENV)/.installed
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 
@@ -18,9 +19,9 @@ help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
 		do printf '  %-14s %s\n' "$$target" "$$text"; done
 
-setup: $(STAMP) ## Make .venv with the locked dependencies and the package itself.
+setup: $(INSTALLED) ## Make .venv with the locked dependencies and the package itself.
 
-$(STAMP): requirements-dev.txt pyproject.toml
+$(LOCKED): requirements-dev.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) is older than 3.11; set PYTHON=/path/to/python3"; exit 1; }
@@ -30,6 +31,9 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@$(PYTHON) -m venv $(VENV)
 	@echo "setup: locked dependencies (a few minutes the first time)"
 	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(INSTALLED): $(LOCKED) pyproject.toml
 	@echo "setup: holdfast itself, editable"
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
