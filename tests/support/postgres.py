@@ -12,6 +12,7 @@ from uuid import uuid4
 import psycopg
 from psycopg import sql
 
+from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.installation import embedded_binaries
 from tests.support.process import PostgresProcess
 
@@ -20,6 +21,12 @@ URL_VARIABLE = "HOLDFAST_TEST_URL"
 
 def prepare_template(url: str) -> None:
     """Bring the empty database at this address to the state in which every test finds its own."""
+    database = PostgresDatabase(url)
+    database.migrate()
+    # A copy of the template is a database of its own, not a restored one.
+    with database.transaction() as transaction:
+        transaction.connection.execute("delete from holdfast.identity")
+    database.close()
 
 
 class StartPostgres(Protocol):

@@ -1,0 +1,163 @@
+"""Inputs and outputs as JSON text, checked against their Python type when written and when read.
+
+Dataclasses, msgspec Structs, TypedDicts, attrs classes and builtins are msgspec's; pydantic models
+are recognised by their methods, so that pydantic is never imported for those who do not use it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar, get_origin
+
+import msgspec
+
+from holdfast.core.errors import (
+    HandlerInvalid,
+    InputInvalid,
+    OutputInvalid,
+    PayloadError,
+    PayloadNotEncodable,
+)
+from holdfast.core.json_text import DEPTH_LIMIT, SIZE_LIMIT, check_finite, checked_text
+
+Role = Literal["input", "output"]
+
+_PATH = re.compile(r"(.*) - at `(\$.*)`", re.DOTALL)
+
+
+class TypeCodec:
+    """Writes and reads the values of one type."""
+
+    __slots__ = ("_as_model", "_dump", "_load", "_untyped", "name", "role")
+
+    def __init__(self, type_: Any, role: Role = "input") -> None:
+        """Prepare the codec, or raise HandlerInvalid when the type has no JSON form."""
+        self.name = type_name(type_)
+        self.role: Role = role
+        self._untyped = type_ is Any or type_ is object or isinstance(type_, TypeVar)
+        self._dump: Callable[[Any], bytes] = _ENCODER.encode
+        self._as_model: Callable[[Any], Any] | None = None
+        self._load: Callable[[str | bytes], Any]
+        if _is_model(type_):
+            self._dump, self._as_model = _model_to_json, type_.model_validate
+            self._load = type_.model_validate_json
+        else:
+            self._load = self._decoder(type_).decode
+
+    def encode(self, value: Any, limit: int = SIZE_LIMIT) -> str:
+        """Return the value as JSON text, or raise a PayloadError that says what is wrong."""
+        try:
+            if self._as_model is not None:
+                value = self._as_model(value)
+            raw = self._dump(value)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise self._not_encodable(error) from error
+        text = checked_text(raw, limit)
+        # Encoders write null for NaN and infinities, so only a null can hide one.
+        if "null" in text:
+            check_finite(msgspec.to_builtins(value, enc_hook=_model_to_builtins))
+        if not self._untyped:
+            try:
+                self._load(raw)
+            except ValueError as error:
+                raise self._wrong_shape(error, "does not fit") from error
+        return text
+
+    def decode(self, text: str | bytes) -> Any:
+        """Return the value, or raise InputInvalid or OutputInvalid when it no longer fits."""
+        try:
+            return self._load(text)
+        except ValueError as error:
+            raise self._wrong_shape(error, "no longer decodes as") from error
+
+    def _decoder(self, type_: Any) -> msgspec.json.Decoder[Any]:
+        try:
+            return msgspec.json.Decoder(Any if self._untyped else type_, dec_hook=_from_builtins)
+        except (TypeError, NameError) as error:
+            raise HandlerInvalid(
+                f"{self.name} cannot be the type of an {self.role}: {error}",
+                help="use a dataclass, msgspec Struct, pydantic model, TypedDict or builtin types",
+            ) from error
+
+    def _not_encodable(self, error: Exception) -> PayloadError:
+        if isinstance(error, RecursionError):
+            reason = f"is nested deeper than {DEPTH_LIMIT} levels"
+        elif "surrogates not allowed" in str(error):
+            reason = "contains a lone surrogate"
+        elif _model_problem(error) is not None:
+            return self._wrong_shape(error, "does not fit")
+        else:
+            reason = f"cannot be written as JSON: {error}"
+        return PayloadNotEncodable(f"the {self.role} {reason}")
+
+    def _wrong_shape(self, error: Exception, how: str) -> InputInvalid | OutputInvalid:
+        problem, path = _model_problem(error) or _native_problem(error)
+        kind = InputInvalid if self.role == "input" else OutputInvalid
+        where = "" if path == "$" else f" at {path}"
+        message = f"the {self.role} {how} {self.name}{where}: {problem}"
+        return kind(message, type_name=self.name, path=path)
+
+
+def type_name(type_: Any) -> str:
+    """Return the name under which messages speak of a type."""
+    if type_ is None:
+        return "None"
+    if isinstance(type_, type) and get_origin(type_) is None:
+        return type_.__name__
+    return str(type_).replace("typing.", "")
+
+
+def _is_model(type_: Any) -> bool:
+    return hasattr(type_, "model_validate_json") and hasattr(type_, "model_dump_json")
+
+
+def _model_to_json(model: Any) -> bytes:
+    # The text is read back by the type at once, so the serialiser's own warnings add nothing.
+    text: str = model.model_dump_json(by_alias=True, round_trip=True, warnings=False)
+    return text.encode()
+
+
+def _model_to_builtins(value: Any) -> Any:
+    if _is_model(type(value)):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True, warnings=False)
+    raise TypeError(f"objects of type {type_name(type(value))} have no JSON form")
+
+
+def _from_builtins(type_: Any, value: Any) -> Any:
+    if not _is_model(type_):
+        raise ValueError(f"Expected `{type_name(type_)}`, got `{type_name(type(value))}`")
+    try:
+        return type_.model_validate_json(msgspec.json.encode(value))
+    except ValueError as error:
+        problem, path = _model_problem(error) or _native_problem(error)
+        raise ValueError(f"{problem} ({path} of {type_name(type_)})") from error
+
+
+def _native_problem(error: Exception) -> tuple[str, str]:
+    match = _PATH.fullmatch(str(error))
+    return (match[1], match[2]) if match else (str(error), "$")
+
+
+def _model_problem(error: Exception) -> tuple[str, str] | None:
+    # Only the message is taken: pydantic's full text repeats the value, which may be a secret.
+    problems = error.errors() if hasattr(error, "errors") else None
+    if not problems:
+        return None
+    first = problems[0]
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
+    return first["msg"], "$" + "".join(steps)
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_model_to_builtins)
+_ANY = TypeCodec(Any)
+
+
+def encode_any(value: Any, limit: int = SIZE_LIMIT) -> str:
+    """Return any value as JSON text, checked only for what JSON and the databases can keep."""
+    return _ANY.encode(value, limit)
+
+
+def decode_any(text: str | bytes) -> Any:
+    """Return the plain value of a JSON text."""
+    return _ANY.decode(text)

@@ -1,0 +1,70 @@
+"""The life of a job as data: every move from every state, and what it asks of the one who makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from holdfast.core.model import STATES, State
+
+Move = Literal[
+    "claim",
+    "renew",
+    "complete",
+    "continue",
+    "fail",
+    "retry",
+    "snooze",
+    "release",
+    "cancel_self",
+    "reap",
+    "unblock",
+    "trigger",
+    "cancel",
+    "complete_outside",
+    "redrive",
+    "delete",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One allowed move; `fenced` moves present the lease token."""
+
+    source: State
+    move: Move
+    target: State | None
+    fenced: bool = False
+
+
+TRANSITIONS: tuple[Transition, ...] = (
+    Transition("pending", "claim", "running"),
+    Transition("running", "renew", "running", fenced=True),
+    Transition("running", "complete", "completed", fenced=True),
+    Transition("running", "continue", "completed", fenced=True),
+    Transition("running", "fail", "failed", fenced=True),
+    Transition("running", "retry", "pending", fenced=True),
+    Transition("running", "snooze", "pending", fenced=True),
+    Transition("running", "release", "pending", fenced=True),
+    Transition("running", "cancel_self", "cancelled", fenced=True),
+    Transition("running", "reap", "pending"),
+    Transition("blocked", "unblock", "pending"),
+    Transition("pending", "trigger", "pending"),
+    Transition("blocked", "cancel", "cancelled"),
+    Transition("pending", "cancel", "cancelled"),
+    Transition("running", "cancel", "cancelled"),
+    Transition("blocked", "complete_outside", "completed"),
+    Transition("pending", "complete_outside", "completed"),
+    Transition("running", "complete_outside", "completed"),
+    Transition("failed", "redrive", "pending"),
+    *(Transition(state, "delete", None) for state in STATES),
+)
+
+MOVES: tuple[Move, ...] = tuple(dict.fromkeys(t.move for t in TRANSITIONS))
+
+_BY_SOURCE = {(t.source, t.move): t for t in TRANSITIONS}
+
+
+def transition(source: State, move: Move) -> Transition | None:
+    """Return the transition a move makes from a state, or None where it is refused."""
+    return _BY_SOURCE.get((source, move))

@@ -1,0 +1,319 @@
+"""The records that pass between core, stores and surfaces. Instants are integer microseconds since the epoch, UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+import msgspec
+
+State = Literal["blocked", "pending", "running", "completed", "failed", "cancelled"]
+STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "failed", "cancelled")
+TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
+LIVE: frozenset[State] = frozenset({"blocked", "pending", "running"})
+
+DEFAULT_PRIORITY = 5
+PRIORITIES = range(10)
+
+OnBlockerFailure = Literal["fail", "wait", "run"]
+KeyScope = Literal["open", "any"]
+
+Instant = int
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def to_datetime(instant: Instant | None) -> datetime | None:
+    """Show an instant as an aware datetime in UTC."""
+    return None if instant is None else _EPOCH + timedelta(microseconds=instant)
+
+
+def to_instant(moment: datetime) -> Instant:
+    """Read an aware datetime as an instant; a naive one has no meaning and is refused."""
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone has no meaning here; use datetime.now(UTC)")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job to be written. Its fields are the columns that the insert statement reads."""
+
+    id: str
+    chain_id: str
+    type: str
+    input: str
+    chain_index: int = 0
+    priority: int = DEFAULT_PRIORITY
+    at: Instant | None = None
+    key: str | None = None
+    trace: str | None = None
+    max_attempts: int | None = None
+    blockers: int = 0
+    awaited: bool = False
+
+
+class NewBlocker(msgspec.Struct, frozen=True):
+    """An edge to be written: job waits for chain."""
+
+    job_id: str
+    position: int
+    chain_id: str
+    on_failure: OnBlockerFailure = "fail"
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """A claim on a deduplication key for a chain about to start."""
+
+    type: str
+    key: str
+    chain_id: str
+    scope: KeyScope = "open"
+    window_ms: int | None = None
+    exclude: list[str] = []
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """Where one look of a claim begins: a type, a priority and the low-water mark behind which nothing is expected."""
+
+    type: str
+    priority: int
+    token: str
+    room: int
+    after: Instant
+    after_id: str
+
+
+class LeaseClass(msgspec.Struct, frozen=True):
+    """One lease to be taken by a claim; the policies travel with it so that a reaper needs no application code."""
+
+    token: str
+    lease_ms: int
+    max_attempts: int
+    backoff_base_ms: int
+    backoff_cap_ms: int
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One round of a claimer: which types, how many, under which leases."""
+
+    worker: str
+    limit: int
+    probes: tuple[Probe, ...]
+    classes: tuple[LeaseClass, ...]
+    allow_crashed: bool = True
+
+
+class ClaimedJob(msgspec.Struct):
+    """A job as its claim found it. Not frozen and without checks: one is made per job on the hottest path."""
+
+    id: str
+    token: str
+    type: str
+    priority: int
+    available_at: Instant
+    attempt: int
+    max_attempts: int | None
+    crashes: int
+    fence: int
+    chain_id: str
+    chain_index: int
+    input: str
+    blockers: int
+    trace: str | None
+    key: str | None
+    created_at: Instant
+    claimed_at: Instant
+
+
+FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze", "release"]
+
+
+class Finish(msgspec.Struct, omit_defaults=True):
+    """How one attempt ended; the fenced write of the completer. `id` and `token` together are the proof."""
+
+    id: str
+    token: str
+    kind: FinishKind
+    worker: str
+    started_at: Instant | None = None
+    output: str | None = None
+    error: str | None = None
+    fingerprint: str | None = None
+    delay_ms: int = 0
+    next: NewJob | None = None
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """A finish that the store accepted."""
+
+    id: str
+    type: str
+    awaited: bool
+
+
+Standing = Literal["held", "done", "ended", "taken", "free", "gone"]
+"""What became of a job somebody holds a token for: still held by that token, ended by that token, ended by another,
+running under another token, waiting without any, or deleted."""
+
+
+class Stand(msgspec.Struct, frozen=True):
+    """What the store says of one (job, token) pair."""
+
+    id: str
+    standing: Standing
+    state: State | None
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A job that bears a token of the worker that asks."""
+
+    id: str
+    token: str
+
+
+class Reaped(msgspec.Struct, frozen=True):
+    """A job taken back from an expired lease, and what became of it."""
+
+    id: str
+    type: str
+    worker: str
+    state: State
+    crashes: int
+    stale_ms: int
+    awaited: bool
+
+
+class EndedJob(msgspec.Struct, frozen=True):
+    """A live job that was ended from outside, with the state it was in."""
+
+    id: str
+    chain_id: str
+    type: str
+    was: State
+    worker: str | None
+    awaited: bool
+
+
+class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An end from outside: cancel, complete, continue or fail a live job whoever holds it."""
+
+    id: str
+    state: Literal["completed", "failed", "cancelled"]
+    output: str | None = None
+    error: str | None = None
+    fingerprint: str | None = None
+    next: NewJob | None = None
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """A job as people see it: what was asked, where it stands, what came of it."""
+
+    id: str
+    chain_id: str
+    chain_index: int
+    type: str
+    state: State
+    priority: int
+    input: str
+    key: str | None
+    trace: str | None
+    created_at: Instant
+    planned_at: Instant | None
+    available_at: Instant | None
+    attempt: int
+    max_attempts: int | None
+    crashes: int
+    fence: int
+    worker: str | None
+    lease_expires_at: Instant | None
+    output: str | None
+    error: str | None
+    fingerprint: str | None
+    continued: bool
+    started_at: Instant | None
+    finished_at: Instant | None
+
+
+class AttemptRecord(msgspec.Struct, frozen=True):
+    """One attempt that did not complete its job."""
+
+    job_id: str
+    attempt: int
+    fence: int
+    kind: str
+    worker: str | None
+    started_at: Instant | None
+    ended_at: Instant
+    error: str | None
+
+
+class ChainRecord(msgspec.Struct, frozen=True):
+    """A chain as people see it: its first job's request and its last job's result."""
+
+    id: str
+    type: str
+    state: State
+    key: str | None
+    input: str
+    output: str | None
+    error: str | None
+    jobs: int
+    created_at: Instant
+    finished_at: Instant | None
+
+
+class BlockerRecord(msgspec.Struct, frozen=True):
+    """An edge as people and handlers see it."""
+
+    job_id: str
+    position: int
+    chain_id: str
+    open: bool
+    on_failure: OnBlockerFailure
+    state: State | None
+    output: str | None
+
+
+class TypeSetting(msgspec.Struct, frozen=True):
+    """What was set for a job type at run time; None means that the code's own value stands."""
+
+    type: str
+    paused: bool = False
+    paused_by: str | None = None
+    paused_at: Instant | None = None
+    lease_ms: int | None = None
+    timeout_ms: int | None = None
+    concurrency: int | None = None
+    max_attempts: int | None = None
+
+
+class WorkerRecord(msgspec.Struct, frozen=True):
+    """A worker's presence and counters."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    slots: int
+    types: list[str]
+    started_at: Instant
+    seen_at: Instant
+    stopped_at: Instant | None
+    draining: bool
+    counters: dict[str, int]
+    last_error: str | None
+
+
+class QueueTotals(msgspec.Struct, frozen=True):
+    """Counts for status and statistics, cheap at any size."""
+
+    live: int
+    blocked: int
+    running: int
+    due: int
+    oldest_due_at: Instant | None
+    stuck: int
+    completed: int
+    failed: int
+    cancelled: int
+    bounded: bool

@@ -1,0 +1,99 @@
+"""Jobs from insert to outcome, over named statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.model import (
+    AttemptRecord,
+    Claim,
+    ClaimedJob,
+    EndedJob,
+    Ending,
+    Finish,
+    Finished,
+    Held,
+    Instant,
+    JobRecord,
+    NewJob,
+    Stand,
+)
+from holdfast.storage.aggregates.wire import document, texts
+from holdfast.storage.query import JobQuery
+from holdfast.storage.statement import Op, Statement
+
+
+class Jobs:
+    """See `storage.port.JobStore`."""
+
+    def insert(self, jobs: Sequence[NewJob], now: Instant | None = None) -> Op[set[str]]:
+        rows = yield Statement("job_insert", {"rows": document(jobs), "now": now})
+        return {row[0] for row in rows}
+
+    def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
+        rows = yield Statement(
+            "job_claim",
+            {
+                "worker": claim.worker,
+                "limit": claim.limit,
+                "probes": document(claim.probes),
+                "classes": document(claim.classes),
+                "allow_crashed": claim.allow_crashed,
+                "now": now,
+            },
+        )
+        return [ClaimedJob(*row) for row in rows]
+
+    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[Instant | None]:
+        rows = yield Statement("job_next_due", {"types": texts(types), "now": now})
+        due: Instant | None = rows[0][0]
+        return due
+
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        freed: Sequence[str] = (),
+        awaited: bool = False,
+        now: Instant | None = None,
+    ) -> Op[list[Finished]]:
+        rows = yield Statement(
+            "job_finish",
+            {"rows": document(finishes), "freed": texts(freed), "awaited": awaited, "now": now},
+        )
+        return [Finished(*row) for row in rows]
+
+    def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
+        rows = yield Statement("job_stand", {"rows": document(pairs)})
+        return [Stand(*row) for row in rows]
+
+    def lock(self, ids: Sequence[str]) -> Op[set[str]]:
+        rows = yield Statement("job_lock", {"ids": texts(ids)})
+        return {row[0] for row in rows}
+
+    def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
+        rows = yield Statement("job_end", {"rows": document(endings), "now": now})
+        return [EndedJob(*row) for row in rows]
+
+    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+        rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
+        return [row[0] for row in rows]
+
+    def redrive(
+        self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
+    ) -> Op[list[str]]:
+        rows = yield Statement(
+            "job_redrive", {"ids": texts(ids), "spacing_us": spacing_us, "now": now}
+        )
+        return [row[0] for row in rows]
+
+    def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
+        rows = yield Statement("job_get", {"ids": texts(ids)})
+        return [JobRecord(*row) for row in rows]
+
+    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
+        rows = yield Statement("job_list", {**query.params(), "now": now})
+        return [JobRecord(*row) for row in rows]
+
+    def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
+        rows = yield Statement("job_attempts", {"id": job_id})
+        return [AttemptRecord(*row) for row in rows]

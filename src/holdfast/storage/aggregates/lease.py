@@ -1,0 +1,59 @@
+"""Leases: renewing, releasing, reaping, over named statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.model import Held, Instant, Reaped
+from holdfast.storage.aggregates.wire import texts
+from holdfast.storage.records import LeaseRecord, ReapPage
+from holdfast.storage.statement import Op, Row, Statement
+
+
+def reap_page(rows: Sequence[Row]) -> ReapPage:
+    """Read a reaper's look: rows with a job id are jobs taken back, the others are the leases looked at."""
+    reaped = [Reaped(*row[:7]) for row in rows if row[0] is not None]
+    leases = [(row[7], row[8]) for row in rows if row[0] is None]
+    return ReapPage(reaped, len(leases), max(leases, default=None))
+
+
+class Leases:
+    """See `storage.port.LeaseStore`."""
+
+    def renew(self, tokens: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
+        rows = yield Statement("lease_renew", {"tokens": texts(tokens), "now": now})
+        return {row[0] for row in rows}
+
+    def held(self, worker: str) -> Op[list[Held]]:
+        rows = yield Statement("lease_held", {"worker": worker})
+        return [Held(*row) for row in rows]
+
+    def free(self, tokens: Sequence[str]) -> Op[None]:
+        yield Statement("lease_free", {"tokens": texts(tokens)})
+
+    def release(self, tokens: Sequence[str]) -> Op[list[Held]]:
+        rows = yield Statement("lease_release", {"tokens": texts(tokens)})
+        return [Held(*row) for row in rows]
+
+    def reap(
+        self,
+        limit: int,
+        poison: int,
+        after: tuple[Instant, str] | None = None,
+        now: Instant | None = None,
+    ) -> Op[ReapPage]:
+        rows = yield Statement(
+            "lease_reap",
+            {
+                "limit": limit,
+                "poison": poison,
+                "after": after[0] if after else None,
+                "after_token": after[1] if after else None,
+                "now": now,
+            },
+        )
+        return reap_page(rows)
+
+    def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
+        rows = yield Statement("lease_list", {"limit": limit, "worker": worker})
+        return [LeaseRecord(*row) for row in rows]

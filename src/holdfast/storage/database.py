@@ -1,0 +1,92 @@
+"""Where operations run: a database of ours in both colours, its transactions, and the links a worker keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from holdfast.storage.port import Store
+from holdfast.storage.records import AppliedMigration
+from holdfast.storage.statement import AsyncExecutor, Op, SyncExecutor
+
+T = TypeVar("T")
+
+
+class Transaction(SyncExecutor, Protocol):
+    """An open transaction of ours; leaving its block commits or rolls back."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, for the caller's own statements."""
+
+    def after_commit(self, hook: Callable[[], None]) -> None:
+        """Have something done once this transaction has committed, and never otherwise."""
+
+
+class AsyncTransaction(AsyncExecutor, Protocol):
+    """The same in the other colour."""
+
+    @property
+    def connection(self) -> Any:
+        """The driver's connection, for the caller's own statements."""
+
+    def after_commit(self, hook: Callable[[], None]) -> None:
+        """Have something done once this transaction has committed, and never otherwise."""
+
+
+class Link(Protocol):
+    """A connection kept for one purpose of a worker; it is replaced when it is lost, and every statement has a timeout."""
+
+    @property
+    def purpose(self) -> str: ...
+
+    async def run(self, op: Op[T]) -> T:
+        """Run an operation of one statement. Raises: DatabaseUnreachable, DatabaseBusy."""
+
+    async def run_atomic(self, op: Op[T]) -> T:
+        """Run an operation in a transaction of its own. Raises: DatabaseUnreachable, DatabaseBusy."""
+
+    async def close(self) -> None:
+        """Give the connection up."""
+
+
+class Database(Protocol):
+    """One database: the store's meaning with connections under it."""
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets."""
+
+    def run(self, op: Op[T]) -> T:
+        """Run an operation in a short transaction of its own."""
+
+    async def run_async(self, op: Op[T]) -> T:
+        """The same in the other colour."""
+
+    def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
+        """Run an operation that only reads, under a statement timeout, without waiting for writers."""
+
+    async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
+        """The same in the other colour."""
+
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """Open a transaction for the caller's work and ours."""
+
+    def transaction_async(self) -> AbstractAsyncContextManager[AsyncTransaction]:
+        """The same in the other colour."""
+
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> Link:
+        """Make a link; it connects at its first use."""
+
+    def migrate(self) -> list[AppliedMigration]:
+        """Bring the schema up to date under a lock; return what was applied."""
+
+    def close(self) -> None:
+        """Close every sync connection."""
+
+    async def close_async(self) -> None:
+        """Close every connection of the running loop, then the sync ones."""

@@ -1,0 +1,79 @@
+"""Migrations: numbered SQL files, forward only. Reading and checking them needs no connection."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+from holdfast.core.errors import SchemaTooNew, SchemaTooOld
+from holdfast.storage.records import AppliedMigration
+
+_FILE = re.compile(r"(\d{4})_(\w+)\.sql")
+_OLDEST_CODE = re.compile(r"^-- oldest code: (\d+)\s*$", re.MULTILINE)
+_CONCURRENTLY = re.compile(r"^-- concurrently\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One step. `oldest_code` is the oldest schema version that code may expect and still run on the result (expand, then
+    contract: it is raised only when something is taken away). `concurrently` steps run outside a transaction."""
+
+    version: int
+    name: str
+    text: str
+    oldest_code: int
+    concurrently: bool
+
+    @property
+    def record(self) -> AppliedMigration:
+        """What the database remembers of this step."""
+        checksum = hashlib.sha256(self.text.encode()).hexdigest()
+        return AppliedMigration(self.version, self.name, checksum, self.oldest_code)
+
+
+@cache
+def load_migrations(package: str) -> tuple[Migration, ...]:
+    """Read a dialect's migrations in order."""
+    found = []
+    for entry in files(package).joinpath("migrations").iterdir():
+        match = _FILE.fullmatch(entry.name)
+        if match is None:
+            continue
+        text = entry.read_text(encoding="utf-8")
+        oldest = _OLDEST_CODE.search(text)
+        found.append(
+            Migration(
+                version=int(match[1]),
+                name=match[2],
+                text=text,
+                oldest_code=int(oldest[1]) if oldest else 1,
+                concurrently=_CONCURRENTLY.search(text) is not None,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: each.version))
+
+
+def pending(
+    known: Sequence[Migration], applied: Sequence[AppliedMigration]
+) -> tuple[Migration, ...]:
+    """The steps still to be taken."""
+    done = {each.version for each in applied}
+    return tuple(each for each in known if each.version not in done)
+
+
+def check_schema(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> None:
+    """Refuse a schema that this code does not understand: older than it needs, or contracted beyond what it knows."""
+    newest = known[-1].version
+    have = max((each.version for each in applied), default=0)
+    if have < newest:
+        raise SchemaTooOld(f"the schema is at version {have}, this code needs {newest}")
+    oldest_code = max(each.oldest_code for each in applied)
+    if oldest_code > newest:
+        raise SchemaTooNew(
+            f"the schema is at version {have} and serves code that knows version {oldest_code} or "
+            f"newer; this code knows {newest}"
+        )

@@ -1,0 +1,308 @@
+"""What a store must offer, one small protocol per aggregate. Every method returns an operation; nothing runs by itself.
+
+`now` is an instant for tests; None means the database's clock. Operations marked *one statement* may run outside a
+transaction on PostgreSQL; all others need one. SQLite runs every operation inside BEGIN IMMEDIATE.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast.core.model import (
+    AttemptRecord,
+    BlockerRecord,
+    ChainRecord,
+    Claim,
+    ClaimedJob,
+    EndedJob,
+    Ending,
+    Finish,
+    Finished,
+    Held,
+    Instant,
+    JobRecord,
+    NewBlocker,
+    NewJob,
+    NewKey,
+    QueueTotals,
+    Reaped,
+    Stand,
+    State,
+    TypeSetting,
+    WorkerRecord,
+)
+from holdfast.storage.query import JobQuery
+from holdfast.storage.records import (
+    AppliedMigration,
+    ClosedEdge,
+    Identity,
+    KeyHolder,
+    LeaseRecord,
+    Reference,
+    ReapPage,
+    Subscription,
+    Tail,
+    TypeTotals,
+    VanishedWorker,
+    WaitingEvent,
+    WorkerSign,
+)
+from holdfast.storage.statement import Op
+
+
+class JobStore(Protocol):
+    """Jobs from insert to outcome."""
+
+    def insert(self, jobs: Sequence[NewJob], now: Instant | None = None) -> Op[set[str]]:
+        """Write jobs and their live rows; return the ids that were new. One statement."""
+
+    def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
+        """Take due jobs under new leases, most urgent and oldest first. One statement.
+
+        Concurrency: rows locked by others are skipped; two claimers never get the same job.
+        """
+
+    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[Instant | None]:
+        """Say when the next job of these types becomes due that is not due yet. One statement."""
+
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        freed: Sequence[str] = (),
+        awaited: bool = False,
+        now: Instant | None = None,
+    ) -> Op[list[Finished]]:
+        """End, continue or give back attempts, each proven by its (id, token) pair. One statement.
+
+        Concurrency: locked rows are skipped; what is not returned was lost, is locked, or is awaited while `awaited` is
+        false. `freed` names leases whose jobs are known to have ended and that may be removed.
+        """
+
+    def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
+        """Say what became of (id, token) pairs that a finish or heartbeat did not find. One statement."""
+
+    def lock(self, ids: Sequence[str]) -> Op[set[str]]:
+        """Lock live rows in id order, waiting under the lock timeout; return the ids that are live."""
+
+    def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
+        """End live jobs from outside, whoever holds them; jobs that are not live are not returned."""
+
+    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+        """Make pending jobs due now; return those that were. One statement."""
+
+    def redrive(
+        self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
+    ) -> Op[list[str]]:
+        """Take failed jobs back into the queue, `spacing_us` apart; return those that were failed. One statement."""
+
+    def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
+        """Read jobs by id, in id order. One statement."""
+
+    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
+        """Read a page of jobs, newest first. One statement."""
+
+    def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
+        """Read the attempts of a job that did not complete it, oldest first. One statement."""
+
+
+class LeaseStore(Protocol):
+    """Who holds what until when."""
+
+    def renew(self, tokens: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
+        """Extend leases by token; return those that still exist. One statement."""
+
+    def held(self, worker: str) -> Op[list[Held]]:
+        """Read every job that bears a token of this worker. One statement."""
+
+    def free(self, tokens: Sequence[str]) -> Op[None]:
+        """Remove leases that hold nothing any more. One statement."""
+
+    def release(self, tokens: Sequence[str]) -> Op[list[Held]]:
+        """Give back everything these claims hold, attempts refunded; the result's token field is the type. One statement."""
+
+    def reap(
+        self,
+        limit: int,
+        poison: int,
+        after: tuple[Instant, str] | None = None,
+        now: Instant | None = None,
+    ) -> Op[ReapPage]:
+        """Take back the jobs of at most `limit` expired leases, oldest first.
+
+        Concurrency: locked leases and rows are skipped and found by a later run; `after` pages past them.
+        """
+
+    def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
+        """Read leases, the soonest to end first. One statement."""
+
+
+class ChainStore(Protocol):
+    """Chains, their keys and the edges between them."""
+
+    def claim_keys(self, keys: Sequence[NewKey], now: Instant | None = None) -> Op[set[str]]:
+        """Claim deduplication keys; return the chain ids that won theirs. All keys share one scope and exclusion list.
+
+        Concurrency: waits for a concurrent producer of the same key. Raises: KeyConflict in REPEATABLE READ.
+        """
+
+    def key_holders(self, keys: Sequence[tuple[str, str]]) -> Op[list[KeyHolder]]:
+        """Read which chain holds each (type, key)."""
+
+    def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
+        """Read the last job of each chain and where it stands."""
+
+    def get(self, chain_ids: Sequence[str]) -> Op[list[ChainRecord]]:
+        """Read chains by id. One statement."""
+
+    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[ChainRecord]]:
+        """Read a page of chains, newest first. One statement."""
+
+    def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
+        """Read the jobs of a chain in order. One statement."""
+
+    def references(self, chain_ids: Sequence[str]) -> Op[list[Reference]]:
+        """Read which jobs outside these chains still wait for them."""
+
+    def blocking(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Read the chains that any job of these chains waits or waited for."""
+
+    def delete(self, chain_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+        """Remove chains with everything that belongs to them; return the job ids removed."""
+
+
+class BlockerStore(Protocol):
+    """Edges: a job waits for chains. The protocol around them is in `ops.blockers`."""
+
+    def insert(self, blockers: Sequence[NewBlocker]) -> Op[None]:
+        """Write open edges."""
+
+    def wait_on(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Mark live tails as awaited, waiting for whoever ends them; return those that were still live."""
+
+    def hold_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Hold ended tails against a concurrent redrive; return those that are still ended."""
+
+    def lock_dependents(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Lock the jobs that wait for these chains, in id order."""
+
+    def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
+        """Close the edges of ended chains that their policy lets through."""
+
+    def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+        """Make blocked jobs without open edges pending; return the types opened, one per job."""
+
+    def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
+        """Read the edges of jobs in declared order, with the blocking chains' results. One statement."""
+
+    def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
+        """Read the edges that lead to a chain. One statement."""
+
+
+class EventStore(Protocol):
+    """Who subscribes to which event."""
+
+    def subscriptions(self, events: Sequence[str]) -> Op[list[Subscription]]:
+        """Read the subscriptions of events. One statement."""
+
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
+        """Register subscriptions; return the new ones. One statement."""
+
+    def unsubscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
+        """Remove subscriptions; return those that existed. One statement."""
+
+    def waiting(self, event: str, limit: int) -> Op[list[WaitingEvent]]:
+        """Lock and read events published before anybody subscribed."""
+
+
+class WorkerStore(Protocol):
+    """Presence of workers, settings of types, totals."""
+
+    def sign(self, sign: WorkerSign, now: Instant | None = None) -> Op[bool]:
+        """Write presence and counters; return whether the worker was asked to drain. One statement."""
+
+    def stop(self, worker_id: str, counters: str, now: Instant | None = None) -> Op[None]:
+        """Say goodbye. One statement."""
+
+    def drain(self, worker_id: str) -> Op[bool]:
+        """Ask a worker to drain; False when there is no such live worker. One statement."""
+
+    def page(
+        self, limit: int, live_within_ms: int | None = None, now: Instant | None = None
+    ) -> Op[list[WorkerRecord]]:
+        """Read workers, the youngest first; only live ones when a grace is given. One statement."""
+
+    def vanished(self, grace_ms: int, now: Instant | None = None) -> Op[list[VanishedWorker]]:
+        """Mark and return workers that stopped giving signs; each is returned to one caller. One statement."""
+
+    def settings(self) -> Op[list[TypeSetting]]:
+        """Read the settings changed at run time. One statement."""
+
+    def set_type(
+        self,
+        type: str,
+        *,
+        paused: bool | None = None,
+        by: str | None = None,
+        lease_ms: int | None = None,
+        timeout_ms: int | None = None,
+        concurrency: int | None = None,
+        max_attempts: int | None = None,
+        now: Instant | None = None,
+    ) -> Op[None]:
+        """Change settings of a type; None leaves a value, -1 takes it back to the code's own. One statement."""
+
+    def totals(self, limit: int, now: Instant | None = None) -> Op[QueueTotals]:
+        """Read totals; live counts stop at `limit`."""
+
+    def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
+        """Read totals per type. One statement."""
+
+    def fold_tally(self, limit: int, now: Instant | None = None) -> Op[None]:
+        """Fold old tally rows together. One statement."""
+
+
+class SchemaStore(Protocol):
+    """The schema's own records."""
+
+    def applied(self) -> Op[list[AppliedMigration]]:
+        """Read the migrations applied, in order. One statement."""
+
+    def record(self, migration: AppliedMigration) -> Op[None]:
+        """Record a migration as applied."""
+
+    def identity(self) -> Op[Identity | None]:
+        """Read which database this is and whether everything is paused. One statement."""
+
+    def identify(self, id: str) -> Op[None]:
+        """Give a new database its identity; an existing one stays. One statement."""
+
+    def adopt(self, id: str) -> Op[None]:
+        """Give a copied database a new identity under its present name. One statement."""
+
+    def pause(self, paused: bool, by: str | None, now: Instant | None = None) -> Op[None]:
+        """Pause or resume everything. One statement."""
+
+    def clock(self) -> Op[Instant]:
+        """Read the database's clock. One statement."""
+
+
+class Store(Protocol):
+    """The meaning, per dialect."""
+
+    @property
+    def dialect(self) -> str: ...
+    @property
+    def jobs(self) -> JobStore: ...
+    @property
+    def leases(self) -> LeaseStore: ...
+    @property
+    def chains(self) -> ChainStore: ...
+    @property
+    def blockers(self) -> BlockerStore: ...
+    @property
+    def events(self) -> EventStore: ...
+    @property
+    def workers(self) -> WorkerStore: ...
+    @property
+    def schema(self) -> SchemaStore: ...

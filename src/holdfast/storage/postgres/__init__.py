@@ -1,0 +1,1 @@
+"""The PostgreSQL store: one module per aggregate, statements in `sql`, tables in `migrations`."""

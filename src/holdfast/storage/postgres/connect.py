@@ -1,0 +1,56 @@
+"""Opens psycopg connections with every limit set: connecting, waiting for locks, running, keeping alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from holdfast.core.errors import DatabaseUnreachable, UnusableUrl
+
+CONNECT_TIMEOUT_S = 10
+LOCK_TIMEOUT_MS = 5_000
+
+
+def parse_url(url: str) -> dict[str, Any]:
+    """Read a PostgreSQL URL, or say what is wrong with it."""
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise UnusableUrl(f"PostgreSQL does not understand the URL: {error}") from None
+
+
+def shown_url(url: str) -> str:
+    """The URL for people: where, without the password."""
+    known = parse_url(url)
+    host = known.get("host") or "localhost"
+    port = f":{known['port']}" if known.get("port") else ""
+    user = f"{known['user']}@" if known.get("user") else ""
+    return f"postgresql://{user}{host}{port}/{known.get('dbname') or ''}"
+
+
+def connection_string(url: str, purpose: str, statement_timeout_ms: int) -> str:
+    """The connection string of a connection of ours; the server sees its purpose and enforces its limits."""
+    options = (
+        f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={LOCK_TIMEOUT_MS} "
+        "-c timezone=UTC -c default_transaction_isolation=read\\ committed"
+    )
+    own = parse_url(url)
+    return make_conninfo(
+        url,
+        connect_timeout=own.get("connect_timeout") or CONNECT_TIMEOUT_S,
+        application_name=f"holdfast {purpose}",
+        options=f"{own.get('options') or ''} {options}".strip(),
+        keepalives_idle=own.get("keepalives_idle") or 15,
+        keepalives_interval=own.get("keepalives_interval") or 5,
+        keepalives_count=own.get("keepalives_count") or 3,
+    )
+
+
+def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
+    """The error for a server that does not answer."""
+    reason = str(error).strip().splitlines()
+    return DatabaseUnreachable(
+        f"no connection to {shown_url(url)}", details=tuple(reason[:3]) if reason else ()
+    )

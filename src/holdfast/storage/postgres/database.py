@@ -1,0 +1,210 @@
+"""A PostgreSQL database: short operations from small pools, links for workers, transactions for callers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import psycopg
+from psycopg import AsyncConnection, Connection, IsolationLevel
+from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
+
+from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.ids import IdMaker
+from holdfast.storage.migrate import check_schema, load_migrations
+from holdfast.storage.postgres.connect import connection_string, shown_url, unreachable
+from holdfast.storage.postgres.errors import translate
+from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.postgres.link import PostgresLink
+from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
+from holdfast.storage.postgres.store import PostgresStore
+from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
+from holdfast.storage.records import AppliedMigration
+from holdfast.storage.sqlfile import DEFAULT_SCHEMA, check_identifier
+from holdfast.storage.statement import Op, run, run_async
+
+T = TypeVar("T")
+
+POOL_SIZE = 4
+POOL_WAIT_S = 10.0
+STATEMENT_TIMEOUT_MS = 30_000
+CALLER_TIMEOUT_MS = 0
+
+_make_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom)
+
+
+class PostgresDatabase:
+    """See `storage.database.Database`."""
+
+    def __init__(
+        self,
+        url: str,
+        schema: str = DEFAULT_SCHEMA,
+        pool_size: int = POOL_SIZE,
+        prepare: bool = True,
+    ) -> None:
+        self.store = PostgresStore()
+        self.schema = check_identifier(schema)
+        self.url = shown_url(url)
+        self._url = url
+        self._pool_size = pool_size
+        self._prepare = prepare
+        self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._pools: WeakKeyDictionary[
+            asyncio.AbstractEventLoop, AsyncConnectionPool[AsyncConnection[Any]]
+        ] = WeakKeyDictionary()
+        self._pid = os.getpid()
+
+    def run(self, op: Op[T]) -> T:
+        with self.transaction() as transaction:
+            return run(op, transaction)
+
+    async def run_async(self, op: Op[T]) -> T:
+        async with self.transaction_async() as transaction:
+            return await run_async(op, transaction)
+
+    def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
+        with self._connection() as connection, connection.transaction():
+            if timeout_ms is not None:
+                connection.execute(_LIMIT, [str(timeout_ms)])
+            return run(op, PsycopgExecutor(connection, self.schema))
+
+    async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
+        async with self._connection_async() as connection, connection.transaction():
+            if timeout_ms is not None:
+                await connection.execute(_LIMIT, [str(timeout_ms)])
+            return await run_async(op, PsycopgAsyncExecutor(connection, self.schema))
+
+    @contextmanager
+    def transaction(self) -> Iterator[PostgresTransaction]:
+        with self._connection() as connection:
+            with connection.transaction():
+                open_transaction = PostgresTransaction(connection, self.schema)
+                yield open_transaction
+        for hook in open_transaction.hooks:
+            hook()
+
+    @asynccontextmanager
+    async def transaction_async(self) -> AsyncIterator[PostgresAsyncTransaction]:
+        async with self._connection_async() as connection:
+            async with connection.transaction():
+                open_transaction = PostgresAsyncTransaction(connection, self.schema)
+                yield open_transaction
+        for hook in open_transaction.hooks:
+            hook()
+
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> PostgresLink:
+        return PostgresLink(self._url, self.schema, purpose, statement_timeout_ms, self._prepare)
+
+    def migrate(self) -> list[AppliedMigration]:
+        with self._direct("migrate") as connection:
+            return apply_migrations(connection, self.schema, _make_id.next)
+
+    def check(self) -> list[AppliedMigration]:
+        """Refuse a schema that this code does not understand; return what is applied."""
+        with self._direct("check") as connection:
+            applied = read_applied(connection, self.schema)
+        check_schema(load_migrations(PACKAGE), applied)
+        return applied
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+    async def close_async(self) -> None:
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.close()
+        self.close()
+
+    @contextmanager
+    def _direct(self, purpose: str) -> Iterator[Connection[Any]]:
+        try:
+            connection = psycopg.connect(
+                connection_string(self._url, purpose, statement_timeout_ms=0), autocommit=True
+            )
+        except (psycopg.OperationalError, OSError) as error:
+            raise unreachable(self._url, error) from error
+        with connection:
+            yield connection
+
+    @contextmanager
+    def _connection(self) -> Iterator[Connection[Any]]:
+        self._forget_parents_pools()
+        if self._pool is None:
+            self._pool = ConnectionPool(
+                connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
+                min_size=0,
+                max_size=self._pool_size,
+                timeout=POOL_WAIT_S,
+                configure=_pin_isolation,
+                check=ConnectionPool.check_connection,
+                open=True,
+                name="holdfast",
+            )
+        try:
+            with self._pool.connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise self._no_connection(error) from error
+        except psycopg.Error as error:
+            raise translate(error) or error from error
+
+    @asynccontextmanager
+    async def _connection_async(self) -> AsyncIterator[AsyncConnection[Any]]:
+        self._forget_parents_pools()
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = AsyncConnectionPool(
+                connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
+                min_size=0,
+                max_size=self._pool_size,
+                timeout=POOL_WAIT_S,
+                configure=_pin_isolation_async,
+                check=AsyncConnectionPool.check_connection,
+                open=False,
+                name="holdfast",
+            )
+            self._pools[loop] = pool
+            await pool.open()
+        try:
+            async with pool.connection() as connection:
+                yield connection
+        except PoolTimeout as error:
+            raise self._no_connection(error) from error
+        except psycopg.Error as error:
+            raise translate(error) or error from error
+
+    def _no_connection(self, error: Exception) -> DatabaseUnreachable:
+        """Ask the server itself why the pool had nothing to give."""
+        try:
+            with self._direct("probe"):
+                pass
+        except DatabaseUnreachable as reason:
+            return reason
+        return DatabaseUnreachable(f"all {self._pool_size} connections are in use: {error}")
+
+    def _forget_parents_pools(self) -> None:
+        """After a fork the parent's sockets must not be used; nor closed, which would end the parent's sessions."""
+        if os.getpid() != self._pid:
+            self._pid = os.getpid()
+            self._pool = None
+            self._pools = WeakKeyDictionary()
+
+
+_LIMIT = "select set_config('statement_timeout', %s, true)"
+
+
+def _pin_isolation(connection: Connection[Any]) -> None:
+    connection.isolation_level = IsolationLevel.READ_COMMITTED
+
+
+async def _pin_isolation_async(connection: AsyncConnection[Any]) -> None:
+    await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)

@@ -1,0 +1,50 @@
+"""PostgreSQL's error states in Holdfast's words, whichever driver raised them."""
+
+from __future__ import annotations
+
+from holdfast.core.errors import (
+    ConnectionClosed,
+    DatabaseBusy,
+    DatabaseUnreachable,
+    HoldfastError,
+    KeyConflict,
+    TransactionAborted,
+    WrongDatabase,
+)
+
+_NO_SCHEMA = {"42P01", "3F000", "42883"}
+_BUSY = {"55P03", "57014", "40P01", "25P03", "57P05"}
+_SERIALIZATION = "40001"
+_ABORTED = "25P02"
+
+
+def translate(error: BaseException, statement: str = "") -> HoldfastError | None:
+    """Return our error for a driver's, or None when it is not ours to explain."""
+    if isinstance(error, HoldfastError):
+        return error
+    state: str | None = getattr(error, "sqlstate", None)
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if state is None:
+        return _without_state(error, text)
+    if state in _NO_SCHEMA:
+        return WrongDatabase(f"this database has no Holdfast schema: {text}")
+    if state == _SERIALIZATION:
+        return KeyConflict(f"a concurrent transaction came first: {text}")
+    if state == _ABORTED:
+        return TransactionAborted("the transaction had failed before Holdfast was called")
+    if state in _BUSY:
+        return DatabaseBusy(f"{statement or 'a statement'} had to wait too long: {text}")
+    if state[:2] in {"08", "53", "58"} or state in {"57P01", "57P02", "57P03"}:
+        return DatabaseUnreachable(text)
+    return None
+
+
+def _without_state(error: BaseException, text: str) -> HoldfastError | None:
+    kind = type(error)
+    if kind.__module__.startswith("psycopg") and kind.__name__ == "OperationalError":
+        return ConnectionClosed(text) if "closed" in text else DatabaseUnreachable(text)
+    if kind.__module__.startswith(("psycopg", "asyncpg")) and kind.__name__ == "InterfaceError":
+        return ConnectionClosed(text)
+    if isinstance(error, OSError):
+        return DatabaseUnreachable(text)
+    return None

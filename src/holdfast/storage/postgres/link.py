@@ -1,0 +1,95 @@
+"""A worker's connection for one purpose: opened at first use, replaced when lost, bounded in every wait."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+
+from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
+from holdfast.storage.postgres.connect import connection_string, unreachable
+from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
+from holdfast.storage.statement import Op, run_async
+
+T = TypeVar("T")
+
+# The server ends a statement at its own limit; this much later we no longer believe that it is there.
+PATIENCE_S = 2.0
+
+
+class PostgresLink:
+    """See `storage.database.Link`."""
+
+    def __init__(
+        self, url: str, schema: str, purpose: str, statement_timeout_ms: int, prepare: bool
+    ) -> None:
+        self.purpose = purpose
+        self._url = url
+        self._schema = schema
+        self._statement_timeout_ms = statement_timeout_ms
+        self._prepare_threshold = 2 if prepare else None
+        self._connection: AsyncConnection[Any] | None = None
+        self._executor: PsycopgAsyncExecutor | None = None
+        self._busy = asyncio.Lock()
+
+    async def run(self, op: Op[T]) -> T:
+        async with self._busy:
+            executor = await self._open()
+            return await self._bounded(run_async(op, executor))
+
+    async def run_atomic(self, op: Op[T]) -> T:
+        async with self._busy:
+            executor = await self._open()
+            return await self._bounded(self._atomic(op, executor))
+
+    async def close(self) -> None:
+        connection, self._connection, self._executor = self._connection, None, None
+        if connection is not None:
+            await connection.close()
+
+    async def _open(self) -> PsycopgAsyncExecutor:
+        if self._executor is not None and self._connection is not None:
+            if not self._connection.closed and not self._connection.broken:
+                return self._executor
+            await self.close()
+        text = connection_string(self._url, self.purpose, self._statement_timeout_ms)
+        try:
+            self._connection = await AsyncConnection.connect(
+                text, autocommit=True, prepare_threshold=self._prepare_threshold
+            )
+        except (psycopg.OperationalError, OSError) as error:
+            raise unreachable(self._url, error) from error
+        self._executor = PsycopgAsyncExecutor(self._connection, self._schema)
+        return self._executor
+
+    async def _atomic(self, op: Op[T], executor: PsycopgAsyncExecutor) -> T:
+        async with executor.connection.transaction():
+            return await run_async(op, executor)
+
+    async def _bounded(self, work: Any) -> Any:
+        limit = self._statement_timeout_ms / 1000 + PATIENCE_S
+        try:
+            async with asyncio.timeout(limit):
+                return await work
+        except TimeoutError:
+            await self._abandon()
+            raise DatabaseUnreachable(
+                f"no answer on the {self.purpose} connection for {limit:g} s"
+            ) from None
+        except (ConnectionClosed, DatabaseUnreachable, psycopg.OperationalError) as error:
+            await self._abandon()
+            if isinstance(error, DatabaseUnreachable):
+                raise
+            raise DatabaseUnreachable(f"the {self.purpose} connection was lost: {error}") from error
+        except asyncio.CancelledError:
+            # A statement that was cut off in the middle leaves the connection in an unknown state.
+            await self._abandon()
+            raise
+
+    async def _abandon(self) -> None:
+        connection, self._connection, self._executor = self._connection, None, None
+        if connection is not None:
+            # close() on a dead peer could wait; the socket is all we want to be rid of.
+            connection.pgconn.finish()

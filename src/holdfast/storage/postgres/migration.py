@@ -1,0 +1,87 @@
+"""Applies migrations under an advisory lock, so that replicas may start together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from holdfast.core.errors import WrongDatabase
+from holdfast.storage.aggregates.schema import Schema
+from holdfast.storage.migrate import Migration, check_schema, load_migrations, pending
+from holdfast.storage.postgres.executor import PsycopgExecutor
+from holdfast.storage.records import AppliedMigration
+from holdfast.storage.sqlfile import place_schema
+from holdfast.storage.statement import run
+
+PACKAGE = "holdfast.storage.postgres"
+
+_LOCK = "select pg_advisory_lock(hashtextextended(%s, 0))"
+_UNLOCK = "select pg_advisory_unlock(hashtextextended(%s, 0))"
+_RECORD = sql.SQL(
+    "insert into holdfast.schema_version (version, name, checksum, oldest_code) values ({}, {}, {}, {});"
+)
+_IDENTITY = "insert into holdfast.identity (id, database_name) values (gen_random_uuid(), current_database());"
+
+
+def migration_sql(schema: str) -> str:
+    """The whole schema as SQL, for people who run migrations by other means; needs no connection."""
+    parts = []
+    for step in load_migrations(PACKAGE):
+        record = step.record
+        literals = (record.version, record.name, record.checksum, record.oldest_code)
+        parts.append(step.text)
+        parts.append(_RECORD.format(*map(sql.Literal, literals)).as_string(None))
+    return place_schema("\n".join([*parts, _IDENTITY, ""]), schema)
+
+
+def read_applied(connection: Connection[Any], schema: str) -> list[AppliedMigration]:
+    """Read what was applied; a database without the schema has nothing. Needs autocommit."""
+    try:
+        return run(Schema().applied(), PsycopgExecutor(connection, schema))
+    except WrongDatabase:
+        return []
+
+
+def apply_migrations(
+    connection: Connection[Any], schema: str, make_id: Callable[[], str]
+) -> list[AppliedMigration]:
+    """Take every pending step, each in its own transaction; return what was applied. Needs autocommit.
+
+    Concurrency: one at a time per schema; whoever waited finds the work done.
+    """
+    key = f"holdfast:migrate:{schema}"
+    connection.execute(_LOCK, [key])
+    try:
+        known = load_migrations(PACKAGE)
+        applied = read_applied(connection, schema)
+        todo = pending(known, applied)
+        for step in todo:
+            _apply(connection, schema, step)
+        check_schema(known, read_applied(connection, schema))
+        run(Schema().identify(make_id()), PsycopgExecutor(connection, schema))
+        return [step.record for step in todo]
+    finally:
+        if not connection.broken:
+            connection.execute(_UNLOCK, [key])
+
+
+def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
+    executor = PsycopgExecutor(connection, schema)
+    text = place_schema(step.text, schema).encode()
+    if step.concurrently:
+        # CREATE INDEX CONCURRENTLY refuses a transaction; such a step is one statement that may be repeated.
+        connection.execute(text)
+        run(Schema().record(step.record), executor)
+        return
+    with connection.transaction():
+        try:
+            connection.execute(text)
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise WrongDatabase(
+                f"this role may not create the schema: {error}",
+                help="run `holdfast migrate sql` and apply it as the owner",
+            ) from error
+        run(Schema().record(step.record), executor)

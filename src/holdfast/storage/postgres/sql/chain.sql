@@ -1,0 +1,173 @@
+-- name: chain_key_claim
+-- Claims deduplication keys in key order; a producer of the same key waits here for the other's commit. A key is free again
+-- when its chain ended other than by failure (scope open), when its window has passed, or when its chain is excluded.
+-- Whoever gets no row back lost and asks chain_key_get.
+insert into holdfast.chain_key as held (type, key, chain_id, until)
+select x.type, x.key, x.chain_id, holdfast.moment(:now::bigint) + x.window_ms * interval '1 ms'
+  from json_to_recordset(:rows::json) as x(type text, key text, chain_id uuid, window_ms bigint)
+ order by x.type, x.key
+on conflict (type, key) do update set chain_id = excluded.chain_id, until = excluded.until
+  where held.until <= holdfast.moment(:now::bigint)
+     or held.chain_id = any (array (select e::uuid from json_array_elements_text(:exclude::json) e))
+     or (:scope = 'open' and exists (
+          select from holdfast.job j join holdfast.outcome o on o.job_id = j.id
+           where j.chain_id = held.chain_id and not o.continued and o.state in ('completed', 'cancelled')))
+returning chain_id::text;
+
+-- name: chain_key_get
+select k.type, k.key, k.chain_id::text
+  from json_to_recordset(:rows::json) as x(type text, key text)
+  join holdfast.chain_key k on k.type = x.type and k.key = x.key;
+
+-- name: chain_tail
+-- The last job of each chain and where it stands.
+select t.chain_id::text, t.id::text, t.chain_index, t.state
+  from json_array_elements_text(:ids::json) c(id)
+ cross join lateral (
+   select v.* from holdfast.jobs v where v.chain_id = c.id::uuid order by v.chain_index desc limit 1) t;
+
+-- name: chain_get
+select f.id::text, f.type, t.state, f.key, f.input,
+       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
+       t.chain_index + 1, holdfast.us(f.created_at), holdfast.us(t.finished_at)
+  from json_array_elements_text(:ids::json) c(id)
+  join holdfast.job f on f.id = c.id::uuid and f.chain_index = 0
+ cross join lateral (
+   select v.state, v.output, v.error, v.chain_index, v.finished_at
+     from holdfast.jobs v where v.chain_id = f.id order by v.chain_index desc limit 1) t;
+
+-- name: chain_list
+select f.id::text, f.type, t.state, f.key, f.input,
+       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
+       t.chain_index + 1, holdfast.us(f.created_at), holdfast.us(t.finished_at)
+  from holdfast.job f
+ cross join lateral (
+   select v.state, v.output, v.error, v.chain_index, v.finished_at, v.attempt, v.locked_by
+     from holdfast.jobs v where v.chain_id = f.id order by v.chain_index desc limit 1) t
+ where f.chain_index = 0
+   and (:before::uuid is null or f.id < :before::uuid)
+   and (:states::json is null or t.state in (select json_array_elements_text(:states::json)))
+   and (:types::json is null or f.type in (select json_array_elements_text(:types::json)))
+   and (:type_like::text is null or f.type like :type_like)
+   and (:chain::uuid is null or f.id = :chain::uuid)
+   and (:key::text is null or f.key = :key)
+   and (:error_like::text is null or t.error ilike :error_like)
+   and (:worker::text is null or t.locked_by = :worker)
+   and (:attempt_min::integer is null or t.attempt >= :attempt_min::integer)
+   and (:attempt_max::integer is null or t.attempt <= :attempt_max::integer)
+   and (:age_min_ms::bigint is null or f.created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
+   and (:age_max_ms::bigint is null or f.created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
+ order by f.id desc
+ limit :limit::integer;
+
+-- name: chain_jobs
+select id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
+       holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
+       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+  from holdfast.jobs
+ where chain_id = :chain::uuid
+ order by chain_index;
+
+-- name: chain_references
+-- Which open jobs outside these chains wait for them.
+select b.chain_id::text, b.job_id::text, j.chain_id::text
+  from holdfast.blocker b join holdfast.job j on j.id = b.job_id
+ where b.chain_id = any (array (select c::uuid from json_array_elements_text(:chains::json) c)) and b.open
+   and j.chain_id <> all (array (select c::uuid from json_array_elements_text(:chains::json) c))
+ order by b.chain_id, b.job_id;
+
+-- name: chain_blockers
+-- The chains that any job of these chains waits or waited for: the way down of a cascade.
+select distinct b.chain_id::text
+  from holdfast.job j join holdfast.blocker b on b.job_id = j.id
+ where j.chain_id = any (array (select c::uuid from json_array_elements_text(:chains::json) c));
+
+-- name: chain_delete
+-- Removes chains with everything that belongs to them; the caller has locked the live rows and checked the references.
+with gone as materialized (
+  select id, type from holdfast.job
+   where chain_id = any (array (select c::uuid from json_array_elements_text(:chains::json) c))),
+live as (delete from holdfast.queue where job_id = any (array (select id from gone)) returning job_id, type),
+ended as (delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state),
+tried as (delete from holdfast.attempt where job_id = any (array (select id from gone))),
+edges as (delete from holdfast.blocker where job_id = any (array (select id from gone))),
+keys as (
+  delete from holdfast.chain_key k using holdfast.job j
+   where j.id = any (array (select id from gone)) and j.chain_index = 0 and j.key is not null
+     and k.type = j.type and k.key = j.key and k.chain_id = j.id),
+tallied as (
+  insert into holdfast.tally (at, type, completed, failed, cancelled, removed)
+  select holdfast.moment(:now::bigint), type, sum(completed), sum(failed), sum(cancelled), sum(removed)
+    from (
+      select type, 0 as completed, 0 as failed, 0 as cancelled, 1 as removed from live
+      union all
+      select type, -(state = 'completed')::integer, -(state = 'failed')::integer, -(state = 'cancelled')::integer, 1 from ended) counted
+   group by type)
+delete from holdfast.job where id = any (array (select id from gone))
+returning id::text, chain_id::text, type;
+
+-- name: blocker_insert
+insert into holdfast.blocker (job_id, position, chain_id, on_failure, open)
+select job_id, position, chain_id, on_failure, true
+  from json_to_recordset(:rows::json) as x(job_id uuid, position integer, chain_id uuid, on_failure text);
+
+-- name: blocker_await
+-- Marks the live tails of chains as awaited, waiting for whoever is ending them. A tail that is gone is not returned: the
+-- caller reads the chain again and finds a new tail or the end.
+with tails as (
+  select q.job_id from holdfast.queue q
+   where q.job_id = any (array (select i::uuid from json_array_elements_text(:tails::json) i))
+   order by q.job_id
+   for update)
+update holdfast.queue q set awaited = true
+ where q.job_id = any (array (select job_id from tails))
+returning q.job_id::text;
+
+-- name: blocker_hold_ended
+-- Holds the ended tails of failed chains against a redrive that would not know of a new waiter.
+select o.job_id::text from holdfast.outcome o
+ where o.job_id = any (array (select i::uuid from json_array_elements_text(:tails::json) i))
+ order by o.job_id
+   for share;
+
+-- name: blocker_dependents
+-- Locks the jobs that wait for these chains, in id order, before anything is decided about them.
+select q.job_id::text from holdfast.queue q
+ where q.job_id = any (array (
+   select b.job_id from holdfast.blocker b
+    where b.chain_id = any (array (select c::uuid from json_array_elements_text(:chains::json) c)) and b.open))
+ order by q.job_id
+   for update;
+
+-- name: blocker_close
+-- Closes the edges of ended chains that their policy lets through, and says what each dependent must do.
+update holdfast.blocker b set open = false
+  from json_to_recordset(:rows::json) as x(chain_id uuid, state text)
+ where b.chain_id = x.chain_id and b.open and (x.state = 'completed' or b.on_failure <> 'wait')
+returning b.job_id::text, b.chain_id::text, x.state <> 'completed' and b.on_failure = 'fail';
+
+-- name: blocker_open_jobs
+-- Opens the dependents that have no open edge left; they were locked before, so this happens once.
+update holdfast.queue q
+   set available_at = greatest(j.planned_at, holdfast.moment(:now::bigint))
+  from holdfast.job j
+ where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and j.id = q.job_id
+   and q.available_at = 'infinity'
+   and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
+returning q.job_id::text, q.type;
+
+-- name: blocker_list
+select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, t.state, case when t.state = 'completed' then t.output end
+  from holdfast.blocker b
+  left join lateral (
+    select v.state, v.output from holdfast.jobs v where v.chain_id = b.chain_id order by v.chain_index desc limit 1) t on true
+ where b.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+ order by b.job_id, b.position;
+
+-- name: blocker_waiting
+-- Which jobs wait, or waited, for this chain.
+select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, null, null
+  from holdfast.blocker b
+ where b.chain_id = :chain::uuid
+ order by b.job_id, b.position
+ limit :limit::integer;

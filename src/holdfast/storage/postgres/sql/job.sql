@@ -1,0 +1,288 @@
+-- name: job_insert
+-- Writes jobs, their live rows and the tally in one statement. A job whose id exists already is left alone and not
+-- returned, so that a start repeated after an unknown commit is harmless.
+with given as materialized (
+  select * from json_to_recordset(:rows::json) as x(
+    id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text,
+    trace text, max_attempts integer, blockers integer, awaited boolean)),
+written as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at)
+  select id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
+         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint)
+    from given
+  on conflict (id) do nothing
+  returning id, type, priority, blockers, max_attempts, planned_at, created_at),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts)
+  select id, type, priority, case when blockers > 0 then 'infinity' else greatest(planned_at, created_at) end, max_attempts
+    from written),
+tallied as (
+  insert into holdfast.tally (at, type, started)
+  select holdfast.moment(:now::bigint), type, count(*) from written group by type)
+select id::text from written;
+
+-- name: job_claim
+-- Takes due jobs under new leases: one look per (type, priority) from its low-water mark, merged by urgency and age.
+-- Rows locked by others are skipped, never waited for, so two claimers never get the same job. `= any (array (…))`
+-- keeps the primary-key plan whatever the statistics say.
+with probe as materialized (
+  select * from json_to_recordset(:probes::json) as p(
+    type text, priority smallint, token uuid, room integer, after bigint, after_id uuid)),
+class as materialized (
+  select * from json_to_recordset(:classes::json) as c(
+    token uuid, lease_ms integer, max_attempts integer, backoff_base_ms integer, backoff_cap_ms integer)),
+claimed as (
+  update holdfast.queue q
+     set attempt = q.attempt + 1,
+         fence = greatest(q.fence + 1, holdfast.us(holdfast.moment(:now::bigint)) / 1000),
+         token = (select p.token from probe p where p.type = q.type and p.priority = q.priority)
+   where q.job_id = any (array (
+     select job_id from (
+       select found.*, case when found.crashes > 0
+                then row_number() over (partition by found.crashes > 0 order by found.priority, found.available_at, found.job_id)
+                else 0 end as crashed_before
+         from probe p cross join lateral (
+           select w.job_id, w.priority, w.available_at, w.crashes
+             from holdfast.queue w
+            where w.type = p.type and w.priority = p.priority
+              and (w.available_at, w.job_id) > (to_timestamp(p.after / 1000000.0), p.after_id)
+              and w.available_at <= holdfast.moment(:now::bigint)
+              and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
+            order by w.available_at, w.job_id
+            limit p.room
+            for update skip locked) found) ranked
+      where crashed_before <= 1
+      order by priority, available_at, job_id
+      limit :limit::integer))
+  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence),
+leased as (
+  insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
+  select c.token, :worker, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint) + c.lease_ms * interval '1 ms',
+         c.lease_ms, c.max_attempts, c.backoff_base_ms, c.backoff_cap_ms, array_agg(claimed.job_id)
+    from claimed join class c on c.token = claimed.token
+   group by c.token, c.lease_ms, c.max_attempts, c.backoff_base_ms, c.backoff_cap_ms)
+select c.job_id::text, c.token::text, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
+       j.chain_id::text, j.chain_index, j.input, j.blockers, j.trace, j.key, holdfast.us(j.created_at),
+       holdfast.us(holdfast.moment(:now::bigint))
+  from claimed c join holdfast.job j on j.id = c.job_id
+ order by c.priority, c.available_at, c.job_id;
+
+-- name: job_next_due
+-- When the next job of these types that is not due yet will be, and whether any is due now.
+select holdfast.us(min(next.available_at))
+  from json_array_elements_text(:types::json) t(type)
+ cross join generate_series(0, 9) as p(priority)
+ cross join lateral (
+   select w.available_at from holdfast.queue w
+    where w.type = t.type and w.priority = p.priority and w.available_at > holdfast.moment(:now::bigint)
+      and w.available_at < 'infinity'
+    order by w.available_at, w.job_id
+    limit 1) next;
+
+-- name: job_finish
+-- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
+-- is not returned was lost or is locked by somebody's transaction and is asked for with job_stand. Jobs that other jobs wait
+-- for are taken only when :awaited is true, because the fan-in that follows needs the same transaction.
+with given as materialized (
+  select * from json_to_recordset(:rows::json) as x(
+    id uuid, token uuid, kind text, worker text, started_at bigint, output text, error text, fingerprint text, delay_ms bigint, next json)),
+held as (
+  select q.job_id, q.token from holdfast.queue q
+   where q.job_id = any (array (select id from given))
+     and (q.job_id, q.token) in (select id, token from given)
+     and (:awaited::boolean or not q.awaited)
+   for update skip locked),
+mine as materialized (
+  select g.* from held join given g on g.id = held.job_id and g.token = held.token),
+ended as (
+  delete from holdfast.queue q
+   where q.job_id = any (array (select id from mine where kind in ('complete', 'continue', 'fail', 'cancel')))
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+returned as (
+  update holdfast.queue q
+     set token = null,
+         attempt = q.attempt - case when m.kind in ('snooze', 'release') then 1 else 0 end,
+         available_at = case when m.kind = 'release' then q.available_at
+                             else holdfast.moment(:now::bigint) + coalesce(m.delay_ms, 0) * interval '1 ms' end
+    from mine m
+   where q.job_id = any (array (select id from mine where kind in ('retry', 'snooze', 'release'))) and q.job_id = m.id
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited, m.kind),
+kept as (
+  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
+  select e.job_id, e.type,
+         case m.kind when 'fail' then 'failed' when 'cancel' then 'cancelled' else 'completed' end,
+         m.kind = 'continue', m.output, m.error, m.fingerprint, e.attempt, e.crashes, e.fence, e.token, m.worker,
+         to_timestamp(m.started_at / 1000000.0), holdfast.moment(:now::bigint)
+    from ended e join mine m on m.id = e.job_id),
+remembered as (
+  insert into holdfast.attempt (job_id, fence, attempt, kind, worker, started_at, ended_at, error)
+  select m.id, coalesce(e.fence, r.fence), coalesce(e.attempt, r.attempt), m.kind, m.worker,
+         to_timestamp(m.started_at / 1000000.0), holdfast.moment(:now::bigint), m.error
+    from mine m left join ended e on e.job_id = m.id left join returned r on r.job_id = m.id
+   where m.kind in ('fail', 'retry') or (m.kind = 'snooze' and m.error is not null)
+  on conflict do nothing),
+successor as materialized (
+  select x.*, e.awaited from mine m
+    join ended e on e.job_id = m.id
+   cross join lateral json_to_record(m.next) as x(
+    id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, trace text, max_attempts integer, blockers integer)
+   where m.kind = 'continue'),
+continued as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, trace, created_at)
+  select id, chain_id, chain_index, type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
+         to_timestamp(at / 1000000.0), trace, holdfast.moment(:now::bigint)
+    from successor),
+requeued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, awaited)
+  select id, type, coalesce(priority, 5),
+         case when coalesce(blockers, 0) > 0 then 'infinity'
+              else greatest(to_timestamp(at / 1000000.0), holdfast.moment(:now::bigint)) end,
+         max_attempts, awaited
+    from successor),
+freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t))),
+tallied as (
+  insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried)
+  select holdfast.moment(:now::bigint), type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried)
+    from (
+      select e.type, 0 as started, (m.kind in ('complete', 'continue'))::integer as completed, (m.kind = 'fail')::integer as failed,
+             (m.kind = 'cancel')::integer as cancelled, 0 as retried
+        from ended e join mine m on m.id = e.job_id
+      union all select s.type, 1, 0, 0, 0, 0 from successor s
+      union all select r.type, 0, 0, 0, 0, 1 from returned r where r.kind = 'retry') counted
+   group by type)
+select job_id::text, type, awaited from ended
+union all select job_id::text, type, awaited from returned;
+
+-- name: job_stand
+-- What became of (job, token) pairs that a finish or a heartbeat did not find.
+select x.id::text,
+       case when q.token = x.token then 'held' when o.token = x.token and o.job_id is not null then 'done'
+            when o.job_id is not null then 'ended' when q.token is not null then 'taken'
+            when q.job_id is not null then 'free' else 'gone' end,
+       o.state
+  from json_to_recordset(:rows::json) as x(id uuid, token uuid)
+  left join holdfast.queue q on q.job_id = x.id
+  left join holdfast.outcome o on o.job_id = x.id;
+
+-- name: job_lock
+-- Locks live rows in id order; the waiting is bounded by lock_timeout. Cancel, complete from outside and delete begin here.
+select q.job_id::text from holdfast.queue q
+ where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+ order by q.job_id
+   for update;
+
+-- name: job_end
+-- Ends live jobs from outside, whoever holds them: the row goes, so the token is void.
+with given as materialized (
+  select * from json_to_recordset(:rows::json) as x(
+    id uuid, state text, output text, error text, fingerprint text, next json)),
+ended as (
+  delete from holdfast.queue q where q.job_id = any (array (select id from given))
+  returning q.job_id, q.type, q.available_at, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+kept as (
+  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at)
+  select e.job_id, e.type, g.state, g.next is not null, g.output, g.error, g.fingerprint, e.attempt, e.crashes, e.fence, l.worker,
+         l.claimed_at, holdfast.moment(:now::bigint)
+    from ended e join given g on g.id = e.job_id left join holdfast.lease l on l.token = e.token),
+successor as materialized (
+  select x.*, e.awaited from given g
+    join ended e on e.job_id = g.id
+   cross join lateral json_to_record(g.next) as x(
+    id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, trace text, max_attempts integer, blockers integer)
+   where g.next is not null),
+continued as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, trace, created_at)
+  select id, chain_id, chain_index, type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
+         to_timestamp(at / 1000000.0), trace, holdfast.moment(:now::bigint)
+    from successor),
+requeued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, awaited)
+  select id, type, coalesce(priority, 5),
+         case when coalesce(blockers, 0) > 0 then 'infinity'
+              else greatest(to_timestamp(at / 1000000.0), holdfast.moment(:now::bigint)) end,
+         max_attempts, awaited
+    from successor),
+tallied as (
+  insert into holdfast.tally (at, type, started, completed, failed, cancelled)
+  select holdfast.moment(:now::bigint), type, sum(started), sum(completed), sum(failed), sum(cancelled)
+    from (
+      select e.type, 0 as started, (g.state = 'completed')::integer as completed, (g.state = 'failed')::integer as failed,
+             (g.state = 'cancelled')::integer as cancelled
+        from ended e join given g on g.id = e.job_id
+      union all select s.type, 1, 0, 0, 0 from successor s) counted
+   group by type)
+select e.job_id::text, j.chain_id::text, e.type,
+       case when e.token is not null then 'running' when e.available_at = 'infinity' then 'blocked' else 'pending' end,
+       l.worker, e.awaited
+  from ended e join holdfast.job j on j.id = e.job_id left join holdfast.lease l on l.token = e.token;
+
+-- name: job_trigger
+-- Makes pending jobs due now. Rows somebody has locked are being claimed or ended and are skipped.
+with free as (
+  select q.job_id from holdfast.queue q
+   where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+     and q.token is null and q.available_at < 'infinity'
+   order by q.job_id
+   for update skip locked)
+update holdfast.queue q set available_at = holdfast.moment(:now::bigint)
+ where q.job_id = any (array (select job_id from free))
+returning q.job_id::text, q.type;
+
+-- name: job_redrive
+-- Takes failed jobs back into the queue: attempts and crashes begin anew, the fence only grows, the history stays.
+with taken as (
+  delete from holdfast.outcome o
+   where o.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and o.state = 'failed'
+  returning o.job_id, o.type, o.fence),
+spread as (
+  select t.*, row_number() over (order by t.job_id) - 1 as place from taken t),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, fence, awaited)
+  select s.job_id, s.type, j.priority,
+         holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond', j.max_attempts, s.fence,
+         exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open)
+    from spread s join holdfast.job j on j.id = s.job_id
+  returning job_id, type),
+tallied as (
+  insert into holdfast.tally (at, type, failed)
+  select holdfast.moment(:now::bigint), type, -count(*) from queued group by type)
+select job_id::text, type from queued;
+
+-- name: job_get
+select id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
+       holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
+       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+  from holdfast.jobs
+ where id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+ order by id;
+
+-- name: job_list
+-- The newest first, from a job id on; every filter is optional. Bounded by limit and the caller's statement timeout.
+select id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
+       holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
+       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+  from holdfast.jobs
+ where (:before::uuid is null or id < :before::uuid)
+   and (:states::json is null or state in (select json_array_elements_text(:states::json)))
+   and (:types::json is null or type in (select json_array_elements_text(:types::json)))
+   and (:type_like::text is null or type like :type_like)
+   and (:chain::uuid is null or chain_id = :chain::uuid)
+   and (:key::text is null or key = :key)
+   and (:error_like::text is null or error ilike :error_like)
+   and (:worker::text is null or locked_by = :worker)
+   and (:attempt_min::integer is null or attempt >= :attempt_min::integer)
+   and (:attempt_max::integer is null or attempt <= :attempt_max::integer)
+   and (:age_min_ms::bigint is null or created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
+   and (:age_max_ms::bigint is null or created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
+ order by id desc
+ limit :limit::integer;
+
+-- name: job_attempts
+select job_id::text, attempt, fence, kind, worker, holdfast.us(started_at), holdfast.us(ended_at), error
+  from holdfast.attempt
+ where job_id = :id::uuid
+ order by fence, attempt;
+
+-- name: job_hint
+-- One transactional hint on a connection that does not tell us of its commit.
+select pg_notify(:channel, :payload);

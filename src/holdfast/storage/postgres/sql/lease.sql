@@ -1,0 +1,110 @@
+-- name: lease_renew
+-- Extends leases by token. What is not returned has been reaped. An expired lease that nobody reaped yet may be renewed:
+-- nobody else can have its token.
+update holdfast.lease
+   set expires_at = holdfast.moment(:now::bigint) + lease_ms * interval '1 ms'
+ where token = any (array (select t::uuid from json_array_elements_text(:tokens::json) t))
+returning token::text;
+
+-- name: lease_held
+-- Every job that bears a token of this worker, whether the worker knows of it or not.
+select q.job_id::text, q.token::text
+  from holdfast.lease l
+ cross join lateral unnest(l.job_ids) as j(id)
+  join holdfast.queue q on q.job_id = j.id and q.token = l.token
+ where l.worker = :worker;
+
+-- name: lease_free
+-- Removes leases whose jobs have all ended; one that still names a held job stays.
+delete from holdfast.lease l
+ where l.token = any (array (select t::uuid from json_array_elements_text(:tokens::json) t))
+   and not exists (select from holdfast.queue q where q.job_id = any (l.job_ids) and q.token = l.token);
+
+-- name: lease_release
+-- Gives back every job of these claims, attempts refunded: for a claim whose answer was lost, and for a drain.
+with gone as (
+  select l.token, l.job_ids from holdfast.lease l
+   where l.token = any (array (select t::uuid from json_array_elements_text(:tokens::json) t))
+   for update),
+freed as (
+  update holdfast.queue q set token = null, attempt = q.attempt - 1
+   where q.job_id = any (array (select unnest(job_ids) from gone)) and q.token = any (array (select token from gone))
+  returning q.job_id, q.type),
+removed as (delete from holdfast.lease where token = any (array (select token from gone)))
+select job_id::text, type from freed;
+
+-- name: lease_reap
+-- Takes back what expired leases still hold, oldest first, all types. Rows locked by somebody's transaction stay with their
+-- lease and are found by the next run; `:after` pages past leases that could not be emptied.
+with dead as materialized (
+  select l.* from holdfast.lease l
+   where l.expires_at <= holdfast.moment(:now::bigint)
+     and (l.expires_at, l.token) > (coalesce(to_timestamp(:after::bigint / 1000000.0), '-infinity'), coalesce(:after_token::uuid, '00000000-0000-0000-0000-000000000000'))
+   order by l.expires_at, l.token
+   limit :limit::integer
+   for update skip locked),
+named as materialized (
+  select d.token, d.worker, d.expires_at, d.claimed_at, d.max_attempts, d.backoff_base_ms, d.backoff_cap_ms, j.id
+    from dead d cross join lateral unnest(d.job_ids) as j(id)),
+bearing as (
+  select q.job_id, q.token, q.attempt, q.crashes, q.max_attempts from holdfast.queue q
+   where q.job_id = any (array (select id from named)) and (q.job_id, q.token) in (select id, token from named)
+   for update skip locked),
+judged as materialized (
+  select b.job_id, n.worker, n.token, n.claimed_at, b.crashes + 1 as crashes,
+         (extract(epoch from holdfast.moment(:now::bigint) - n.expires_at) * 1000)::bigint as stale_ms,
+         least(n.backoff_cap_ms, n.backoff_base_ms * power(2, least(b.crashes, 20)))::bigint as delay_ms,
+         b.crashes + 1 >= :poison::integer as poisoned,
+         coalesce(b.max_attempts, n.max_attempts) > 0 and b.attempt >= coalesce(b.max_attempts, n.max_attempts) as spent
+    from bearing b join named n on n.id = b.job_id and n.token = b.token),
+ended as (
+  delete from holdfast.queue q where q.job_id = any (array (select job_id from judged where poisoned or spent))
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
+freed as (
+  update holdfast.queue q
+     set token = null, crashes = j.crashes, available_at = holdfast.moment(:now::bigint) + j.delay_ms * interval '1 ms'
+    from judged j
+   where q.job_id = any (array (select job_id from judged where not (poisoned or spent))) and j.job_id = q.job_id
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
+kept as (
+  insert into holdfast.outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
+  select e.job_id, e.type, 'failed',
+         case when j.poisoned then 'WorkerDied: the worker died ' || j.crashes || ' times while it ran this job'
+              else 'WorkerDied: the worker died and all ' || e.attempt || ' attempts are spent' end,
+         case when j.poisoned then 'worker-died' else 'worker-died-attempts-spent' end,
+         e.attempt, j.crashes, e.fence, null, j.worker, j.claimed_at, holdfast.moment(:now::bigint)
+    from ended e join judged j on j.job_id = e.job_id),
+remembered as (
+  insert into holdfast.attempt (job_id, fence, attempt, kind, worker, started_at, ended_at, error)
+  select r.job_id, r.fence, r.attempt, 'reap', j.worker, j.claimed_at, holdfast.moment(:now::bigint),
+         'WorkerDied: the lease of ' || j.worker || ' ended ' || j.stale_ms || ' ms ago'
+    from (select job_id, fence, attempt from ended union all select job_id, fence, attempt from freed) r
+    join judged j on j.job_id = r.job_id
+  on conflict do nothing),
+left_over as materialized (
+  select n.token, array_agg(n.id) as job_ids
+    from named n join holdfast.queue q on q.job_id = n.id and q.token = n.token
+   where n.id <> all (array (select job_id from judged))
+   group by n.token),
+shrunk as (
+  update holdfast.lease l set job_ids = o.job_ids from left_over o
+   where l.token = any (array (select token from left_over)) and l.token = o.token),
+removed as (
+  delete from holdfast.lease l
+   where l.token = any (array (select token from dead)) and l.token <> all (array (select token from left_over))),
+tallied as (
+  insert into holdfast.tally (at, type, failed, reaped)
+  select holdfast.moment(:now::bigint), type, sum(failed), count(*)
+    from (select type, 1 as failed from ended union all select type, 0 from freed) counted group by type)
+select r.job_id::text, r.type, j.worker, r.state, j.crashes, j.stale_ms, r.awaited, null::bigint, null::text
+  from (select job_id, type, awaited, 'failed' as state from ended union all select job_id, type, awaited, 'pending' from freed) r
+  join judged j on j.job_id = r.job_id
+union all
+select null, null, worker, null, null, null, null, holdfast.us(expires_at), token::text from dead;
+
+-- name: lease_list
+select l.token::text, l.worker, holdfast.us(l.claimed_at), holdfast.us(l.expires_at), cardinality(l.job_ids)
+  from holdfast.lease l
+ where :worker::text is null or l.worker = :worker
+ order by l.expires_at, l.token
+ limit :limit::integer;

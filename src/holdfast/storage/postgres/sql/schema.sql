@@ -1,0 +1,23 @@
+-- name: schema_version
+select version, name, checksum, oldest_code from holdfast.schema_version order by version;
+
+-- name: schema_record
+insert into holdfast.schema_version (version, name, checksum, oldest_code)
+values (:version::integer, :name, :checksum, :oldest_code::integer);
+
+-- name: identity_get
+select id::text, database_name, current_database(), paused, paused_by, holdfast.us(paused_at) from holdfast.identity;
+
+-- name: identity_put
+insert into holdfast.identity (id, database_name) values (:id::uuid, current_database()) on conflict do nothing;
+
+-- name: identity_adopt
+update holdfast.identity set id = :id::uuid, database_name = current_database() returning id::text;
+
+-- name: pause_all
+update holdfast.identity set paused = :paused::boolean, paused_by = case when :paused::boolean then :by end,
+       paused_at = case when :paused::boolean then holdfast.moment(:now::bigint) end
+returning paused;
+
+-- name: clock
+select holdfast.us(clock_timestamp());

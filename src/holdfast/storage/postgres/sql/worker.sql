@@ -1,0 +1,89 @@
+-- name: type_setting_list
+select type, paused, paused_by, holdfast.us(paused_at), lease_ms, timeout_ms, concurrency, max_attempts from holdfast.type_setting order by type;
+
+-- name: type_setting_put
+-- Null leaves a value as it is, -1 takes it back to the code's own.
+insert into holdfast.type_setting as t (type, paused, paused_by, paused_at, lease_ms, timeout_ms, concurrency, max_attempts, changed_at)
+select :type, coalesce(:paused::boolean, false), case when :paused::boolean then :by end, case when :paused::boolean then holdfast.moment(:now::bigint) end,
+       nullif(:lease_ms::integer, -1), nullif(:timeout_ms::integer, -1), nullif(:concurrency::integer, -1), nullif(:max_attempts::integer, -1),
+       holdfast.moment(:now::bigint)
+on conflict (type) do update
+   set paused = coalesce(:paused::boolean, t.paused),
+       paused_by = case when :paused::boolean is null then t.paused_by else excluded.paused_by end,
+       paused_at = case when :paused::boolean is null then t.paused_at else excluded.paused_at end,
+       lease_ms = nullif(coalesce(:lease_ms::integer, t.lease_ms), -1),
+       timeout_ms = nullif(coalesce(:timeout_ms::integer, t.timeout_ms), -1),
+       concurrency = nullif(coalesce(:concurrency::integer, t.concurrency), -1),
+       max_attempts = nullif(coalesce(:max_attempts::integer, t.max_attempts), -1),
+       changed_at = excluded.changed_at;
+
+-- name: worker_put
+-- Presence and counters; the first write of a worker registers it.
+insert into holdfast.worker as w (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error)
+values (:id, :name, :host, :pid::integer, :version, :slots::integer, :types, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint), :counters, :last_error)
+on conflict (id) do update
+   set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
+       last_error = excluded.last_error, stopped_at = null
+returning draining;
+
+-- name: worker_stop
+update holdfast.worker set stopped_at = holdfast.moment(:now::bigint), seen_at = holdfast.moment(:now::bigint), counters = :counters where id = :id;
+
+-- name: worker_drain
+update holdfast.worker set draining = true where id = :id and stopped_at is null returning id;
+
+-- name: worker_list
+select id, name, host, pid, version, slots, types, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(stopped_at), draining, counters, last_error
+  from holdfast.worker
+ where (not :live::boolean or (stopped_at is null and seen_at > holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms'))
+ order by started_at desc, id
+ limit :limit::integer;
+
+-- name: worker_vanished
+-- Workers that stopped giving signs without saying goodbye; each is reported by the one that marks it.
+update holdfast.worker
+   set stopped_at = seen_at, last_error = 'vanished: no heartbeat'
+ where id = any (array (
+   select id from holdfast.worker
+    where stopped_at is null and seen_at <= holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms'
+    order by id limit 100 for update skip locked))
+returning id, name, holdfast.us(seen_at);
+
+-- name: totals
+-- Sums of the tally, and small bounded counts of what is live.
+select coalesce(sum(started - completed - failed - cancelled - removed), 0)::bigint, coalesce(sum(completed), 0)::bigint,
+       coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint
+  from holdfast.tally;
+
+-- name: live_totals
+-- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit.
+select (select coalesce(sum(cardinality(job_ids)), 0) from holdfast.lease)::bigint,
+       (select coalesce(sum(cardinality(job_ids)), 0) from holdfast.lease where expires_at <= holdfast.moment(:now::bigint))::bigint,
+       (select count(*) from (select from holdfast.queue where available_at = 'infinity' limit :limit::integer) b),
+       (select count(*) from (select from holdfast.queue where available_at <= holdfast.moment(:now::bigint) and token is null limit :limit::integer) d),
+       (select holdfast.us(min(available_at)) from (
+          select available_at from holdfast.queue where available_at <= holdfast.moment(:now::bigint) and token is null limit :limit::integer) o);
+
+-- name: type_totals
+-- Per type: live depth from the tally, finished counts and the oldest due row by its index.
+select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(o.available_at)
+  from (
+    select type, sum(started - completed - failed - cancelled - removed)::bigint as live, sum(completed)::bigint as completed,
+           sum(failed)::bigint as failed, sum(cancelled)::bigint as cancelled
+      from holdfast.tally group by type) t
+  left join lateral (
+    select min(x.available_at) as available_at from generate_series(0, 9) p(priority) cross join lateral (
+      select q.available_at from holdfast.queue q
+       where q.type = t.type and q.priority = p.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
+       order by q.available_at, q.job_id limit 1) x) o on true
+ order by t.type;
+
+-- name: tally_fold
+-- Folds old tally rows into one per minute and type; rows being written are not seen, so nothing is counted twice.
+with taken as (
+  delete from holdfast.tally where ctid = any (array (
+    select ctid from holdfast.tally where at < date_trunc('minute', holdfast.moment(:now::bigint)) - interval '1 minute' limit :limit::integer))
+  returning *)
+insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
+select date_trunc('minute', at), type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(reaped), sum(removed)
+  from taken group by 1, 2;

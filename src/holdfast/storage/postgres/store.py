@@ -1,0 +1,42 @@
+"""The PostgreSQL store: every operation is one statement, so the shared aggregates serve as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from holdfast.storage.aggregates.chain import Blockers, Chains
+from holdfast.storage.aggregates.event import Events
+from holdfast.storage.aggregates.job import Jobs
+from holdfast.storage.aggregates.lease import Leases
+from holdfast.storage.aggregates.schema import Schema
+from holdfast.storage.aggregates.worker import Workers
+from holdfast.storage.sqlfile import (
+    Compiled,
+    ParamStyle,
+    compile_all,
+    load_statements,
+    place_schema,
+)
+
+
+class PostgresStore:
+    """See `storage.port.Store`."""
+
+    dialect = "postgresql"
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.leases = Leases()
+        self.chains = Chains()
+        self.blockers = Blockers()
+        self.events = Events()
+        self.workers = Workers()
+        self.schema = Schema()
+
+
+@cache
+def postgres_statements(style: ParamStyle, schema: str) -> Mapping[str, Compiled]:
+    """Every statement, compiled for one driver and schema."""
+    statements = load_statements("holdfast.storage.postgres")
+    return compile_all(statements, style, lambda text: place_schema(text, schema))

@@ -1,0 +1,134 @@
+"""Small records that only stores and operations exchange."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.model import Instant, Reaped, State
+
+
+class KeyHolder(msgspec.Struct, frozen=True):
+    """Which chain holds a deduplication key."""
+
+    type: str
+    key: str
+    chain_id: str
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The last job of a chain."""
+
+    chain_id: str
+    job_id: str
+    chain_index: int
+    state: State
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A job of another chain that still waits for a chain."""
+
+    chain_id: str
+    job_id: str
+    waiting_chain_id: str
+
+
+class ClosedEdge(msgspec.Struct, frozen=True):
+    """An edge that was closed, and whether its policy fails the dependent."""
+
+    job_id: str
+    chain_id: str
+    fails: bool
+
+
+class ReapPage(msgspec.Struct, frozen=True):
+    """What one look of the reaper took, and where the next begins; `last` is None when no lease was expired."""
+
+    reaped: list[Reaped]
+    leases: int
+    last: tuple[Instant, str] | None
+
+
+class LeaseRecord(msgspec.Struct, frozen=True):
+    """A lease as people see it."""
+
+    token: str
+    worker: str
+    claimed_at: Instant
+    expires_at: Instant
+    jobs: int
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """An event and the handler it is delivered to."""
+
+    event: str
+    handler: str
+
+    @property
+    def job_type(self) -> str:
+        """The job type that delivers this event to this handler."""
+        return f"{self.event}/{self.handler}"
+
+
+class WaitingEvent(msgspec.Struct, frozen=True):
+    """An event published before anybody subscribed to it."""
+
+    id: str
+    event: str
+    input: str
+    priority: int
+    trace: str | None
+    planned_at: Instant | None
+
+
+class WorkerSign(msgspec.Struct, frozen=True):
+    """What a worker says of itself at each heartbeat; `types` and `counters` are JSON texts."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    slots: int
+    types: str
+    counters: str
+    last_error: str | None
+
+
+class VanishedWorker(msgspec.Struct, frozen=True):
+    """A worker that stopped giving signs without saying goodbye."""
+
+    id: str
+    name: str
+    seen_at: Instant
+
+
+class TypeTotals(msgspec.Struct, frozen=True):
+    """Totals of one job type."""
+
+    type: str
+    live: int
+    completed: int
+    failed: int
+    cancelled: int
+    oldest_due_at: Instant | None
+
+
+class AppliedMigration(msgspec.Struct, frozen=True):
+    """A migration as the database remembers it; code older than `oldest_code` may not use the schema after it."""
+
+    version: int
+    name: str
+    checksum: str
+    oldest_code: int
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which database this is: `recorded_name` differs from `name` in a restored copy."""
+
+    id: str
+    recorded_name: str
+    name: str
+    paused: bool
+    paused_by: str | None
+    paused_at: Instant | None

@@ -1,0 +1,90 @@
+"""Reads `.sql` files of named statements and compiles their neutral `:name` parameters for each driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Literal
+
+from holdfast.core.errors import InvalidIdentifier
+
+ParamStyle = Literal["pyformat", "dollar", "named"]
+
+DEFAULT_SCHEMA = "holdfast"
+
+_HEADER = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+# Quoted strings, quoted identifiers, comments and casts come first, so that a colon inside them is never a parameter.
+_TOKEN = re.compile(
+    r"(?P<skip>'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|::)|:(?P<name>[a-z_][a-z0-9_]*)|(?P<percent>%)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A statement ready for one driver; `order` names the positional parameters of `dollar` style."""
+
+    text: str
+    order: tuple[str, ...]
+
+
+def check_identifier(name: str) -> str:
+    """Return a schema name that is safe to quote, or raise."""
+    if not _IDENTIFIER.fullmatch(name):
+        raise InvalidIdentifier(name)
+    return name
+
+
+@lru_cache(maxsize=8)
+def load_statements(package: str) -> Mapping[str, str]:
+    """Read every named statement of a dialect's `sql` folder."""
+    found: dict[str, str] = {}
+    for entry in sorted(files(package).joinpath("sql").iterdir(), key=lambda each: each.name):
+        if not entry.name.endswith(".sql"):
+            continue
+        parts = _HEADER.split(entry.read_text(encoding="utf-8"))
+        for name, body in zip(parts[1::2], parts[2::2], strict=True):
+            if name in found:
+                raise ValueError(f"statement {name} is defined twice in {package}")
+            found[name] = body.strip().rstrip(";")
+    return found
+
+
+def place_schema(text: str, schema: str) -> str:
+    """Point every `holdfast.` name of a PostgreSQL text at the chosen schema, quoted."""
+    quoted = f'"{check_identifier(schema)}"'
+    placed = re.sub(r"\bholdfast\.(?=[a-z_])", lambda _: quoted + ".", text)
+    return re.sub(r"(?<=schema if not exists )holdfast\b", lambda _: quoted, placed)
+
+
+def compile_statement(text: str, style: ParamStyle) -> Compiled:
+    """Turn `:name` parameters into a driver's own, as text where the server does the casting."""
+    order: list[str] = []
+
+    def place(name: str) -> str:
+        if style == "named":
+            return f":{name}"
+        if style == "pyformat":
+            return f"%({name})s::text"
+        if name not in order:
+            order.append(name)
+        return f"${order.index(name) + 1}::text"
+
+    def replace(match: re.Match[str]) -> str:
+        if match["name"] is not None:
+            return place(match["name"])
+        if style == "pyformat":
+            return match[0].replace("%", "%%")
+        return match[0]
+
+    return Compiled(_TOKEN.sub(replace, text), tuple(order))
+
+
+def compile_all(
+    statements: Mapping[str, str], style: ParamStyle, prepare: Callable[[str], str] = str
+) -> Mapping[str, Compiled]:
+    """Compile a dialect's catalogue once for one driver."""
+    return {name: compile_statement(prepare(text), style) for name, text in statements.items()}

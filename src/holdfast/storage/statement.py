@@ -1,0 +1,65 @@
+"""Operations without colour: generators that yield statements and are sent rows, and the two drivers that run them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+
+Value = str | int | float | bool | None
+Row = tuple[Any, ...]
+
+
+class Statement(NamedTuple):
+    """One named statement of a dialect's catalogue with its parameters."""
+
+    name: str
+    params: Mapping[str, Value]
+
+
+Op = Generator[Statement, list[Row], T]
+
+
+class SyncExecutor(Protocol):
+    """Runs one named statement on an open connection and returns its rows."""
+
+    def execute(self, statement: Statement) -> list[Row]: ...
+
+
+class AsyncExecutor(Protocol):
+    """The same in the other colour."""
+
+    def execute(self, statement: Statement) -> Awaitable[list[Row]]: ...
+
+
+def run(op: Op[T], on: SyncExecutor) -> T:
+    """Drive an operation to its end over a sync connection."""
+    try:
+        statement = next(op)
+        while True:
+            try:
+                rows = on.execute(statement)
+            except Exception as error:
+                statement = op.throw(error)
+            else:
+                statement = op.send(rows)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def run_async(op: Op[T], on: AsyncExecutor) -> T:
+    """Drive an operation to its end over an async connection."""
+    try:
+        statement = next(op)
+        while True:
+            try:
+                rows = await on.execute(statement)
+            except Exception as error:
+                statement = op.throw(error)
+            else:
+                statement = op.send(rows)
+    except StopIteration as end:
+        result: T = end.value
+        return result
