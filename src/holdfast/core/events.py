@@ -1,0 +1,187 @@
+"""The catalogue of everything Holdfast tells of itself. Observers map these events to logs, metrics and traces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpec:
+    """One kind of event: when it is emitted and which fields it carries."""
+
+    name: str
+    level: Level
+    text: str
+    fields: tuple[str, ...]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """Something that happened and was committed."""
+
+    name: str
+    fields: dict[str, Any]
+
+
+class Observer(Protocol):
+    """Receives events, after commit. It must not block and must not raise."""
+
+    def observe(self, event: Event) -> None: ...
+
+
+_JOB = ("job_id", "type", "chain_id")
+_ATTEMPT = (*_JOB, "worker", "attempt", "fence")
+
+CATALOGUE: dict[str, EventSpec] = {
+    spec.name: spec
+    for spec in (
+        EventSpec("job_created", "debug", "A job was written and its transaction committed.", _JOB),
+        EventSpec("job_started", "debug", "A handler was called.", (*_ATTEMPT, "wait_ms")),
+        EventSpec(
+            "job_completed", "info", "An attempt completed its job.", (*_ATTEMPT, "run_ms")
+        ),
+        EventSpec(
+            "job_continued",
+            "info",
+            "An attempt completed its job and the chain goes on.",
+            (*_ATTEMPT, "run_ms", "next_type"),
+        ),
+        EventSpec(
+            "job_retried",
+            "warning",
+            "An attempt failed; another one follows after a delay.",
+            (*_ATTEMPT, "run_ms", "error", "delay_ms"),
+        ),
+        EventSpec(
+            "job_snoozed",
+            "info",
+            "A handler asked to run later; the attempt is not counted.",
+            (*_ATTEMPT, "delay_ms"),
+        ),
+        EventSpec(
+            "job_failed",
+            "error",
+            "A job became a dead letter.",
+            (*_ATTEMPT, "run_ms", "error", "reason"),
+        ),
+        EventSpec("job_cancelled", "info", "A job was cancelled.", (*_JOB, "worker", "reason")),
+        EventSpec(
+            "job_released", "debug", "A claimed job was given back unstarted.", (*_JOB, "worker")
+        ),
+        EventSpec("job_unblocked", "debug", "The last blocker of a job ended.", _JOB),
+        EventSpec(
+            "job_reaped",
+            "warning",
+            "A job was taken back from an expired lease.",
+            ("job_id", "type", "worker", "state", "crashes", "stale_ms"),
+        ),
+        EventSpec("job_redriven", "info", "A dead letter went back to the queue.", _JOB),
+        EventSpec(
+            "lease_lost",
+            "warning",
+            "A worker no longer holds a job; its handler is told.",
+            (*_ATTEMPT, "reason"),
+        ),
+        EventSpec(
+            "write_refused",
+            "warning",
+            "A write without a valid token was refused.",
+            (*_ATTEMPT, "reason"),
+        ),
+        EventSpec(
+            "slot_stuck",
+            "error",
+            "A handler ignores its abort signal.",
+            (*_ATTEMPT, "reason", "stuck_ms"),
+        ),
+        EventSpec(
+            "loop_lagged", "warning", "The event loop did not run for a while.", ("worker", "lag_ms")
+        ),
+        EventSpec(
+            "type_unhandled",
+            "warning",
+            "Jobs are due that no live worker handles.",
+            ("type", "worker"),
+        ),
+        EventSpec(
+            "reaper_ran",
+            "debug",
+            "The reaper looked for expired leases.",
+            ("worker", "recovered", "duration_ms"),
+        ),
+        EventSpec(
+            "database_unreachable",
+            "error",
+            "A loop could not reach the database.",
+            ("worker", "purpose", "error"),
+        ),
+        EventSpec(
+            "database_back", "info", "A loop reached the database again.", ("worker", "purpose")
+        ),
+        EventSpec(
+            "worker_started",
+            "info",
+            "A worker takes jobs.",
+            ("worker", "slots", "types", "lease_ms", "heartbeat_ms"),
+        ),
+        EventSpec(
+            "worker_stopping", "info", "A worker takes nothing new.", ("worker", "reason", "running")
+        ),
+        EventSpec(
+            "worker_stopped",
+            "info",
+            "A worker has ended.",
+            ("worker", "reason", "abandoned", "released"),
+        ),
+        EventSpec(
+            "worker_vanished",
+            "error",
+            "A worker stopped giving signs without saying goodbye.",
+            ("worker", "by", "silent_ms"),
+        ),
+        EventSpec(
+            "child_died", "error", "A supervised process ended by itself.", ("pid", "exit_code")
+        ),
+        EventSpec(
+            "tick_finished",
+            "info",
+            "A tick has run all its runners.",
+            ("worker", "run_id", "processed", "errors", "duration_ms"),
+        ),
+        EventSpec(
+            "runner_finished",
+            "debug",
+            "A runner has run.",
+            ("worker", "runner", "processed", "updated", "skipped", "errors", "duration_ms"),
+        ),
+        EventSpec(
+            "runner_skipped", "warning", "A runner was skipped.", ("worker", "runner", "reason")
+        ),
+        EventSpec("cycle_started", "info", "A cycle's slot begins.", ("worker", "cycle", "slot")),
+        EventSpec(
+            "cycle_finished",
+            "info",
+            "A cycle's slot has run.",
+            ("worker", "cycle", "slot", "outcome", "duration_ms", "error"),
+        ),
+        EventSpec(
+            "cycle_skipped",
+            "debug",
+            "Another replica holds the cycle's lock.",
+            ("worker", "cycle", "reason"),
+        ),
+    )
+}
+
+
+def event(name: str, **fields: Any) -> Event:
+    """Make an event of the catalogue; unknown names and fields are programming errors."""
+    spec = CATALOGUE[name]
+    unknown = fields.keys() - set(spec.fields)
+    if unknown:
+        raise ValueError(f"event {name} has no field {', '.join(sorted(unknown))}")
+    return Event(name, fields)
