@@ -1,3 +1,110 @@
-"""What a handler's annotations say: the type of its input, of its output, and whether it takes batches."""
+"""What a handler's annotations say: its input and output types, and whether it takes batches."""
 
 from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
+from inspect import Parameter
+from operator import or_
+from types import UnionType
+from typing import Any, Never, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from holdfast.core.errors import HandlerInvalid
+
+_LISTS = (list, Sequence)
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The types a handler declares; Any stands where it declares nothing."""
+
+    input: Any
+    output: Any
+    takes_batches: bool
+
+
+def signature_of(
+    function: Callable[..., Any], generic: type, outcomes: Sequence[type] = ()
+) -> Signature:
+    """Read a handler `(job: generic[Input]) -> Output | …`, where outcomes are no output.
+
+    A batch handler takes `list[generic[Input]]` and may return a list with an output per job.
+    """
+    parameter = _job_parameter(function)
+    hints = _hints_of(function)
+    job, result = hints.get(parameter, Any), hints.get("return", Any)
+    takes_batches = get_origin(job) in _LISTS
+    if takes_batches:
+        job, result = _member_of(job), _member_of(result)
+    return Signature(_argument_of(job, generic), _without(result, tuple(outcomes)), takes_batches)
+
+
+def input_type_of(function: Callable[..., Any], generic: type) -> Any:
+    """Return X of a first parameter `generic[X]` or `list[generic[X]]`, else Any."""
+    return signature_of(function, generic).input
+
+
+def _job_parameter(function: Callable[..., Any]) -> str:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise HandlerInvalid(f"{_name_of(function)} cannot be read as a function") from error
+    if not parameters or parameters[0].kind not in _POSITIONAL:
+        raise HandlerInvalid(f"{_name_of(function)} has no parameter for the job")
+    for other in parameters[1:]:
+        if other.default is Parameter.empty and other.kind not in _VARIADIC:
+            raise HandlerInvalid(f"{_name_of(function)} needs more than the job: {other.name}")
+    return parameters[0].name
+
+
+def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
+    bare: Any = inspect.unwrap(function)
+    while isinstance(bare, partial):
+        bare = inspect.unwrap(bare.func)
+    if not inspect.isroutine(bare):
+        bare = type(bare).__call__
+    try:
+        return get_type_hints(bare)
+    except (NameError, AttributeError) as error:
+        raise HandlerInvalid(
+            f"the annotations of {_name_of(function)} use a name that is not there: {error}",
+            help="define or import it at module level, and not only under TYPE_CHECKING",
+        ) from error
+    except (TypeError, SyntaxError):
+        # Annotations need not be types; such a handler simply declares nothing.
+        return {}
+
+
+def _member_of(annotation: Any) -> Any:
+    if _is_union(annotation):
+        return reduce(or_, (_member_of(each) for each in get_args(annotation)))
+    return get_args(annotation)[0] if get_origin(annotation) in _LISTS else annotation
+
+
+def _argument_of(annotation: Any, generic: type) -> Any:
+    argument = get_args(annotation)[0] if get_origin(annotation) is generic else Any
+    return Any if isinstance(argument, TypeVar) else argument
+
+
+def _without(annotation: Any, outcomes: tuple[type, ...]) -> Any:
+    choices = get_args(annotation) if _is_union(annotation) else (annotation,)
+    kept = [each for each in choices if not _is_one_of(each, (*outcomes, Never, NoReturn))]
+    if not kept or any(isinstance(each, TypeVar) for each in kept):
+        return Any
+    return reduce(or_, kept)
+
+
+def _is_one_of(annotation: Any, outcomes: tuple[Any, ...]) -> bool:
+    return (get_origin(annotation) or annotation) in outcomes
+
+
+def _is_union(annotation: Any) -> bool:
+    return get_origin(annotation) in (Union, UnionType)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
