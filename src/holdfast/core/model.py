@@ -134,12 +134,14 @@ class Finish(msgspec.Struct, omit_defaults=True):
     token: str
     kind: FinishKind
     worker: str
+    chain_id: str
     started_at: Instant | None = None
     output: str | None = None
     error: str | None = None
     fingerprint: str | None = None
     delay_ms: int = 0
     next: NewJob | None = None
+    next_blockers: list[NewBlocker] = []
 
 
 class Finished(msgspec.Struct, frozen=True):
@@ -161,6 +163,13 @@ class Stand(msgspec.Struct, frozen=True):
     id: str
     standing: Standing
     state: State | None
+
+
+class JobRef(msgspec.Struct, frozen=True):
+    """A job by id and type: enough to tell whom it concerns."""
+
+    id: str
+    type: str
 
 
 class Held(msgspec.Struct, frozen=True):

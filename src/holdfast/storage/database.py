@@ -36,7 +36,7 @@ class AsyncTransaction(AsyncExecutor, Protocol):
 
 
 class Link(Protocol):
-    """A connection kept for one purpose of a worker; it is replaced when it is lost, and every statement has a timeout."""
+    """A connection kept for one purpose of a worker, replaced when it is lost; every statement has a timeout."""
 
     @property
     def purpose(self) -> str: ...

@@ -19,8 +19,11 @@ _CONCURRENTLY = re.compile(r"^-- concurrently\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step. `oldest_code` is the oldest schema version that code may expect and still run on the result (expand, then
-    contract: it is raised only when something is taken away). `concurrently` steps run outside a transaction."""
+    """One step of the schema.
+
+    Code that knows at least version `oldest_code` runs on the result: expand, then contract, so it is raised only when
+    something is taken away. `concurrently` steps run outside a transaction.
+    """
 
     version: int
     name: str

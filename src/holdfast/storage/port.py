@@ -22,11 +22,11 @@ from holdfast.core.model import (
     Held,
     Instant,
     JobRecord,
+    JobRef,
     NewBlocker,
     NewJob,
     NewKey,
     QueueTotals,
-    Reaped,
     Stand,
     State,
     TypeSetting,
@@ -39,8 +39,8 @@ from holdfast.storage.records import (
     Identity,
     KeyHolder,
     LeaseRecord,
-    Reference,
     ReapPage,
+    Reference,
     Subscription,
     Tail,
     TypeTotals,
@@ -54,8 +54,13 @@ from holdfast.storage.statement import Op
 class JobStore(Protocol):
     """Jobs from insert to outcome."""
 
-    def insert(self, jobs: Sequence[NewJob], now: Instant | None = None) -> Op[set[str]]:
-        """Write jobs and their live rows; return the ids that were new. One statement."""
+    def insert(
+        self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
+    ) -> Op[set[str]]:
+        """Write jobs and their live rows; return the ids that were new. One statement.
+
+        With a channel, a hint per type is sent with the caller's commit, where the database can do that.
+        """
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
         """Take due jobs under new leases, most urgent and oldest first. One statement.
@@ -88,12 +93,12 @@ class JobStore(Protocol):
     def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
         """End live jobs from outside, whoever holds them; jobs that are not live are not returned."""
 
-    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         """Make pending jobs due now; return those that were. One statement."""
 
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
-    ) -> Op[list[str]]:
+    ) -> Op[list[JobRef]]:
         """Take failed jobs back into the queue, `spacing_us` apart; return those that were failed. One statement."""
 
     def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
@@ -118,8 +123,8 @@ class LeaseStore(Protocol):
     def free(self, tokens: Sequence[str]) -> Op[None]:
         """Remove leases that hold nothing any more. One statement."""
 
-    def release(self, tokens: Sequence[str]) -> Op[list[Held]]:
-        """Give back everything these claims hold, attempts refunded; the result's token field is the type. One statement."""
+    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+        """Give back everything these claims hold, attempts refunded. One statement."""
 
     def reap(
         self,
@@ -189,8 +194,8 @@ class BlockerStore(Protocol):
     def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
         """Close the edges of ended chains that their policy lets through."""
 
-    def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
-        """Make blocked jobs without open edges pending; return the types opened, one per job."""
+    def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        """Make blocked jobs without open edges pending; return those opened."""
 
     def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
         """Read the edges of jobs in declared order, with the blocking chains' results. One statement."""

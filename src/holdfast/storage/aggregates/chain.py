@@ -9,6 +9,7 @@ from holdfast.core.model import (
     ChainRecord,
     Instant,
     JobRecord,
+    JobRef,
     NewBlocker,
     NewKey,
     State,
@@ -91,9 +92,9 @@ class Blockers:
         rows = yield Statement("blocker_close", {"rows": document(pairs)})
         return [ClosedEdge(row[0], row[1], bool(row[2])) for row in rows]
 
-    def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+    def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
-        return [row[1] for row in rows]
+        return [JobRef(*row) for row in rows]
 
     def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
         rows = yield Statement("blocker_list", {"ids": texts(job_ids)})

@@ -15,6 +15,7 @@ from holdfast.core.model import (
     Held,
     Instant,
     JobRecord,
+    JobRef,
     NewJob,
     Stand,
 )
@@ -26,8 +27,12 @@ from holdfast.storage.statement import Op, Statement
 class Jobs:
     """See `storage.port.JobStore`."""
 
-    def insert(self, jobs: Sequence[NewJob], now: Instant | None = None) -> Op[set[str]]:
-        rows = yield Statement("job_insert", {"rows": document(jobs), "now": now})
+    def insert(
+        self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
+    ) -> Op[set[str]]:
+        rows = yield Statement(
+            "job_insert", {"rows": document(jobs), "channel": channel, "now": now}
+        )
         return {row[0] for row in rows}
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
@@ -74,17 +79,17 @@ class Jobs:
         rows = yield Statement("job_end", {"rows": document(endings), "now": now})
         return [EndedJob(*row) for row in rows]
 
-    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
-        return [row[0] for row in rows]
+        return [JobRef(*row) for row in rows]
 
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
-    ) -> Op[list[str]]:
+    ) -> Op[list[JobRef]]:
         rows = yield Statement(
             "job_redrive", {"ids": texts(ids), "spacing_us": spacing_us, "now": now}
         )
-        return [row[0] for row in rows]
+        return [JobRef(*row) for row in rows]
 
     def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
         rows = yield Statement("job_get", {"ids": texts(ids)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.model import Held, Instant, Reaped
+from holdfast.core.model import Held, Instant, JobRef, Reaped
 from holdfast.storage.aggregates.wire import texts
 from holdfast.storage.records import LeaseRecord, ReapPage
 from holdfast.storage.statement import Op, Row, Statement
@@ -31,9 +31,9 @@ class Leases:
     def free(self, tokens: Sequence[str]) -> Op[None]:
         yield Statement("lease_free", {"tokens": texts(tokens)})
 
-    def release(self, tokens: Sequence[str]) -> Op[list[Held]]:
+    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
         rows = yield Statement("lease_release", {"tokens": texts(tokens)})
-        return [Held(*row) for row in rows]
+        return [JobRef(*row) for row in rows]
 
     def reap(
         self,

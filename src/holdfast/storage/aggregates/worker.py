@@ -10,8 +10,10 @@ from holdfast.storage.statement import Op, Row, Statement
 
 
 def _worker(row: Row) -> WorkerRecord:
-    types, counters = msgspec.json.decode(row[6]), msgspec.json.decode(row[11])
-    return WorkerRecord(*row[:6], types, *row[7:10], bool(row[10]), counters, row[12])
+    values = list(row)
+    values[6], values[11] = msgspec.json.decode(row[6]), msgspec.json.decode(row[11])
+    values[10] = bool(row[10])
+    return WorkerRecord(*values)
 
 
 def _setting(row: Row) -> TypeSetting:

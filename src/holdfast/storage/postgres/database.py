@@ -82,19 +82,17 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
-        with self._connection() as connection:
-            with connection.transaction():
-                open_transaction = PostgresTransaction(connection, self.schema)
-                yield open_transaction
+        with self._connection() as connection, connection.transaction():
+            open_transaction = PostgresTransaction(connection, self.schema)
+            yield open_transaction
         for hook in open_transaction.hooks:
             hook()
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[PostgresAsyncTransaction]:
-        async with self._connection_async() as connection:
-            async with connection.transaction():
-                open_transaction = PostgresAsyncTransaction(connection, self.schema)
-                yield open_transaction
+        async with self._connection_async() as connection, connection.transaction():
+            open_transaction = PostgresAsyncTransaction(connection, self.schema)
+            yield open_transaction
         for hook in open_transaction.hooks:
             hook()
 

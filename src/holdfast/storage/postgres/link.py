@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import psycopg
@@ -68,7 +69,7 @@ class PostgresLink:
         async with executor.connection.transaction():
             return await run_async(op, executor)
 
-    async def _bounded(self, work: Any) -> Any:
+    async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
         limit = self._statement_timeout_ms / 1000 + PATIENCE_S
         try:
             async with asyncio.timeout(limit):

@@ -19,7 +19,10 @@ queued as (
 tallied as (
   insert into holdfast.tally (at, type, started)
   select holdfast.moment(:now::bigint), type, count(*) from written group by type)
-select id::text from written;
+-- On a connection that does not tell us of its commit the hint is part of the transaction: one NOTIFY per type.
+select id::text, case when :channel::text is not null and row_number() over (partition by type order by id) = 1
+                      then pg_notify(:channel, '{"k":"due","t":' || to_json(type)::text || '}') end
+  from written;
 
 -- name: job_claim
 -- Takes due jobs under new leases: one look per (type, priority) from its low-water mark, merged by urgency and age.
@@ -282,7 +285,3 @@ select job_id::text, attempt, fence, kind, worker, holdfast.us(started_at), hold
   from holdfast.attempt
  where job_id = :id::uuid
  order by fence, attempt;
-
--- name: job_hint
--- One transactional hint on a connection that does not tell us of its commit.
-select pg_notify(:channel, :payload);

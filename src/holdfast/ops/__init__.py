@@ -1,0 +1,1 @@
+"""Use cases as operations: no colour, no dialect, one module each."""

@@ -1,0 +1,115 @@
+"""Fan-in: attaching a job to the chains it waits for, and opening it when the last of them ends.
+
+Attaching marks the live tail of a blocking chain as awaited, which conflicts with its end: either the end sees the
+mark, or the attaching sees the end. Whoever ends an awaited chain locks the dependents in id order before deciding, so
+that any number of blockers ending at once open a job exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.errors import ChainNotFound, DatabaseBusy
+from holdfast.core.model import TERMINAL, EndedJob, Ending, Instant, JobRef, NewBlocker, State
+from holdfast.storage.port import Store
+from holdfast.storage.records import Tail
+from holdfast.storage.statement import Op
+
+_ROUNDS = 1000
+
+
+class FanIn(msgspec.Struct):
+    """What the end of chains led to: jobs newly opened, and dependents that failed with them."""
+
+    opened: list[JobRef]
+    failed: list[EndedJob]
+
+
+def check_blockers(store: Store, edges: Sequence[NewBlocker]) -> Op[None]:
+    """Refuse blockers that do not exist before anything is written."""
+    wanted = sorted({edge.chain_id for edge in edges})
+    tails = yield from store.chains.tails(wanted)
+    missing = set(wanted) - {tail.chain_id for tail in tails}
+    if missing:
+        raise ChainNotFound(f"there is no chain {sorted(missing)[0]}")
+
+
+def attach_blockers(
+    store: Store, edges: Sequence[NewBlocker], now: Instant | None = None
+) -> Op[set[str]]:
+    """Write the edges of jobs that were inserted as blocked; return the jobs that are open at once."""
+    yield from store.blockers.insert(edges)
+    ended = yield from _settle(store, sorted({edge.chain_id for edge in edges}))
+    if not ended:
+        return set()
+    mine = {edge.job_id for edge in edges}
+    fan_in = yield from _close(store, ended, now)
+    still = {each.id for each in fan_in.failed}
+    records = yield from store.jobs.get(sorted(mine - still))
+    return {each.id for each in records if each.state != "blocked"}
+
+
+def _settle(store: Store, chain_ids: Sequence[str]) -> Op[list[tuple[str, State]]]:
+    """Mark every live chain as awaited; return those that have ended, held so that no redrive slips past."""
+    open_ids = list(chain_ids)
+    ended: list[tuple[str, State]] = []
+    for _ in range(_ROUNDS):
+        tails = yield from store.chains.tails(open_ids)
+        missing = set(open_ids) - {tail.chain_id for tail in tails}
+        if missing:
+            raise ChainNotFound(f"there is no chain {sorted(missing)[0]}")
+        live = [tail for tail in tails if tail.state not in TERMINAL]
+        over = [tail for tail in tails if tail.state in TERMINAL]
+        marked = (yield from store.blockers.wait_on(_ids(live))) if live else set()
+        held = (yield from store.blockers.hold_ended(_ids(over))) if over else set()
+        ended += [(tail.chain_id, tail.state) for tail in over if tail.job_id in held]
+        settled = marked | held
+        open_ids = [tail.chain_id for tail in tails if tail.job_id not in settled]
+        if not open_ids:
+            return ended
+    raise DatabaseBusy("the blocking chains went on faster than they could be awaited")
+
+
+def _ids(tails: Sequence[Tail]) -> list[str]:
+    return [tail.job_id for tail in tails]
+
+
+def close_chains(
+    store: Store, ended: Sequence[tuple[str, State]], now: Instant | None = None
+) -> Op[FanIn]:
+    """Let go of everything that waits for chains that have just ended, in the transaction that ended them."""
+    chains = sorted({chain_id for chain_id, _ in ended})
+    if not chains:
+        return FanIn([], [])
+    yield from store.blockers.lock_dependents(chains)
+    return (yield from _close(store, ended, now))
+
+
+def _close(store: Store, ended: Sequence[tuple[str, State]], now: Instant | None) -> Op[FanIn]:
+    result = FanIn([], [])
+    todo = list(ended)
+    while todo:
+        closed = yield from store.blockers.close(todo)
+        failing = {edge.job_id: edge.chain_id for edge in closed if edge.fails}
+        free = sorted({edge.job_id for edge in closed} - failing.keys())
+        if free:
+            result.opened += yield from store.blockers.open_jobs(free, now)
+        todo = []
+        if failing:
+            endings = [
+                Ending(
+                    id=job_id,
+                    state="failed",
+                    error=f"BlockerFailed: chain {failing[job_id]} did not complete",
+                    fingerprint="blocker-failed",
+                )
+                for job_id in sorted(failing)
+            ]
+            failed = yield from store.jobs.end(endings, now)
+            result.failed += failed
+            todo = [(each.chain_id, "failed") for each in failed if each.awaited]
+            if todo:
+                yield from store.blockers.lock_dependents(sorted({chain for chain, _ in todo}))
+    return result

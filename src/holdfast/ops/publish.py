@@ -1,0 +1,93 @@
+"""Publishing events: one job per subscription, or one waiting row until somebody subscribes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from holdfast.core.model import Ending, Instant, NewJob
+from holdfast.storage.port import Store
+from holdfast.storage.records import Subscription
+from holdfast.storage.statement import Op
+
+FAN_OUT_BATCH = 500
+
+
+def publish_events(
+    store: Store,
+    events: Sequence[NewJob],
+    make_id: Callable[[], str],
+    channel: str | None = None,
+    now: Instant | None = None,
+) -> Op[list[list[NewJob]]]:
+    """Write the deliveries of events; return them per event. An event's `type` is its name."""
+    names = sorted({each.type for each in events})
+    subscriptions = yield from store.events.subscriptions(names)
+    deliveries = [_deliveries(each, subscriptions, make_id) for each in events]
+    yield from store.jobs.insert([job for jobs in deliveries for job in jobs], channel, now)
+    return deliveries
+
+
+def _deliveries(
+    event: NewJob, subscriptions: Sequence[Subscription], make_id: Callable[[], str]
+) -> list[NewJob]:
+    mine = [each.job_type for each in subscriptions if each.event == event.type]
+    if not mine:
+        return [event]
+    jobs = []
+    for position, job_type in enumerate(mine):
+        job_id = event.id if position == 0 else make_id()
+        jobs.append(msgspec.structs.replace(event, id=job_id, chain_id=job_id, type=job_type))
+    return jobs
+
+
+def subscribe_handlers(
+    store: Store,
+    subscriptions: Sequence[Subscription],
+    make_id: Callable[[], str],
+    now: Instant | None = None,
+) -> Op[int]:
+    """Register subscriptions and deliver what was published before; return how many events were delivered.
+
+    Concurrency: an event published meanwhile may still be written as waiting; `deliver_waiting` is repeated by workers.
+    """
+    yield from store.events.subscribe(subscriptions)
+    delivered = 0
+    for event in sorted({each.event for each in subscriptions}):
+        delivered += yield from deliver_waiting(store, event, make_id, now)
+    return delivered
+
+
+def deliver_waiting(
+    store: Store, event: str, make_id: Callable[[], str], now: Instant | None = None
+) -> Op[int]:
+    """Deliver one batch of events that waited for a subscriber; return how many there were."""
+    waiting = yield from store.events.waiting(event, FAN_OUT_BATCH)
+    if not waiting:
+        return 0
+    subscriptions = yield from store.events.subscriptions([event])
+    if not subscriptions:
+        return 0
+    jobs, endings = [], []
+    for each in waiting:
+        ids = []
+        for subscription in subscriptions:
+            job_id = make_id()
+            ids.append(job_id)
+            jobs.append(
+                NewJob(
+                    id=job_id,
+                    chain_id=job_id,
+                    type=subscription.job_type,
+                    input=each.input,
+                    priority=each.priority,
+                    at=each.planned_at,
+                    trace=each.trace,
+                )
+            )
+        output = msgspec.json.encode({"delivered": ids}).decode()
+        endings.append(Ending(id=each.id, state="completed", output=output))
+    yield from store.jobs.insert(jobs, now=now)
+    yield from store.jobs.end(endings, now)
+    return len(waiting)

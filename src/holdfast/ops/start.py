@@ -1,0 +1,107 @@
+"""Starting chains: keys first, then jobs, then blockers, all in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import msgspec
+
+from holdfast.core.model import Instant, NewBlocker, NewJob, NewKey, State
+from holdfast.ops.blockers import attach_blockers, check_blockers
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+
+class StartRequest(msgspec.Struct, frozen=True):
+    """One chain to be started: its first job, and what it waits for."""
+
+    job: NewJob
+    key: NewKey | None = None
+    blockers: tuple[NewBlocker, ...] = ()
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A chain as its start left it; `deduplicated` when an earlier one stands for it."""
+
+    id: str
+    type: str
+    state: State
+    deduplicated: bool
+
+
+def start_chains(
+    store: Store,
+    requests: Sequence[StartRequest],
+    channel: str | None = None,
+    now: Instant | None = None,
+) -> Op[list[Started]]:
+    """Write chains; return one answer per request, in order. Raises: ChainNotFound for an unknown blocker."""
+    edges = [edge for request in requests for edge in request.blockers]
+    if edges:
+        yield from check_blockers(store, edges)
+    winners = yield from _claim_keys(store, requests, now)
+    fresh = [each for each in requests if each.key is None or each.job.id in winners]
+    written: set[str] = set()
+    if fresh:
+        written = yield from store.jobs.insert([each.job for each in fresh], channel, now)
+    opened: set[str] = set()
+    edges = [edge for each in fresh if each.job.id in written for edge in each.blockers]
+    if edges:
+        opened = yield from attach_blockers(store, edges, now)
+    if len(written) == len(requests):
+        return [_new(each, opened) for each in requests]
+    earlier = yield from _earlier(store, requests, written)
+    return [
+        _new(each, opened) if each.job.id in written else earlier[each.job.id] for each in requests
+    ]
+
+
+def _new(request: StartRequest, opened: set[str]) -> Started:
+    blocked = request.blockers and request.job.id not in opened
+    return Started(request.job.id, request.job.type, "blocked" if blocked else "pending", False)
+
+
+def _claim_keys(
+    store: Store, requests: Sequence[StartRequest], now: Instant | None
+) -> Op[set[str]]:
+    """Claim the keys in one order everywhere, so that two producers of the same keys cannot deadlock."""
+    winners: set[str] = set()
+    for keys in _batches(each.key for each in requests if each.key is not None):
+        winners |= yield from store.chains.claim_keys(keys, now)
+    return winners
+
+
+def _batches(keys: Iterable[NewKey]) -> list[list[NewKey]]:
+    first = {(key.type, key.key): key for key in reversed(list(keys))}
+    ordered = sorted(first.values(), key=lambda key: (key.scope, key.exclude, key.type, key.key))
+    return [list(batch) for _, batch in groupby(ordered, lambda key: (key.scope, key.exclude))]
+
+
+def _earlier(
+    store: Store, requests: Sequence[StartRequest], written: set[str]
+) -> Op[dict[str, Started]]:
+    """Find the chains that stand for requests that were not written: the key's holder, or the same id."""
+    lost = [each for each in requests if each.job.id not in written]
+    pairs = [(each.key.type, each.key.key) for each in lost if each.key is not None]
+    holders = {}
+    if pairs:
+        found = yield from store.chains.key_holders(pairs)
+        holders = {(each.type, each.key): each.chain_id for each in found}
+    stands_for = {
+        each.job.id: holders.get((each.key.type, each.key.key), each.job.id)
+        if each.key is not None
+        else each.job.id
+        for each in lost
+    }
+    tails = yield from store.chains.tails(sorted(set(stands_for.values())))
+    states: dict[str, State] = {tail.chain_id: tail.state for tail in tails}
+    return {
+        each.job.id: Started(
+            stands_for[each.job.id],
+            each.job.type,
+            states.get(stands_for[each.job.id], "pending"),
+            True,
+        )
+        for each in lost
+    }
