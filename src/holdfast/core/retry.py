@@ -1,0 +1,87 @@
+"""Retry policies: how long a failed attempt waits before the next, and how many there may be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from holdfast.core.duration import Duration, format_duration, milliseconds
+from holdfast.core.errors import ConfigError
+
+SHORTEST_DELAY_MS = 100
+
+_CRASH_BASE_MS = 1_000
+_CRASH_MULTIPLIER = 4
+_CRASH_CAP_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Retry:
+    """Exponential backoff with a cap; `max_attempts` counts executions in all, None is endless."""
+
+    base_ms: int
+    cap_ms: int
+    multiplier: float
+    jitter_ms: int
+    max_attempts: int | None
+
+    def __init__(
+        self,
+        *,
+        base: Duration = "10s",
+        cap: Duration = "300s",
+        multiplier: float = 2.0,
+        jitter: Duration = "0s",
+        max_attempts: int | None = 25,
+    ) -> None:
+        """Wait `base`, then `multiplier` times longer each attempt up to `cap`, plus `jitter`."""
+        object.__setattr__(self, "base_ms", milliseconds(base))
+        object.__setattr__(self, "cap_ms", milliseconds(cap))
+        object.__setattr__(self, "multiplier", float(multiplier))
+        object.__setattr__(self, "jitter_ms", milliseconds(jitter))
+        object.__setattr__(self, "max_attempts", max_attempts)
+        self._check()
+
+    def delay_ms(self, attempt: int, jitter01: float = 0.0) -> int:
+        """Return the wait after the given failed attempt; `jitter01` is a random number in [0, 1)."""
+        delay = _grown(self.base_ms, self.multiplier, attempt, self.cap_ms)
+        return max(SHORTEST_DELAY_MS, round(delay + self.jitter_ms * jitter01))
+
+    def allows_another(self, attempt: int) -> bool:
+        """Say whether an attempt may follow the given one."""
+        return self.max_attempts is None or attempt < self.max_attempts
+
+    def _check(self) -> None:
+        if not (self.multiplier >= 1 and math.isfinite(self.multiplier)):
+            raise ConfigError(f"a retry multiplier of {self.multiplier} would not let delays grow")
+        if self.cap_ms < self.base_ms:
+            base, cap = format_duration(self.base_ms), format_duration(self.cap_ms)
+            raise ConfigError(
+                f"the retry cap of {cap} is below the base of {base}",
+                help=f'set cap="{base}" or more',
+            )
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise ConfigError(
+                f"max_attempts={self.max_attempts} leaves no attempt at all",
+                help="set 1 for a single attempt, or None to try for ever",
+            )
+
+
+JOB_RETRY = Retry()
+EVENT_RETRY = Retry(base="5s", cap="120s", jitter="500ms", max_attempts=3)
+PUSH_RETRY = Retry(base="1m", cap="60m", max_attempts=8)
+
+
+def crash_delay_ms(crashes: int) -> int:
+    """Return the wait of a job whose worker has died `crashes` times: 1, 4, 16, then 60 seconds."""
+    return round(_grown(_CRASH_BASE_MS, _CRASH_MULTIPLIER, crashes, _CRASH_CAP_MS))
+
+
+def _grown(base: int, multiplier: float, times: int, cap: int) -> float:
+    exponent = max(times, 1) - 1
+    if base < 1 or multiplier == 1:
+        return base
+    # Beyond this exponent the cap rules anyway, and the power itself would overflow.
+    if exponent >= math.log(cap / base, multiplier):
+        return cap
+    return min(cap, base * multiplier**exponent)
