@@ -56,9 +56,15 @@ select coalesce(sum(started - completed - failed - cancelled - removed), 0)::big
   from holdfast.tally;
 
 -- name: live_totals
--- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit.
-select (select coalesce(sum(cardinality(job_ids)), 0) from holdfast.lease)::bigint,
-       (select coalesce(sum(cardinality(job_ids)), 0) from holdfast.lease where expires_at <= holdfast.moment(:now::bigint))::bigint,
+-- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
+-- ended until its last one has, so only those that still bear its token are running.
+with running as (
+  select l.expires_at
+    from holdfast.lease l
+   cross join lateral unnest(l.job_ids) as j(id)
+    join holdfast.queue q on q.job_id = j.id and q.token = l.token)
+select (select count(*) from running),
+       (select count(*) from running where expires_at <= holdfast.moment(:now::bigint)),
        (select count(*) from (select from holdfast.queue where available_at = 'infinity' limit :limit::integer) b),
        (select count(*) from (select from holdfast.queue where available_at <= holdfast.moment(:now::bigint) and token is null limit :limit::integer) d),
        (select holdfast.us(min(available_at)) from (
