@@ -1,0 +1,137 @@
+"""Secrets out of texts and payloads: the one place that knows what a secret looks like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+MASK = "•••"
+
+_UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
+_QUOTED = r"\"(?:[^\"\\]|\\.)*(?:\"|\Z)|'(?:[^'\\]|\\.)*(?:'|\Z)"
+_SCHEME = r"\b([a-z][a-z0-9+.-]{1,20}://"
+_NAMES = (
+    *("password", "passwd", "passphrase", "pwd", "secret", "token", "credential", "cookie"),
+    *("apikey", "api-key", "api_key", "accesskey", "access-key", "access_key", "signature"),
+    *("privatekey", "private-key", "private_key", "sessionid", "session-id", "session_id"),
+)
+_PREFIXES = (
+    *("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-", "xoxa-", "xoxb-"),
+    *(
+        "xoxp-",
+        "xoxr-",
+        "xoxs-",
+        "sk_live_",
+        "sk_test_",
+        "sk-live-",
+        "sk-test-",
+        "sk-proj-",
+        "sk-ant-",
+    ),
+)
+_KEY_IDS = ("akia", "asia", "aroa", "aida", "agpa")
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A pattern, and words without one of which there is no need to try it."""
+
+    hints: tuple[str, ...]
+    pattern: re.Pattern[str]
+    replacement: str
+
+
+def _rule(hints: tuple[str, ...], pattern: str, replacement: str = MASK) -> _Rule:
+    return _Rule(hints, re.compile(pattern, re.IGNORECASE), replacement)
+
+
+# What may be read in vain is bounded in length, so that no text takes quadratic time.
+_RULES = (
+    _rule(
+        ("private key-----",),
+        r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----(?s:.*?)(?:-----END [A-Z ]{0,30}-----|\Z)",
+    ),
+    _rule(
+        ("://",),
+        _SCHEME + r"[^\s:/@\"']{0,200}):(?!\d{1,5}/)[^\s\"']{1,500}@",
+        rf"\1:{MASK}@",
+    ),
+    _rule(("://",), _SCHEME + r")[^\s:/@\"']{16,500}@", rf"\1{MASK}@"),
+    _rule(
+        ("authorization", "cookie"),
+        r"\b(authorization|cookie)([\"']?\s{0,5}[:=]\s{0,5}[\"']?)[^\r\n\"']+",
+        rf"\1\2{MASK}",
+    ),
+    _rule(
+        ("bearer", "basic", "digest"),
+        r"\b(bearer|basic|digest)\s{1,5}(?=\S{0,500}[\d=])[a-z0-9._~+/=-]{8,}",
+        rf"\1 {MASK}",
+    ),
+    _rule(
+        _NAMES,
+        rf"({'|'.join(_NAMES)})([\w.-]{{0,40}}[\"']?\s{{0,5}}[:=]\s{{0,5}})"
+        rf"(?:{_QUOTED}|[^\s,;&\"'}}\])]+)",
+        rf"\1\2{MASK}",
+    ),
+    _rule(
+        ("key", "token", "secret", "password", "signature", "credential"),
+        r"(key|token|secret|password|signature|credential)"
+        r"(s?(?:\s(?:is|was|of))?[\s:=\"'(]{1,5})"
+        rf"(?!{_UUID})(?=\S{{0,500}}\d)[a-z0-9+/_=-]{{20,}}",
+        rf"\1\2{MASK}",
+    ),
+    _rule(("eyj",), r"\beyJ[\w-]{8,4000}\.[\w-]{8,4000}\.[\w-]*"),
+    _rule(_KEY_IDS, rf"\b(?:{'|'.join(_KEY_IDS)})[A-Z0-9]{{16}}\b"),
+    _rule(_PREFIXES, rf"\b(?:{'|'.join(_PREFIXES)})[a-z0-9_-]{{8,}}"),
+)
+
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SECRET_WORDS = frozenset(
+    (
+        *("password", "passwd", "passphrase", "pwd", "secret", "token", "auth", "authorization"),
+        *(
+            "credential",
+            "cookie",
+            "apikey",
+            "signature",
+            "card",
+            "cvv",
+            "cvc",
+            "iban",
+            "ssn",
+            "pin",
+        ),
+    )
+)
+_SECRET_PAIRS = frozenset(
+    {("api", "key"), ("access", "key"), ("private", "key"), ("session", "id")}
+)
+
+
+def redact(text: str) -> str:
+    """Return the text with everything that looks like a secret masked."""
+    lowered = text.lower()
+    for rule in _RULES:
+        if any(hint in lowered for hint in rule.hints):
+            text = rule.pattern.sub(rule.replacement, text)
+    return text
+
+
+def redact_value(value: Any) -> Any:
+    """Return a JSON value with secret fields masked and its strings redacted."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, list):
+        return [redact_value(each) for each in value]
+    if isinstance(value, dict):
+        return {
+            key: MASK if _names_a_secret(key) else redact_value(each) for key, each in value.items()
+        }
+    return value
+
+
+def _names_a_secret(key: str) -> bool:
+    words = [word.lower().removesuffix("s") for word in _WORDS.findall(key)]
+    return not _SECRET_WORDS.isdisjoint(words) or not _SECRET_PAIRS.isdisjoint(pairwise(words))
