@@ -13,7 +13,8 @@ HoldfastError
 ├── RegistryError
 │   ├── UnknownJobType             HF020
 │   ├── DuplicateJobType           HF021
-│   └── HandlerInvalid             HF026
+│   ├── HandlerInvalid             HF026
+│   └── InvalidName                HF027
 ├── PayloadError
 │   ├── InputInvalid               HF022
 │   ├── PayloadTooLarge            HF023
@@ -47,6 +48,7 @@ HoldfastError
 │   ├── StillReferenced            HF066  retryable
 │   └── WrongState                 HF067
 │       └── NotTerminal            HF068
+├── InvalidOption                  HF073
 ├── QueryError
 │   ├── FilterError                HF070
 │   ├── InvalidCursor              HF071
@@ -93,6 +95,7 @@ from holdfast.core.errors.payloads import (
     DuplicateJobType,
     HandlerInvalid,
     InputInvalid,
+    InvalidName,
     OutputInvalid,
     PayloadError,
     PayloadNotEncodable,
@@ -105,6 +108,7 @@ from holdfast.core.errors.requests import (
     InvalidCursor,
     InvalidDuration,
     InvalidId,
+    InvalidOption,
     InvalidSchedule,
     QueryError,
     Refused,
@@ -151,6 +155,8 @@ __all__ = [
     "InvalidDuration",
     "InvalidId",
     "InvalidIdentifier",
+    "InvalidName",
+    "InvalidOption",
     "InvalidSchedule",
     "JobNotFound",
     "KeyConflict",

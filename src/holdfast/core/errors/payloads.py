@@ -42,6 +42,17 @@ class HandlerInvalid(RegistryError):
     fix = "write it as `def handler(job: Job[Input]) -> Output` with names the module can resolve"
 
 
+class InvalidName(RegistryError):
+    """The text cannot be the name of a job type, event or handler.
+
+    Names are read by people in lists, filters, labels and URLs and stand between `event/handler`,
+    so they consist of plain characters only, at most 200 of them.
+    """
+
+    code = "HF027"
+    fix = "use letters, digits, dots, underscores, hyphens and colons, as in order.charge"
+
+
 class PayloadError(HoldfastError):
     """An input or an output cannot be written or read."""
 

@@ -42,6 +42,17 @@ class InvalidId(QueryError):
     fix = "copy the whole id from `holdfast jobs list -o id`"
 
 
+class InvalidOption(HoldfastError):
+    """An option has a value that cannot be used.
+
+    Options of starts and lists are checked before anything is sent to the database, so that the
+    caller's transaction stays usable.
+    """
+
+    code = "HF073"
+    fix = "give the option a value within the range that the message names"
+
+
 class ScheduleError(HoldfastError):
     """A time was given in a form that has no meaning."""
 
