@@ -119,7 +119,7 @@ kept as (
     from ended e join mine m on m.id = e.job_id),
 remembered as (
   insert into holdfast.attempt (job_id, fence, attempt, kind, worker, started_at, ended_at, error)
-  select m.id, coalesce(e.fence, r.fence), coalesce(e.attempt, r.attempt), m.kind, m.worker,
+  select m.id, coalesce(e.fence, r.fence), coalesce(e.attempt, r.attempt + (m.kind = 'snooze')::integer), m.kind, m.worker,
          to_timestamp(m.started_at / 1000000.0), holdfast.moment(:now::bigint), m.error
     from mine m left join ended e on e.job_id = m.id left join returned r on r.job_id = m.id
    where m.kind in ('fail', 'retry') or (m.kind = 'snooze' and m.error is not null)
