@@ -1,0 +1,225 @@
+"""The job types one application knows: by name, by handler, and by the event they subscribe to."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import partial
+from typing import Any, TypeAlias, TypedDict, TypeGuard
+
+from holdfast.core.codec import TypeCodec
+from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.errors import (
+    DuplicateJobType,
+    HandlerInvalid,
+    InvalidName,
+    InvalidOption,
+    UnknownJobType,
+)
+from holdfast.core.jobtype import Executor, JobType
+from holdfast.core.lease import Lease
+from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, Retry
+from holdfast.core.signatures import signature_of
+
+Handler: TypeAlias = Callable[..., Any]
+Target: TypeAlias = str | Handler
+"""A job type, said by its name or by its handler."""
+
+_NAME = re.compile(r"\w[\w.:-]{0,199}")
+_OUTCOMES = (Continue, Snooze, Cancel)
+
+
+class TypeOptions(TypedDict, total=False):
+    """What a job type may set; what it leaves out is the worker's own default."""
+
+    retry: Retry
+    lease: Lease | Duration
+    timeout: Duration
+    concurrency: int
+    batch: int
+    atomic: bool
+    executor: Executor
+    entry: bool
+    continues_to: Sequence[str]
+    waits_for: Sequence[str]
+
+
+def check_name(name: object) -> str:
+    """Return a name of a job type, event or handler, or raise InvalidName."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidName(f"{repr(name)[:60]} cannot be a name")
+    return name
+
+
+def delivery_name(event: str, handler: str) -> str:
+    """Return the job type that delivers an event to one of its handlers."""
+    return f"{check_name(event)}/{check_name(handler)}"
+
+
+class Registry:
+    """The job types of one application."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._types: dict[str, JobType] = {}
+        self._by_handler: dict[Hashable, list[JobType]] = {}
+
+    def __iter__(self) -> Iterator[JobType]:
+        """Go through the types in the order of their registration."""
+        return iter(self._types.values())
+
+    def __len__(self) -> int:
+        """Count the types."""
+        return len(self._types)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether a type of this name is registered."""
+        return name in self._types
+
+    def add(self, job_type: JobType) -> JobType:
+        """Register a type. Raises: DuplicateJobType."""
+        if job_type.name in self._types:
+            raise DuplicateJobType(f"job type {job_type.name} is registered already")
+        self._types[job_type.name] = job_type
+        if _can_be_looked_up(job_type.handler):
+            self._by_handler.setdefault(job_type.handler, []).append(job_type)
+        return job_type
+
+    def find(self, target: Target) -> JobType | None:
+        """Return the type of a name or handler, None when it is not registered here."""
+        if isinstance(target, str):
+            return self._types.get(target)
+        found = self._by_handler.get(target, []) if _can_be_looked_up(target) else []
+        if len(found) > 1:
+            names = ", ".join(each.name for each in found)
+            raise UnknownJobType(
+                f"{_name_of(target)} handles several job types: {names}",
+                help="say which one, by its name",
+            )
+        return found[0] if found else None
+
+    def get(self, target: Target) -> JobType:
+        """Return the type of a name or handler. Raises: UnknownJobType with the nearest name."""
+        found = self.find(target)
+        if found is None:
+            raise self._unknown(target)
+        return found
+
+    def of_event(self, event: str) -> list[JobType]:
+        """Return the types that deliver an event."""
+        return [each for each in self if each.event == event]
+
+    def check(self) -> None:
+        """Refuse declared continuations and blockers that are not registered."""
+        for job_type in self:
+            for word, names in (
+                ("continues with", job_type.continues_to),
+                ("waits for", job_type.waits_for),
+            ):
+                for name in names or ():
+                    if name not in self:
+                        raise self._unknown(name, f"{job_type.name} {word} unknown {name!r}")
+
+    def _unknown(self, target: Target, message: str | None = None) -> UnknownJobType:
+        if not isinstance(target, str):
+            return UnknownJobType(
+                f"{_name_of(target)} is not registered as a handler",
+                help="decorate it with @app.job, or start the job type by its name",
+            )
+        near = get_close_matches(target, self._types, n=1)
+        hint = f"did you mean {near[0]}? Otherwise " if near else ""
+        return UnknownJobType(
+            message or f"no job type {target[:60]!r} is registered",
+            help=f"{hint}register it with @app.job, or say with app.declare({target[:60]!r}) or "
+            "Holdfast(open_types=True) that another service handles it",
+        )
+
+
+def job_type_of(
+    handler: Handler, name: str, generic: type, options: TypeOptions, event: str | None = None
+) -> JobType:
+    """Make the type that a handler's annotations and options describe; `generic` is the job's class.
+
+    Raises: HandlerInvalid, InvalidOption, InvalidDuration.
+    """
+    signature = signature_of(handler, generic, _OUTCOMES)
+    batch = _at_least_one("batch", options.get("batch"))
+    if signature.takes_batches and batch is None:
+        raise HandlerInvalid(
+            f"{_name_of(handler)} takes a list of jobs but its type sets no batch",
+            help="add batch=… to the decorator, or take a single job",
+        )
+    return JobType(
+        name=name,
+        handler=handler,
+        input=TypeCodec(signature.input, "input"),
+        output=TypeCodec(signature.output, "output"),
+        retry=options.get("retry", JOB_RETRY if event is None else EVENT_RETRY),
+        lease=_lease(options.get("lease")),
+        timeout_ms=_timeout_ms(options.get("timeout")),
+        concurrency=_at_least_one("concurrency", options.get("concurrency")),
+        batch=batch,
+        atomic=options.get("atomic", False),
+        executor=_executor(handler, options),
+        event=event,
+        entry=options.get("entry", True),
+        continues_to=_names(options.get("continues_to")),
+        waits_for=_names(options.get("waits_for")),
+    )
+
+
+def _lease(lease: Lease | Duration | None) -> Lease | None:
+    return lease if lease is None or isinstance(lease, Lease) else Lease(lease)
+
+
+def _timeout_ms(timeout: Duration | None) -> int | None:
+    if timeout is None:
+        return None
+    return _at_least_one("timeout", milliseconds(timeout))
+
+
+def _at_least_one(option: str, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise InvalidOption(f"{option}={value} is too small, the least is 1")
+    return value
+
+
+def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(names)
+
+
+def _executor(handler: Handler, options: TypeOptions) -> Executor:
+    natural: Executor = "loop" if _is_async(handler) else "thread"
+    chosen = options.get("executor", natural)
+    if chosen == "process" and options.get("atomic", False):
+        raise InvalidOption(
+            'an atomic handler cannot run with executor="process"',
+            help="its transaction lives in the worker's process; leave one of the two out",
+        )
+    if chosen not in (natural, "process"):
+        colour = "async" if natural == "loop" else "not async"
+        raise InvalidOption(
+            f"{_name_of(handler)} is {colour}, so it cannot run with executor={chosen!r}",
+            help=f'leave executor out, which means {natural!r}, or set "process"',
+        )
+    return chosen
+
+
+def _can_be_looked_up(handler: object) -> TypeGuard[Hashable]:
+    return callable(handler) and isinstance(handler, Hashable)
+
+
+def _is_async(handler: Handler) -> bool:
+    bare: Any = handler
+    while isinstance(bare, partial):
+        bare = bare.func
+    return inspect.iscoroutinefunction(bare) or inspect.iscoroutinefunction(
+        getattr(bare, "__call__", None)  # noqa: B004
+    )
+
+
+def _name_of(handler: Handler) -> str:
+    return getattr(handler, "__qualname__", None) or repr(handler)[:60]
