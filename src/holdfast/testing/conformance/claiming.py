@@ -1,0 +1,299 @@
+"""Claiming: what is due, in which order, how much of it, and what a claim counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.core.model import Claim, ClaimedJob, FinishKind, LeaseClass, NewJob, Probe
+from holdfast.testing.conformance.stage import (
+    FROM_THE_START,
+    LEASE_MS,
+    MAIL,
+    SECOND,
+    WORKER,
+    Conformance,
+    Stage,
+)
+
+CLAIMERS = 8
+
+
+def ids(jobs: list[ClaimedJob] | list[NewJob]) -> list[str]:
+    """The ids of jobs, in their order."""
+    return [job.id for job in jobs]
+
+
+class ClaimingConformance(Conformance):
+    """Due jobs are taken most urgent and oldest first, each by one claimer."""
+
+    async def test_a_claimed_job_carries_what_was_asked(self, stage: Stage) -> None:
+        asked = stage.job(
+            input='{"to": "ana"}', priority=3, key="k", trace="00-t-01", max_attempts=7
+        )
+        await stage.start_all([asked])
+        created = stage.now
+        claimed_at = stage.pass_time(ms=5)
+        token = stage.new_id()
+        (job,) = await stage.claim(priorities=[3], token=token)
+        assert job == ClaimedJob(
+            id=asked.id,
+            token=token,
+            type=MAIL,
+            priority=3,
+            available_at=created,
+            attempt=1,
+            max_attempts=7,
+            crashes=0,
+            fence=job.fence,
+            chain_id=asked.chain_id,
+            chain_index=0,
+            input='{"to": "ana"}',
+            blockers=0,
+            trace="00-t-01",
+            key="k",
+            created_at=created,
+            claimed_at=claimed_at,
+        )
+
+    async def test_jobs_come_by_priority_then_due_time_then_id(self, stage: Stage) -> None:
+        at = stage.now
+        jobs = [
+            stage.job(priority=5, at=at + 2 * SECOND),
+            stage.job(priority=5, at=at + 1 * SECOND),
+            stage.job(priority=9, at=at),
+            stage.job(priority=0, at=at + 3 * SECOND),
+            stage.job(priority=5, at=at + 1 * SECOND),
+        ]
+        await stage.start_all(jobs)
+        stage.pass_time(seconds=3)
+        claimed = await stage.claim(priorities=range(10))
+        assert ids(claimed) == [jobs[place].id for place in (3, 1, 4, 0, 2)]
+
+    async def test_the_order_holds_across_types(self, stage: Stage) -> None:
+        jobs = [stage.job("b", priority=5), stage.job("a", priority=5), stage.job("b", priority=4)]
+        await stage.start_all(jobs)
+        claimed = await stage.claim("a", "b", priorities=[4, 5])
+        assert ids(claimed) == [jobs[2].id, jobs[0].id, jobs[1].id]
+
+    async def test_a_job_is_due_at_its_time_and_not_before(self, stage: Stage) -> None:
+        job = await stage.start(at=stage.now + SECOND)
+        stage.now += SECOND - 1
+        assert await stage.claim() == []
+        stage.now += 1
+        assert ids(await stage.claim()) == [job.id]
+
+    async def test_a_job_planned_in_the_past_is_due_from_its_start(self, stage: Stage) -> None:
+        await stage.start(at=stage.now - SECOND)
+        (job,) = await stage.claim()
+        assert job.available_at == stage.now
+
+    async def test_a_blocked_job_is_never_due(self, stage: Stage) -> None:
+        blocker = await stage.start("other")
+        await stage.start_blocked(blocker.id)
+        stage.pass_time(seconds=10**9)
+        assert await stage.claim() == []
+
+    async def test_types_that_are_not_asked_for_are_not_touched(self, stage: Stage) -> None:
+        await stage.start("unhandled")
+        before = await stage.harness.contents()
+        assert await stage.claim(MAIL) == []
+        assert await stage.harness.contents() == before
+
+    async def test_priorities_that_are_not_asked_for_are_not_touched(self, stage: Stage) -> None:
+        await stage.start(priority=6)
+        assert await stage.claim(priorities=[5]) == []
+
+    async def test_a_claim_takes_no_more_than_its_limit(self, stage: Stage) -> None:
+        jobs = [stage.job(type) for type in ("a", "b", "a", "b", "a")]
+        await stage.start_all(jobs)
+        assert ids(await stage.claim("a", "b", limit=3)) == ids(jobs[:3])
+        assert ids(await stage.claim("a", "b", limit=3)) == ids(jobs[3:])
+
+    async def test_a_probe_takes_no_more_than_its_room(self, stage: Stage) -> None:
+        jobs = [stage.job(type) for type in ("a", "a", "a", "b")]
+        await stage.start_all(jobs)
+        assert ids(await stage.claim("a", "b", room=2)) == [jobs[0].id, jobs[1].id, jobs[3].id]
+
+    async def test_what_lies_before_the_mark_is_left_to_the_full_look(self, stage: Stage) -> None:
+        jobs = [stage.job() for _ in range(4)]
+        await stage.start_all(jobs)
+        mark = (stage.now, jobs[1].id)
+        assert ids(await stage.claim(after=mark)) == ids(jobs[2:])
+        assert ids(await stage.claim(after=FROM_THE_START)) == ids(jobs[:2])
+
+    async def test_marks_compare_the_time_before_the_id(self, stage: Stage) -> None:
+        early, late = stage.job(at=stage.now), stage.job(at=stage.now + SECOND)
+        later_id = stage.job(at=stage.now)
+        await stage.start_all([early, late, later_id])
+        mark = (stage.now, late.id)
+        stage.pass_time(seconds=1)
+        assert ids(await stage.claim(after=mark)) == [later_id.id, late.id]
+
+    async def test_each_job_bears_the_token_of_its_types_lease(self, stage: Stage) -> None:
+        await stage.start_all([stage.job("short"), stage.job("long")])
+        short, long = stage.new_id(), stage.new_id()
+        claim = Claim(
+            worker=WORKER,
+            limit=10,
+            probes=(
+                Probe("short", 5, short, 10, *FROM_THE_START),
+                Probe("long", 5, long, 10, *FROM_THE_START),
+            ),
+            classes=(
+                LeaseClass(short, 30_000, 25, 1_000, 5_000),
+                LeaseClass(long, 120_000, 25, 1_000, 5_000),
+            ),
+        )
+        claimed = await stage.run(stage.store.jobs.claim(claim, stage.now))
+        assert {job.type: job.token for job in claimed} == {"short": short, "long": long}
+        leases = await stage.run(stage.store.leases.page(10))
+        assert [(lease.token, lease.expires_at, lease.jobs) for lease in leases] == [
+            (short, stage.now + 30 * SECOND, 1),
+            (long, stage.now + 120 * SECOND, 1),
+        ]
+
+    async def test_a_claim_that_finds_nothing_leaves_no_lease(self, stage: Stage) -> None:
+        before = await stage.harness.contents()
+        await stage.claim()
+        assert await stage.harness.contents() == before
+
+    async def test_running_jobs_are_not_claimed_again(self, stage: Stage) -> None:
+        await stage.start_running()
+        assert await stage.claim() == []
+        stage.pass_time(ms=2 * LEASE_MS)
+        assert await stage.claim() == [], "an expired lease is the reaper's, never the claim's"
+
+
+class AttemptCountingConformance(Conformance):
+    """Attempts are counted when claimed; the fence only grows."""
+
+    async def test_an_attempt_is_counted_at_claim(self, stage: Stage) -> None:
+        job = await stage.start_running()
+        assert job.attempt == 1
+        await stage.finish_as(job, "retry")
+        (again,) = await stage.claim()
+        assert again.attempt == 2
+
+    @pytest.mark.parametrize("kind", ["release", "snooze"])
+    async def test_a_job_given_back_gets_its_attempt_back(
+        self, stage: Stage, kind: FinishKind
+    ) -> None:
+        job = await stage.start_running()
+        await stage.finish_as(job, kind)
+        assert (await stage.read(job.id)).attempt == 0
+        (again,) = await stage.claim()
+        assert again.attempt == 1
+
+    async def test_the_fence_grows_with_every_claim_though_the_clock_stands_still(
+        self, stage: Stage
+    ) -> None:
+        fences = [(await stage.start_running()).fence]
+        for _ in range(3):
+            (held,) = await stage.run(stage.store.leases.held(WORKER))
+            await stage.run(stage.store.leases.release([held.token]))
+            (job,) = await stage.claim()
+            fences.append(job.fence)
+        assert fences == sorted(set(fences))
+
+    async def test_the_fence_grows_though_the_clock_goes_back(self, stage: Stage) -> None:
+        await stage.start()
+        stage.pass_time(seconds=10)
+        (job,) = await stage.claim()
+        await stage.finish_as(job, "release")
+        stage.pass_time(seconds=-5)
+        (again,) = await stage.claim()
+        assert again.fence > job.fence
+
+    async def test_a_new_jobs_fence_is_not_below_the_clock_in_milliseconds(
+        self, stage: Stage
+    ) -> None:
+        job = await stage.start_running()
+        assert job.fence >= stage.now // 1_000
+
+
+class CrashedJobsConformance(Conformance):
+    """A job whose worker died runs beside few others, so that it takes no innocents with it."""
+
+    async def _start_crashed(self, stage: Stage, count: int) -> list[NewJob]:
+        jobs = [stage.job() for _ in range(count)]
+        await stage.start_all(jobs)
+        await stage.claim(max_attempts=25)
+        stage.pass_time(ms=LEASE_MS)
+        await stage.run(stage.store.leases.reap(100, 100, now=stage.now))
+        stage.pass_time(seconds=60)
+        return jobs
+
+    async def test_at_most_one_crashed_job_is_claimed_at_a_time(self, stage: Stage) -> None:
+        crashed = await self._start_crashed(stage, 3)
+        healthy = [stage.job(), stage.job()]
+        await stage.start_all(healthy)
+        assert ids(await stage.claim()) == [crashed[0].id, *ids(healthy)]
+        assert ids(await stage.claim()) == [crashed[1].id]
+
+    async def test_no_crashed_job_is_claimed_where_none_is_allowed(self, stage: Stage) -> None:
+        await self._start_crashed(stage, 2)
+        healthy = await stage.start()
+        assert ids(await stage.claim(allow_crashed=False)) == [healthy.id]
+        assert await stage.claim(allow_crashed=False) == []
+
+    async def test_a_crashed_job_says_how_often_it_crashed(self, stage: Stage) -> None:
+        await self._start_crashed(stage, 1)
+        (job,) = await stage.claim()
+        assert (job.crashes, job.attempt) == (1, 2)
+
+
+class ConcurrentClaimsConformance(Conformance):
+    """Any number of claimers share the work and never a job."""
+
+    async def test_claimers_at_once_never_get_the_same_job(self, stage: Stage) -> None:
+        jobs = [stage.job() for _ in range(100)]
+        await stage.start_all(jobs)
+
+        async def drain(worker: str) -> list[ClaimedJob]:
+            taken: list[ClaimedJob] = []
+            while batch := await stage.claim(limit=5, room=5, worker=worker):
+                taken += batch
+            return taken
+
+        shares = await asyncio.gather(*(drain(f"worker-{n}") for n in range(CLAIMERS)))
+        taken = [job.id for share in shares for job in share]
+        # A claimer that met only locked rows went home early; what is left is nobody's yet.
+        taken += ids(await stage.claim())
+        assert sorted(taken) == ids(jobs)
+
+    async def test_a_claim_that_is_rolled_back_took_nothing(self, stage: Stage) -> None:
+        job = await stage.start()
+        before = await stage.harness.contents()
+        transaction = await stage.harness.begin()
+        assert ids(await transaction.run(stage.claiming())) == [job.id]
+        await transaction.rollback()
+        assert await stage.harness.contents() == before
+        (again,) = await stage.claim()
+        assert again.attempt == 1
+
+
+class NextDueConformance(Conformance):
+    """How long until there is something to do."""
+
+    async def test_the_next_due_time_is_the_nearest_one_ahead(self, stage: Stage) -> None:
+        await stage.start_all(
+            [
+                stage.job("a", at=stage.now + 20 * SECOND),
+                stage.job("b", at=stage.now + 10 * SECOND, priority=9),
+                stage.job("unhandled", at=stage.now + SECOND),
+                stage.job("a"),
+            ]
+        )
+        assert await self._next_due(stage, "a", "b") == 10 * SECOND
+        assert await self._next_due(stage, "a") == 20 * SECOND
+
+    async def test_what_is_due_blocked_or_running_is_not_ahead(self, stage: Stage) -> None:
+        await stage.start_running()
+        due = await stage.start()
+        await stage.start_blocked(due.id)
+        assert await self._next_due(stage, MAIL) is None
+
+    async def _next_due(self, stage: Stage, *types: str) -> int | None:
+        return await stage.run(stage.store.jobs.next_due(types, stage.now))
