@@ -161,6 +161,7 @@ class Stand(msgspec.Struct, frozen=True):
     """What the store says of one (job, token) pair."""
 
     id: str
+    token: str
     standing: Standing
     state: State | None
 

@@ -68,8 +68,8 @@ class JobStore(Protocol):
         Concurrency: rows locked by others are skipped; two claimers never get the same job.
         """
 
-    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[Instant | None]:
-        """Say when the next job of these types becomes due that is not due yet. One statement."""
+    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[int | None]:
+        """Say in how many microseconds the next job of these types becomes due that is not due yet. One statement."""
 
     def finish(
         self,

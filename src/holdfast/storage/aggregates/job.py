@@ -49,10 +49,10 @@ class Jobs:
         )
         return [ClaimedJob(*row) for row in rows]
 
-    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[Instant | None]:
+    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[int | None]:
         rows = yield Statement("job_next_due", {"types": texts(types), "now": now})
-        due: Instant | None = rows[0][0]
-        return due
+        delay: int | None = rows[0][0]
+        return delay
 
     def finish(
         self,

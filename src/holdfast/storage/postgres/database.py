@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
+
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from psycopg import AsyncConnection, Connection, IsolationLevel
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.core.ids import IdMaker
+from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.postgres.connect import connection_string, shown_url, unreachable
 from holdfast.storage.postgres.errors import translate
@@ -30,12 +30,12 @@ from holdfast.storage.statement import Op, run, run_async
 
 T = TypeVar("T")
 
-POOL_SIZE = 4
+POOL_SIZE = 10
 POOL_WAIT_S = 10.0
 STATEMENT_TIMEOUT_MS = 30_000
 CALLER_TIMEOUT_MS = 0
 
-_make_id = IdMaker(lambda: time.time_ns() // 1_000_000, os.urandom)
+
 
 
 class PostgresDatabase:
@@ -101,7 +101,7 @@ class PostgresDatabase:
 
     def migrate(self) -> list[AppliedMigration]:
         with self._direct("migrate") as connection:
-            return apply_migrations(connection, self.schema, _make_id.next)
+            return apply_migrations(connection, self.schema, new_id)
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""

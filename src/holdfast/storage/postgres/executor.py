@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.adapt import AdaptersMap
 from psycopg.rows import tuple_row
+from psycopg.types.bool import BoolLoader
+from psycopg.types.none import NoneDumper
+from psycopg.types.numeric import IntLoader
+from psycopg.types.string import StrDumper, TextLoader
 
 from holdfast.storage.postgres.errors import translate
+from holdfast.storage.postgres.parameters import as_text
 from holdfast.storage.postgres.store import postgres_statements
-from holdfast.storage.statement import Row, Statement, Value
+from holdfast.storage.statement import Row, Statement
+
+_ANY_OTHER = 0
 
 
-def as_text(params: Mapping[str, Value]) -> dict[str, str | None]:
-    """Give every parameter as text; the statement casts it."""
-    return {name: _text(value) for name, value in params.items()}
+def _own_adapters() -> AdaptersMap:
+    """Know exactly the types our statements exchange, whatever was registered on psycopg itself."""
+    adapters = AdaptersMap(types=psycopg.adapters.types)
+    adapters.register_dumper(str, StrDumper)
+    adapters.register_dumper(type(None), NoneDumper)
+    adapters.register_loader(_ANY_OTHER, TextLoader)
+    adapters.register_loader("text", TextLoader)
+    adapters.register_loader("bool", BoolLoader)
+    for integer in ("int2", "int4", "int8"):
+        adapters.register_loader(integer, IntLoader)
+    return adapters
 
 
-def _text(value: Value) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value)
+_ADAPTERS = _own_adapters()
 
 
 class OwnCursor(Cursor[Row]):
-    """A cursor with psycopg's own adapters, whatever the connection's owner has registered."""
+    """A cursor with adapters of our own, whatever the connection's owner has registered."""
 
     def __init__(self, connection: Connection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
-        self._adapters = AdaptersMap(psycopg.adapters)
+        self._adapters = _ADAPTERS
 
 
 class OwnAsyncCursor(AsyncCursor[Row]):
@@ -41,7 +50,7 @@ class OwnAsyncCursor(AsyncCursor[Row]):
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
-        self._adapters = AdaptersMap(psycopg.adapters)
+        self._adapters = _ADAPTERS
 
 
 class PsycopgExecutor:

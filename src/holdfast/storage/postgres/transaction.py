@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
-from psycopg import AsyncConnection, Connection
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.statement import Row, Statement
 
 
 class PostgresTransaction(PsycopgExecutor):
-    """An open transaction; `connection` is the psycopg connection for the caller's own statements."""
+    """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
     def __init__(self, connection: Connection[Any], schema: str) -> None:
         super().__init__(connection, schema)
         self.hooks: list[Callable[[], None]] = []
+
+    @overload
+    def execute(self, statement: Statement) -> list[Row]: ...
+    @overload
+    def execute(self, statement: str, params: Any = None) -> Cursor[Row]: ...
+    def execute(self, statement: Statement | str, params: Any = None) -> list[Row] | Cursor[Row]:
+        """Run a statement of ours, or one of the caller's own as text."""
+        if isinstance(statement, Statement):
+            return super().execute(statement)
+        return self.connection.execute(statement.encode(), params)
 
     def after_commit(self, hook: Callable[[], None]) -> None:
         """Have something done once this transaction has committed."""
@@ -28,6 +39,18 @@ class PostgresAsyncTransaction(PsycopgAsyncExecutor):
     def __init__(self, connection: AsyncConnection[Any], schema: str) -> None:
         super().__init__(connection, schema)
         self.hooks: list[Callable[[], None]] = []
+
+    @overload
+    async def execute(self, statement: Statement) -> list[Row]: ...
+    @overload
+    async def execute(self, statement: str, params: Any = None) -> AsyncCursor[Row]: ...
+    async def execute(
+        self, statement: Statement | str, params: Any = None
+    ) -> list[Row] | AsyncCursor[Row]:
+        """Run a statement of ours, or one of the caller's own as text."""
+        if isinstance(statement, Statement):
+            return await super().execute(statement)
+        return await self.connection.execute(statement.encode(), params)
 
     def after_commit(self, hook: Callable[[], None]) -> None:
         """Have something done once this transaction has committed."""

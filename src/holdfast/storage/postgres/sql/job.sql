@@ -71,8 +71,8 @@ select c.job_id::text, c.token::text, c.type, c.priority, holdfast.us(c.availabl
  order by c.priority, c.available_at, c.job_id;
 
 -- name: job_next_due
--- When the next job of these types that is not due yet will be, and whether any is due now.
-select holdfast.us(min(next.available_at))
+-- In how many microseconds the next job of these types becomes due that is not due yet.
+select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::bigint))
   from json_array_elements_text(:types::json) t(type)
  cross join generate_series(0, 9) as p(priority)
  cross join lateral (
@@ -158,7 +158,7 @@ union all select job_id::text, type, awaited from returned;
 
 -- name: job_stand
 -- What became of (job, token) pairs that a finish or a heartbeat did not find.
-select x.id::text,
+select x.id::text, x.token::text,
        case when q.token = x.token then 'held' when o.token = x.token and o.job_id is not null then 'done'
             when o.job_id is not null then 'ended' when q.token is not null then 'taken'
             when q.job_id is not null then 'free' else 'gone' end,

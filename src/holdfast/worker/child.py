@@ -1,0 +1,135 @@
+"""The process side of `executor="process"`: `python -m holdfast.worker.child MODULE:FUNCTION`, plain mode only."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from holdfast.core.codec import TypeCodec, encode_any
+from holdfast.core.duration import milliseconds
+from holdfast.core.errors import Busy
+from holdfast.core.jobtype import JobType
+from holdfast.core.model import ClaimedJob
+from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.retry import JOB_RETRY
+from holdfast.core.signatures import signature_of
+from holdfast.worker.attempt import Attempt
+from holdfast.worker.frames import LENGTH_BYTES, Answer, Ask, Failure, framed, parsed
+from holdfast.worker.job import Job
+
+
+def main(target: str) -> None:
+    """Answer jobs from standard input until it closes; the parent's signals are the parent's affair."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # Whatever the handler prints must not be taken for an answer.
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    handler = load(target)
+    type = job_type(handler)
+    while True:
+        ask = _read(sys.stdin.buffer)
+        if ask is None:
+            return
+        answers.write(framed(_run(handler, type, ask)))
+        answers.flush()
+
+
+def load(target: str) -> Callable[..., Any]:
+    """Import the handler that the parent's own code named."""
+    module, _, name = target.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in name.split("."):
+        found = getattr(found, part)
+    handler: Callable[..., Any] = found
+    return handler
+
+
+def job_type(handler: Callable[..., Any]) -> JobType:
+    """The type as far as the process needs it: how to read inputs and write outputs."""
+    signature = signature_of(handler, Job, (Continue, Snooze, Cancel))
+    return JobType(
+        name=handler.__qualname__,
+        handler=handler,
+        input=TypeCodec(signature.input),
+        output=TypeCodec(signature.output, "output"),
+        retry=JOB_RETRY,
+    )
+
+
+def _read(stream: BinaryIO) -> Ask | None:
+    head = stream.read(LENGTH_BYTES)
+    if len(head) < LENGTH_BYTES:
+        return None
+    message = parsed(stream.read(int.from_bytes(head, "big")))
+    assert isinstance(message, Ask)
+    return message
+
+
+def _run(handler: Callable[..., Any], type: JobType, ask: Ask) -> Answer | Failure:
+    try:
+        job: Job[Any] = Job(Attempt(_claimed(ask), type, 0.0), ask.worker, None)
+        value = handler(job)
+        if inspect.isawaitable(value):
+            value = asyncio.run(_awaited(value))
+        return _answer(type, value)
+    except Exception as error:
+        return Failure(
+            kind=error.__class__.__name__,
+            message=str(error),
+            stack="".join(traceback.format_tb(error.__traceback__)),
+            retryable=getattr(error, "retryable", True) is not False,
+            busy_ms=error.delay_ms if isinstance(error, Busy) else None,
+        )
+
+
+async def _awaited(value: Any) -> Any:
+    return await value
+
+
+def _answer(type: JobType, value: Any) -> Answer:
+    match value:
+        case Snooze():
+            return Answer("snooze", delay_ms=milliseconds(value.delay))
+        case Cancel():
+            return Answer("cancel", reason=value.reason)
+        case Continue():
+            name = value.type if isinstance(value.type, str) else ""
+            if not name:
+                raise TypeError("a handler in a process names its successor by its type's name")
+            after = None if value.after is None else milliseconds(value.after)
+            return Answer("continue", encode_any(value.input), name, after)
+        case _:
+            return Answer("value", "null" if value is None else type.output.encode(value))
+
+
+def _claimed(ask: Ask) -> ClaimedJob:
+    return ClaimedJob(
+        id=ask.id,
+        token="",
+        type=ask.type,
+        priority=ask.priority,
+        available_at=ask.created_at,
+        attempt=ask.attempt,
+        max_attempts=None,
+        crashes=0,
+        fence=ask.fence,
+        chain_id=ask.chain_id,
+        chain_index=ask.chain_index,
+        input=ask.input,
+        blockers=0,
+        trace=ask.trace,
+        key=ask.key,
+        created_at=ask.created_at,
+        claimed_at=ask.created_at,
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

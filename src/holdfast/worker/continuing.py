@@ -1,0 +1,77 @@
+"""A handler's `Continue` as the successor that is written with the completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from holdfast.core.codec import encode_any
+from holdfast.core.duration import milliseconds
+from holdfast.core.errors import UnknownJobType
+from holdfast.core.jobtype import JobType
+from holdfast.core.model import Finish, Instant, NewBlocker, NewJob, to_instant
+from holdfast.core.outcome import Continue
+from holdfast.worker.attempt import Attempt
+from holdfast.worker.judge import finish_of
+
+TypeOf = Callable[[Any], JobType | None]
+"""Finds a job type by name or by its handler function."""
+
+
+class Continuation:
+    """Turns `Continue` into the write that ends this job and starts the next one of its chain."""
+
+    def __init__(self, worker: str, new_id: Callable[[], str], type_of: TypeOf) -> None:
+        self._worker = worker
+        self._new_id = new_id
+        self._type_of = type_of
+
+    def finish(self, attempt: Attempt, answer: Continue) -> Finish:
+        """Make the fenced write. Raises: UnknownJobType, InputInvalid, InvalidDuration."""
+        claimed = attempt.claimed
+        job_id = self._new_id()
+        name, text = self._payload(attempt, answer)
+        blockers = [
+            NewBlocker(job_id, position, str(_chain_id(each)))
+            for position, each in enumerate(answer.blockers)
+        ]
+        successor = NewJob(
+            id=job_id,
+            chain_id=claimed.chain_id,
+            chain_index=claimed.chain_index + 1,
+            type=name,
+            input=text,
+            priority=claimed.priority if answer.priority is None else answer.priority,
+            at=self._planned(attempt, answer),
+            trace=claimed.trace,
+            blockers=len(blockers),
+            **answer.options,
+        )
+        return finish_of(attempt, self._worker, "continue", next=successor, next_blockers=blockers)
+
+    def _payload(self, attempt: Attempt, answer: Continue) -> tuple[str, str]:
+        known = self._type_of(answer.type)
+        if known is None:
+            if not isinstance(answer.type, str):
+                raise UnknownJobType(f"{answer.type!r} is not the handler of a job type")
+            return answer.type, encode_any(answer.input)
+        allowed = attempt.type.continues_to
+        if allowed is not None and known.name not in allowed:
+            raise UnknownJobType(
+                f"{attempt.type.name} does not declare that it continues with {known.name}"
+            )
+        return known.name, known.input.encode(answer.input)
+
+    @staticmethod
+    def _planned(attempt: Attempt, answer: Continue) -> Instant | None:
+        if answer.at is not None:
+            return to_instant(answer.at)
+        if answer.after is None:
+            return None
+        return attempt.claimed.claimed_at + milliseconds(answer.after) * 1000
+
+
+def _chain_id(blocker: Any) -> UUID | str:
+    found: UUID | str = getattr(blocker, "id", blocker)
+    return found

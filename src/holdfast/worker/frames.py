@@ -1,0 +1,65 @@
+"""What parent and child say to each other: one length-framed JSON message at a time, no pickle."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+LENGTH_BYTES = 4
+LARGEST = 64 * 1024 * 1024
+
+
+class Ask(msgspec.Struct, tag="ask"):
+    """Run the handler for this job."""
+
+    id: str
+    chain_id: str
+    chain_index: int
+    type: str
+    input: str
+    attempt: int
+    fence: int
+    priority: int
+    created_at: int
+    key: str | None
+    trace: str | None
+    worker: str
+
+
+class Answer(msgspec.Struct, tag="answer"):
+    """What the handler returned: a value as JSON text, or one of the outcomes."""
+
+    kind: Literal["value", "continue", "snooze", "cancel"]
+    output: str = "null"
+    type: str = ""
+    delay_ms: int | None = None
+    reason: str = ""
+
+
+class Failure(msgspec.Struct, tag="failure"):
+    """What the handler raised."""
+
+    kind: str
+    message: str
+    stack: str
+    retryable: bool
+    busy_ms: int | None = None
+
+
+Message = Ask | Answer | Failure
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
+
+
+def framed(message: Message) -> bytes:
+    """Put a message behind its length."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def parsed(body: bytes) -> Message:
+    """Read a message."""
+    message: Message = _decoder.decode(body)
+    return message

@@ -1,0 +1,92 @@
+"""Everything this process holds under lease, shared between the loop and the heartbeat thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+from holdfast.worker.attempt import Attempt
+
+
+class HeldClaim:
+    """One lease of ours: its attempts that have not ended, and until when we may believe in it."""
+
+    __slots__ = ("attempts", "deadline", "lease_ms", "token")
+
+    def __init__(self, token: str, lease_ms: int, deadline: float) -> None:
+        self.token = token
+        self.lease_ms = lease_ms
+        self.deadline = deadline
+        self.attempts: dict[str, Attempt] = {}
+
+
+class Holdings:
+    """The claims of one worker. Every method is safe from both threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._claims: dict[str, HeldClaim] = {}
+        self._asking: set[str] = set()
+        self._unanswered: set[str] = set()
+        self._emptied: list[str] = []
+        self.crashed = 0
+
+    def ask(self, tokens: Iterable[str]) -> None:
+        """Note tokens of a claim that is under way, so that the heartbeat leaves them alone."""
+        with self._lock:
+            self._asking.update(tokens)
+
+    def answered(self, tokens: Iterable[str], claims: Iterable[HeldClaim]) -> None:
+        """Take over what a claim brought."""
+        with self._lock:
+            self._asking.difference_update(tokens)
+            for claim in claims:
+                self._claims[claim.token] = claim
+                self.crashed += sum(each.claimed.crashes > 0 for each in claim.attempts.values())
+
+    def unanswered(self, tokens: Iterable[str]) -> None:
+        """Note a claim whose answer was lost: whatever it took must be given back."""
+        with self._lock:
+            tokens = set(tokens)
+            self._asking -= tokens
+            self._unanswered |= tokens
+
+    def take_unanswered(self) -> list[str]:
+        """Hand over the tokens of lost answers to whoever releases them."""
+        with self._lock:
+            tokens, self._unanswered = list(self._unanswered), set()
+            return tokens
+
+    def drop(self, attempt: Attempt) -> None:
+        """Forget an attempt whose end is recorded or whose lease is lost."""
+        claimed = attempt.claimed
+        with self._lock:
+            claim = self._claims.get(claimed.token)
+            if claim is None or claim.attempts.pop(claimed.id, None) is None:
+                return
+            if claimed.crashes > 0:
+                self.crashed -= 1
+            if not claim.attempts:
+                del self._claims[claimed.token]
+                self._emptied.append(claimed.token)
+
+    def take_emptied(self) -> list[str]:
+        """Hand over the leases that hold nothing any more, to be removed."""
+        with self._lock:
+            tokens, self._emptied = self._emptied, []
+            return tokens
+
+    def claims(self) -> list[HeldClaim]:
+        """The claims as they are now."""
+        with self._lock:
+            return list(self._claims.values())
+
+    def attempts(self) -> list[Attempt]:
+        """Every attempt that has not ended."""
+        with self._lock:
+            return [each for claim in self._claims.values() for each in claim.attempts.values()]
+
+    def knows(self, token: str) -> bool:
+        """Whether a token is ours or is being asked for."""
+        with self._lock:
+            return token in self._claims or token in self._asking

@@ -1,0 +1,184 @@
+"""The job as its handler sees it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.codec import decode_any
+from holdfast.core.errors import Aborted, AlreadyCompleting, WrongState
+from holdfast.core.model import BlockerRecord, ClaimedJob, State, to_datetime
+from holdfast.storage.database import Database
+from holdfast.worker.attempt import AbortReason, Attempt
+from holdfast.worker.stages import Completion, Preparation
+
+T = TypeVar("T")
+
+_UNREAD: Any = msgspec.UNSET
+
+
+class BlockerResult(msgspec.Struct, frozen=True):
+    """A chain this job waited for, and what came of it."""
+
+    chain_id: UUID
+    state: State | None
+    output: Any
+
+
+class Job(Generic[T]):
+    """One attempt's view of a job: what was asked, by whom it may be stopped, how it may end."""
+
+    __slots__ = (
+        "_attempt",
+        "_blockers",
+        "_database",
+        "_input",
+        "completion",
+        "transaction",
+        "worker",
+    )
+
+    def __init__(self, attempt: Attempt, worker: str, database: Database | None) -> None:
+        self._attempt = attempt
+        self._database = database
+        self._input: Any = _UNREAD
+        self._blockers: tuple[BlockerResult, ...] = ()
+        self.worker = worker
+        self.transaction: Any = None
+        self.completion: Completion | None = None
+
+    @property
+    def id(self) -> UUID:
+        """The job's id: the idempotency key for effects outside the database."""
+        return UUID(self._attempt.claimed.id)
+
+    @property
+    def type(self) -> str:
+        """The job type's name."""
+        return self._attempt.claimed.type
+
+    @property
+    def input(self) -> T:
+        """What was asked, decoded and checked at its first use. Raises: InputInvalid."""
+        if self._input is _UNREAD:
+            self._input = self._attempt.type.input.decode(self._attempt.claimed.input)
+        return cast(T, self._input)
+
+    @property
+    def chain_id(self) -> UUID:
+        """The chain this job belongs to."""
+        return UUID(self._attempt.claimed.chain_id)
+
+    @property
+    def chain_index(self) -> int:
+        """The job's place in its chain, from 0."""
+        return self._attempt.claimed.chain_index
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, from 1."""
+        return self._attempt.claimed.attempt
+
+    @property
+    def fence(self) -> int:
+        """A number that grows with every claim of this job, for resources that can refuse an older one."""
+        return self._attempt.claimed.fence
+
+    @property
+    def key(self) -> str | None:
+        """The deduplication key the chain was started with."""
+        return self._attempt.claimed.key
+
+    @property
+    def priority(self) -> int:
+        """0 is the most urgent."""
+        return self._attempt.claimed.priority
+
+    @property
+    def trace(self) -> str | None:
+        """The W3C trace context of whoever started the job."""
+        return self._attempt.claimed.trace
+
+    @property
+    def created_at(self) -> datetime:
+        """When the job was written."""
+        return cast(datetime, to_datetime(self._attempt.claimed.created_at))
+
+    @property
+    def blockers(self) -> tuple[BlockerResult, ...]:
+        """The chains this job waited for, in declared order."""
+        return self._blockers
+
+    @property
+    def aborted(self) -> bool:
+        """Whether the handler must stop."""
+        return self._attempt.abort_reason is not None
+
+    @property
+    def abort_reason(self) -> AbortReason | None:
+        """Why the handler must stop."""
+        return self._attempt.abort_reason
+
+    def wait_for_abort(self, seconds: float | None = None) -> bool:
+        """Sleep in a thread until told to stop or the time is over; say whether it was told."""
+        return self._attempt.flag.wait(seconds)
+
+    def checkpoint(self) -> None:
+        """Raise Aborted when the handler must stop; cheap enough for inner loops."""
+        if self._attempt.abort_reason is not None:
+            raise Aborted(self._attempt.abort_reason)
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        """Say how far the work is; recorded with the next heartbeat."""
+        self._attempt.progress = (min(1.0, max(0.0, float(fraction))), note[:200])
+
+    @property
+    def tx(self) -> Any:
+        """The transaction of an atomic handler, one with the completion."""
+        if self.transaction is None:
+            raise WrongState(
+                f"job type {self.type} is not atomic, so there is no job.tx",
+                help="declare it with atomic=True, or use job.prepare() and job.complete()",
+            )
+        return self.transaction
+
+    def prepare(self) -> Preparation:
+        """Open a short transaction before the work: `with` in a sync handler, `async with` in an async one."""
+        if self.completion is not None:
+            raise AlreadyCompleting("prepare() came after complete()")
+        return Preparation(self._reachable())
+
+    def complete(self) -> Completion:
+        """Open the transaction that completes this job; it commits when handler and middlewares have returned."""
+        if self.transaction is not None:
+            raise AlreadyCompleting("an atomic handler is one transaction already")
+        if self.completion is not None:
+            raise AlreadyCompleting("complete() was called twice")
+        self.completion = Completion(self._reachable())
+        return self.completion
+
+    @property
+    def claimed(self) -> ClaimedJob:
+        """The job as its claim found it."""
+        return self._attempt.claimed
+
+    def _reachable(self) -> Database:
+        if self._database is None:
+            raise WrongState(
+                "a handler in a process of its own has no transaction", help="use a plain handler"
+            )
+        return self._database
+
+    def see_blockers(self, records: list[BlockerRecord]) -> None:
+        """Take over what the worker read of the blocking chains."""
+        self._blockers = tuple(
+            BlockerResult(
+                UUID(each.chain_id),
+                each.state,
+                None if each.output is None else decode_any(each.output),
+            )
+            for each in records
+        )

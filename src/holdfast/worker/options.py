@@ -1,0 +1,64 @@
+"""What a worker is told at its start; every number has the default that the documentation states."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.core.lease import (
+    DEFAULT,
+    Lease,
+    Timing,
+    check_timing,
+    default_heartbeat_ms,
+    default_reaper_interval_ms,
+    default_shutdown_ms,
+)
+from holdfast.core.retry import JOB_RETRY, Retry
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOptions:
+    """Limits and timings of one worker. None follows the smallest lease."""
+
+    name: str = "worker"
+    slots: int = 10
+    batch: int = 50
+    lease: Lease = DEFAULT
+    retry: Retry = JOB_RETRY
+    heartbeat_ms: int | None = None
+    shutdown_ms: int | None = None
+    reaper_interval_ms: int | None = None
+    reaper_batch: int = 100
+    poison_limit: int = 3
+    poll_ms: int = 60_000
+    idle_min_ms: int = 1_000
+    idle_max_ms: int = 30_000
+    idle_jitter_ms: int = 500
+    next_job_delay_ms: int = 0
+    statement_timeout_ms: int = 10_000
+    stuck_after_ms: int = 10_000
+
+    def timing(self, leases: list[Lease]) -> Timings:
+        """Fit the timings to the leases in use, or refuse those that do not. Raises: HF017, HF018, HF019."""
+        smallest = min(lease.duration_ms for lease in (leases or [self.lease]))
+        heartbeat = self.heartbeat_ms or default_heartbeat_ms(smallest)
+        shutdown = (
+            self.shutdown_ms if self.shutdown_ms is not None else default_shutdown_ms(smallest)
+        )
+        reaper = self.reaper_interval_ms or default_reaper_interval_ms(smallest)
+        check_timing(
+            [Timing("lease", smallest)],
+            Timing("heartbeat", heartbeat),
+            Timing("shutdown timeout", shutdown),
+            Timing("reaper interval", reaper),
+        )
+        return Timings(heartbeat, shutdown, reaper)
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """The timings a worker runs with, in milliseconds."""
+
+    heartbeat_ms: int
+    shutdown_ms: int
+    reaper_interval_ms: int

@@ -1,0 +1,164 @@
+"""Handlers that run in processes of their own: CPU-bound work that can be killed at its timeout."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Any
+
+import msgspec
+
+from holdfast.core.codec import decode_any
+from holdfast.core.errors import Busy, HandlerInvalid
+from holdfast.core.jobtype import JobType
+from holdfast.core.model import ClaimedJob
+from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.worker.frames import LENGTH_BYTES, Answer, Ask, Failure, framed, parsed
+from holdfast.worker.job import Job
+from holdfast.worker.middleware import Call
+
+
+class ChildError(Exception):
+    """What a handler raised in its process; the judge shows it under its own name."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.kind = failure.kind
+        self.stack = failure.stack
+        self.retryable = failure.retryable
+
+
+class ChildDied(Exception):
+    """The handler's process ended without an answer."""
+
+
+class Child:
+    """One process that runs one handler, a job at a time."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    @classmethod
+    async def start(cls, target: str) -> Child:
+        """Start a process for the handler named `module:function`."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "holdfast.worker.child",
+            target,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+            start_new_session=True,
+        )
+        return cls(process)
+
+    async def run(self, ask: Ask) -> Answer | Failure:
+        """Have one job run. Raises: ChildDied."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(framed(ask))
+            await stdin.drain()
+            length = int.from_bytes(await stdout.readexactly(LENGTH_BYTES), "big")
+            message = parsed(await stdout.readexactly(length))
+        except (asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError) as error:
+            code = await self._process.wait()
+            raise ChildDied(f"the handler's process ended with code {code}") from error
+        assert isinstance(message, Answer | Failure)
+        return message
+
+    async def end(self) -> None:
+        """Let an idle process go, by force if it does not."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            async with asyncio.timeout(2):
+                await self._process.wait()
+        except TimeoutError:
+            await self.kill()
+
+    async def kill(self) -> None:
+        """End the process now."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+class ProcessHandlers:
+    """Idle processes by handler, reused from job to job."""
+
+    def __init__(self) -> None:
+        self._idle: dict[str, list[Child]] = {}
+
+    def call(self, type: JobType) -> Call:
+        """The call that runs a type's handler in a process."""
+        target = target_of(type)
+
+        async def run(job: Job[Any]) -> Any:
+            idle = self._idle.setdefault(target, [])
+            child = idle.pop() if idle else await Child.start(target)
+            try:
+                message = await child.run(_ask(job.claimed, job.worker))
+            except BaseException:
+                await child.kill()
+                raise
+            idle.append(child)
+            return _value(message)
+
+        return run
+
+    async def close(self) -> None:
+        """End every idle process."""
+        children = [each for idle in self._idle.values() for each in idle]
+        self._idle.clear()
+        await asyncio.gather(*(each.end() for each in children))
+
+
+def target_of(type: JobType) -> str:
+    """The importable name of a type's handler. Raises: HandlerInvalid."""
+    handler: Any = type.handler
+    module, name = handler.__module__, handler.__qualname__
+    if module == "__main__" or "<" in name:
+        raise HandlerInvalid(
+            f"the handler of {type.name} cannot be imported by a process of its own",
+            help="move it to the top level of a module that can be imported",
+        )
+    return f"{module}:{name}"
+
+
+def _ask(claimed: ClaimedJob, worker: str) -> Ask:
+    return Ask(
+        id=claimed.id,
+        chain_id=claimed.chain_id,
+        chain_index=claimed.chain_index,
+        type=claimed.type,
+        input=claimed.input,
+        attempt=claimed.attempt,
+        fence=claimed.fence,
+        priority=claimed.priority,
+        created_at=claimed.created_at,
+        key=claimed.key,
+        trace=claimed.trace,
+        worker=worker,
+    )
+
+
+def _value(message: Answer | Failure) -> Any:
+    if isinstance(message, Failure):
+        if message.busy_ms is not None:
+            raise Busy(message.busy_ms / 1000, message.message)
+        raise ChildError(message)
+    match message.kind:
+        case "value":
+            return decode_any(message.output)
+        case "snooze":
+            return Snooze((message.delay_ms or 0) / 1000)
+        case "cancel":
+            return Cancel(message.reason)
+        case "continue":
+            after = None if message.delay_ms is None else message.delay_ms / 1000
+            return Continue(message.type, decode_any(message.output), after=after)
