@@ -10,7 +10,7 @@ LENGTH_BYTES = 4
 LARGEST = 64 * 1024 * 1024
 
 
-class Ask(msgspec.Struct, tag="ask"):
+class Ask(msgspec.Struct, tag="ask", tag_field="message_kind"):
     """Run the handler for this job."""
 
     id: str
@@ -27,7 +27,7 @@ class Ask(msgspec.Struct, tag="ask"):
     worker: str
 
 
-class Answer(msgspec.Struct, tag="answer"):
+class Answer(msgspec.Struct, tag="answer", tag_field="message_kind"):
     """What the handler returned: a value as JSON text, or one of the outcomes."""
 
     kind: Literal["value", "continue", "snooze", "cancel"]
@@ -37,7 +37,7 @@ class Answer(msgspec.Struct, tag="answer"):
     reason: str = ""
 
 
-class Failure(msgspec.Struct, tag="failure"):
+class Failure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     """What the handler raised."""
 
     kind: str
