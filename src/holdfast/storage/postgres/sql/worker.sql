@@ -57,18 +57,33 @@ select coalesce(sum(started - completed - failed - cancelled - removed), 0)::big
 
 -- name: live_totals
 -- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
--- ended until its last one has, so only those that still bear its token are running.
-with running as (
+-- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
+-- along the claim's index, so that a backlog of delayed jobs is not read.
+with running as materialized (
   select l.expires_at
     from holdfast.lease l
    cross join lateral unnest(l.job_ids) as j(id)
-    join holdfast.queue q on q.job_id = j.id and q.token = l.token)
+    join holdfast.queue q on q.job_id = j.id and q.token = l.token),
+line as materialized (
+  select t.type, p.priority from (select distinct type from holdfast.tally) t cross join generate_series(0, 9) p(priority))
 select (select count(*) from running),
        (select count(*) from running where expires_at <= holdfast.moment(:now::bigint)),
-       (select count(*) from (select from holdfast.queue where available_at = 'infinity' limit :limit::integer) b),
-       (select count(*) from (select from holdfast.queue where available_at <= holdfast.moment(:now::bigint) and token is null limit :limit::integer) d),
-       (select holdfast.us(min(available_at)) from (
-          select available_at from holdfast.queue where available_at <= holdfast.moment(:now::bigint) and token is null limit :limit::integer) o);
+       (select count(*) from (
+          select from line l cross join lateral (
+            select from holdfast.queue q
+             where q.type = l.type and q.priority = l.priority and q.available_at = 'infinity'
+             limit :limit::integer) blocked
+           limit :limit::integer) b),
+       (select count(*) from (
+          select from line l cross join lateral (
+            select from holdfast.queue q
+             where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
+             limit :limit::integer) due
+           limit :limit::integer) d),
+       (select holdfast.us(min(oldest.available_at)) from line l cross join lateral (
+          select q.available_at from holdfast.queue q
+           where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
+           order by q.available_at, q.job_id limit 1) oldest);
 
 -- name: type_totals
 -- Per type: live depth from the tally, finished counts and the oldest due row by its index.
