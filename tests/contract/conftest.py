@@ -16,7 +16,7 @@ from tests.support.postgres import PostgresServer
 # The most crowded test has 64 producers at once.
 CONNECTIONS = 70
 
-TARGETS = ("postgres", "other_postgres")
+POSTGRES = ("postgres", "other_postgres")
 COLOURS: dict[str, type[SyncHarness] | type[AsyncHarness]] = {
     "sync": SyncHarness,
     "async": AsyncHarness,
@@ -55,7 +55,7 @@ async def other_postgres_contract(
         await contract.close()
 
 
-@pytest.fixture(params=TARGETS)
+@pytest.fixture(params=POSTGRES)
 def contract(request: pytest.FixtureRequest) -> ContractDatabase:
     """Each store in turn, empty."""
     database: ContractDatabase = request.getfixturevalue(f"{request.param}_contract")

@@ -1,5 +1,13 @@
 """The classes that a store must pass, and what they ask of it."""
 
+from holdfast.testing.conformance.atomicity import (
+    AtomicityConformance,
+)
+from holdfast.testing.conformance.blocking import (
+    EdgeConformance,
+    FanInConformance,
+    ReadingEdgesConformance,
+)
 from holdfast.testing.conformance.claiming import (
     AttemptCountingConformance,
     ClaimingConformance,
@@ -7,10 +15,17 @@ from holdfast.testing.conformance.claiming import (
     CrashedJobsConformance,
     NextDueConformance,
 )
+from holdfast.testing.conformance.deleting import (
+    DeletingConformance,
+)
 from holdfast.testing.conformance.ending import (
     EndingConformance,
     RedrivingConformance,
     TriggeringConformance,
+)
+from holdfast.testing.conformance.events import (
+    SubscriptionConformance,
+    WaitingEventConformance,
 )
 from holdfast.testing.conformance.fencing import (
     FencingConformance,
@@ -20,7 +35,17 @@ from holdfast.testing.conformance.finishing import (
     FinishingConformance,
     FlushConformance,
 )
-from holdfast.testing.conformance.harness import AsyncHarness, Harness, SyncHarness
+from holdfast.testing.conformance.harness import (
+    AsyncHarness,
+    Contents,
+    Harness,
+    OpenTransaction,
+    SyncHarness,
+)
+from holdfast.testing.conformance.keys import (
+    ConcurrentKeysConformance,
+    KeyConformance,
+)
 from holdfast.testing.conformance.leasing import (
     GivingBackConformance,
     HeldJobsConformance,
@@ -29,10 +54,24 @@ from holdfast.testing.conformance.leasing import (
 from holdfast.testing.conformance.lifecycle import (
     LifecycleConformance,
 )
+from holdfast.testing.conformance.presence import (
+    SettingsConformance,
+    TotalsConformance,
+    WorkerPresenceConformance,
+)
+from holdfast.testing.conformance.reading import (
+    ChainReadingConformance,
+    FilterConformance,
+    ReadingConformance,
+)
 from holdfast.testing.conformance.reaping import (
     ReapedForGoodConformance,
     ReapingConformance,
     ReapingInBatchesConformance,
+)
+from holdfast.testing.conformance.row_locks import (
+    LockedReapConformance,
+    RowLockConformance,
 )
 from holdfast.testing.conformance.starting import (
     StartingConformance,
@@ -40,26 +79,45 @@ from holdfast.testing.conformance.starting import (
 
 __all__ = [
     "AsyncHarness",
+    "AtomicityConformance",
     "AttemptCountingConformance",
+    "ChainReadingConformance",
     "ClaimingConformance",
     "ConcurrentClaimsConformance",
+    "ConcurrentKeysConformance",
+    "Contents",
     "ContinuingConformance",
     "CrashedJobsConformance",
+    "DeletingConformance",
+    "EdgeConformance",
     "EndingConformance",
+    "FanInConformance",
     "FencingConformance",
+    "FilterConformance",
     "FinishingConformance",
     "FlushConformance",
     "GivingBackConformance",
     "Harness",
     "HeldJobsConformance",
+    "KeyConformance",
     "LeaseConformance",
     "LifecycleConformance",
+    "LockedReapConformance",
     "NextDueConformance",
+    "OpenTransaction",
+    "ReadingConformance",
+    "ReadingEdgesConformance",
     "ReapedForGoodConformance",
     "ReapingConformance",
     "ReapingInBatchesConformance",
     "RedrivingConformance",
+    "RowLockConformance",
+    "SettingsConformance",
     "StartingConformance",
+    "SubscriptionConformance",
     "SyncHarness",
+    "TotalsConformance",
     "TriggeringConformance",
+    "WaitingEventConformance",
+    "WorkerPresenceConformance",
 ]

@@ -1,0 +1,57 @@
+"""Subscriptions, and events that were published before anybody subscribed."""
+
+from __future__ import annotations
+
+from holdfast.storage.records import Subscription, WaitingEvent
+from holdfast.testing.conformance.stage import SECOND, Conformance, Stage
+
+PLACED = "order.placed"
+MAIL_RECEIPT = Subscription(PLACED, "mail_receipt")
+CHARGE = Subscription(PLACED, "charge")
+OTHER = Subscription("order.shipped", "mail_receipt")
+
+
+class SubscriptionConformance(Conformance):
+    """Who gets which event."""
+
+    async def test_subscriptions_are_registered_once(self, stage: Stage) -> None:
+        subscribe = stage.store.events.subscribe
+        assert await stage.run(subscribe([MAIL_RECEIPT])) == [MAIL_RECEIPT]
+        assert await stage.run(subscribe([MAIL_RECEIPT, CHARGE])) == [CHARGE]
+        assert await stage.run(subscribe([MAIL_RECEIPT, CHARGE])) == []
+
+    async def test_an_event_lists_its_own_subscriptions(self, stage: Stage) -> None:
+        await stage.run(stage.store.events.subscribe([MAIL_RECEIPT, CHARGE, OTHER]))
+        subscriptions = stage.store.events.subscriptions
+        assert await stage.run(subscriptions([PLACED])) == [CHARGE, MAIL_RECEIPT]
+        assert await stage.run(subscriptions([PLACED, OTHER.event, "unknown"])) == [
+            CHARGE,
+            MAIL_RECEIPT,
+            OTHER,
+        ]
+        assert await stage.run(subscriptions([])) == []
+
+    async def test_a_removed_subscription_is_gone(self, stage: Stage) -> None:
+        await stage.run(stage.store.events.subscribe([MAIL_RECEIPT, CHARGE]))
+        assert await stage.run(stage.store.events.unsubscribe([CHARGE, OTHER])) == [CHARGE]
+        assert await stage.run(stage.store.events.subscriptions([PLACED])) == [MAIL_RECEIPT]
+
+
+class WaitingEventConformance(Conformance):
+    """Events nobody had subscribed to yet."""
+
+    async def test_waiting_events_are_read_as_they_were_published(self, stage: Stage) -> None:
+        at = stage.now + SECOND
+        first = await stage.start(PLACED, input='{"id": 1}')
+        second = await stage.start(PLACED, input='{"id": 2}', priority=1, trace="00-t", at=at)
+        await stage.start(OTHER.event)
+        assert await stage.run(stage.store.events.waiting(PLACED, 10)) == [
+            WaitingEvent(first.id, PLACED, '{"id": 1}', 5, None, None),
+            WaitingEvent(second.id, PLACED, '{"id": 2}', 1, "00-t", at),
+        ]
+        (oldest,) = await stage.run(stage.store.events.waiting(PLACED, 1))
+        assert oldest.id == first.id
+
+    async def test_an_event_that_somebody_runs_is_not_waiting(self, stage: Stage) -> None:
+        await stage.start_running(PLACED)
+        assert await stage.run(stage.store.events.waiting(PLACED, 10)) == []

@@ -1,0 +1,190 @@
+"""Every pair of operations on one chain, in many orders of their statements: nothing is lost, stuck or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations_with_replacement, product
+from typing import Any
+
+import pytest
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from holdfast.core.errors import ChainNotFound, DatabaseBusy, HoldfastError, StillReferenced, WrongState
+from holdfast.core.model import (
+    Claim,
+    ClaimedJob,
+    Finish,
+    FinishKind,
+    LeaseClass,
+    NewBlocker,
+    NewJob,
+    Probe,
+)
+from holdfast.ops.delete import delete_chains
+from holdfast.ops.end import cancel_chain, end_chain
+from holdfast.ops.finish import finish_attempts
+from holdfast.ops.move import retry_chain
+from holdfast.ops.reap import reap_leases
+from holdfast.ops.start import StartRequest, start_chains
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.port import Store
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.statement import Op
+from tests.contract.interleaving import interleave
+
+STEPS = 5
+FAR = 4_000_000_000_000_000
+EXPECTED = (ChainNotFound, WrongState, StillReferenced)
+
+
+class Scene:
+    """One running chain `a`, and a job `d` of another chain that waits for it unless an operation attaches it."""
+
+    def __init__(self, store: Store, attached: bool) -> None:
+        self.store = store
+        self.type = new_id()
+        self.chain = new_id()
+        self.dependent = new_id()
+        self.attached = attached
+        self.claimed: ClaimedJob | None = None
+
+    def prepare(self, database: PostgresDatabase) -> None:
+        """Start `a`, attach `d`, claim `a`."""
+        first = NewJob(id=self.chain, chain_id=self.chain, type=self.type, input="1")
+        database.run(start_chains(self.store, [StartRequest(first)]))
+        if self.attached:
+            database.run(self.attach())
+        self.claimed = database.run(self.claim())[0]
+
+    def claim(self) -> Op[list[ClaimedJob]]:
+        token = new_id()
+        nil = "00000000-0000-0000-0000-000000000000"
+        return self.store.jobs.claim(
+            Claim("w", 5, (Probe(self.type, 5, token, 5, 0, nil),), (LeaseClass(token, 60_000, 3, 10, 10),))
+        )
+
+    def attach(self) -> Op[Any]:
+        waiting = NewJob(
+            id=self.dependent, chain_id=self.dependent, type=self.type + "d", input="2", blockers=1
+        )
+        edge = NewBlocker(self.dependent, 0, self.chain)
+        return start_chains(self.store, [StartRequest(waiting, blockers=(edge,))])
+
+    def finish(self, kind: FinishKind) -> Op[Any]:
+        assert self.claimed is not None
+        successor = None
+        if kind == "continue":
+            successor = NewJob(
+                id=new_id(), chain_id=self.chain, chain_index=1, type=self.type, input="3"
+            )
+        finish = Finish(
+            id=self.claimed.id,
+            token=self.claimed.token,
+            kind=kind,
+            worker="w",
+            chain_id=self.chain,
+            output="4",
+            error="boom" if kind in ("fail", "retry") else None,
+            next=successor,
+        )
+        return finish_attempts(self.store, [finish])
+
+
+MOVES: dict[str, Callable[[Scene], Op[Any]]] = {
+    "complete": lambda scene: scene.finish("complete"),
+    "continue": lambda scene: scene.finish("continue"),
+    "fail": lambda scene: scene.finish("fail"),
+    "retry": lambda scene: scene.finish("retry"),
+    "release": lambda scene: scene.finish("release"),
+    "claim": lambda scene: scene.claim(),
+    "reap": lambda scene: reap_leases(scene.store, 10, 3, None, FAR),
+    "cancel": lambda scene: cancel_chain(scene.store, scene.chain),
+    "complete_outside": lambda scene: end_chain(scene.store, scene.chain, "completed", output="5"),
+    "delete": lambda scene: delete_chains(scene.store, [scene.chain]),
+    "redrive": lambda scene: retry_chain(scene.store, scene.chain),
+    "attach": lambda scene: scene.attach(),
+}
+
+PAIRS = [pair for pair in combinations_with_replacement(sorted(MOVES), 2) if pair != ("attach", "attach")]
+
+
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda move: str(move))
+async def test_two_operations_keep_the_laws_in_every_order(
+    postgres_url: str, first: str, second: str
+) -> None:
+    database = PostgresDatabase(postgres_url)
+    watcher = await AsyncConnection.connect(postgres_url, autocommit=True, row_factory=dict_row)
+    plain = await AsyncConnection.connect(postgres_url, autocommit=True)
+    attaching = "attach" in (first, second)
+    try:
+        for schedule in product((0, 1), repeat=STEPS):
+            scene = Scene(database.store, attached=not attaching)
+            scene.prepare(database)
+            ops = [MOVES[first](scene), MOVES[second](scene)]
+            results = await interleave(postgres_url, "holdfast", ops, schedule, plain)
+            for result in results:
+                assert result.error is None or isinstance(result.error, EXPECTED), (
+                    schedule,
+                    result.error,
+                )
+            await assert_laws(watcher, scene, f"{first} and {second} in order {schedule}")
+    finally:
+        await watcher.close()
+        await plain.close()
+        database.close()
+
+
+async def assert_laws(watcher: AsyncConnection[dict[str, Any]], scene: Scene, what: str) -> None:
+    """The laws of a chain and its dependent, read from the tables themselves."""
+    jobs = await rows(watcher, JOBS, scene.chain)
+    indices = [job["chain_index"] for job in jobs]
+    assert indices == list(range(len(jobs))), f"{what}: the chain has a gap or a fork"
+    live = [job for job in jobs if job["live"]]
+    for job in jobs:
+        assert job["live"] != job["ended"], f"{what}: a job is both live and ended, or neither"
+    assert len(live) <= 1, f"{what}: two open tails"
+    for job in live:
+        assert job is jobs[-1], f"{what}: an open job is not the tail"
+        assert job["token"] is None or job["leased"], f"{what}: a token without a lease"
+    dependents = await rows(watcher, JOBS, scene.dependent)
+    open_edges = await rows(watcher, EDGES, scene.dependent)
+    for job in dependents:
+        if not job["live"]:
+            continue
+        if job["blocked"]:
+            assert open_edges, f"{what}: blocked with no open edge"
+            assert live, f"{what}: blocked by a chain that has ended or is gone"
+            assert live[0]["awaited"], f"{what}: nobody will open the dependent"
+        else:
+            assert not open_edges, f"{what}: open with an edge still open"
+    tally = await rows(watcher, TALLY, scene.type + "%")
+    assert tally[0]["counted"] == tally[0]["real"], f"{what}: counters differ from rows"
+
+
+async def rows(
+    watcher: AsyncConnection[dict[str, Any]], query: str, value: str
+) -> list[dict[str, Any]]:
+    cursor = await watcher.execute(query.encode(), {"value": value})
+    return await cursor.fetchall()
+
+
+JOBS = """
+select j.chain_index, q.job_id is not null as live, o.job_id is not null as ended, q.token, q.awaited,
+       q.available_at = 'infinity' as blocked,
+       exists (select from holdfast.lease l where l.token = q.token and j.id = any (l.job_ids)) as leased
+  from holdfast.job j
+  left join holdfast.queue q on q.job_id = j.id
+  left join holdfast.outcome o on o.job_id = j.id
+ where j.chain_id = %(value)s
+ order by j.chain_index
+"""
+
+EDGES = "select chain_id from holdfast.blocker where job_id = %(value)s and open"
+
+TALLY = """
+select (select coalesce(sum(started - completed - failed - cancelled - removed), 0) from holdfast.tally where type like %(value)s) as counted,
+       (select count(*) from holdfast.queue where type like %(value)s) as real
+"""
+
+_ = (DatabaseBusy, HoldfastError)
