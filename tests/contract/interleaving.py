@@ -69,7 +69,11 @@ class Stepper(PsycopgAsyncExecutor):
 
 
 async def interleave(
-    url: str, schema: str, ops: Sequence[Op[Any]], schedule: Sequence[int], watcher: AsyncConnection[Any]
+    connections: Sequence[AsyncConnection[Any]],
+    schema: str,
+    ops: Sequence[Op[Any]],
+    schedule: Sequence[int],
+    watcher: AsyncConnection[Any],
 ) -> list[Ended]:
     """Run the operations, giving steps in the scheduled order, then to each in turn until both have ended."""
 
@@ -78,22 +82,15 @@ async def interleave(
         row = await cursor.fetchone()
         return row is not None and row[0] > 0
 
-    connections = [await AsyncConnection.connect(url, autocommit=True) for _ in ops]
     steppers = [Stepper(each, schema) for each in connections]
     tasks = [asyncio.create_task(each.run(op)) for each, op in zip(steppers, ops, strict=True)]
-    try:
-        for turn in schedule:
-            await asyncio.sleep(0)
-            await steppers[turn].step(is_blocked)
-        async with asyncio.timeout(20):
-            while any(each.ended is None for each in steppers):
-                for each in steppers:
-                    await asyncio.sleep(0)
-                    await each.step(is_blocked)
-        return [each.ended or Ended() for each in steppers]
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for connection in connections:
-            await connection.close()
+    for turn in schedule:
+        await asyncio.sleep(0)
+        await steppers[turn].step(is_blocked)
+    async with asyncio.timeout(20):
+        while any(each.ended is None for each in steppers):
+            for each in steppers:
+                await asyncio.sleep(0)
+                await each.step(is_blocked)
+    await asyncio.gather(*tasks)
+    return [each.ended or Ended() for each in steppers]

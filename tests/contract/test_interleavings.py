@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from itertools import combinations_with_replacement, product
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
-from holdfast.core.errors import ChainNotFound, DatabaseBusy, HoldfastError, StillReferenced, WrongState
+from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 from holdfast.core.model import (
     Claim,
     ClaimedJob,
@@ -33,7 +34,8 @@ from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.statement import Op
 from tests.contract.interleaving import interleave
 
-STEPS = 5
+# The first steps decide the order of locks; `make torture` goes deeper.
+STEPS = int(os.environ.get("HOLDFAST_INTERLEAVING_STEPS", "4"))
 FAR = 4_000_000_000_000_000
 EXPECTED = (ChainNotFound, WrongState, StillReferenced)
 
@@ -61,7 +63,12 @@ class Scene:
         token = new_id()
         nil = "00000000-0000-0000-0000-000000000000"
         return self.store.jobs.claim(
-            Claim("w", 5, (Probe(self.type, 5, token, 5, 0, nil),), (LeaseClass(token, 60_000, 3, 10, 10),))
+            Claim(
+                "w",
+                5,
+                (Probe(self.type, 5, token, 5, 0, nil),),
+                (LeaseClass(token, 60_000, 3, 10, 10),),
+            )
         )
 
     def attach(self) -> Op[Any]:
@@ -106,7 +113,9 @@ MOVES: dict[str, Callable[[Scene], Op[Any]]] = {
     "attach": lambda scene: scene.attach(),
 }
 
-PAIRS = [pair for pair in combinations_with_replacement(sorted(MOVES), 2) if pair != ("attach", "attach")]
+PAIRS = [
+    pair for pair in combinations_with_replacement(sorted(MOVES), 2) if pair != ("attach", "attach")
+]
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS, ids=lambda move: str(move))
@@ -115,14 +124,14 @@ async def test_two_operations_keep_the_laws_in_every_order(
 ) -> None:
     database = PostgresDatabase(postgres_url)
     watcher = await AsyncConnection.connect(postgres_url, autocommit=True, row_factory=dict_row)
-    plain = await AsyncConnection.connect(postgres_url, autocommit=True)
+    plain, *pair = [await AsyncConnection.connect(postgres_url, autocommit=True) for _ in range(3)]
     attaching = "attach" in (first, second)
     try:
         for schedule in product((0, 1), repeat=STEPS):
             scene = Scene(database.store, attached=not attaching)
             scene.prepare(database)
             ops = [MOVES[first](scene), MOVES[second](scene)]
-            results = await interleave(postgres_url, "holdfast", ops, schedule, plain)
+            results = await interleave(pair, "holdfast", ops, schedule, plain)
             for result in results:
                 assert result.error is None or isinstance(result.error, EXPECTED), (
                     schedule,
@@ -130,8 +139,8 @@ async def test_two_operations_keep_the_laws_in_every_order(
                 )
             await assert_laws(watcher, scene, f"{first} and {second} in order {schedule}")
     finally:
-        await watcher.close()
-        await plain.close()
+        for connection in (watcher, plain, *pair):
+            await connection.close()
         database.close()
 
 
@@ -183,8 +192,63 @@ select j.chain_index, q.job_id is not null as live, o.job_id is not null as ende
 EDGES = "select chain_id from holdfast.blocker where job_id = %(value)s and open"
 
 TALLY = """
-select (select coalesce(sum(started - completed - failed - cancelled - removed), 0) from holdfast.tally where type like %(value)s) as counted,
+select (select coalesce(sum(started - completed - failed - cancelled - removed), 0)
+          from holdfast.tally where type like %(value)s) as counted,
        (select count(*) from holdfast.queue where type like %(value)s) as real
 """
 
-_ = (DatabaseBusy, HoldfastError)
+
+def attach_by_looking(scene: Scene) -> Op[Any]:
+    """The planted bug: look whether the blocking chain is over, then write the edge, without marking its tail."""
+    waiting = NewJob(
+        id=scene.dependent, chain_id=scene.dependent, type=scene.type + "d", input="2", blockers=1
+    )
+    tails = yield from scene.store.chains.tails([scene.chain])
+    yield from scene.store.jobs.insert([waiting])
+    yield from scene.store.blockers.insert([NewBlocker(scene.dependent, 0, scene.chain)])
+    if tails[0].state == "completed":
+        yield from scene.store.blockers.close([(scene.chain, "completed")])
+        yield from scene.store.blockers.open_jobs([scene.dependent])
+
+
+def complete_without_fan_in(scene: Scene) -> Op[Any]:
+    """The planted bug: end an awaited job and leave those that wait for it alone."""
+    assert scene.claimed is not None
+    finish = Finish(
+        id=scene.claimed.id,
+        token=scene.claimed.token,
+        kind="complete",
+        worker="w",
+        chain_id=scene.chain,
+    )
+    return (yield from scene.store.jobs.finish([finish], awaited=True))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "attached"),
+    [
+        (MOVES["complete"], attach_by_looking, False),
+        (complete_without_fan_in, MOVES["claim"], True),
+    ],
+    ids=["attach by looking", "complete without fan-in"],
+)
+async def test_a_planted_bug_is_found(
+    postgres_url: str,
+    first: Callable[[Scene], Op[Any]],
+    second: Callable[[Scene], Op[Any]],
+    attached: bool,
+) -> None:
+    database = PostgresDatabase(postgres_url)
+    watcher = await AsyncConnection.connect(postgres_url, autocommit=True, row_factory=dict_row)
+    plain, *pair = [await AsyncConnection.connect(postgres_url, autocommit=True) for _ in range(3)]
+    try:
+        with pytest.raises(AssertionError, match="blocked"):
+            for schedule in product((0, 1), repeat=4):
+                scene = Scene(database.store, attached)
+                scene.prepare(database)
+                await interleave(pair, "holdfast", [first(scene), second(scene)], schedule, plain)
+                await assert_laws(watcher, scene, "planted")
+    finally:
+        for connection in (watcher, plain, *pair):
+            await connection.close()
+        database.close()
