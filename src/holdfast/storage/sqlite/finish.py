@@ -1,0 +1,152 @@
+"""Finishing attempts in several statements: outcomes by kind, attempts given back, history, successors, tally."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from holdfast.core.model import Finish, Finished, FinishKind, Instant, State
+from holdfast.storage.aggregates.wire import document, texts
+from holdfast.storage.sqlite.clock import moment
+from holdfast.storage.sqlite.successor import write_successors
+from holdfast.storage.sqlite.tally import Tally
+from holdfast.storage.statement import Op, Row, Statement
+
+_ENDS: dict[FinishKind, State] = {
+    "complete": "completed",
+    "continue": "completed",
+    "fail": "failed",
+    "cancel": "cancelled",
+}
+
+
+def finish_attempts(
+    finishes: Sequence[Finish], freed: Sequence[str], awaited: bool, now: Instant | None
+) -> Op[list[Finished]]:
+    """End, continue or give back attempts, each proven by its (id, token) pair."""
+    now = yield from moment(now)
+    tally = Tally()
+    done: list[Finished] = []
+    for batch in _once_per_job(finishes):
+        for kind, worker, group in _alike(batch):
+            done += yield from _end(kind, worker, group, awaited, now, tally)
+        back = [each for each in batch if each.kind not in _ENDS]
+        if back:
+            done += yield from _give_back(back, awaited, now, tally)
+    if freed:
+        yield Statement("lease_drop", {"tokens": texts(freed)})
+    yield from tally.write(now)
+    return done
+
+
+def _once_per_job(finishes: Sequence[Finish]) -> Iterator[Sequence[Finish]]:
+    """Split so that an id tells which finish it is: a lost attempt and the next one may arrive together."""
+    while finishes:
+        first: dict[str, Finish] = {}
+        again = [each for each in finishes if first.setdefault(each.id, each) is not each]
+        yield list(first.values())
+        finishes = again
+
+
+def _alike(batch: Sequence[Finish]) -> list[tuple[FinishKind, str, list[Finish]]]:
+    """Group the finishes that end a job by what their statement says once for all."""
+    groups: dict[tuple[FinishKind, str], list[Finish]] = {}
+    for each in batch:
+        if each.kind in _ENDS:
+            groups.setdefault((each.kind, each.worker), []).append(each)
+    return [(kind, worker, group) for (kind, worker), group in groups.items()]
+
+
+def _end(
+    kind: FinishKind,
+    worker: str,
+    group: Sequence[Finish],
+    awaited: bool,
+    now: Instant,
+    tally: Tally,
+) -> Op[list[Finished]]:
+    rows = yield Statement(
+        "job_finish_end",
+        {
+            "rows": document([_outcome(each) for each in group]),
+            "state": _ENDS[kind],
+            "continued": kind == "continue",
+            "worker": worker,
+            "awaited": awaited,
+            "now": now,
+        },
+    )
+    if not rows:
+        return []
+    ids = texts(row[0] for row in rows)
+    waited_for: set[str] = set()
+    if awaited:
+        waited_for = {row[0] for row in (yield Statement("queue_awaited", {"ids": ids}))}
+    yield Statement("queue_drop", {"ids": ids})
+    _count(kind, rows, tally)
+    if kind == "fail":
+        yield from _remember(group, rows, now)
+    if kind == "continue":
+        hits = {row[0] for row in rows}
+        successors = [
+            (each.next, each.id in waited_for)
+            for each in group
+            if each.id in hits and each.next is not None
+        ]
+        yield from write_successors(successors, now, tally)
+    return [Finished(row[0], row[1], row[0] in waited_for) for row in rows]
+
+
+def _outcome(finish: Finish) -> tuple[object, ...]:
+    # Reading a missing place of an array is cheap, reading one more value of each row is not.
+    row = (finish.id, finish.token, finish.started_at, finish.output)
+    if finish.error is None and finish.fingerprint is None:
+        return row
+    return (*row, finish.error, finish.fingerprint)
+
+
+def _count(kind: FinishKind, rows: Sequence[Row], tally: Tally) -> None:
+    for type, number in Counter(row[1] for row in rows).items():
+        count = tally.of(type)
+        if kind == "fail":
+            count.failed += number
+        elif kind == "cancel":
+            count.cancelled += number
+        else:
+            count.completed += number
+
+
+def _give_back(
+    group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
+) -> Op[list[Finished]]:
+    returns = [
+        (
+            each.id,
+            each.token,
+            0 if each.kind == "retry" else 1,
+            None if each.kind == "release" else now + each.delay_ms * 1000,
+        )
+        for each in group
+    ]
+    rows = yield Statement("job_finish_return", {"rows": document(returns), "awaited": awaited})
+    yield from _remember(group, rows, now)
+    retried = {each.id for each in group if each.kind == "retry"}
+    for row in rows:
+        if row[0] in retried:
+            tally.of(row[1]).retried += 1
+    return [Finished(row[0], row[1], bool(row[4])) for row in rows]
+
+
+def _remember(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[None]:
+    """Keep the attempts that failed; a release, and a snooze without an error, leave no trace."""
+    given = {each.id: each for each in group}
+    history = []
+    for id, _, attempt, fence, *_ in rows:
+        each = given[id]
+        if each.kind == "release" or (each.kind == "snooze" and each.error is None):
+            continue
+        # A snooze refunds its attempt, but it is remembered under the number that ran.
+        ran = attempt + (each.kind == "snooze")
+        history.append((id, fence, ran, each.kind, each.worker, each.started_at, each.error))
+    if history:
+        yield Statement("attempt_add", {"rows": document(history), "now": now})

@@ -1,0 +1,120 @@
+"""Leases in SQLite: releasing and reaping take several statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.core.model import Instant, JobRef, Reaped
+from holdfast.storage.aggregates.lease import Leases
+from holdfast.storage.aggregates.wire import document, texts
+from holdfast.storage.records import ReapPage
+from holdfast.storage.sqlite.clock import moment
+from holdfast.storage.sqlite.tally import Tally
+from holdfast.storage.statement import Op, Statement
+
+
+class _Dropped(NamedTuple):
+    """A job whose worker died; `next_at` is None when no further attempt is given."""
+
+    id: str
+    type: str
+    worker: str
+    attempt: int
+    fence: int
+    awaited: int
+    crashes: int
+    claimed_at: Instant
+    stale_ms: int
+    poisoned: int
+    next_at: Instant | None
+
+    @property
+    def error(self) -> str:
+        if self.poisoned:
+            return f"WorkerDied: the worker died {self.crashes} times while it ran this job"
+        return f"WorkerDied: the worker died and all {self.attempt} attempts are spent"
+
+    @property
+    def fingerprint(self) -> str:
+        return "worker-died" if self.poisoned else "worker-died-attempts-spent"
+
+
+class SqliteLeases(Leases):
+    """See `storage.port.LeaseStore`."""
+
+    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+        given = {"tokens": texts(tokens)}
+        rows = yield Statement("lease_release", given)
+        yield Statement("lease_drop", given)
+        return [JobRef(*row) for row in rows]
+
+    def reap(
+        self,
+        limit: int,
+        poison: int,
+        after: tuple[Instant, str] | None = None,
+        now: Instant | None = None,
+    ) -> Op[ReapPage]:
+        now = yield from moment(now)
+        after_at, after_token = after or (None, None)
+        leases = yield Statement(
+            "lease_reap",
+            {"limit": limit, "after": after_at, "after_token": after_token, "now": now},
+        )
+        if not leases:
+            return ReapPage([], 0, None)
+        tokens = texts(token for token, _ in leases)
+        rows = yield Statement("lease_reap_jobs", {"tokens": tokens, "poison": poison, "now": now})
+        dropped = [_Dropped(*row) for row in rows]
+        if dropped:
+            yield from _settle(dropped, now)
+        yield Statement("lease_drop", {"tokens": tokens})
+        last = max((expires_at, token) for token, expires_at in leases)
+        return ReapPage([_reaped(each) for each in dropped], len(leases), last)
+
+
+def _settle(dropped: Sequence[_Dropped], now: Instant) -> Op[None]:
+    """Fail the jobs that are poisoned or spent, give the others back, and remember every attempt."""
+    spent = [
+        (each.id, each.crashes, each.worker, each.claimed_at, each.error, each.fingerprint)
+        for each in dropped
+        if each.next_at is None
+    ]
+    if spent:
+        yield Statement("lease_reap_fail", {"rows": document(spent), "now": now})
+        yield Statement("queue_drop", {"ids": texts(row[0] for row in spent)})
+    back = [(each.id, each.crashes, each.next_at) for each in dropped if each.next_at is not None]
+    if back:
+        yield Statement("lease_reap_return", {"rows": document(back)})
+    history = [
+        (
+            each.id,
+            each.fence,
+            each.attempt,
+            "reap",
+            each.worker,
+            each.claimed_at,
+            f"WorkerDied: the lease of {each.worker} ended {each.stale_ms} ms ago",
+        )
+        for each in dropped
+    ]
+    yield Statement("attempt_add", {"rows": document(history), "now": now})
+    tally = Tally()
+    for each in dropped:
+        count = tally.of(each.type)
+        count.reaped += 1
+        count.failed += each.next_at is None
+    yield from tally.write(now)
+
+
+def _reaped(each: _Dropped) -> Reaped:
+    return Reaped(
+        id=each.id,
+        type=each.type,
+        worker=each.worker,
+        state="failed" if each.next_at is None else "pending",
+        crashes=each.crashes,
+        stale_ms=each.stale_ms,
+        awaited=bool(each.awaited),
+    )

@@ -1,0 +1,171 @@
+-- name: chain_key_claim
+-- Claims deduplication keys. A key is free again when its chain ended other than by failure (scope open), when its window has
+-- passed, or when its chain is excluded. Whoever gets no row back lost and asks chain_key_get.
+insert into holdfast_chain_key as held (type, key, chain_id, until)
+select json_extract(value, '$.type'), json_extract(value, '$.key'), json_extract(value, '$.chain_id'),
+       coalesce(:now, (select now from holdfast_clock)) + json_extract(value, '$.window_ms') * 1000
+  from json_each(:rows)
+ where true
+on conflict (type, key) do update set chain_id = excluded.chain_id, until = excluded.until
+  where held.until <= coalesce(:now, (select now from holdfast_clock))
+     or held.chain_id in (select value from json_each(:exclude))
+     or (:scope = 'open' and exists (
+          select 1 from holdfast_job j cross join holdfast_outcome o on o.job_id = j.id
+           where j.chain_id = held.chain_id and not o.continued and o.state in ('completed', 'cancelled')))
+returning chain_id;
+
+-- name: chain_key_get
+select k.type, k.key, k.chain_id
+  from json_each(:rows) x
+ cross join holdfast_chain_key k on k.type = json_extract(x.value, '$.type') and k.key = json_extract(x.value, '$.key');
+
+-- name: chain_tail
+-- The last job of each chain and where it stands.
+select t.chain_id, t.id, t.chain_index, t.state
+  from json_each(:ids) c
+ cross join holdfast_job_state t
+    on t.id = (select j.id from holdfast_job j where j.chain_id = c.value order by j.chain_index desc limit 1);
+
+-- name: chain_get
+select f.id, f.type, t.state, f.key, f.input,
+       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
+       t.chain_index + 1, f.created_at, t.finished_at
+  from json_each(:ids) c
+ cross join holdfast_job f on f.id = c.value and f.chain_index = 0
+ cross join holdfast_job_state t
+    on t.id = (select j.id from holdfast_job j where j.chain_id = f.id order by j.chain_index desc limit 1);
+
+-- name: chain_list
+-- The newest first, from a chain id on; every filter is optional. 'g' follows every id; types are matched by a glob because
+-- LIKE does not tell upper from lower case here.
+select f.id, f.type, t.state, f.key, f.input,
+       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
+       t.chain_index + 1, f.created_at, t.finished_at
+  from holdfast_job f
+ cross join holdfast_job_state t
+    on t.id = (select j.id from holdfast_job j where j.chain_id = f.id order by j.chain_index desc limit 1)
+ where f.chain_index = 0
+   and f.id < coalesce(:before, 'g')
+   and (:states is null or t.state in (select value from json_each(:states)))
+   and (:types is null or f.type in (select value from json_each(:types)))
+   and (:type_glob is null or f.type glob :type_glob)
+   and (:chain is null or f.id = :chain)
+   and (:key is null or f.key = :key)
+   and (:error_like is null or t.error like :error_like escape '\')
+   and (:worker is null or t.locked_by = :worker)
+   and (:attempt_min is null or t.attempt >= :attempt_min)
+   and (:attempt_max is null or t.attempt <= :attempt_max)
+   and (:age_min_ms is null or f.created_at <= coalesce(:now, (select now from holdfast_clock)) - :age_min_ms * 1000)
+   and (:age_max_ms is null or f.created_at >= coalesce(:now, (select now from holdfast_clock)) - :age_max_ms * 1000)
+ order by f.id desc
+ limit :limit;
+
+-- name: chain_jobs
+select id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
+       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+  from holdfast_job_state
+ where chain_id = :chain
+ order by chain_index;
+
+-- name: chain_references
+-- Which open jobs outside these chains wait for them.
+select b.chain_id, b.job_id, j.chain_id
+  from holdfast_blocker b cross join holdfast_job j on j.id = b.job_id
+ where b.chain_id in (select value from json_each(:chains)) and b.open = 1
+   and j.chain_id not in (select value from json_each(:chains))
+ order by b.chain_id, b.job_id;
+
+-- name: chain_blockers
+-- The chains that any job of these chains waits or waited for: the way down of a cascade.
+select distinct b.chain_id
+  from holdfast_job j cross join holdfast_blocker b on b.job_id = j.id
+ where j.chain_id in (select value from json_each(:chains));
+
+-- name: chain_delete_queue
+delete from holdfast_queue
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)))
+returning type;
+
+-- name: chain_delete_outcomes
+delete from holdfast_outcome
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)))
+returning type, state;
+
+-- name: chain_delete_attempts
+delete from holdfast_attempt
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
+
+-- name: chain_delete_blockers
+delete from holdfast_blocker
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
+
+-- name: chain_delete_keys
+delete from holdfast_chain_key
+ where (type, key) in (
+     select j.type, j.key from holdfast_job j
+      where j.chain_id in (select value from json_each(:chains)) and j.chain_index = 0 and j.key is not null)
+   and chain_id in (select value from json_each(:chains));
+
+-- name: chain_delete
+-- Removes the jobs of chains after everything that belongs to them; the caller has checked the references.
+delete from holdfast_job
+ where chain_id in (select value from json_each(:chains))
+returning id;
+
+-- name: blocker_insert
+insert into holdfast_blocker (job_id, position, chain_id, on_failure, open)
+select json_extract(value, '$.job_id'), json_extract(value, '$.position'), json_extract(value, '$.chain_id'),
+       json_extract(value, '$.on_failure'), 1
+  from json_each(:rows);
+
+-- name: blocker_await
+-- Marks the live tails of chains as awaited. A tail that is gone is not returned: the caller reads the chain again and finds a
+-- new tail or the end.
+update holdfast_queue set awaited = 1
+ where job_id in (select value from json_each(:tails))
+returning job_id;
+
+-- name: blocker_hold_ended
+-- Which tails have ended; the write lock keeps them so.
+select o.job_id from json_each(:tails) x cross join holdfast_outcome o on o.job_id = x.value order by o.job_id;
+
+-- name: blocker_dependents
+-- The jobs that wait for these chains; the write lock keeps them so until something is decided about them.
+select q.job_id from holdfast_queue q
+ where q.job_id in (
+   select b.job_id from holdfast_blocker b where b.chain_id in (select value from json_each(:chains)) and b.open = 1)
+ order by q.job_id;
+
+-- name: blocker_close
+-- Closes the edges of ended chains that their policy lets through, and says which of them fail with their chain.
+update holdfast_blocker set open = 0
+  from (select json_extract(value, '$.chain_id') as chain_id, json_extract(value, '$.state') as state from json_each(:rows)) x
+ where holdfast_blocker.chain_id = x.chain_id and holdfast_blocker.open = 1
+   and (x.state = 'completed' or holdfast_blocker.on_failure <> 'wait')
+returning job_id, chain_id, on_failure = 'fail';
+
+-- name: blocker_open_jobs
+-- Opens the dependents that have no open edge left.
+update holdfast_queue
+   set available_at = max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0),
+                          coalesce(:now, (select now from holdfast_clock)))
+ where job_id in (select value from json_each(:ids)) and available_at = 9223372036854775807
+   and not exists (select 1 from holdfast_blocker b where b.job_id = holdfast_queue.job_id and b.open)
+returning job_id, type;
+
+-- name: blocker_list
+select b.job_id, b.position, b.chain_id, b.open, b.on_failure,
+       (select t.state from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1),
+       (select case when t.state = 'completed' then t.output end
+          from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1)
+  from holdfast_blocker b
+ where b.job_id in (select value from json_each(:ids))
+ order by b.job_id, b.position;
+
+-- name: blocker_waiting
+-- Which jobs wait, or waited, for this chain.
+select job_id, position, chain_id, open, on_failure, null, null
+  from holdfast_blocker
+ where chain_id = :chain
+ order by job_id, position
+ limit :limit;

@@ -1,0 +1,198 @@
+-- name: job_insert
+-- Writes jobs. One whose id exists already is left alone and not returned, so that a start repeated after an unknown commit
+-- is harmless; `not exists` comes first because the place in the chain, which such a job holds too, must not be complained of.
+insert into holdfast_job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at)
+select json_extract(x.value, '$.id'), json_extract(x.value, '$.chain_id'), coalesce(json_extract(x.value, '$.chain_index'), 0),
+       json_extract(x.value, '$.type'), json_extract(x.value, '$.input'), coalesce(json_extract(x.value, '$.priority'), 5),
+       coalesce(json_extract(x.value, '$.blockers'), 0), json_extract(x.value, '$.max_attempts'), json_extract(x.value, '$.at'),
+       json_extract(x.value, '$.key'), json_extract(x.value, '$.trace'),
+       coalesce(:now, (select now from holdfast_clock))
+  from json_each(:rows) x
+ where not exists (select 1 from holdfast_job j where j.id = json_extract(x.value, '$.id'))
+on conflict (id) do nothing
+returning id, type;
+
+-- name: job_insert_queue
+-- Gives jobs that were just written their live rows.
+insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, awaited)
+select j.id, j.type, j.priority,
+       case when j.blockers > 0 then 9223372036854775807 else max(coalesce(j.planned_at, 0), j.created_at) end,
+       j.max_attempts, :awaited
+  from json_each(:ids) x cross join holdfast_job j on j.id = x.value;
+
+-- name: job_claim_look
+-- One look of a claim: what is due and free of one type and priority behind the low-water mark, oldest first.
+select q.job_id, q.available_at, q.crashes
+  from holdfast_queue q
+ where q.type = :type and q.priority = :priority and (q.available_at, q.job_id) > (:after, :after_id)
+   and q.available_at <= :now and q.token is null and (q.crashes = 0 or :allow_crashed)
+ order by q.available_at, q.job_id
+ limit :room;
+
+-- name: job_claim_take
+-- Marks jobs as held. The write lock has been held since the look, so they are still free.
+update holdfast_queue
+   set attempt = attempt + 1, fence = max(fence + 1, :now / 1000), token = :token
+ where job_id in (select value from json_each(:ids));
+
+-- name: job_claim_lease
+insert into holdfast_lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
+values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts, :backoff_base_ms, :backoff_cap_ms, :ids);
+
+-- name: job_claim_read
+-- What was claimed, in the order of the ids given, which a cross join keeps.
+select q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
+       j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now
+  from json_each(:ids) x
+ cross join holdfast_queue q on q.job_id = x.value
+ cross join holdfast_job j on j.id = x.value;
+
+-- name: job_next_due
+-- In how many microseconds the next job of these types becomes due that is not due yet.
+with priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
+clock (now) as (select coalesce(:now, (select now from holdfast_clock)))
+select min((
+         select q.available_at from holdfast_queue q
+          where q.type = t.value and q.priority = p.level and q.available_at > c.now and q.available_at < 9223372036854775807
+          order by q.available_at, q.job_id
+          limit 1)) - c.now
+  from clock c cross join json_each(:types) t cross join priority p;
+
+-- name: job_finish_end
+-- Writes the outcomes of attempts that ended one way. Each row [id, token, started_at, output, error, fingerprint] is proven
+-- by its own (job, token) pair; what is not returned was lost. Jobs that other jobs wait for are taken only when :awaited is
+-- true, because the fan-in that follows needs the same transaction. `queue_drop` follows.
+insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
+select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[3]'), json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'),
+       q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[2]'), :now
+  from json_each(:rows) x
+ cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
+ where :awaited or not q.awaited
+returning job_id, type, attempts, fence;
+
+-- name: job_finish_return
+-- Gives attempts back. Each row [id, token, refund, available_at] is proven by its pair; without an instant the job keeps its place.
+update holdfast_queue
+   set token = null, attempt = attempt - x.refund, available_at = coalesce(x.available_at, holdfast_queue.available_at)
+  from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as token, json_extract(value, '$[2]') as refund,
+               json_extract(value, '$[3]') as available_at
+          from json_each(:rows)) x
+ where holdfast_queue.job_id = x.id and holdfast_queue.token = x.token and (:awaited or not holdfast_queue.awaited)
+returning job_id, type, attempt, fence, awaited;
+
+-- name: job_continue
+-- Writes successors; a second one for the same place in a chain is refused by the unique index. `job_insert_queue` follows.
+insert into holdfast_job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, trace, created_at)
+select json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_extract(value, '$.chain_index'), 0),
+       json_extract(value, '$.type'), json_extract(value, '$.input'), coalesce(json_extract(value, '$.priority'), 5),
+       coalesce(json_extract(value, '$.blockers'), 0), json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
+       json_extract(value, '$.trace'), :now
+  from json_each(:rows);
+
+-- name: queue_awaited
+-- Which of these live jobs other jobs wait for.
+select q.job_id from json_each(:ids) x cross join holdfast_queue q on q.job_id = x.value where q.awaited;
+
+-- name: queue_drop
+delete from holdfast_queue where job_id in (select value from json_each(:ids));
+
+-- name: attempt_add
+-- Remembers attempts that did not complete their job; rows are [job, fence, attempt, kind, worker, started_at, error].
+insert into holdfast_attempt (job_id, fence, attempt, kind, worker, started_at, ended_at, error)
+select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
+       json_extract(value, '$[4]'), json_extract(value, '$[5]'), :now, json_extract(value, '$[6]')
+  from json_each(:rows)
+ where true
+on conflict do nothing;
+
+-- name: job_stand
+-- What became of (job, token) pairs that a finish or a heartbeat did not find.
+select x.id, x.token,
+       case when q.token = x.token then 'held' when o.token = x.token and o.job_id is not null then 'done'
+            when o.job_id is not null then 'ended' when q.token is not null then 'taken'
+            when q.job_id is not null then 'free' else 'gone' end,
+       o.state
+  from (select json_extract(value, '$.id') as id, json_extract(value, '$.token') as token from json_each(:rows)) x
+  left join holdfast_queue q on q.job_id = x.id
+  left join holdfast_outcome o on o.job_id = x.id;
+
+-- name: job_lock
+-- Says which jobs are live. Written as an update that changes nothing because that takes the file's write lock, also on a
+-- connection whose transaction has only read so far. Cancel, complete from outside and delete begin here.
+update holdfast_queue set awaited = awaited
+ where job_id in (select value from json_each(:ids))
+returning job_id;
+
+-- name: job_end_read
+-- The live jobs among those to be ended from outside, with the state they are in.
+select q.job_id, j.chain_id, q.type,
+       case when q.token is not null then 'running' when q.available_at = 9223372036854775807 then 'blocked' else 'pending' end,
+       l.worker, q.awaited
+  from json_each(:ids) x
+ cross join holdfast_queue q on q.job_id = x.value
+ cross join holdfast_job j on j.id = x.value
+  left join holdfast_lease l on l.token = q.token;
+
+-- name: job_end
+-- Writes the outcomes of live jobs ended from outside, whoever holds them. `queue_drop` follows, and the token is void.
+insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at)
+select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$.next') is not null, json_extract(x.value, '$.output'),
+       json_extract(x.value, '$.error'), json_extract(x.value, '$.fingerprint'), q.attempt, q.crashes, q.fence, l.worker, l.claimed_at, :now
+  from json_each(:rows) x
+ cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id')
+  left join holdfast_lease l on l.token = q.token;
+
+-- name: job_trigger
+-- Makes pending jobs due now.
+update holdfast_queue set available_at = coalesce(:now, (select now from holdfast_clock))
+ where job_id in (select value from json_each(:ids)) and token is null and available_at < 9223372036854775807
+returning job_id, type;
+
+-- name: job_redrive
+-- Takes failed jobs out of the outcomes. `job_redrive_queue` follows.
+delete from holdfast_outcome
+ where job_id in (select value from json_each(:ids)) and state = 'failed'
+returning job_id, type, fence;
+
+-- name: job_redrive_queue
+-- Takes failed jobs back into the queue, rows [id, fence] spread in order: attempts and crashes begin anew, the fence only
+-- grows, the history stays.
+insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited)
+select j.id, j.type, j.priority, coalesce(:now, (select now from holdfast_clock)) + x.key * :spacing_us, j.max_attempts,
+       json_extract(x.value, '$[1]'),
+       exists (select 1 from holdfast_blocker b where b.chain_id = j.chain_id and b.open = 1)
+  from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
+
+-- name: job_get
+select id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
+       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+  from holdfast_job_state
+ where id in (select value from json_each(:ids))
+ order by id;
+
+-- name: job_list
+-- The newest first, from a job id on; every filter is optional. Bounded by limit and the caller's timeout. 'g' follows every
+-- id. Types are matched by a glob because LIKE does not tell upper from lower case here.
+select id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
+       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+  from holdfast_job_state
+ where id < coalesce(:before, 'g')
+   and (:states is null or state in (select value from json_each(:states)))
+   and (:types is null or type in (select value from json_each(:types)))
+   and (:type_glob is null or type glob :type_glob)
+   and (:chain is null or chain_id = :chain)
+   and (:key is null or key = :key)
+   and (:error_like is null or error like :error_like escape '\')
+   and (:worker is null or locked_by = :worker)
+   and (:attempt_min is null or attempt >= :attempt_min)
+   and (:attempt_max is null or attempt <= :attempt_max)
+   and (:age_min_ms is null or created_at <= coalesce(:now, (select now from holdfast_clock)) - :age_min_ms * 1000)
+   and (:age_max_ms is null or created_at >= coalesce(:now, (select now from holdfast_clock)) - :age_max_ms * 1000)
+ order by id desc
+ limit :limit;
+
+-- name: job_attempts
+select job_id, attempt, fence, kind, worker, started_at, ended_at, error
+  from holdfast_attempt
+ where job_id = :id
+ order by fence, attempt;

@@ -1,0 +1,82 @@
+-- name: lease_renew
+-- Extends leases by token. What is not returned has been reaped. An expired lease that nobody reaped yet may be renewed:
+-- nobody else can have its token.
+update holdfast_lease
+   set expires_at = coalesce(:now, (select now from holdfast_clock)) + lease_ms * 1000
+ where token in (select value from json_each(:tokens))
+returning token;
+
+-- name: lease_held
+-- Every job that bears a token of this worker, whether the worker knows of it or not.
+select q.job_id, q.token
+  from holdfast_lease l
+ cross join json_each(l.job_ids) j
+ cross join holdfast_queue q on q.job_id = j.value and q.token = l.token
+ where l.worker = :worker;
+
+-- name: lease_free
+-- Removes leases whose jobs have all ended; one that still names a held job stays.
+delete from holdfast_lease
+ where token in (select value from json_each(:tokens))
+   and not exists (
+     select 1 from json_each(holdfast_lease.job_ids) j cross join holdfast_queue q on q.job_id = j.value
+      where q.token = holdfast_lease.token);
+
+-- name: lease_drop
+delete from holdfast_lease where token in (select value from json_each(:tokens));
+
+-- name: lease_release
+-- Gives back every job of these claims, attempts refunded: for a claim whose answer was lost, and for a drain.
+-- `lease_drop` follows.
+update holdfast_queue set token = null, attempt = attempt - 1
+ where job_id in (
+     select j.value from holdfast_lease l cross join json_each(l.job_ids) j
+      where l.token in (select value from json_each(:tokens)))
+   and token in (select value from json_each(:tokens))
+returning job_id, type;
+
+-- name: lease_reap
+-- Expired leases, oldest first, all types.
+select l.token, l.expires_at
+  from holdfast_lease l
+ where l.expires_at <= :now and (l.expires_at, l.token) > (coalesce(:after, -1), coalesce(:after_token, ''))
+ order by l.expires_at, l.token
+ limit :limit;
+
+-- name: lease_reap_jobs
+-- What these leases still hold, and what becomes of it: the instant of the next try, none where the job is poisoned or spent.
+with bearing as (
+  select q.job_id, q.type, q.attempt, q.fence, q.awaited, q.crashes, l.worker, l.claimed_at, l.backoff_base_ms, l.backoff_cap_ms,
+         (:now - l.expires_at + 500) / 1000 as stale_ms, coalesce(q.max_attempts, l.max_attempts) as max_attempts,
+         q.crashes + 1 >= :poison as poisoned
+    from holdfast_lease l
+   cross join json_each(l.job_ids) j
+   cross join holdfast_queue q on q.job_id = j.value and q.token = l.token
+   where l.token in (select value from json_each(:tokens)))
+select job_id, type, worker, attempt, fence, awaited, crashes + 1, claimed_at, stale_ms, poisoned,
+       case when not poisoned and not (max_attempts > 0 and attempt >= max_attempts)
+            then :now + min(backoff_cap_ms, backoff_base_ms * (1 << min(crashes, 20))) * 1000 end
+  from bearing;
+
+-- name: lease_reap_fail
+-- Writes the outcomes of jobs that no further attempt is given; rows are [id, crashes, worker, started_at, error, fingerprint].
+-- `queue_drop` follows.
+insert into holdfast_outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at)
+select q.job_id, q.type, 'failed', json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'), q.attempt, json_extract(x.value, '$[1]'),
+       q.fence, json_extract(x.value, '$[2]'), json_extract(x.value, '$[3]'), :now
+  from json_each(:rows) x cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]');
+
+-- name: lease_reap_return
+-- Takes jobs back into the queue; rows are [id, crashes, available_at].
+update holdfast_queue
+   set token = null, crashes = x.crashes, available_at = x.available_at
+  from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as crashes, json_extract(value, '$[2]') as available_at
+          from json_each(:rows)) x
+ where holdfast_queue.job_id = x.id;
+
+-- name: lease_list
+select l.token, l.worker, l.claimed_at, l.expires_at, json_array_length(l.job_ids)
+  from holdfast_lease l
+ where :worker is null or l.worker = :worker
+ order by l.expires_at, l.token
+ limit :limit;

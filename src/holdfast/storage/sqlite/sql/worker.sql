@@ -1,0 +1,131 @@
+-- name: type_setting_list
+select type, paused, paused_by, paused_at, lease_ms, timeout_ms, concurrency, max_attempts from holdfast_type_setting order by type;
+
+-- name: type_setting_put
+-- Null leaves a value as it is, -1 takes it back to the code's own.
+insert into holdfast_type_setting as t (type, paused, paused_by, paused_at, lease_ms, timeout_ms, concurrency, max_attempts, changed_at)
+values (:type, coalesce(:paused, 0), case when :paused then :by end, case when :paused then coalesce(:now, (select now from holdfast_clock)) end,
+        nullif(:lease_ms, -1), nullif(:timeout_ms, -1), nullif(:concurrency, -1), nullif(:max_attempts, -1),
+        coalesce(:now, (select now from holdfast_clock)))
+on conflict (type) do update
+   set paused = coalesce(:paused, t.paused),
+       paused_by = case when :paused is null then t.paused_by else excluded.paused_by end,
+       paused_at = case when :paused is null then t.paused_at else excluded.paused_at end,
+       lease_ms = nullif(coalesce(:lease_ms, t.lease_ms), -1),
+       timeout_ms = nullif(coalesce(:timeout_ms, t.timeout_ms), -1),
+       concurrency = nullif(coalesce(:concurrency, t.concurrency), -1),
+       max_attempts = nullif(coalesce(:max_attempts, t.max_attempts), -1),
+       changed_at = excluded.changed_at;
+
+-- name: worker_put
+-- Presence and counters; the first write of a worker registers it.
+insert into holdfast_worker (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error)
+values (:id, :name, :host, :pid, :version, :slots, :types, coalesce(:now, (select now from holdfast_clock)),
+        coalesce(:now, (select now from holdfast_clock)), :counters, :last_error)
+on conflict (id) do update
+   set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
+       last_error = excluded.last_error, stopped_at = null
+returning draining;
+
+-- name: worker_stop
+update holdfast_worker
+   set stopped_at = coalesce(:now, (select now from holdfast_clock)), seen_at = coalesce(:now, (select now from holdfast_clock)),
+       counters = :counters
+ where id = :id;
+
+-- name: worker_drain
+update holdfast_worker set draining = 1 where id = :id and stopped_at is null returning id;
+
+-- name: worker_list
+select id, name, host, pid, version, slots, types, started_at, seen_at, stopped_at, draining, counters, last_error
+  from holdfast_worker
+ where not :live or (stopped_at is null and seen_at > coalesce(:now, (select now from holdfast_clock)) - :grace_ms * 1000)
+ order by started_at desc, id
+ limit :limit;
+
+-- name: worker_vanished
+-- Workers that stopped giving signs without saying goodbye; each is reported by the one that marks it.
+update holdfast_worker
+   set stopped_at = seen_at, last_error = 'vanished: no heartbeat'
+ where id in (
+   select id from holdfast_worker
+    where stopped_at is null and seen_at <= coalesce(:now, (select now from holdfast_clock)) - :grace_ms * 1000
+    order by id limit 100)
+returning id, name, seen_at;
+
+-- name: totals
+-- Sums of the tally.
+select coalesce(sum(started - completed - failed - cancelled - removed), 0), coalesce(sum(completed), 0),
+       coalesce(sum(failed), 0), coalesce(sum(cancelled), 0)
+  from holdfast_tally;
+
+-- name: live_totals
+-- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
+-- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
+-- along the claim's index, so that a backlog of delayed jobs is not read.
+with clock (now) as (select coalesce(:now, (select now from holdfast_clock))),
+priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
+line as (select t.type, p.level from (select distinct type from holdfast_tally) t cross join priority p),
+running as (
+  select l.expires_at
+    from holdfast_lease l
+   cross join json_each(l.job_ids) j
+   cross join holdfast_queue q on q.job_id = j.value and q.token = l.token)
+select (select count(*) from running),
+       (select count(*) from running where expires_at <= c.now),
+       (select count(*) from (
+          select 1 from line l
+           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at = 9223372036854775807
+           limit :limit)),
+       (select count(*) from (
+          select 1 from line l
+           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at <= c.now and q.token is null
+           limit :limit)),
+       (select min((
+          select q.available_at from holdfast_queue q
+           where q.type = l.type and q.priority = l.level and q.available_at <= c.now and q.token is null
+           order by q.available_at, q.job_id limit 1)) from line l)
+  from clock c;
+
+-- name: type_totals
+-- Per type: live depth from the tally, finished counts and the oldest due row by its index.
+with priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
+clock (now) as (select coalesce(:now, (select now from holdfast_clock))),
+total as (
+  select type, sum(started - completed - failed - cancelled - removed) as live, sum(completed) as completed,
+         sum(failed) as failed, sum(cancelled) as cancelled
+    from holdfast_tally group by type)
+select t.type, t.live, t.completed, t.failed, t.cancelled, (
+         select min((
+           select q.available_at from holdfast_queue q
+            where q.type = t.type and q.priority = p.level and q.available_at <= c.now and q.token is null
+            order by q.available_at, q.job_id
+            limit 1))
+           from priority p)
+  from clock c cross join total t
+ order by t.type;
+
+-- name: tally_add
+-- Appends counts, one row per type.
+insert into holdfast_tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
+select coalesce(:now, (select now from holdfast_clock)), json_extract(value, '$.type'),
+       coalesce(json_extract(value, '$.started'), 0), coalesce(json_extract(value, '$.completed'), 0),
+       coalesce(json_extract(value, '$.failed'), 0), coalesce(json_extract(value, '$.cancelled'), 0),
+       coalesce(json_extract(value, '$.retried'), 0), coalesce(json_extract(value, '$.reaped'), 0),
+       coalesce(json_extract(value, '$.removed'), 0)
+  from json_each(:rows);
+
+-- name: tally_fold_look
+-- The last of a batch of tally rows from before the minute that ended last.
+select max(id) from (select id from holdfast_tally where at < :cut order by id limit :limit);
+
+-- name: tally_fold
+-- Folds tally rows into one per minute and type; `tally_fold_drop` follows and does not see the new ones, whose ids are higher.
+insert into holdfast_tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
+select at - at % 60000000, type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(reaped), sum(removed)
+  from holdfast_tally
+ where id <= :last and at < :cut
+ group by at - at % 60000000, type;
+
+-- name: tally_fold_drop
+delete from holdfast_tally where id <= :last and at < :cut;
