@@ -1,0 +1,121 @@
+"""Connections lent to whoever needs one: several of one role for a file, the only one there is for memory.
+
+No connection of ours may be open while the process forks. SQLite keeps its locks per process and file, so a child that
+inherited an open connection would count the parent's locks as its own, also for connections that it opens itself.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from holdfast.core.errors import ConnectionClosed, DatabaseBusy
+
+Open = Callable[[], sqlite3.Connection]
+
+
+class Lender(Protocol):
+    """Lends connections, each to one user at a time."""
+
+    def take(self, wait_s: float) -> sqlite3.Connection:
+        """Lend a connection. Raises: ConnectionClosed, DatabaseBusy, DatabaseUnreachable."""
+
+    def give(self, connection: sqlite3.Connection, broken: bool = False) -> None:
+        """Take a connection back, without an open transaction."""
+
+    def close(self) -> None:
+        """Close what is not lent now, and the rest when it comes back."""
+
+    def freeze(self) -> bool:
+        """Close what is idle and lend nothing until `thaw`; return whether nothing is left open."""
+
+    def thaw(self) -> None:
+        """Lend again."""
+
+
+class Pool:
+    """Connections to a file: idle ones are kept up to a number, others are opened as needed."""
+
+    def __init__(self, open: Open, keep: int) -> None:
+        self._open = open
+        self._keep = keep
+        self._idle: list[sqlite3.Connection] = []
+        self._lent = 0
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def take(self, wait_s: float) -> sqlite3.Connection:
+        with self._lock:
+            if self._closed:
+                raise ConnectionClosed("the database was closed")
+            self._lent += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return self._open()
+        except BaseException:
+            with self._lock:
+                self._lent -= 1
+            raise
+
+    def give(self, connection: sqlite3.Connection, broken: bool = False) -> None:
+        with self._lock:
+            self._lent -= 1
+            if not broken and not self._closed and len(self._idle) < self._keep:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._close_idle()
+
+    def freeze(self) -> bool:
+        self._lock.acquire()
+        self._close_idle()
+        return self._lent == 0
+
+    def thaw(self) -> None:
+        self._lock.release()
+
+    def _close_idle(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+class Sole:
+    """The one connection of a database in memory, used in turn."""
+
+    def __init__(self, open: Open) -> None:
+        self._connection = open()
+        self._closed = False
+        self._turn = threading.Lock()
+
+    def take(self, wait_s: float) -> sqlite3.Connection:
+        if not self._turn.acquire(timeout=wait_s):
+            raise DatabaseBusy("another transaction holds the database in memory")
+        if self._closed:
+            self._turn.release()
+            raise ConnectionClosed("the database was closed")
+        return self._connection
+
+    def give(self, connection: sqlite3.Connection, broken: bool = False) -> None:
+        if self._closed:
+            connection.close()
+        self._turn.release()
+
+    def close(self) -> None:
+        self._closed = True
+        if self._turn.acquire(blocking=False):
+            self._connection.close()
+            self._turn.release()
+
+    def freeze(self) -> bool:
+        # A database in memory has no locks that a child could mistake for its own; the child begins with an empty one.
+        return True
+
+    def thaw(self) -> None:
+        pass

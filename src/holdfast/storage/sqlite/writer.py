@@ -1,0 +1,190 @@
+"""The writer: one thread per process and database that runs many callers' operations in one transaction.
+
+A commit costs far more than most operations, so those that arrive while one is under way share the next. Each runs in a
+savepoint of its own: one that fails undoes only itself. Nobody is told anything before the commit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from holdfast.core.errors import ConnectionClosed, DatabaseBusy
+from holdfast.storage.sqlite.connection import LOCK_WAIT_S
+from holdfast.storage.sqlite.errors import is_busy, translate
+from holdfast.storage.sqlite.executor import SqliteExecutor
+from holdfast.storage.sqlite.limit import Limit, limited
+from holdfast.storage.sqlite.pool import Lender
+from holdfast.storage.sqlite.ticket import Ticket, deliver
+from holdfast.storage.statement import run
+
+GROUP_SIZE = 256
+GROUP_S = 0.005
+
+
+class _Undone(Exception):
+    """An operation's failure took the whole transaction with it."""
+
+
+class Writer:
+    """Takes operations from any thread and loop and answers each after its commit."""
+
+    def __init__(self, lender: Lender) -> None:
+        self._lender = lender
+        self._inbox: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
+        self._waiting: deque[Ticket[Any]] = deque()
+        self._stopping = False
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+
+    def submit(self, ticket: Ticket[Any]) -> None:
+        """Have an operation run. Raises: ConnectionClosed after `close`."""
+        with self._lock:
+            if self._closed:
+                raise ConnectionClosed("the database was closed")
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._serve, name="holdfast writer", daemon=True
+                )
+                self._thread.start()
+            self._inbox.put(ticket)
+
+    def close(self) -> None:
+        """Finish what was submitted and end the thread."""
+        with self._lock:
+            self._closed = True
+            thread = self._thread
+            self._inbox.put(None)
+        if thread is not None:
+            thread.join()
+
+    def freeze(self) -> None:
+        """Let the group under way end and begin none until `thaw`."""
+        self._turn.acquire()
+
+    def thaw(self) -> None:
+        """Go on."""
+        self._turn.release()
+
+    def _serve(self) -> None:
+        while self._gather(block=True):
+            with self._turn:
+                self._run_group()
+
+    def _gather(self, block: bool = False) -> bool:
+        """Move what has arrived to those waiting; say whether anybody waits."""
+        with suppress(Empty):
+            while not self._stopping:
+                ticket = self._inbox.get(block and not self._waiting)
+                if ticket is None:
+                    self._stopping = True
+                else:
+                    self._waiting.append(ticket)
+        return bool(self._waiting)
+
+    def _run_group(self) -> None:
+        try:
+            connection = self._begin()
+        except Exception as error:
+            self._refuse_all(error)
+            return
+        if connection is None:
+            return
+        group: list[Ticket[Any]] = []
+        broken = False
+        try:
+            with limited(connection) as limit:
+                self._run_waiting(connection, limit, group)
+            connection.execute("commit")
+        except Exception as error:
+            broken = True
+            _undo(connection, group, error)
+        finally:
+            self._lender.give(connection, broken)
+        deliver(group)
+
+    def _begin(self) -> sqlite3.Connection | None:
+        """Wait for the write lock as long as any caller does; None when all have given up."""
+        while self._gather():
+            try:
+                connection = self._lender.take(LOCK_WAIT_S)
+            except DatabaseBusy as error:
+                self._dismiss_impatient(error)
+                continue
+            try:
+                connection.execute("begin immediate")
+            except sqlite3.Error as error:
+                busy = is_busy(error)
+                self._lender.give(connection, broken=not busy)
+                if not busy:
+                    raise
+                self._dismiss_impatient(error)
+            else:
+                return connection
+        return None
+
+    def _dismiss_impatient(self, error: Exception) -> None:
+        over = [each for each in self._waiting if each.patience.is_over]
+        for each in over:
+            self._waiting.remove(each)
+            each.error = translate(error, "an operation")
+        deliver(over)
+
+    def _refuse_all(self, error: Exception) -> None:
+        refused = list(self._waiting)
+        self._waiting.clear()
+        for each in refused:
+            each.error = translate(error) or error
+        deliver(refused)
+
+    def _run_waiting(
+        self, connection: sqlite3.Connection, limit: Limit, group: list[Ticket[Any]]
+    ) -> None:
+        executor = SqliteExecutor(connection)
+        ends_at = time.monotonic() + GROUP_S
+        while len(group) < GROUP_SIZE and (self._waiting or self._gather()):
+            ticket = self._waiting.popleft()
+            if ticket.is_abandoned:
+                continue
+            group.append(ticket)
+            limit.allow(ticket.limit_s)
+            _run_apart(ticket, executor)
+            limit.allow(None)
+            if time.monotonic() >= ends_at:
+                return
+
+
+def _run_apart(ticket: Ticket[Any], executor: SqliteExecutor) -> None:
+    """Run one operation so that its failure undoes only itself."""
+    connection = executor.connection
+    connection.execute("savepoint operation")
+    try:
+        ticket.result = run(ticket.op, executor)
+    except BaseException as error:
+        ticket.error = error
+        # SQLite gives up the whole transaction when the disk is full or a write was interrupted.
+        if not connection.in_transaction:
+            raise _Undone(str(error)) from error
+        connection.execute("rollback to operation")
+    connection.execute("release operation")
+
+
+def _undo(connection: sqlite3.Connection, group: list[Ticket[Any]], error: Exception) -> None:
+    """Tell everybody whose work is lost with the transaction."""
+    with suppress(sqlite3.Error):
+        if connection.in_transaction:
+            connection.execute("rollback")
+    for each in group:
+        if each.error is not None:
+            continue
+        if isinstance(error, _Undone):
+            each.error = DatabaseBusy(f"undone together with an operation that failed: {error}")
+        else:
+            each.error = translate(error) or error
