@@ -4,69 +4,82 @@ All tests share one event loop, so that the async connections are opened once.
 """
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 
 import pytest
 import pytest_asyncio
 
+from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.testing.conformance import AsyncHarness, Harness, SyncHarness
-from tests.contract.tables import PostgresTables
+from tests.contract.tables import PostgresTables, SqliteTables, Tables
 from tests.support.postgres import PostgresServer
 
 # The most crowded test has 64 producers at once.
 CONNECTIONS = 70
 
 POSTGRES = ("postgres", "other_postgres")
+STORES = (*POSTGRES, "sqlite")
 COLOURS: dict[str, type[SyncHarness] | type[AsyncHarness]] = {
     "sync": SyncHarness,
     "async": AsyncHarness,
 }
 
 
-class ContractDatabase:
+@dataclass(frozen=True, slots=True)
+class Contract:
     """A database that all tests of a run share, one after the other."""
 
-    def __init__(self, url: str) -> None:
-        self.tables = PostgresTables(url)
-        self.database = PostgresDatabase(url, pool_size=CONNECTIONS)
+    database: Database
+    tables: Tables
 
-    async def close(self) -> None:
-        await self.database.close_async()
-        self.tables.close()
+
+async def _on_postgres(server: PostgresServer) -> AsyncIterator[Contract]:
+    with server.database() as url:
+        database = PostgresDatabase(url, pool_size=CONNECTIONS)
+        tables = PostgresTables(url)
+        yield Contract(database, tables)
+        tables.close()
+        await database.close_async()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def postgres_contract(postgres_server: PostgresServer) -> AsyncIterator[ContractDatabase]:
+async def postgres_contract(postgres_server: PostgresServer) -> AsyncIterator[Contract]:
     """The database on the server of this test run."""
-    with postgres_server.database() as url:
-        contract = ContractDatabase(url)
+    async for contract in _on_postgres(postgres_server):
         yield contract
-        await contract.close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def other_postgres_contract(
-    other_postgres_server: PostgresServer,
-) -> AsyncIterator[ContractDatabase]:
+async def other_postgres_contract(other_postgres_server: PostgresServer) -> AsyncIterator[Contract]:
     """The database on the other version."""
-    with other_postgres_server.database() as url:
-        contract = ContractDatabase(url)
+    async for contract in _on_postgres(other_postgres_server):
         yield contract
-        await contract.close()
 
 
-@pytest.fixture(params=POSTGRES)
-def contract(request: pytest.FixtureRequest) -> ContractDatabase:
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def sqlite_contract(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Contract]:
+    """The database in a file."""
+    path = tmp_path_factory.mktemp("contract") / "holdfast.db"
+    database = SqliteDatabase(path)
+    database.migrate()
+    tables = SqliteTables(path)
+    yield Contract(database, tables)
+    tables.close()
+    await database.close_async()
+
+
+@pytest.fixture(params=STORES)
+def contract(request: pytest.FixtureRequest) -> Contract:
     """Each store in turn, empty."""
-    database: ContractDatabase = request.getfixturevalue(f"{request.param}_contract")
-    database.tables.clear()
-    return database
+    found: Contract = request.getfixturevalue(f"{request.param}_contract")
+    found.tables.clear()
+    return found
 
 
 @pytest_asyncio.fixture(params=list(COLOURS), loop_scope="session")
-async def harness(
-    request: pytest.FixtureRequest, contract: ContractDatabase
-) -> AsyncIterator[Harness]:
+async def harness(request: pytest.FixtureRequest, contract: Contract) -> AsyncIterator[Harness]:
     """Each store in each colour."""
     made = COLOURS[request.param](contract.database, contract.tables.read)
     yield made
