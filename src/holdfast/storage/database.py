@@ -85,6 +85,9 @@ class Database(Protocol):
     def migrate(self) -> list[AppliedMigration]:
         """Bring the schema up to date under a lock; return what was applied."""
 
+    def check(self) -> list[AppliedMigration]:
+        """Refuse a schema that this code does not understand; return what is applied."""
+
     def close(self) -> None:
         """Close every sync connection."""
 

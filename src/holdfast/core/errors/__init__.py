@@ -56,7 +56,12 @@ HoldfastError
 ├── ScheduleError
 │   ├── InvalidDuration            HF080
 │   └── InvalidSchedule            HF081
-└── Refused                        HF090
+├── Refused                        HF090
+└── CommandError
+    ├── CommandUsage               HF091
+    ├── AppNotLoaded               HF092
+    ├── NotConfirmed               HF093
+    └── CheckNotMet                HF094
 """
 
 from holdfast.core.errors.attempts import (
@@ -79,6 +84,13 @@ from holdfast.core.errors.chains import (
     StillReferenced,
     WaitTimeout,
     WrongState,
+)
+from holdfast.core.errors.commands import (
+    AppNotLoaded,
+    CheckNotMet,
+    CommandError,
+    CommandUsage,
+    NotConfirmed,
 )
 from holdfast.core.errors.configuration import (
     ConfigError,
@@ -132,6 +144,7 @@ from holdfast.core.errors.transactions import (
 __all__ = [
     "Aborted",
     "AlreadyCompleting",
+    "AppNotLoaded",
     "AttemptError",
     "Busy",
     "ChainCancelled",
@@ -139,6 +152,9 @@ __all__ = [
     "ChainError",
     "ChainFailed",
     "ChainNotFound",
+    "CheckNotMet",
+    "CommandError",
+    "CommandUsage",
     "ConfigError",
     "ConnectionClosed",
     "DatabaseBusy",
@@ -163,6 +179,7 @@ __all__ = [
     "LeaseLost",
     "MissingExtra",
     "NoTransaction",
+    "NotConfirmed",
     "NotTerminal",
     "OutputInvalid",
     "PayloadError",

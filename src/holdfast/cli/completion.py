@@ -1,0 +1,31 @@
+"""`holdfast completion`: scripts that make the shell complete commands, options and values."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.lazy import Command
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command(
+    "completion",
+    cls=Command,
+    examples=(
+        'eval "$(holdfast completion bash)"        # in ~/.bashrc',
+        'eval "$(holdfast completion zsh)"         # in ~/.zshrc',
+        "holdfast completion fish > ~/.config/fish/completions/holdfast.fish",
+    ),
+)
+@click.argument("shell", type=click.Choice(SHELLS))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"this version of click knows nothing of {shell}")
+    root = ctx.find_root()
+    click.echo(kind(root.command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())

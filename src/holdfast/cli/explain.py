@@ -1,0 +1,65 @@
+"""`holdfast explain`: what an error code means."""
+
+from __future__ import annotations
+
+import textwrap
+
+import click
+
+from holdfast.cli.lazy import Command
+from holdfast.cli.nearest import nearest
+from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.core.errors import CommandUsage, Explanation, explanations
+
+_WIDTH = 90
+_COLUMNS = (
+    Column("code", lambda row: row["code"]),
+    Column("name", lambda row: row["name"]),
+    Column("title", lambda row: row["title"]),
+)
+
+
+@click.command(
+    "explain", cls=Command, examples=("holdfast explain HF017", "holdfast explain -o json")
+)
+@click.argument("code", required=False)
+@output_option
+def command(code: str | None, output: Format) -> None:
+    """Say what an error code means and how to mend it.
+
+    Without a code, all of them are listed.
+    """
+    known = explanations()
+    if code is None:
+        write_records([_plain(each) for each in known.values()], _COLUMNS, output, id="code")
+        return
+    found = known.get(_normal(code))
+    if found is None:
+        raise CommandUsage(
+            f"there is no error code {code[:20]!r}",
+            help=nearest(_normal(code), known) or "see `holdfast explain` for all of them",
+        )
+    if output == "table":
+        click.echo(_text(found))
+    else:
+        write_records([_plain(found)], _COLUMNS, output, id="code", single=True)
+
+
+def _normal(code: str) -> str:
+    bare = code.strip().upper().removeprefix("HF")
+    return f"HF{int(bare):03d}" if bare.isascii() and bare.isdigit() else code.upper()
+
+
+def _plain(each: Explanation) -> dict[str, object]:
+    return {
+        "code": each.code,
+        "name": each.name,
+        "title": each.title,
+        "text": each.text,
+        "fix": each.fix,
+    }
+
+
+def _text(each: Explanation) -> str:
+    lines = [f"{each.code} · {each.name}", f"{each.title}.", "", *textwrap.wrap(each.text, _WIDTH)]
+    return "\n".join([*lines, "", f"To mend it: {each.fix}."])

@@ -1,0 +1,47 @@
+"""The entry point: the table of commands. Only click and the errors are imported here, so that help is quick."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.lazy import Entry
+from holdfast.cli.root import Root
+from holdfast.version import VERSION
+
+SECTIONS = {
+    "Set up and operate": {
+        "migrate": Entry("holdfast.cli.migrate", "Bring the schema up to date."),
+        "reap": Entry(
+            "holdfast.cli.reap", "Take back the jobs of expired leases, of all types, once."
+        ),
+        "explain": Entry(
+            "holdfast.cli.explain", "Say what an error code means and how to mend it."
+        ),
+        "completion": Entry("holdfast.cli.completion", "Print the completion script of a shell."),
+    },
+}
+
+
+@click.group(
+    cls=Root,
+    sections=SECTIONS,
+    examples=("holdfast demo", "holdfast status", "holdfast jobs list state:failed"),
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(VERSION, prog_name="holdfast", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Durable jobs, outbox events and scheduled cycles on the database you already have.
+
+    Data goes to stdout, talk to stderr. Exit codes: 0 ok · 1 failed · 2 usage or configuration ·
+    3 not found · 4 refused · 5 partly · 6 check not met · 7 database unreachable or schema too
+    old · 124 timed out.
+    """
+
+
+def main() -> None:
+    """Run the command line of this process."""
+    cli(prog_name="holdfast")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""`holdfast reap`: taking back what dead workers held, without any application code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.database import with_database
+from holdfast.cli.lazy import Command
+from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.talk import count_of, say
+
+if TYPE_CHECKING:
+    from holdfast.core.model import Reaped
+    from holdfast.storage.database import Database
+
+_COLUMNS = (
+    Column("id", lambda row: row["id"]),
+    Column("type", lambda row: row["type"]),
+    Column("worker", lambda row: row["worker"]),
+    Column("now", lambda row: row["state"]),
+    Column("crashes", lambda row: row["crashes"]),
+    Column("stale ms", lambda row: row["stale_ms"]),
+)
+
+
+@click.command(
+    "reap", cls=Command, examples=("holdfast reap", "holdfast reap --poison-limit 5 -o json")
+)
+@click.option(
+    "--poison-limit",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="A job whose worker died this often becomes a dead letter.",
+)
+@output_option
+@with_database
+def command(database: Database, poison_limit: int, output: Format) -> None:
+    """Take back the jobs of expired leases, of all types, once.
+
+    Workers do this by themselves; the command is for a fleet that is down, and for cron.
+    """
+    from holdfast.ops.reap import reap_leases
+
+    reaped: list[Reaped] = []
+    after = None
+    while True:
+        op = reap_leases(database.store, poison=poison_limit, after=after)
+        page = database.run(op).page
+        reaped += page.reaped
+        after = page.last
+        if after is None:
+            break
+    write_records([_row(each) for each in reaped], _COLUMNS, output)
+    dead = sum(each.state == "failed" for each in reaped)
+    say(f"took back {count_of(len(reaped), 'job')}; {dead} of them became dead letters")
+
+
+def _row(each: Reaped) -> Record:
+    return {
+        "id": each.id,
+        "type": each.type,
+        "worker": each.worker,
+        "state": each.state,
+        "crashes": each.crashes,
+        "stale_ms": each.stale_ms,
+    }

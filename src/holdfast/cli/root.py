@@ -1,0 +1,83 @@
+"""The root command: whatever is raised below it becomes a text on stderr and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import click
+
+from holdfast.cli.exits import Exit, exit_code
+from holdfast.cli.lazy import LazyGroup
+from holdfast.cli.nearest import nearest
+from holdfast.cli.talk import complain
+from holdfast.core.errors import CommandUsage, HoldfastError
+
+
+class Root(LazyGroup):
+    """The `holdfast` command."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line and exit with its code; without `standalone_mode` as click does."""
+        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        sys.exit(_code_of(run))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that went away ends it quietly."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more on its way out, and would complain there.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return Exit.BROKEN_PIPE
+        return code
+
+
+def _code_of(run: Callable[[], object]) -> int:
+    """Run a command line; say on stderr what went wrong, and return the exit code."""
+    try:
+        code = run()
+    except click.Abort:
+        return Exit.INTERRUPTED
+    except click.UsageError as error:
+        return _complain(_usage(error))
+    except click.ClickException as error:
+        return _complain(CommandUsage(_sentence(error.format_message())))
+    except HoldfastError as error:
+        return _complain(error)
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _complain(error: HoldfastError) -> Exit:
+    complain(error)
+    return exit_code(error)
+
+
+def _usage(error: click.UsageError) -> CommandUsage:
+    """Say a usage error of click's in our words."""
+    path = error.ctx.command_path if error.ctx else "holdfast"
+    near = ""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = [each for param in error.ctx.command.params for each in param.opts]
+        near = nearest(error.option_name, [each for each in known if each.startswith("-")])
+    message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
+    return CommandUsage(f"{path}: {_sentence(message)}", help=near or f"see `{path} --help`")
+
+
+def _sentence(text: str) -> str:
+    """Return click's sentence as a part of one."""
+    line = " ".join(text.split()).removesuffix(".")
+    return line[:1].lower() + line[1:]

@@ -1,0 +1,50 @@
+"""Command lines run in this process, against a migrated database of either store."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast.cli.main import cli
+from holdfast.storage.database import Database
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.sqlite.database import SqliteDatabase
+
+Run: TypeAlias = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run a command line in this process, without a terminal."""
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    monkeypatch.delenv("HOLDFAST_SCHEMA", raising=False)
+
+    def run(*arguments: str, input: str | None = None) -> Result:
+        result = CliRunner().invoke(cli, list(arguments), input=input, prog_name="holdfast")
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return result
+
+    return run
+
+
+@pytest.fixture(params=["sqlite_url", "postgres_url"], ids=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The address of each store in turn."""
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def database(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    """A migrated database that commands find by HOLDFAST_URL."""
+    monkeypatch.setenv("HOLDFAST_URL", url)
+    database: Database
+    if url.startswith("sqlite"):
+        database = SqliteDatabase(url.removeprefix("sqlite:///"))
+    else:
+        database = PostgresDatabase(url)
+    database.migrate()
+    yield database
+    database.close()

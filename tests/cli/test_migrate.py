@@ -1,0 +1,86 @@
+"""The schema is applied once, shown, checked, and printed without connecting."""
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from tests.cli.conftest import Run
+
+
+def test_migrate_makes_the_database_usable_and_may_be_repeated(run: Run, sqlite_url: str) -> None:
+    first = run("migrate", "--url", sqlite_url, "-o", "json")
+    assert first.exit_code == 0
+    assert [each["state"] for each in json.loads(first.stdout)] == ["applied now"]
+    again = run("migrate", "--url", sqlite_url, "-o", "json")
+    assert json.loads(again.stdout) == []
+    assert "up to date" in again.stderr
+    assert run("migrate", "check", "--url", sqlite_url).exit_code == 0
+
+
+def test_list_shows_what_is_pending_without_making_a_file(run: Run, sqlite_url: str) -> None:
+    result = run("migrate", "list", "--url", sqlite_url, "-o", "json")
+    assert [each["state"] for each in json.loads(result.stdout)] == ["pending"]
+    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+
+
+def test_list_shows_what_is_applied(run: Run, postgres_url: str) -> None:
+    result = run("migrate", "list", "--url", postgres_url, "-o", "json")
+    assert {each["state"] for each in json.loads(result.stdout)} == {"applied"}
+
+
+@pytest.mark.parametrize("command", [("migrate", "check"), ("reap",)])
+def test_a_file_that_is_not_there_is_refused_and_not_made(
+    run: Run, sqlite_url: str, command: tuple[str, ...]
+) -> None:
+    result = run(*command, "--url", sqlite_url)
+    assert result.exit_code == Exit.DATABASE
+    assert "error[HF040]: there is no database" in result.stderr
+    assert "holdfast migrate" in result.stderr
+    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+
+
+@pytest.mark.parametrize("command", [("migrate", "check"), ("reap",)])
+def test_a_database_without_the_schema_is_refused(
+    run: Run, postgres_url: str, command: tuple[str, ...]
+) -> None:
+    result = run(*command, "--url", postgres_url, "--schema", "elsewhere")
+    assert result.exit_code == Exit.DATABASE
+    assert "error[HF041]" in result.stderr
+    assert "holdfast migrate" in result.stderr
+
+
+def test_another_schema_is_migrated_beside_the_first(run: Run, postgres_url: str) -> None:
+    assert run("migrate", "--url", postgres_url, "--schema", "elsewhere").exit_code == 0
+    assert run("reap", "--url", postgres_url, "--schema", "elsewhere").exit_code == 0
+
+
+def test_a_schema_name_that_is_no_identifier_is_refused(run: Run, postgres_url: str) -> None:
+    result = run("migrate", "--url", postgres_url, "--schema", 'x"; drop')
+    assert result.exit_code == Exit.USAGE
+    assert "error[HF013]" in result.stderr
+
+
+def test_a_server_that_does_not_answer_is_told_at_once(run: Run) -> None:
+    result = run("reap", "--url", "postgresql://127.0.0.1:1/shop")
+    assert result.exit_code == Exit.DATABASE
+    assert "error[HF043]: no connection to postgresql://127.0.0.1:1/shop" in result.stderr
+
+
+def test_sql_prints_a_schema_that_can_be_applied_by_hand(
+    run: Run, sqlite_url: str, tmp_path: Path
+) -> None:
+    printed = run("migrate", "sql", "--url", sqlite_url)
+    assert printed.exit_code == 0
+    with sqlite3.connect(tmp_path / "holdfast.db") as connection:
+        connection.executescript(printed.stdout)
+    connection.close()
+    assert run("migrate", "check", "--url", sqlite_url).exit_code == 0
+
+
+def test_sql_never_connects(run: Run) -> None:
+    printed = run("migrate", "sql", "--url", "postgresql://nowhere.invalid/shop", "--schema", "own")
+    assert printed.exit_code == 0
+    assert 'create table "own".job' in printed.stdout

@@ -1,0 +1,53 @@
+"""Data is written in the form that was asked for, and cannot harm a terminal."""
+
+import json
+
+import pytest
+
+from holdfast.cli.output import Column, Format, clean, cut, width, write_records
+
+RECORDS = [{"id": "1", "text": "one"}, {"id": "2", "text": "zwölf"}]
+COLUMNS = (Column("id", lambda row: row["id"]), Column("text", lambda row: row["text"]))
+
+
+def written(output: Format, capsys: pytest.CaptureFixture[str], single: bool = False) -> str:
+    write_records(RECORDS, COLUMNS, output, single=single)
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_a_table_has_titles_and_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert written("table", capsys) == "ID  TEXT\n1   one\n2   zwölf\n"
+
+
+def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert json.loads(written("json", capsys)) == RECORDS
+    assert json.loads(written("json", capsys, single=True)) == RECORDS[0]
+
+
+def test_ndjson_is_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [json.loads(line) for line in written("ndjson", capsys).splitlines()] == RECORDS
+
+
+def test_ids_stand_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert written("id", capsys) == "1\n2\n"
+
+
+def test_an_empty_table_is_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    write_records([], COLUMNS, "table")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_cell_cannot_move_the_cursor_or_end_the_line() -> None:
+    assert clean("a\x1b[2Jb\nc\u202ed") == "a [2Jb c d"
+    assert clean(None) == "-"
+    assert clean("") == "-"
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert width("ab") == 2
+    assert width("日本") == 4
+    assert cut("日本語", 5) == "日本…"
+    assert cut("short", 5) == "short"
+    assert cut("longer", 5) == "long…"

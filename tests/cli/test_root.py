@@ -1,0 +1,213 @@
+"""What all commands share: help, wrong input, exit codes, and data apart from talk."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from time import perf_counter
+
+import click
+import pytest
+
+from holdfast.cli.exits import CODES, Exit, exit_code
+from holdfast.cli.lazy import Command, Group
+from holdfast.cli.main import cli
+from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, KeyConflict
+from tests.cli.conftest import Run
+
+HELP_SECONDS = 0.150
+# A shared machine under load takes longer; what is imported is held to exactly, below.
+MARGIN = 5
+HEAVY = ("asyncio", "msgspec", "psycopg", "rich", "sqlite3", "subprocess", "textual")
+
+
+def commands(
+    group: click.Group = cli, path: tuple[str, ...] = ("holdfast",)
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Go through every command with its path."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+EVERY = [pytest.param(path, command, id=" ".join(path)) for path, command in commands()]
+
+
+@pytest.mark.parametrize(("path", "command"), EVERY)
+def test_help_begins_with_examples(path: tuple[str, ...], command: click.Command, run: Run) -> None:
+    result = run(*path[1:], "--help")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("Examples:\n  ")
+    assert f"Usage: {' '.join(path)}" in result.stdout
+
+
+@pytest.mark.parametrize(("path", "command"), EVERY)
+def test_every_example_can_be_typed(path: tuple[str, ...], command: click.Command) -> None:
+    assert isinstance(command, Command | Group)
+    assert command.examples
+    for line in command.examples:
+        for words in _command_lines(line):
+            _parse(words)
+
+
+def _command_lines(line: str) -> Iterator[list[str]]:
+    """Find the calls of holdfast in a shell line."""
+    words = shlex.split(line, comments=True)
+    for start, word in enumerate(words):
+        if word.strip("$(") == "holdfast":
+            rest = words[start + 1 :]
+            ends = [place for place, each in enumerate(rest) if each in {"||", "&&", "|", ">"}]
+            yield rest[: min(ends, default=len(rest))]
+
+
+def _parse(words: list[str]) -> None:
+    command: click.Command = cli
+    while isinstance(command, click.Group) and words:
+        _, found, words = command.resolve_command(click.Context(command), words)
+        assert found is not None
+        command = found
+    command.make_context(command.name, list(words))
+
+
+def test_the_list_of_commands_says_what_each_says_of_itself() -> None:
+    context = click.Context(cli)
+    for name, entry in cli.entries.items():
+        command = cli.get_command(context, name)
+        assert command is not None
+        assert (command.help or "").split("\n\n")[0].replace("\n", " ").strip() == entry.text
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    script = (
+        "import sys; sys.argv = ['holdfast', '--help']\n"
+        "from holdfast.cli.main import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert not set(HEAVY) & set(done.stderr.split())
+
+
+def test_help_answers_at_once() -> None:
+    def seconds() -> float:
+        began = perf_counter()
+        subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", "--help"], check=True, stdout=subprocess.DEVNULL
+        )
+        return perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < HELP_SECONDS * MARGIN
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint", "help"),
+    [
+        ("stats", "holdfast has no command 'stats'", "help: "),
+        ("expain HF017", "holdfast has no command 'expain'", "did you mean explain?"),
+        ("explain --outptu json", "no such option '--outptu'", "did you mean --output?"),
+        ("explain -o xml", "'xml' is not one of 'table', 'json'", "holdfast explain --help"),
+        ("completion", "missing argument", "holdfast completion --help"),
+        ("completion tcsh", "'tcsh' is not one of", "holdfast completion --help"),
+        ("reap --poison-limit many", "'many' is not a valid integer range", "holdfast reap --help"),
+        ("reap --poison-limit", "requires an argument", "holdfast reap --help"),
+        ("explain HF017 HF018", "unexpected extra argument", "holdfast explain --help"),
+        ("--verion", "no such option '--verion'", "did you mean --version?"),
+    ],
+)
+def test_a_wrong_command_line_says_what_is_wrong_and_how_to_go_on(
+    line: str, complaint: str, help: str, run: Run
+) -> None:
+    result = run(*shlex.split(line))
+    assert result.exit_code == Exit.USAGE
+    assert result.stdout == ""
+    assert result.stderr.startswith("error[HF091]: ")
+    assert complaint in result.stderr
+    assert help in result.stderr
+
+
+def test_a_noun_alone_is_answered_with_its_help_on_stderr(run: Run) -> None:
+    result = run()
+    assert result.exit_code == Exit.USAGE
+    assert result.stdout == ""
+    assert result.stderr.startswith("Examples:")
+
+
+def test_the_nearest_class_decides_the_exit_code() -> None:
+    assert exit_code(HeartbeatTooSlow("…")) is CODES[ConfigError] is Exit.USAGE
+    assert exit_code(KeyConflict("…")) is Exit.FAILED
+
+
+def test_an_error_is_shown_as_it_renders_itself(run: Run) -> None:
+    result = run("reap", "--url", "mysql://host/shop")
+    assert result.exit_code == Exit.USAGE
+    assert result.stderr.startswith("error[HF011]: mysql is not a database Holdfast can use\n")
+    assert "  help: set HOLDFAST_URL" in result.stderr
+
+
+def test_the_version_is_data(run: Run) -> None:
+    result = run("--version")
+    assert result.stdout.startswith("holdfast 0.")
+    assert result.stderr == ""
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    script = f"{shlex.quote(sys.executable)} -m holdfast.cli explain -o ndjson | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert json.loads(done.stdout)["code"] == "HF010"
+    assert done.stderr == ""
+    # A short output may be gone before the reader is.
+    assert done.returncode in {Exit.OK, Exit.BROKEN_PIPE}
+
+
+def test_an_interrupt_ends_a_command_quietly() -> None:
+    script = (
+        "import os, signal\n"
+        "from holdfast.cli import explain\n"
+        "from holdfast.cli.main import main\n"
+        f"explain.explanations = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "explain"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == Exit.INTERRUPTED
+    assert done.stdout == ""
+    assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_for_each_shell(shell: str, run: Run) -> None:
+    result = run("completion", shell)
+    assert result.exit_code == 0
+    assert "_HOLDFAST_COMPLETE" in result.stdout
+
+
+def test_the_shell_is_offered_commands_by_their_beginning() -> None:
+    words = {"COMP_WORDS": "holdfast exp", "COMP_CWORD": "1", "_HOLDFAST_COMPLETE": "bash_complete"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from holdfast.cli.main import main; main()"],
+        env=os.environ | words,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.split() == ["plain,explain"]
+
+
+def test_every_error_of_the_table_is_ours() -> None:
+    assert all(issubclass(kind, HoldfastError) for kind in CODES)
