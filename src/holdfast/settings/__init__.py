@@ -1,0 +1,56 @@
+"""Settings: arguments over environment over file over defaults, checked once, each value with its origin."""
+
+from holdfast.settings.group import Variable, setting, variables_of
+from holdfast.settings.groups import GROUPS, Settings
+from holdfast.settings.kinds import (
+    Address,
+    Choice,
+    CronText,
+    Flag,
+    Kind,
+    Names,
+    Text,
+    Whole,
+    ZoneName,
+)
+from holdfast.settings.load import load_settings, read_group, read_settings
+from holdfast.settings.options import (
+    WorkerValues,
+    check_leases,
+    embedded_options,
+    event_retry,
+    job_retry,
+    worker_options,
+)
+from holdfast.settings.show import Effective, effective, reference
+from holdfast.settings.sources import SettingsFile
+
+__all__ = [
+    "GROUPS",
+    "Address",
+    "Choice",
+    "CronText",
+    "Effective",
+    "Flag",
+    "Kind",
+    "Names",
+    "Settings",
+    "SettingsFile",
+    "Text",
+    "Variable",
+    "Whole",
+    "WorkerValues",
+    "ZoneName",
+    "check_leases",
+    "effective",
+    "embedded_options",
+    "event_retry",
+    "job_retry",
+    "load_settings",
+    "read_group",
+    "read_settings",
+    "reference",
+    "setting",
+    "variables_of",
+    "worker_options",
+]

@@ -1,0 +1,136 @@
+"""Reads settings from their sources, highest first, and refuses those that cannot be used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast.core.errors import ConfigError, UnknownVariable
+from holdfast.settings.group import Group, Variable, variables_of
+from holdfast.settings.groups import GROUPS, Settings
+from holdfast.settings.kinds import Value
+from holdfast.settings.rules import check_rules, follow_lease
+from holdfast.settings.show import shown
+from holdfast.settings.sources import (
+    SettingsFile,
+    Source,
+    from_arguments,
+    from_environment,
+    from_file,
+)
+
+G = TypeVar("G", bound=Group)
+
+DEFAULT_ORIGIN = "default"
+FILES = ("holdfast.toml", "pyproject.toml")
+
+_VARIABLES = {each.name: each for group in GROUPS.values() for each in variables_of(group)}
+
+
+def load_settings(
+    arguments: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """Read the settings of this process: its environment, and the file in the directory it runs in.
+
+    Raises: ConfigError and its kin, before anything is connected.
+    """
+    environ = os.environ if environ is None else environ
+    return read_settings(environ, _found_file(environ, directory or Path()), arguments or {})
+
+
+def read_settings(
+    environ: Mapping[str, str],
+    file: SettingsFile | None = None,
+    arguments: Mapping[str, object] | None = None,
+) -> Settings:
+    """Read settings from what is given, without looking anywhere else. Raises: ConfigError and its kin."""
+    sources = [
+        from_arguments(arguments or {}, _VARIABLES.keys()),
+        from_environment(environ, _VARIABLES.keys()),
+    ]
+    if file is not None:
+        sources.append(from_file(file, _VARIABLES.keys()))
+    values, origins = _resolved(_VARIABLES.values(), sources)
+    groups: dict[str, Any] = {
+        key: group(**{each.field: values[each.name] for each in variables_of(group)})
+        for key, group in GROUPS.items()
+    }
+    given = frozenset(name for source in sources for name in source.values)
+    warnings = tuple(_unknown(name, source.origin) for source in sources for name in source.unknown)
+    settings = follow_lease(Settings(**groups, origins=origins, given=given, warnings=warnings))
+    check_rules(settings)
+    return settings
+
+
+def read_group(group: type[G], environ: Mapping[str, str]) -> G:
+    """Read an application's own group from the environment. Raises: ConfigError."""
+    variables = variables_of(group)
+    source = from_environment(environ, {each.name for each in variables})
+    values, _ = _resolved(variables, [source])
+    return group(**{each.field: values[each.name] for each in variables})
+
+
+def _found_file(environ: Mapping[str, str], directory: Path) -> SettingsFile | None:
+    named = environ.get("HOLDFAST_CONFIG")
+    for path in [Path(named)] if named else [directory / name for name in FILES]:
+        try:
+            return SettingsFile(path.name, path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if named:
+                raise ConfigError(f"there is no file HOLDFAST_CONFIG={named} (env)") from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} cannot be read: {error}") from None
+    return None
+
+
+def _resolved(
+    variables: Iterable[Variable], sources: Sequence[Source]
+) -> tuple[dict[str, Value], dict[str, str]]:
+    """Find the value and origin of every variable; all that cannot be read are told at once."""
+    values: dict[str, Value] = {}
+    origins: dict[str, str] = {}
+    wrong: list[tuple[Variable, object, str, str]] = []
+    unset: list[Variable] = []
+    for each in variables:
+        source = next((one for one in sources if each.name in one.values), None)
+        if source is None:
+            values[each.name], origins[each.name] = each.default, DEFAULT_ORIGIN
+            unset.append(each)
+            continue
+        raw = source.values[each.name]
+        try:
+            values[each.name], origins[each.name] = each.kind.read(raw), source.origin
+        except ValueError as error:
+            wrong.append((each, raw, source.origin, str(error)))
+    if wrong:
+        raise _unusable(wrong)
+    for each in unset:
+        if each.fallback is not None:
+            values[each.name] = values[each.fallback]
+            if origins[each.fallback] != DEFAULT_ORIGIN:
+                origins[each.name] = f"{origins[each.fallback]}: {each.fallback}"
+    return values, origins
+
+
+def _unusable(wrong: Sequence[tuple[Variable, object, str, str]]) -> ConfigError:
+    lines = [f"{each.name}={shown(each, raw)} ({origin})" for each, raw, origin, _ in wrong]
+    advice = "; ".join(
+        f"set {each.name} to {each.kind.words}" if not told else f"{each.name}: {told}"
+        for each, _, _, told in wrong
+    )
+    if len(wrong) == 1:
+        return ConfigError(f"{wrong[0][0].name} cannot be used", details=lines, help=advice)
+    return ConfigError(f"{len(wrong)} settings cannot be used", details=lines, help=advice)
+
+
+def _unknown(name: str, origin: str) -> UnknownVariable:
+    near = get_close_matches(name, _VARIABLES, n=1)
+    return UnknownVariable(
+        f"{name} ({origin}) is not a setting",
+        help=f"did you mean {near[0]}?" if near else UnknownVariable.fix,
+    )

@@ -1,0 +1,101 @@
+"""Rules between settings: values that are each possible but do not go together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core.errors import ConfigError, ShardPairInvalid
+from holdfast.core.lease import (
+    Timing,
+    check_timing,
+    default_heartbeat_ms,
+    default_reaper_interval_ms,
+    default_shutdown_ms,
+)
+from holdfast.settings.groups import Settings
+
+
+def follow_lease(settings: Settings) -> Settings:
+    """Fit the timings that nobody set to the lease."""
+    lease_ms = settings.outbox.lease_duration_ms
+    outbox, worker = settings.outbox, settings.worker
+    if not settings.is_set("OUTBOX_LEASE_HEARTBEAT_MS"):
+        outbox = replace(outbox, lease_heartbeat_ms=default_heartbeat_ms(lease_ms))
+    if not settings.is_set("OUTBOX_REAPER_INTERVAL_MS"):
+        outbox = replace(outbox, reaper_interval_ms=default_reaper_interval_ms(lease_ms))
+    if not settings.is_set("WORKER_SHUTDOWN_TIMEOUT_MS"):
+        worker = replace(worker, shutdown_timeout_ms=default_shutdown_ms(lease_ms))
+    return replace(settings, outbox=outbox, worker=worker)
+
+
+def check_rules(settings: Settings) -> None:
+    """Refuse settings that contradict each other. Raises: HF010, HF014, HF017, HF018, HF019."""
+    check_lease(settings, [timing(settings, "OUTBOX_LEASE_DURATION_MS")])
+    if settings.embedded.enabled:
+        check_lease(settings, [timing(settings, "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS")])
+    _check_shard(settings)
+    for low, high in (
+        ("WORKER_IDLE_BACKOFF_MIN_MS", "WORKER_IDLE_BACKOFF_MAX_MS"),
+        ("OUTBOX_WORKER_POLL_MS", "WORKER_IDLE_BACKOFF_MAX_MS"),
+        ("OUTBOX_RETRY_BASE_MS", "OUTBOX_RETRY_MAX_MS"),
+        ("OUTBOX_WORKER_RETRY_BASE_MS", "OUTBOX_WORKER_RETRY_MAX_MS"),
+        ("HOLDFAST_RETRY_BASE_MS", "HOLDFAST_RETRY_MAX_MS"),
+    ):
+        _check_order(timing(settings, low), timing(settings, high))
+
+
+def check_lease(settings: Settings, leases: list[Timing]) -> None:
+    """Refuse heartbeat, shutdown timeout and reaper interval that do not fit the smallest of the leases."""
+    smallest = min(each.ms for each in leases)
+    check_timing(
+        leases,
+        _following(settings, "OUTBOX_LEASE_HEARTBEAT_MS", default_heartbeat_ms(smallest)),
+        _following(settings, "WORKER_SHUTDOWN_TIMEOUT_MS", default_shutdown_ms(smallest)),
+        _following(settings, "OUTBOX_REAPER_INTERVAL_MS", default_reaper_interval_ms(smallest)),
+    )
+
+
+def timing(settings: Settings, name: str) -> Timing:
+    """Return a setting that is a time, with its name and origin."""
+    for group in (settings.embedded, settings.outbox, settings.worker, settings.holdfast):
+        if name.startswith(group.PREFIX):
+            ms: int = getattr(group, name.removeprefix(group.PREFIX).lower())
+            return Timing(name, ms, settings.origin(name))
+    raise KeyError(name)
+
+
+def _following(settings: Settings, name: str, ms: int) -> Timing:
+    found = timing(settings, name)
+    return found if settings.is_set(name) else replace(found, ms=ms)
+
+
+def _check_order(low: Timing, high: Timing) -> None:
+    if low.ms > high.ms:
+        raise ConfigError(
+            f"{low.name} is above {high.name}",
+            details=[f"{low}   {high}"],
+            rule="the first pause is not longer than the longest one",
+            help=f"set {high.name}={low.ms}, or a lower {low.name}",
+        )
+
+
+def _check_shard(settings: Settings) -> None:
+    index, count = settings.worker.tick_shard_index, settings.worker.tick_shard_count
+    if index is None and count is None:
+        return
+    if index is not None and count is not None and index < count:
+        return
+    given = [
+        f"{name}={value} ({settings.origin(name)})"
+        for name, value in (
+            ("WORKER_TICK_SHARD_INDEX", index),
+            ("WORKER_TICK_SHARD_COUNT", count),
+        )
+        if value is not None
+    ]
+    raise ShardPairInvalid(
+        "shard index and shard count do not belong together",
+        details=["   ".join(given)],
+        rule="both or neither, and index < count, so that every tenant is served by somebody",
+        help="set both, with 0 <= index < count, or neither",
+    )
