@@ -111,6 +111,8 @@ create table holdfast.blocker (
   primary key (job_id, position)
 );
 create index blocker_open on holdfast.blocker (chain_id, job_id) where open;
+-- Whether a job still waits for anything is one look, however many chains it waited for.
+create index blocker_waits on holdfast.blocker (job_id) where open;
 create index blocker_chain on holdfast.blocker (chain_id);
 
 create table holdfast.chain_key (
