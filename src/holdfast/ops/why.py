@@ -1,0 +1,169 @@
+"""Why a job is not running, in one sentence: what an operator asks first, wherever jobs are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.model import BlockerRecord, Instant, JobRecord, TypeSetting, WorkerRecord
+from holdfast.storage.port import Store
+from holdfast.storage.records import Identity
+from holdfast.storage.statement import Op
+
+LIVE_WITHIN_MS = 60_000
+"""A worker that was silent for longer than the usual lease is taken for dead."""
+
+MOST_WORKERS = 1_000
+_LONGEST_REASON = 200
+_SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What decides about a job besides the job itself; `running` counts what the live workers hold."""
+
+    now: Instant
+    identity: Identity | None = None
+    setting: TypeSetting | None = None
+    blockers: Sequence[BlockerRecord] = ()
+    workers: Sequence[WorkerRecord] = ()
+    running: int = 0
+
+    def handlers(self, type: str) -> list[WorkerRecord]:
+        """The live workers that handle a type and take jobs."""
+        return [each for each in self.workers if type in each.types and not each.draining]
+
+
+def why(job: JobRecord, around: Surroundings) -> str:
+    """Say in one sentence where a job stands and what it waits for."""
+    match job.state:
+        case "blocked":
+            return _blocked(around)
+        case "pending":
+            return _paused(around) or _unhandled(job, around) or _pending(job, around)
+        case "running":
+            return _running(job, around)
+        case "completed":
+            return _completed(job, around)
+        case "failed":
+            return f"Failed {_ago(job.finished_at, around)} {_tries(job)}{_because(job)}"
+        case "cancelled":
+            return f"Cancelled {_ago(job.finished_at, around)}{_because(job)}"
+
+
+def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
+    """Read what `why` needs to know about a job."""
+    now = yield from store.schema.clock()
+    if job.state == "blocked":
+        blockers = yield from store.blockers.of_jobs([job.id])
+        return Surroundings(now, blockers=blockers)
+    if job.state not in ("pending", "running"):
+        return Surroundings(now)
+    identity = yield from store.schema.identity()
+    settings = yield from store.workers.settings()
+    workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+    leases = yield from store.leases.page(MOST_WORKERS)
+    live = {each.id for each in workers if job.type in each.types}
+    return Surroundings(
+        now,
+        identity,
+        next((each for each in settings if each.type == job.type), None),
+        (),
+        workers,
+        sum(each.jobs for each in leases if each.worker in live),
+    )
+
+
+def spoken(us: int) -> str:
+    """Write a span as people say it: in one unit, as in "41 s" or "3 h"."""
+    seconds = max(0, us) / 1_000_000
+    for size, unit in _SIZES:
+        if seconds >= size:
+            return f"{int(seconds / size)} {unit}"
+    return f"{int(seconds * 1000)} ms"
+
+
+def _blocked(around: Surroundings) -> str:
+    open_edges = [each for each in around.blockers if each.open]
+    count = len(around.blockers)
+    sentence = f"Waits for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
+    stuck = sum(each.state in ("failed", "cancelled") for each in open_edges)
+    return f"{sentence}; {stuck} of them did not complete" if stuck else sentence
+
+
+def _paused(around: Surroundings) -> str:
+    identity, setting = around.identity, around.setting
+    if identity is not None and identity.paused:
+        return f"Everything is paused{_by(identity.paused_by, identity.paused_at, around)}"
+    if setting is not None and setting.paused:
+        return f"Paused{_by(setting.paused_by, setting.paused_at, around)}"
+    return ""
+
+
+def _unhandled(job: JobRecord, around: Surroundings) -> str:
+    if around.handlers(job.type):
+        return ""
+    if any(job.type in each.types for each in around.workers):
+        return f"Every live worker that handles {job.type} is draining"
+    return f"No live worker handles {job.type}"
+
+
+def _pending(job: JobRecord, around: Surroundings) -> str:
+    due = job.available_at
+    if due is None or due > around.now:
+        when = "later" if due is None else f"in {spoken(due - around.now)}"
+        return _later(job, when, around)
+    waiting = spoken(around.now - due)
+    slots = sum(each.slots for each in around.handlers(job.type))
+    if around.running >= slots:
+        return f"Due since {waiting}; all workers are busy"
+    return f"Due since {waiting}; a worker takes it at its next look"
+
+
+def _later(job: JobRecord, when: str, around: Surroundings) -> str:
+    if job.crashes:
+        times = "once" if job.crashes == 1 else f"{job.crashes} times"
+        return f"Its worker died {times}; next attempt {when}"
+    if job.attempt:
+        most = job.max_attempts or (around.setting.max_attempts if around.setting else None)
+        return f"Retry {job.attempt}{f' of {most - 1}' if most else ''} {when}"
+    return f"Starts {when}, as planned"
+
+
+def _running(job: JobRecord, around: Surroundings) -> str:
+    expires = job.lease_expires_at
+    holder = job.worker or "a worker"
+    if expires is None:
+        return f"Leased by {holder}"
+    if expires > around.now:
+        return f"Leased by {holder}, expires in {spoken(expires - around.now)}"
+    sentence = f"The lease of {holder} expired {_ago(expires, around)}"
+    if around.workers:
+        return f"{sentence}; the reaper takes it back"
+    return f"{sentence}; no live worker reaps it, `holdfast reap` does"
+
+
+def _completed(job: JobRecord, around: Surroundings) -> str:
+    sentence = f"Completed {_ago(job.finished_at, around)} {_tries(job)}"
+    return f"{sentence}; the chain went on" if job.continued else sentence
+
+
+def _tries(job: JobRecord) -> str:
+    if job.attempt == 0:
+        return "before its first attempt"
+    return "at the first attempt" if job.attempt == 1 else f"after {job.attempt} attempts"
+
+
+def _because(job: JobRecord) -> str:
+    reason = " ".join((job.error or "").removeprefix("Cancelled").lstrip(": ").split())
+    if len(reason) > _LONGEST_REASON:
+        reason = f"{reason[:_LONGEST_REASON]}…"
+    return f": {reason}" if reason else ""
+
+
+def _by(who: str | None, at: Instant | None, around: Surroundings) -> str:
+    return f"{f' by {who}' if who else ''}{f' {_ago(at, around)}' if at is not None else ''}"
+
+
+def _ago(at: Instant | None, around: Surroundings) -> str:
+    return f"{spoken(around.now - at)} ago" if at is not None else "some time ago"

@@ -1,0 +1,1 @@
+"""Use cases, apart from the stores that carry them out."""
