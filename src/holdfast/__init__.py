@@ -1,3 +1,80 @@
 """Durable jobs, outbox events and scheduled cycles on the database you already have."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast as Holdfast
+    from holdfast.client.starting import Start as Start
+    from holdfast.client.views import AttemptInfo as AttemptInfo
+    from holdfast.client.views import Chain as Chain
+    from holdfast.client.views import JobInfo as JobInfo
+    from holdfast.client.views import Page as Page
+    from holdfast.core import errors as errors
+    from holdfast.core.errors import Aborted as Aborted
+    from holdfast.core.errors import Busy as Busy
+    from holdfast.core.errors import HoldfastError as HoldfastError
+    from holdfast.core.errors import Permanent as Permanent
+    from holdfast.core.lease import Lease as Lease
+    from holdfast.core.outcome import Cancel as Cancel
+    from holdfast.core.outcome import Continue as Continue
+    from holdfast.core.outcome import Snooze as Snooze
+    from holdfast.core.retry import Retry as Retry
+    from holdfast.worker.job import Job as Job
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Aborted": "holdfast.core.errors",
+    "AttemptInfo": "holdfast.client.views",
+    "Busy": "holdfast.core.errors",
+    "Cancel": "holdfast.core.outcome",
+    "Chain": "holdfast.client.views",
+    "Continue": "holdfast.core.outcome",
+    "Holdfast": "holdfast.app",
+    "HoldfastError": "holdfast.core.errors",
+    "Job": "holdfast.worker.job",
+    "JobInfo": "holdfast.client.views",
+    "Lease": "holdfast.core.lease",
+    "Page": "holdfast.client.views",
+    "Permanent": "holdfast.core.errors",
+    "Retry": "holdfast.core.retry",
+    "Snooze": "holdfast.core.outcome",
+    "Start": "holdfast.client.starting",
+    "errors": "holdfast.core",
+}
+
+__all__ = [
+    "Aborted",
+    "AttemptInfo",
+    "Busy",
+    "Cancel",
+    "Chain",
+    "Continue",
+    "Holdfast",
+    "HoldfastError",
+    "Job",
+    "JobInfo",
+    "Lease",
+    "Page",
+    "Permanent",
+    "Retry",
+    "Snooze",
+    "Start",
+    "__version__",
+    "errors",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use, so that nobody pays for parts they do not use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names."""
+    return sorted(__all__)

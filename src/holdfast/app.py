@@ -1,0 +1,222 @@
+"""Holdfast: the registry of job types and handlers, and the one place where the parts are put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import RLock
+from typing import Any, TypeVar, Unpack
+
+from holdfast.client.chains import AsyncChains, Chains
+from holdfast.client.client import Client
+from holdfast.client.hints import HintSender
+from holdfast.client.jobs import AsyncJobs, Jobs
+from holdfast.client.opening import open_database
+from holdfast.client.producer import Producer
+from holdfast.client.targets import Targets
+from holdfast.client.transaction import TransactionScope
+from holdfast.client.url import Address, parse_url
+from holdfast.core.codec import TypeCodec
+from holdfast.core.jobtype import JobType
+from holdfast.core.json_text import SIZE_LIMIT
+from holdfast.core.registry import (
+    Registry,
+    TypeOptions,
+    check_name,
+    delivery_name,
+    job_type_of,
+)
+from holdfast.core.retry import JOB_RETRY
+from holdfast.notify.open import POSTGRES_SCHEMES, open_notifier
+from holdfast.notify.port import Notifier
+from holdfast.notify.wire import channel_name
+from holdfast.ops.publish import subscribe_handlers
+from holdfast.storage.database import Database
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.records import AppliedMigration, Subscription
+from holdfast.storage.sqlfile import DEFAULT_SCHEMA, check_identifier
+
+H = TypeVar("H", bound=Callable[..., Any])
+
+DEFAULT_URL = "sqlite:///holdfast.db"
+
+
+class Aio:
+    """The nouns in the other colour: the same operations, awaited."""
+
+    def __init__(self, client: Client) -> None:
+        self.jobs = AsyncJobs(client)
+        self.chains = AsyncChains(client)
+
+
+class Holdfast(Producer):
+    """An application: its job types, its database, and what can be done with both.
+
+    Making one connects to nothing; the database is opened at its first use.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str | None = None,
+        notifier: str | Notifier | None = None,
+        hints: bool = True,
+        open_types: bool = False,
+        payload_limit: int = SIZE_LIMIT,
+    ) -> None:
+        """Take the database's URL (HOLDFAST_URL, else SQLite) and, on PostgreSQL, its schema.
+
+        notifier: as HOLDFAST_NOTIFIER, or one that is ready. hints: whether workers are told of new
+        jobs at all; they poll in any case. open_types: whether names that are not registered may be
+        started, because other services handle them. payload_limit: bytes of an input.
+
+        Raises: UnusableUrl, InvalidIdentifier.
+        """
+        self.registry = Registry()
+        self.schema = check_identifier(
+            schema or os.environ.get("HOLDFAST_SCHEMA") or DEFAULT_SCHEMA
+        )
+        self._address = parse_url(url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL)
+        self._notifier_choice = notifier or os.environ.get("HOLDFAST_NOTIFIER")
+        self._opening = RLock()
+        self._database: Database | None = None
+        self._notifier: Notifier | None = None
+        client = Client(
+            self._address,
+            self.schema,
+            lambda: self.database,
+            HintSender(lambda: self.notifier) if hints else None,
+            _channel(self._address, self.schema, self._notifier_choice) if hints else None,
+        )
+        super().__init__(client, Targets(self.registry, open_types, payload_limit))
+        self.jobs = Jobs(client)
+        self.chains = Chains(client)
+        self.aio = Aio(client)
+
+    @property
+    def database(self) -> Database:
+        """The database, opened at its first use. Raises: MissingExtra."""
+        with self._opening:
+            if self._database is None:
+                self._database = open_database(self._address, self.schema)
+            return self._database
+
+    @property
+    def notifier(self) -> Notifier:
+        """What sends and receives hints, made at its first use. Raises: ConfigError, MissingExtra."""
+        with self._opening:
+            if self._notifier is None:
+                self._notifier = self._made_notifier(self._notifier_choice)
+            return self._notifier
+
+    def _made_notifier(self, chosen: str | Notifier | None) -> Notifier:
+        if chosen is not None and not isinstance(chosen, str):
+            return chosen
+        return open_notifier(
+            chosen,
+            database_url=self._address.url,
+            schema=self.schema,
+            listen_url=os.environ.get("HOLDFAST_LISTEN_URL"),
+        )
+
+    def job(self, name: str, **options: Unpack[TypeOptions]) -> Callable[[H], H]:
+        """Register the decorated function as the handler of a job type.
+
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
+        """
+        check_name(name)
+
+        def register(handler: H) -> H:
+            self.registry.add(job_type_of(handler, name, _job_class(), options))
+            return handler
+
+        return register
+
+    def on(
+        self, event: str, *, name: str | None = None, **options: Unpack[TypeOptions]
+    ) -> Callable[[H], H]:
+        """Subscribe the decorated function to an event, under its own name or the one given.
+
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
+        """
+        check_name(event)
+
+        def register(handler: H) -> H:
+            type_name = delivery_name(event, name or str(getattr(handler, "__name__", "")))
+            self.registry.add(job_type_of(handler, type_name, _job_class(), options, event))
+            return handler
+
+        return register
+
+    def declare(self, name: str, input: Any = Any, output: Any = Any) -> None:
+        """Say that a job type or event exists whose handler is elsewhere, and what it exchanges.
+
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid.
+        """
+        self.registry.add(
+            JobType(
+                name=check_name(name),
+                handler=None,
+                input=TypeCodec(input, "input"),
+                output=TypeCodec(output, "output"),
+                retry=JOB_RETRY,
+            )
+        )
+
+    def transaction(self) -> TransactionScope:
+        """Return a transaction of Holdfast's own, for `with` or `async with`."""
+        return TransactionScope(lambda: self.database)
+
+    def migrate(self) -> list[AppliedMigration]:
+        """Bring the schema up to date and subscribe this application's handlers to their events."""
+        applied = self.database.migrate()
+        subscriptions = [
+            Subscription(each.event, each.name.removeprefix(f"{each.event}/"))
+            for each in self.registry
+            if each.event is not None
+        ]
+        if subscriptions:
+            store = self.database.store
+            self.database.run(subscribe_handlers(store, subscriptions, new_id))
+        return applied
+
+    def close(self) -> None:
+        """Close what was opened; another use opens it again."""
+        with self._opening:
+            database, self._database = self._database, None
+            notifier, self._notifier = self._notifier, None
+        if notifier is not None:
+            notifier.close()
+        if database is not None:
+            database.close()
+
+    async def aclose(self) -> None:
+        """Close what was opened, connections of the running loop included."""
+        import asyncio
+
+        with self._opening:
+            database, self._database = self._database, None
+            notifier, self._notifier = self._notifier, None
+        if notifier is not None:
+            await asyncio.to_thread(notifier.close)
+        if database is not None:
+            await database.close_async()
+
+
+def _job_class() -> type:
+    """Return the class that handlers annotate; processes that only produce need not import it."""
+    from holdfast.worker.job import Job
+
+    return Job
+
+
+def _channel(address: Address, schema: str, notifier: str | Notifier | None) -> str | None:
+    """Return where a raw connection sends its hint within the transaction, if anybody hears it there."""
+    if address.dialect != "postgresql":
+        return None
+    if notifier is None or (
+        isinstance(notifier, str) and notifier.partition("://")[0] in POSTGRES_SCHEMES
+    ):
+        return channel_name(schema)
+    return None

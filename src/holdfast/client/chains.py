@@ -1,0 +1,95 @@
+"""The noun `chains`: reading them, by id or as lists, in either colour."""
+
+from __future__ import annotations
+
+import builtins
+
+from holdfast.client.client import Client
+from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.listing import PAGE_LENGTH, read_page
+from holdfast.client.options import Id, id_text
+from holdfast.client.views import Chain, JobInfo, Page, chain_of, job_of
+from holdfast.core.errors import ChainNotFound
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+
+class ChainReads:
+    """What can be asked about chains, without colour."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, id: Id) -> Op[Chain]:
+        wanted = id_text(id)
+        records = yield from self._store.chains.get([wanted])
+        if not records:
+            raise ChainNotFound(f"there is no chain {wanted}")
+        return chain_of(records[0])
+
+    def list(self, filter: str, limit: int, after: str | None) -> Op[Page[Chain]]:
+        return read_page("chains", filter, limit, after, self._store.chains.page, chain_of)
+
+    def jobs(self, id: Id) -> Op[builtins.list[JobInfo]]:
+        wanted = id_text(id)
+        records = yield from self._store.chains.jobs(wanted)
+        if not records:
+            raise ChainNotFound(f"there is no chain {wanted}")
+        return [job_of(each) for each in records]
+
+
+class Chains:
+    """Reads chains, on a connection of ours or, with `tx`, inside the caller's transaction."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reads = ChainReads(client.store)
+
+    def get(self, id: Id, *, tx: SyncTx | None = None) -> Chain:
+        """Read a chain. Raises: ChainNotFound, InvalidId."""
+        return self._client.read(self._reads.get(id), tx)
+
+    def list(
+        self,
+        filter: str = "",
+        *,
+        limit: int = PAGE_LENGTH,
+        after: str | None = None,
+        tx: SyncTx | None = None,
+    ) -> Page[Chain]:
+        """Read a page of chains, newest first; `after` is the previous page's `next`.
+
+        Raises: FilterError, InvalidOption, InvalidCursor.
+        """
+        return self._client.read(self._reads.list(filter, limit, after), tx)
+
+    def jobs(self, id: Id, *, tx: SyncTx | None = None) -> builtins.list[JobInfo]:
+        """Read the jobs of a chain in their order. Raises: ChainNotFound, InvalidId."""
+        return self._client.read(self._reads.jobs(id), tx)
+
+
+class AsyncChains:
+    """See `Chains`; the same operations in the other colour."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reads = ChainReads(client.store)
+
+    async def get(self, id: Id, *, tx: AsyncTx | None = None) -> Chain:
+        """See `Chains.get`."""
+        return await self._client.read_async(self._reads.get(id), tx)
+
+    async def list(
+        self,
+        filter: str = "",
+        *,
+        limit: int = PAGE_LENGTH,
+        after: str | None = None,
+        tx: AsyncTx | None = None,
+    ) -> Page[Chain]:
+        """See `Chains.list`."""
+        return await self._client.read_async(self._reads.list(filter, limit, after), tx)
+
+    async def jobs(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[JobInfo]:
+        """See `Chains.jobs`."""
+        return await self._client.read_async(self._reads.jobs(id), tx)

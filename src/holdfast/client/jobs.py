@@ -1,0 +1,95 @@
+"""The noun `jobs`: reading them, by id or as lists, in either colour."""
+
+from __future__ import annotations
+
+import builtins
+
+from holdfast.client.client import Client
+from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.listing import PAGE_LENGTH, read_page
+from holdfast.client.options import Id, id_text
+from holdfast.client.views import AttemptInfo, JobInfo, Page, attempt_of, job_of
+from holdfast.core.errors import JobNotFound
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+
+class JobReads:
+    """What can be asked about jobs, without colour."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, id: Id) -> Op[JobInfo]:
+        wanted = id_text(id)
+        records = yield from self._store.jobs.get([wanted])
+        if not records:
+            raise JobNotFound(f"there is no job {wanted}")
+        return job_of(records[0])
+
+    def list(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
+        return read_page("jobs", filter, limit, after, self._store.jobs.page, job_of)
+
+    def attempts(self, id: Id) -> Op[builtins.list[AttemptInfo]]:
+        wanted = id_text(id)
+        records = yield from self._store.jobs.attempts(wanted)
+        if not records:
+            yield from self.get(wanted)
+        return [attempt_of(each) for each in records]
+
+
+class Jobs:
+    """Reads jobs, on a connection of ours or, with `tx`, inside the caller's transaction."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reads = JobReads(client.store)
+
+    def get(self, id: Id, *, tx: SyncTx | None = None) -> JobInfo:
+        """Read a job. Raises: JobNotFound, InvalidId."""
+        return self._client.read(self._reads.get(id), tx)
+
+    def list(
+        self,
+        filter: str = "",
+        *,
+        limit: int = PAGE_LENGTH,
+        after: str | None = None,
+        tx: SyncTx | None = None,
+    ) -> Page[JobInfo]:
+        """Read a page of jobs, newest first; `after` is the previous page's `next`.
+
+        Raises: FilterError, InvalidOption, InvalidCursor.
+        """
+        return self._client.read(self._reads.list(filter, limit, after), tx)
+
+    def attempts(self, id: Id, *, tx: SyncTx | None = None) -> builtins.list[AttemptInfo]:
+        """Read the attempts that did not complete a job, oldest first. Raises: JobNotFound, InvalidId."""
+        return self._client.read(self._reads.attempts(id), tx)
+
+
+class AsyncJobs:
+    """See `Jobs`; the same operations in the other colour."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._reads = JobReads(client.store)
+
+    async def get(self, id: Id, *, tx: AsyncTx | None = None) -> JobInfo:
+        """See `Jobs.get`."""
+        return await self._client.read_async(self._reads.get(id), tx)
+
+    async def list(
+        self,
+        filter: str = "",
+        *,
+        limit: int = PAGE_LENGTH,
+        after: str | None = None,
+        tx: AsyncTx | None = None,
+    ) -> Page[JobInfo]:
+        """See `Jobs.list`."""
+        return await self._client.read_async(self._reads.list(filter, limit, after), tx)
+
+    async def attempts(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[AttemptInfo]:
+        """See `Jobs.attempts`."""
+        return await self._client.read_async(self._reads.attempts(id), tx)

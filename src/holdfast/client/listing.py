@@ -1,0 +1,45 @@
+"""Pages of a list: what the nouns have in common when they list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from holdfast.client.cursor import make_cursor, read_cursor
+from holdfast.client.query import Subject, query_of
+from holdfast.client.views import Page
+from holdfast.storage.query import JobQuery
+from holdfast.storage.statement import Op
+
+PAGE_LENGTH = 50
+
+
+class Record(Protocol):
+    """Anything a list is ordered by the id of."""
+
+    @property
+    def id(self) -> str: ...
+
+
+R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+def read_page(
+    subject: Subject,
+    filter: str,
+    limit: int,
+    after: str | None,
+    read: Callable[[JobQuery], Op[list[R]]],
+    show: Callable[[R], T],
+) -> Op[Page[T]]:
+    """Read one page. Raises: FilterError, InvalidOption, InvalidCursor."""
+    before = None if after is None else read_cursor(subject, filter, after)
+    query = query_of(subject, filter, limit, before)
+    # One more than was asked for tells whether anything follows.
+    found = yield from read(msgspec.structs.replace(query, limit=limit + 1))
+    shown = tuple(show(each) for each in found[:limit])
+    more = len(found) > limit
+    return Page(shown, make_cursor(subject, filter, found[limit - 1].id) if more else None)

@@ -1,0 +1,132 @@
+"""The options of starts, and what callers may hand in for an id, a key or a time, checked before any statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Protocol, TypeAlias, TypedDict, TypeVar
+from uuid import UUID
+
+from holdfast.core.duration import Duration
+from holdfast.core.errors import InvalidOption
+from holdfast.core.ids import parse_id
+from holdfast.core.model import PRIORITIES, Instant, KeyScope, OnBlockerFailure, to_instant
+
+T = TypeVar("T")
+
+LONGEST_KEY = 1024
+"""Bytes: type and key together have to fit into an entry of PostgreSQL's index."""
+MOST_ATTEMPTS = 2**31 - 1
+
+
+class HasId(Protocol):
+    """A chain or job as callers hold it."""
+
+    @property
+    def id(self) -> UUID: ...
+
+
+Id: TypeAlias = UUID | str | HasId
+"""A chain or job, said by its id or by itself."""
+
+
+class SharedOptions(TypedDict, total=False):
+    """What the chains of one call may have in common.
+
+    scope, window, exclude: how long a key stands for its chain: while it is open (and failed counts
+    as open) or for `any` length of time; no longer than the window; never for the chains excluded.
+    at, after: not before that time; one in the past means now. priority: 0 is the most urgent, 5 is
+    usual. blockers: chains to wait for; on_blocker_failure: fail, wait or run when one of them
+    does not complete. max_attempts: instead of the job type's own.
+    """
+
+    scope: KeyScope
+    window: Duration | None
+    exclude: Sequence[Id]
+    at: datetime | None
+    after: Duration | None
+    priority: int
+    blockers: Sequence[Id]
+    on_blocker_failure: OnBlockerFailure
+    max_attempts: int | None
+
+
+class StartOptions(SharedOptions, total=False):
+    """What a chain may be started with.
+
+    key: one chain stands for all starts with the same type and key. id: made by the caller, so that
+    a start repeated after an unknown commit is harmless.
+    """
+
+    key: str | None
+    id: UUID | str | None
+
+
+def id_text(value: Id) -> str:
+    """Return an id as canonical text. Raises: InvalidId."""
+    inner = value if isinstance(value, (UUID, str)) else getattr(value, "id", value)
+    return str(parse_id(str(inner)))
+
+
+def id_texts(values: Iterable[Id]) -> list[str]:
+    """Return ids as canonical text. Raises: InvalidId."""
+    return [id_text(each) for each in values]
+
+
+def check_key(key: object) -> str | None:
+    """Return a deduplication key that both databases keep exactly. Raises: InvalidOption."""
+    if key is None:
+        return None
+    if not isinstance(key, str) or not key:
+        raise InvalidOption(f"a key is a text that is not empty, not {repr(key)[:60]}")
+    try:
+        size = len(key.encode())
+    except UnicodeEncodeError:
+        raise InvalidOption("the key contains a lone surrogate") from None
+    if "\0" in key:
+        raise InvalidOption("the key contains a NUL character")
+    if size > LONGEST_KEY:
+        raise InvalidOption(
+            f"the key has {size} bytes, the limit is {LONGEST_KEY}",
+            help="use a shorter one, or a hash of it",
+        )
+    return key
+
+
+def check_time(at: object, after: Duration | None) -> Instant | None:
+    """Return the instant of `at`. Raises: InvalidOption for a naive time, or one beside `after`."""
+    if at is None:
+        return None
+    if after is not None:
+        raise InvalidOption("at and after were both given", help="give one of them")
+    if not isinstance(at, datetime) or at.tzinfo is None:
+        raise InvalidOption(
+            f"at={repr(at)[:60]} is not a time with a zone", help="use datetime.now(UTC) + …"
+        )
+    return to_instant(at)
+
+
+def check_priority(priority: object) -> int:
+    """Return a priority. Raises: InvalidOption."""
+    if type(priority) is not int or priority not in PRIORITIES:
+        raise InvalidOption(
+            f"priority={repr(priority)[:60]} is not a whole number from 0, the most urgent, to 9"
+        )
+    return priority
+
+
+def check_attempts(max_attempts: object) -> int | None:
+    """Return a limit of attempts. Raises: InvalidOption."""
+    if max_attempts is None:
+        return None
+    if isinstance(max_attempts, int) and 1 <= max_attempts <= MOST_ATTEMPTS:
+        return max_attempts
+    raise InvalidOption(f"max_attempts={repr(max_attempts)[:60]} is not a number from 1 on")
+
+
+def check_choice(option: str, value: T, choices: Sequence[T]) -> T:
+    """Return a value that is one of the choices. Raises: InvalidOption."""
+    if value not in choices:
+        allowed = ", ".join(map(repr, choices))
+        raise InvalidOption(f"{option}={repr(value)[:60]} is not one of {allowed}")
+    return value

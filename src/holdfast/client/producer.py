@@ -1,0 +1,105 @@
+"""What producers call: starting chains and publishing events in whatever transaction they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterable
+from typing import Any, Unpack, overload
+
+from holdfast.client.client import Client
+from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.options import SharedOptions, StartOptions
+from holdfast.client.publishing import PublishOptions, publish_write
+from holdfast.client.starting import Start, Starter, first_of, start_write
+from holdfast.client.targets import Targets
+from holdfast.client.views import Chain
+from holdfast.core.registry import Target
+
+
+class Producer:
+    """Writes jobs; with a sync connection the answer comes at once, with an async one it is awaited."""
+
+    def __init__(self, client: Client, targets: Targets) -> None:
+        self._client = client
+        self._targets = targets
+        self._starter = Starter(targets)
+
+    @overload
+    def start(
+        self, tx: SyncTx, target: Target, input: Any = None, **options: Unpack[StartOptions]
+    ) -> Chain: ...
+    @overload
+    def start(
+        self, tx: AsyncTx, target: Target, input: Any = None, **options: Unpack[StartOptions]
+    ) -> Coroutine[Any, Any, Chain]: ...
+    def start(
+        self, tx: Any, target: Target, input: Any = None, **options: Unpack[StartOptions]
+    ) -> Chain | Coroutine[Any, Any, Chain]:
+        """Start a chain in the caller's transaction; on an async connection, await it.
+
+        Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
+        blocker, and the errors of connections and schema; nothing is written then.
+        """
+        items = [self._starter.one(Start(target, input, **options))]
+        return self._client.write(tx, first_of(start_write(items)))
+
+    @overload
+    def start_many(
+        self,
+        tx: SyncTx,
+        target: Target,
+        inputs: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> list[Chain]: ...
+    @overload
+    def start_many(
+        self,
+        tx: AsyncTx,
+        target: Target,
+        inputs: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    def start_many(
+        self,
+        tx: Any,
+        target: Target,
+        inputs: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+        """Start a chain for each input in one round trip; `keys` go with the inputs one by one."""
+        items = self._starter.many(target, inputs, keys, options)
+        return self._client.write(tx, start_write(items))
+
+    @overload
+    def start_all(self, tx: SyncTx, starts: Iterable[Start]) -> list[Chain]: ...
+    @overload
+    def start_all(
+        self, tx: AsyncTx, starts: Iterable[Start]
+    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    def start_all(
+        self, tx: Any, starts: Iterable[Start]
+    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+        """Start chains of different types and options in one round trip."""
+        return self._client.write(tx, start_write([self._starter.one(each) for each in starts]))
+
+    @overload
+    def publish(
+        self, tx: SyncTx, event: str, input: Any = None, **options: Unpack[PublishOptions]
+    ) -> list[Chain]: ...
+    @overload
+    def publish(
+        self, tx: AsyncTx, event: str, input: Any = None, **options: Unpack[PublishOptions]
+    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    def publish(
+        self, tx: Any, event: str, input: Any = None, **options: Unpack[PublishOptions]
+    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+        """Publish an event in the caller's transaction; return a chain per subscribed handler.
+
+        Before anybody has subscribed it is one chain under the event's own name, which waits.
+        """
+        return self._client.write(tx, publish_write(self._targets, event, input, **options))

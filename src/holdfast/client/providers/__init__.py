@@ -1,0 +1,98 @@
+"""One module per library; which one serves a connection is told by its class, so none is imported in vain."""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+from holdfast.client.providers.port import Provider
+from holdfast.core.errors import UnsupportedConnection
+
+_PROVIDERS = {
+    "holdfast.PostgresTransaction": ("own", "OwnPostgresProvider"),
+    "holdfast.PostgresAsyncTransaction": ("own", "OwnPostgresAsyncProvider"),
+    "holdfast.SqliteTransaction": ("own", "OwnSqliteProvider"),
+    "holdfast.SqliteAsyncTransaction": ("own", "OwnSqliteAsyncProvider"),
+    "psycopg.Connection": ("psycopg", "PsycopgProvider"),
+    "psycopg.AsyncConnection": ("psycopg", "PsycopgAsyncProvider"),
+    "asyncpg.Connection": ("asyncpg", "AsyncpgProvider"),
+    "asyncpg.PoolConnectionProxy": ("asyncpg", "AsyncpgProvider"),
+    "sqlite3.Connection": ("sqlite", "SqliteProvider"),
+    "aiosqlite.Connection": ("sqlite", "AiosqliteProvider"),
+    "sqlalchemy.Session": ("sqlalchemy", "SessionProvider"),
+    "sqlalchemy.scoped_session": ("sqlalchemy", "SessionProvider"),
+    "sqlalchemy.Connection": ("sqlalchemy", "ConnectionProvider"),
+    "sqlalchemy.AsyncSession": ("sqlalchemy_async", "AsyncSessionProvider"),
+    "sqlalchemy.async_scoped_session": ("sqlalchemy_async", "AsyncSessionProvider"),
+    "sqlalchemy.AsyncConnection": ("sqlalchemy_async", "AsyncConnectionProvider"),
+    "django.BaseDatabaseWrapper": ("django", "DjangoProvider"),
+    "django.ConnectionProxy": ("django", "DjangoProvider"),
+}
+_ACCEPTED = (
+    "a transaction of Holdfast's own: with app.transaction() as tx",
+    "psycopg Connection or AsyncConnection",
+    "asyncpg Connection",
+    "SQLAlchemy Session, AsyncSession, Connection or AsyncConnection",
+    "Django's connection",
+    "sqlite3 or aiosqlite Connection",
+)
+_MISTAKES = {
+    "holdfast.TransactionScope": "enter it first: `with app.transaction() as tx`",
+    "psycopg.BaseCursor": "pass the cursor's connection",
+    "psycopg.BaseTransaction": "pass the connection that the transaction belongs to",
+    "psycopg_pool.BasePool": "take a connection from it: `with pool.connection() as connection`",
+    "psycopg2.connection": "psycopg 2 is not supported: use psycopg 3, postgresql+psycopg:// in SQLAlchemy",
+    "asyncpg.Pool": "take a connection from it: `async with pool.acquire() as connection`",
+    "asyncpg.Transaction": "pass the connection that the transaction belongs to",
+    "sqlite3.Cursor": "pass the cursor's connection",
+    "aiosqlite.Cursor": "pass the cursor's connection",
+    "sqlalchemy.Engine": "take a connection from it: `with engine.begin() as connection`",
+    "sqlalchemy.AsyncEngine": "take a connection from it: `async with engine.begin() as connection`",
+    "sqlalchemy.sessionmaker": "make a session with it: `with maker.begin() as session`",
+    "sqlalchemy.async_sessionmaker": "make a session with it: `async with maker.begin() as session`",
+    "sqlalchemy.SessionTransaction": "pass the session that the transaction belongs to",
+    "sqlalchemy.AsyncSessionTransaction": "pass the session that the transaction belongs to",
+    "sqlalchemy.Transaction": "pass the connection that the transaction belongs to",
+    "sqlalchemy.AsyncTransaction": "pass the connection that the transaction belongs to",
+    "sqlalchemy.PoolProxiedConnection": "pass the Connection or Session that it was taken from",
+    "django.Atomic": "pass django.db.connection inside its block",
+    "django.CursorWrapper": "pass django.db.connection",
+    "builtins.str": "a URL is not a connection: pass an open one",
+}
+
+
+def provider_of(connection: Any, *fix: str) -> Provider:
+    """Return the provider that wraps a connection. Raises: UnsupportedConnection.
+
+    A library that found a driver's connection says in its own words how to open a transaction.
+    """
+    for name in _names(connection):
+        if name in _PROVIDERS:
+            module, provider = _PROVIDERS[name]
+            found = getattr(import_module(f"{__name__}.{module}"), provider)
+            wrapped: Provider = found(connection, *fix)
+            return wrapped
+    raise unsupported(connection)
+
+
+def unsupported(connection: Any) -> UnsupportedConnection:
+    """Return the error for something that is not a connection we know, with the likely remedy."""
+    kind = type(connection)
+    help = None
+    if inspect.isawaitable(connection):
+        help = "await it first"
+    for name in _names(connection):
+        help = _MISTAKES.get(name, help)
+    return UnsupportedConnection(
+        f"{kind.__module__}.{kind.__qualname__} is not a connection that Holdfast can write through",
+        help=help,
+        details=[f"accepted: {each}" for each in _ACCEPTED],
+    )
+
+
+def _names(connection: Any) -> list[str]:
+    """Name the classes of an object by library and class, the most special one first."""
+    return [
+        f"{each.__module__.partition('.')[0]}.{each.__name__}" for each in type(connection).__mro__
+    ]

@@ -1,0 +1,78 @@
+"""asyncpg: its connections, and those that its pool lends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from holdfast.client.providers.port import Access, AsyncProvider, Need
+from holdfast.core.errors import ConnectionClosed, NoTransaction
+from holdfast.storage.postgres.errors import translate
+from holdfast.storage.postgres.parameters import as_text
+from holdfast.storage.postgres.store import postgres_statements
+from holdfast.storage.statement import AsyncExecutor, Row, Statement
+
+_FIX = "work inside `async with connection.transaction():`"
+
+
+class AsyncpgConnection(Protocol):
+    """What we use of a connection."""
+
+    def is_closed(self) -> bool: ...
+
+    def is_in_transaction(self) -> bool: ...
+
+    async def _execute(
+        self,
+        query: str,
+        args: Sequence[Any],
+        limit: int,
+        timeout: float | None,
+        *,
+        ignore_custom_codec: bool,
+    ) -> list[Any]: ...
+
+
+class AsyncpgProvider(AsyncProvider):
+    """A connection with an open transaction; asyncpg never begins one by itself."""
+
+    def __init__(self, connection: AsyncpgConnection, fix: str = _FIX) -> None:
+        self._connection = connection
+        self._fix = fix
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        need.check_dialect("postgresql")
+        if self._connection.is_closed():
+            raise ConnectionClosed("the asyncpg connection is closed")
+        if need.writes and not self._connection.is_in_transaction():
+            raise NoTransaction("the asyncpg connection has no open transaction", help=self._fix)
+        return Access(AsyncpgExecutor(self._connection, need.schema))
+
+
+class AsyncpgExecutor:
+    """Runs statements on an asyncpg connection."""
+
+    def __init__(self, connection: AsyncpgConnection, schema: str) -> None:
+        self._connection = connection
+        self._statements = postgres_statements("dollar", schema)
+
+    async def execute(self, statement: Statement) -> list[Row]:
+        """Run one statement. Raises: the errors of `storage.postgres.errors`."""
+        compiled = self._statements[statement.name]
+        params = as_text(statement.params)
+        try:
+            # fetch() would pass our text through codecs that the connection's owner has set;
+            # asyncpg leaves them out of its own queries in this way, and has no public one.
+            records = await self._connection._execute(
+                compiled.text,
+                [params[name] for name in compiled.order],
+                0,
+                None,
+                ignore_custom_codec=True,
+            )
+        except Exception as error:
+            ours = translate(error, statement.name)
+            if ours is None:
+                raise
+            raise ours from error
+        return [tuple(record) for record in records]

@@ -1,0 +1,81 @@
+"""Transactions of Holdfast's own, which run our statements and tell of their commit by themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.client.hints import Hints
+from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
+from holdfast.core.errors import NoTransaction
+from holdfast.storage.statement import AsyncExecutor, SyncExecutor
+
+if TYPE_CHECKING:
+    from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
+    from holdfast.storage.sqlite.transaction import SqliteAsyncTransaction, SqliteTransaction
+
+
+class OwnSqliteProvider(SyncProvider):
+    """A transaction on SQLite; it begins with its first statement and refuses any after its end."""
+
+    def __init__(self, transaction: SqliteTransaction) -> None:
+        self._transaction = transaction
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        need.check_dialect("sqlite")
+        return Access(self._transaction, self._send)
+
+    def _send(self, hints: Hints) -> None:
+        self._transaction.after_commit(hints.send)
+
+
+class OwnSqliteAsyncProvider(AsyncProvider):
+    """The same in the other colour."""
+
+    def __init__(self, transaction: SqliteAsyncTransaction) -> None:
+        self._transaction = transaction
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        need.check_dialect("sqlite")
+        return Access(self._transaction, self._send)
+
+    def _send(self, hints: Hints) -> None:
+        self._transaction.after_commit(hints.send)
+
+
+class OwnPostgresProvider(SyncProvider):
+    """A transaction on PostgreSQL, whose connection may be somebody else's after its end."""
+
+    def __init__(self, transaction: PostgresTransaction) -> None:
+        self._transaction = transaction
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        need.check_dialect("postgresql")
+        _check_open(self._transaction)
+        return Access(self._transaction, self._send)
+
+    def _send(self, hints: Hints) -> None:
+        self._transaction.after_commit(hints.send)
+
+
+class OwnPostgresAsyncProvider(AsyncProvider):
+    """The same in the other colour."""
+
+    def __init__(self, transaction: PostgresAsyncTransaction) -> None:
+        self._transaction = transaction
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        need.check_dialect("postgresql")
+        _check_open(self._transaction)
+        return Access(self._transaction, self._send)
+
+    def _send(self, hints: Hints) -> None:
+        self._transaction.after_commit(hints.send)
+
+
+def _check_open(transaction: PostgresTransaction | PostgresAsyncTransaction) -> None:
+    from holdfast.client.providers.psycopg import is_idle
+
+    if is_idle(transaction.connection):
+        raise NoTransaction(
+            "the transaction has ended", help="do everything inside the block of app.transaction()"
+        )

@@ -1,0 +1,66 @@
+"""What a provider is: the thin wrapper of a connection that the caller holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeAlias, TypeVar
+
+from holdfast.client.hints import Hints
+from holdfast.client.url import Dialect
+from holdfast.core.errors import WrongDatabase
+from holdfast.storage.statement import AsyncExecutor, SyncExecutor
+
+E = TypeVar("E")
+
+AfterCommit: TypeAlias = Callable[[Hints], None]
+"""Sends hints when the caller's transaction has committed, and drops them when it has not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What is about to be done on a connection: in which database, and whether anything is written."""
+
+    dialect: Dialect
+    schema: str
+    writes: bool
+
+    def check_dialect(self, found: Dialect) -> None:
+        """Refuse a connection that cannot lead to the right database. Raises: WrongDatabase."""
+        if found != self.dialect:
+            raise WrongDatabase(
+                f"the connection leads to {found}, but Holdfast's database is {self.dialect}",
+                help="set HOLDFAST_URL, or Holdfast(url), to the database of this connection",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Access(Generic[E]):
+    """A caller's connection, found usable; `after_commit` is None where nobody tells of the commit."""
+
+    executor: E
+    after_commit: AfterCommit | None = None
+
+
+class SyncProvider(ABC):
+    """Wraps a connection whose statements are run by plain calls."""
+
+    @abstractmethod
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        """Check connection and transaction; begin where the library would by itself.
+
+        Raises: WrongDatabase, NoTransaction, TransactionAborted, ConnectionClosed,
+        UnsupportedConnection.
+        """
+
+
+class AsyncProvider(ABC):
+    """Wraps a connection whose statements are awaited."""
+
+    @abstractmethod
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        """See `SyncProvider.open`."""
+
+
+Provider: TypeAlias = SyncProvider | AsyncProvider

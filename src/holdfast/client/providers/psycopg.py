@@ -1,0 +1,59 @@
+"""psycopg 3, in both colours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
+
+from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
+from holdfast.core.errors import ConnectionClosed, NoTransaction, TransactionAborted
+from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.statement import AsyncExecutor, SyncExecutor
+
+_FIX = "work inside `with connection.transaction():`, or connect without autocommit=True"
+_ASYNC_FIX = (
+    "work inside `async with connection.transaction():`, or connect without autocommit=True"
+)
+
+
+class PsycopgProvider(SyncProvider):
+    """A sync connection; without autocommit its first statement begins the transaction."""
+
+    def __init__(self, connection: Connection[Any], fix: str = _FIX) -> None:
+        self._connection = connection
+        self._fix = fix
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        _check(self._connection, need, self._fix)
+        return Access(PsycopgExecutor(self._connection, need.schema))
+
+
+class PsycopgAsyncProvider(AsyncProvider):
+    """The same in the other colour."""
+
+    def __init__(self, connection: AsyncConnection[Any], fix: str = _ASYNC_FIX) -> None:
+        self._connection = connection
+        self._fix = fix
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        _check(self._connection, need, self._fix)
+        return Access(PsycopgAsyncExecutor(self._connection, need.schema))
+
+
+def _check(connection: Connection[Any] | AsyncConnection[Any], need: Need, fix: str) -> None:
+    need.check_dialect("postgresql")
+    idle = is_idle(connection)
+    if need.writes and idle and connection.autocommit:
+        raise NoTransaction("the psycopg connection is in autocommit mode", help=fix)
+
+
+def is_idle(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
+    """Say whether no transaction is open. Raises: ConnectionClosed, TransactionAborted."""
+    if connection.closed:
+        raise ConnectionClosed("the psycopg connection is closed")
+    status = connection.info.transaction_status
+    if status is TransactionStatus.INERROR:
+        raise TransactionAborted("the transaction of the psycopg connection has failed")
+    return status is TransactionStatus.IDLE

@@ -1,0 +1,113 @@
+"""SQLAlchemy's Session and Connection, on whichever driver lies beneath them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import (
+    DBAPIError,
+    InvalidRequestError,
+    PendingRollbackError,
+    ResourceClosedError,
+    UnboundExecutionError,
+)
+from sqlalchemy.orm import Session, scoped_session
+
+from holdfast.client.providers import provider_of
+from holdfast.client.providers.port import Access, Need, SyncProvider
+from holdfast.client.providers.sqlalchemy_hints import SessionHints
+from holdfast.core.errors import (
+    ConnectionClosed,
+    DatabaseUnreachable,
+    HoldfastError,
+    NoTransaction,
+    TransactionAborted,
+    UnsupportedConnection,
+)
+from holdfast.storage.statement import SyncExecutor
+
+AUTOCOMMIT_FIX = (
+    'use an engine or connection whose isolation_level is not "AUTOCOMMIT"; with SQLite\'s '
+    "isolation_level=None, begin in an event as SQLAlchemy's documentation shows"
+)
+
+
+class ConnectionProvider(SyncProvider):
+    """A Connection of Core; nobody tells of its commit, for its event fires before it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        return _driver_provider(begun(self._connection)).open(need)
+
+
+class SessionProvider(SyncProvider):
+    """A Session; only its transaction is used, nothing is flushed and nothing expires."""
+
+    def __init__(self, session: Session | scoped_session[Any]) -> None:
+        self._session: Session = session() if isinstance(session, scoped_session) else session
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        access = _driver_provider(session_connection(self._session)).open(need)
+        return replace(access, after_commit=after_commit_of(self._session))
+
+
+def session_connection(session: Session) -> Connection:
+    """Return the connection of a session's transaction, begun as its first query would begin it."""
+    try:
+        return begun(session.connection())
+    except UnboundExecutionError as error:
+        raise UnsupportedConnection(
+            f"the session does not say which database is meant: {error}",
+            help="pass session.connection(bind_arguments=…) of the right one",
+        ) from error
+    except (InvalidRequestError, DBAPIError) as error:
+        raise _explained(error) from error
+
+
+def begun(connection: Connection) -> Connection:
+    """Return the connection with its transaction begun as its next statement would begin it."""
+    if connection.closed or connection.invalidated:
+        raise ConnectionClosed("the SQLAlchemy connection is closed")
+    try:
+        if not connection.in_transaction():
+            connection.begin()
+    except (InvalidRequestError, DBAPIError) as error:
+        raise _explained(error) from error
+    return connection
+
+
+def after_commit_of(session: Session) -> Any:
+    """Return what sends hints after a session's commit, None where it would tell too early."""
+    # Bound to a Connection, a session may be joined into a transaction that outlives its commit.
+    return None if isinstance(session.bind, Connection) else SessionHints.of(session).add
+
+
+def driver_connection(connection: Connection) -> Any:
+    """Return the driver's own connection beneath SQLAlchemy's."""
+    try:
+        return connection.connection.driver_connection
+    except (InvalidRequestError, DBAPIError) as error:
+        raise _explained(error) from error
+
+
+def _driver_provider(connection: Connection) -> SyncProvider:
+    provider = provider_of(driver_connection(connection), AUTOCOMMIT_FIX)
+    assert isinstance(provider, SyncProvider)
+    return provider
+
+
+def _explained(error: InvalidRequestError | DBAPIError) -> HoldfastError:
+    if isinstance(error, PendingRollbackError):
+        return TransactionAborted(f"the SQLAlchemy transaction has failed: {error}")
+    if isinstance(error, ResourceClosedError):
+        return ConnectionClosed(f"the SQLAlchemy connection is closed: {error}")
+    if isinstance(error, DBAPIError):
+        return DatabaseUnreachable(f"SQLAlchemy could not connect: {error.orig}")
+    return NoTransaction(
+        f"the SQLAlchemy session has no transaction: {error}",
+        help="work inside `with session.begin():`",
+    )

@@ -1,0 +1,56 @@
+"""Which job type is meant, and whether an input fits it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.core.codec import TypeCodec
+from holdfast.core.errors import InvalidOption
+from holdfast.core.registry import Registry, Target, check_name
+
+_ANYTHING = TypeCodec(Any)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A job type as a start needs it: its name, and what writes its input."""
+
+    name: str
+    codec: TypeCodec
+
+
+class Targets:
+    """Finds what is started or published in the registry, within the limit for payloads."""
+
+    def __init__(self, registry: Registry, open_types: bool, payload_limit: int) -> None:
+        self._registry = registry
+        self._open_types = open_types
+        self._limit = payload_limit
+
+    def entry(self, target: Target) -> Entry:
+        """Return the type to be started. Raises: UnknownJobType, InvalidName, InvalidOption."""
+        if self._open_types and isinstance(target, str) and target not in self._registry:
+            return Entry(check_name(target), _ANYTHING)
+        found = self._registry.get(target)
+        if not found.entry:
+            raise InvalidOption(
+                f"job type {found.name} is declared with entry=False, so no chain begins with it",
+                help="start the chain with another type that continues with this one",
+            )
+        return Entry(found.name, found.input)
+
+    def encode(self, entry: Entry, input: Any) -> str:
+        """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""
+        return entry.codec.encode(input, self._limit)
+
+    def encode_event(self, event: str, input: Any) -> str:
+        """Return an event's input as text that fits everybody known here who declares its type.
+
+        Raises: InvalidName, InputInvalid, PayloadTooLarge, PayloadNotEncodable.
+        """
+        declared = self._registry.find(check_name(event))
+        known = [declared] if declared is not None else []
+        codecs = [each.input for each in (*known, *self._registry.of_event(event))]
+        texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
+        return texts[0]

@@ -1,0 +1,82 @@
+"""Database URLs: which are understood, and what they mean. Reading one connects to nothing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+from urllib.parse import parse_qs, urlsplit
+
+from holdfast.core.errors import UnusableUrl
+
+Dialect: TypeAlias = Literal["sqlite", "postgresql"]
+
+MEMORY = ":memory:"
+
+_SCHEME = re.compile(r"([a-z][a-z0-9]*)(?:\+([a-z0-9_]+))?://", re.IGNORECASE)
+_DIALECTS: dict[str, Dialect] = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgres": "postgresql",
+}
+# SQLAlchemy's URLs name the driver as well; the database behind them is the same.
+_DRIVERS: dict[Dialect, frozenset[str]] = {
+    "sqlite": frozenset({"pysqlite", "aiosqlite"}),
+    "postgresql": frozenset({"psycopg", "psycopg_async", "psycopg2", "asyncpg"}),
+}
+_FORMS = (
+    "sqlite:///relative.db",
+    "sqlite:////absolute/path.db",
+    "sqlite:///:memory:",
+    "postgresql://user:password@host:5432/database",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a database is: a URL without a driver's name, and for SQLite the path in it."""
+
+    dialect: Dialect
+    url: str
+    path: str = ""
+
+
+def parse_url(url: str) -> Address:
+    """Return what a URL means. Raises: UnusableUrl with the forms that are understood."""
+    match = _SCHEME.match(url)
+    if match is None:
+        raise _unusable("the database URL has no scheme")
+    scheme, driver = match[1].lower(), match[2]
+    dialect = _DIALECTS.get(scheme)
+    if dialect is None:
+        raise _unusable(f"{scheme} is not a database Holdfast can use")
+    if driver is not None and driver.lower() not in _DRIVERS[dialect]:
+        raise _unusable(f"{driver} is not a driver of {dialect} that Holdfast knows")
+    rest = url[match.end() :]
+    return _sqlite(rest) if dialect == "sqlite" else _postgresql(rest)
+
+
+def _sqlite(rest: str) -> Address:
+    path = rest.removeprefix("/")
+    if path == rest or not path:
+        raise _unusable("the SQLite URL names no file: a path follows three slashes")
+    if "?" in path or "\0" in path:
+        raise _unusable("the SQLite URL has parameters after its path")
+    return Address("sqlite", f"sqlite:///{path}", path)
+
+
+def _postgresql(rest: str) -> Address:
+    url = f"postgresql://{rest}"
+    try:
+        parts = urlsplit(url)
+        named = parts.path.strip("/") or parse_qs(parts.query).keys() & {"dbname", "service"}
+    except ValueError:
+        # The reason may repeat a part of the URL, and with it the password.
+        raise _unusable("the PostgreSQL URL cannot be read") from None
+    if not named:
+        raise _unusable("the PostgreSQL URL names no database")
+    return Address("postgresql", url)
+
+
+def _unusable(message: str) -> UnusableUrl:
+    return UnusableUrl(message, details=[f"understood: {form}" for form in _FORMS])

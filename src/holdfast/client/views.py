@@ -1,0 +1,192 @@
+"""What callers see of chains, jobs and attempts: read-only, with instants as datetimes and ids as UUIDs.
+
+Payloads are kept as the text that was read and decoded when they are looked at, as plain JSON
+values: those of old jobs need not fit today's types.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+from uuid import UUID
+
+import msgspec
+
+from holdfast.core.codec import TypeCodec, decode_any
+from holdfast.core.model import (
+    AttemptRecord,
+    ChainRecord,
+    Instant,
+    JobRecord,
+    State,
+    to_datetime,
+)
+from holdfast.ops.start import Started
+
+T = TypeVar("T")
+
+
+class Chain(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain as its start or a read found it; it does not change afterwards."""
+
+    _id: str
+    type: str
+    state: State
+    key: str | None
+    error: str | None = None
+    jobs: int = 1
+    deduplicated: bool = False
+    _input: str
+    _output: str | None = None
+    _created_at: Instant | None = None
+    _finished_at: Instant | None = None
+
+    @property
+    def id(self) -> UUID:
+        """The chain's id, which is its first job's."""
+        return UUID(self._id)
+
+    @property
+    def input(self) -> Any:
+        """What was asked of its first job."""
+        return decode_any(self._input)
+
+    @property
+    def output(self) -> Any:
+        """What came of it; None unless it completed."""
+        return None if self._output is None else decode_any(self._output)
+
+    def output_as(self, kind: builtins.type[T]) -> T:
+        """Return the output as a value of this type. Raises: OutputInvalid."""
+        return cast(T, TypeCodec(kind, "output").decode(self._output or "null"))
+
+    @property
+    def created_at(self) -> datetime | None:
+        """When it was started, by the database's clock; None in the answer to its own start."""
+        return to_datetime(self._created_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When it ended."""
+        return to_datetime(self._finished_at)
+
+    def __repr__(self) -> str:
+        """Show what identifies it, and no payload."""
+        return f"Chain({self._id}, type={self.type!r}, state={self.state!r})"
+
+
+def new_chain(started: Started, key: str | None, input: str) -> Chain:
+    """Show a chain that was just started, without reading it back."""
+    return Chain(_id=started.id, type=started.type, state=started.state, key=key, _input=input)
+
+
+def chain_of(record: ChainRecord, deduplicated: bool = False) -> Chain:
+    """Show a chain that was read."""
+    return Chain(
+        _id=record.id,
+        type=record.type,
+        state=record.state,
+        key=record.key,
+        error=record.error,
+        jobs=record.jobs,
+        deduplicated=deduplicated,
+        _input=record.input,
+        _output=record.output,
+        _created_at=record.created_at,
+        _finished_at=record.finished_at,
+    )
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a read found it; it does not change afterwards."""
+
+    id: UUID
+    chain_id: UUID
+    chain_index: int
+    type: str
+    state: State
+    priority: int
+    key: str | None
+    trace: str | None
+    attempt: int
+    max_attempts: int | None
+    crashes: int
+    fence: int
+    worker: str | None
+    error: str | None
+    fingerprint: str | None
+    continued: bool
+    created_at: datetime
+    planned_at: datetime | None
+    available_at: datetime | None
+    lease_expires_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    _input: str
+    _output: str | None
+
+    @property
+    def input(self) -> Any:
+        """What was asked."""
+        return decode_any(self._input)
+
+    @property
+    def output(self) -> Any:
+        """What came of it; None unless it completed."""
+        return None if self._output is None else decode_any(self._output)
+
+    def __repr__(self) -> str:
+        """Show what identifies it, and no payload."""
+        return f"JobInfo({self.id}, type={self.type!r}, state={self.state!r})"
+
+
+def job_of(record: JobRecord) -> JobInfo:
+    """Show a job that was read."""
+    fields = msgspec.structs.asdict(record)
+    for name in ("id", "chain_id"):
+        fields[name] = UUID(fields[name])
+    for name in fields:
+        if name.endswith("_at"):
+            fields[name] = to_datetime(fields[name])
+    for name in ("input", "output"):
+        fields[f"_{name}"] = fields.pop(name)
+    return JobInfo(**fields)
+
+
+class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that did not complete its job."""
+
+    job_id: UUID
+    attempt: int
+    fence: int
+    kind: str
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    error: str | None
+
+
+def attempt_of(record: AttemptRecord) -> AttemptInfo:
+    """Show an attempt that was read."""
+    fields = msgspec.structs.asdict(record)
+    fields["job_id"] = UUID(record.job_id)
+    fields["started_at"] = to_datetime(record.started_at)
+    fields["ended_at"] = to_datetime(record.ended_at)
+    return AttemptInfo(**fields)
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """A part of a list, newest first; `next` is the cursor of the following part, None at the end."""
+
+    items: tuple[T, ...]
+    next: str | None
+
+    def __iter__(self) -> Iterator[T]:
+        """Go through the items."""
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        """Count the items of this part."""
+        return len(self.items)
