@@ -31,7 +31,8 @@ HoldfastError
 │   ├── SchemaTooOld               HF041
 │   ├── SchemaTooNew               HF042
 │   ├── DatabaseUnreachable        HF043  retryable
-│   └── DatabaseBusy               HF044  retryable
+│   ├── DatabaseBusy               HF044  retryable
+│   └── CopiedDatabase             HF045
 ├── AttemptError
 │   ├── LeaseLost                  HF050  retryable
 │   ├── Aborted                    HF051  retryable
@@ -56,6 +57,10 @@ HoldfastError
 ├── ScheduleError
 │   ├── InvalidDuration            HF080
 │   └── InvalidSchedule            HF081
+├── CycleError
+│   ├── CycleNotFound              HF082
+│   ├── DuplicateCycle             HF083
+│   └── ServiceCallFailed          HF084  retryable
 ├── Refused                        HF090
 └── CommandError
     ├── CommandUsage               HF091
@@ -103,6 +108,12 @@ from holdfast.core.errors.configuration import (
     UnknownVariable,
     UnusableUrl,
 )
+from holdfast.core.errors.cycles import (
+    CycleError,
+    CycleNotFound,
+    DuplicateCycle,
+    ServiceCallFailed,
+)
 from holdfast.core.errors.payloads import (
     DuplicateJobType,
     HandlerInvalid,
@@ -128,6 +139,7 @@ from holdfast.core.errors.requests import (
 )
 from holdfast.core.errors.transactions import (
     ConnectionClosed,
+    CopiedDatabase,
     DatabaseBusy,
     DatabaseError,
     DatabaseUnreachable,
@@ -157,9 +169,13 @@ __all__ = [
     "CommandUsage",
     "ConfigError",
     "ConnectionClosed",
+    "CopiedDatabase",
+    "CycleError",
+    "CycleNotFound",
     "DatabaseBusy",
     "DatabaseError",
     "DatabaseUnreachable",
+    "DuplicateCycle",
     "DuplicateJobType",
     "Explanation",
     "FilterError",
@@ -193,6 +209,7 @@ __all__ = [
     "ScheduleError",
     "SchemaTooNew",
     "SchemaTooOld",
+    "ServiceCallFailed",
     "ShardPairInvalid",
     "ShutdownTooLong",
     "StillReferenced",

@@ -126,3 +126,14 @@ class DatabaseBusy(DatabaseError):
     code = "HF044"
     fix = "try again; keep transactions short, or use PostgreSQL"
     retryable = True
+
+
+class CopiedDatabase(DatabaseError):
+    """The database is a copy of another one.
+
+    A database remembers the name it was made under. One that was restored or copied under another
+    name is not worked off unasked, so that a copy for testing sends no mail.
+    """
+
+    code = "HF045"
+    fix = "run `holdfast adopt` if this copy is meant to be worked off"
