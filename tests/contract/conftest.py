@@ -3,7 +3,7 @@
 All tests share one event loop, so that the async connections are opened once.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import pytest
@@ -16,8 +16,8 @@ from holdfast.testing.conformance import AsyncHarness, Harness, SyncHarness
 from tests.contract.tables import PostgresTables, SqliteTables, Tables
 from tests.support.postgres import PostgresServer
 
-# The most crowded test has 64 producers at once.
-CONNECTIONS = 70
+# Enough for the tests that run a few operations at once.
+CONNECTIONS = 16
 
 POSTGRES = ("postgres", "other_postgres")
 STORES = (*POSTGRES, "sqlite")
@@ -29,17 +29,18 @@ COLOURS: dict[str, type[SyncHarness] | type[AsyncHarness]] = {
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """A database that all tests of a run share, one after the other."""
+    """A database that all tests of a run share, one after the other; `reopen` makes another way into it."""
 
     database: Database
     tables: Tables
+    reopen: Callable[[int], Database]
 
 
 async def _on_postgres(server: PostgresServer) -> AsyncIterator[Contract]:
     with server.database() as url:
         database = PostgresDatabase(url, pool_size=CONNECTIONS)
         tables = PostgresTables(url)
-        yield Contract(database, tables)
+        yield Contract(database, tables, lambda size: PostgresDatabase(url, pool_size=size))
         tables.close()
         await database.close_async()
 
@@ -65,7 +66,7 @@ async def sqlite_contract(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
     database = SqliteDatabase(path)
     database.migrate()
     tables = SqliteTables(path)
-    yield Contract(database, tables)
+    yield Contract(database, tables, lambda _: SqliteDatabase(path))
     tables.close()
     await database.close_async()
 

@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.core.model import Ending, NewJob, NewKey
 from holdfast.storage.records import KeyHolder
 from holdfast.storage.statement import Op
+from holdfast.testing.conformance.harness import OpenTransaction
 from holdfast.testing.conformance.stage import MAIL, SECOND, Conformance, Stage
 
 PRODUCERS = 64
@@ -146,8 +147,16 @@ class ConcurrentKeysConformance(Conformance):
     """Producers of one key at once."""
 
     async def test_of_many_producers_at_once_exactly_one_wins(self, stage: Stage) -> None:
-        started = await asyncio.gather(*(_start(stage) for _ in range(PRODUCERS)))
-        winners = [job.id for job in started if job is not None]
+        transactions = await asyncio.gather(*(stage.harness.begin() for _ in range(PRODUCERS)))
+
+        async def produce(transaction: OpenTransaction) -> str | None:
+            job = stage.job(key=KEY)
+            won = await transaction.run(_starting(stage, job))
+            await transaction.commit()
+            return job.id if won else None
+
+        produced = await asyncio.gather(*(produce(each) for each in transactions))
+        winners = [job_id for job_id in produced if job_id is not None]
         assert winners == [await _holder(stage)]
         assert [row.id for row in await stage.read_all()] == winners
 
