@@ -107,6 +107,7 @@ _READERS: dict[str, Callable[[Term], Conditions]] = {
     "age": _age,
     "attempt": _attempt,
     "error": _error,
+    "fingerprint": lambda term: {"fingerprint": _single(term)},
     "chain": lambda term: {"chain": _single(term)},
     "key": _key,
     "worker": lambda term: {"worker": _single(term)},

@@ -150,6 +150,7 @@ _FIELDS = {
     "age": _Field(_age, _COMPARISONS),
     "attempt": _Field(_number, (":", *_COMPARISONS)),
     "error": _Field(_text),
+    "fingerprint": _Field(_text),
     "chain": _Field(_id),
     "key": _Field(_text),
     "id": _Field(_id),

@@ -35,7 +35,10 @@ from holdfast.core.model import (
 from holdfast.storage.query import JobQuery
 from holdfast.storage.records import (
     AppliedMigration,
+    AuditRecord,
     ClosedEdge,
+    DeadGroup,
+    Deed,
     Identity,
     KeyHolder,
     LeaseRecord,
@@ -267,6 +270,31 @@ class WorkerStore(Protocol):
         """Fold old tally rows together. One statement."""
 
 
+class DeadLetterStore(Protocol):
+    """Failed jobs by their kind. Redriving is a move of jobs, dropping one of chains."""
+
+    def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
+        """Read the `limit` largest groups by type and kind of error among the youngest `look`. One statement."""
+
+
+class AuditStore(Protocol):
+    """Who did what."""
+
+    def append(self, deeds: Sequence[Deed], now: Instant | None = None) -> Op[None]:
+        """Write deeds, in the transaction of what was done. One statement."""
+
+    def page(
+        self,
+        limit: int,
+        before: tuple[Instant, str] | None = None,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        target: str | None = None,
+    ) -> Op[list[AuditRecord]]:
+        """Read deeds, the newest first, from the deed `before` on. One statement."""
+
+
 class SchemaStore(Protocol):
     """The schema's own records."""
 
@@ -309,5 +337,9 @@ class Store(Protocol):
     def events(self) -> EventStore: ...
     @property
     def workers(self) -> WorkerStore: ...
+    @property
+    def dead_letters(self) -> DeadLetterStore: ...
+    @property
+    def audit(self) -> AuditStore: ...
     @property
     def schema(self) -> SchemaStore: ...

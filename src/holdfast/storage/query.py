@@ -18,6 +18,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     chain: str | None = None
     key: str | None = None
     error_like: str | None = None
+    fingerprint: str | None = None
     worker: str | None = None
     attempt_min: int | None = None
     attempt_max: int | None = None

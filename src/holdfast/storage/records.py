@@ -132,3 +132,44 @@ class Identity(msgspec.Struct, frozen=True):
     paused: bool
     paused_by: str | None
     paused_at: Instant | None
+
+
+class DeadGroup(msgspec.Struct, frozen=True):
+    """Dead letters of one type that failed alike, with the youngest of them."""
+
+    type: str
+    fingerprint: str | None
+    count: int
+    oldest_at: Instant
+    newest_at: Instant
+    newest_id: str
+    error: str | None
+
+
+class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that somebody did; `before` and `after` are JSON texts."""
+
+    id: str
+    actor: str
+    role: str
+    action: str
+    target: str
+    before: str | None = None
+    after: str | None = None
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class AuditRecord(msgspec.Struct, frozen=True):
+    """A deed as the database remembers it."""
+
+    id: str
+    at: Instant
+    actor: str
+    role: str
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+    reason: str | None
+    request_id: str | None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from holdfast.storage.aggregates.audit import Audit
 from holdfast.storage.aggregates.chain import Blockers, Chains
+from holdfast.storage.aggregates.dead import DeadLetters
 from holdfast.storage.aggregates.event import Events
 from holdfast.storage.aggregates.job import Jobs
 from holdfast.storage.aggregates.lease import Leases
@@ -32,6 +34,8 @@ class PostgresStore:
         self.blockers = Blockers()
         self.events = Events()
         self.workers = Workers()
+        self.dead_letters = DeadLetters()
+        self.audit = Audit()
         self.schema = Schema()
 
 

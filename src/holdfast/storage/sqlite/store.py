@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
+from holdfast.storage.aggregates.audit import Audit
+from holdfast.storage.aggregates.dead import DeadLetters
 from holdfast.storage.aggregates.event import Events
 from holdfast.storage.aggregates.schema import Schema
 from holdfast.storage.sqlfile import load_statements
@@ -28,6 +30,8 @@ class SqliteStore:
         self.blockers = SqliteBlockers()
         self.events = Events()
         self.workers = SqliteWorkers()
+        self.dead_letters = DeadLetters()
+        self.audit = Audit()
         self.schema = Schema()
 
 

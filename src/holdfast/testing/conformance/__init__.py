@@ -69,6 +69,10 @@ from holdfast.testing.conformance.reaping import (
     ReapingConformance,
     ReapingInBatchesConformance,
 )
+from holdfast.testing.conformance.records import (
+    AuditConformance,
+    DeadLetterConformance,
+)
 from holdfast.testing.conformance.row_locks import (
     LockedReapConformance,
     RowLockConformance,
@@ -81,6 +85,7 @@ __all__ = [
     "AsyncHarness",
     "AtomicityConformance",
     "AttemptCountingConformance",
+    "AuditConformance",
     "ChainReadingConformance",
     "ClaimingConformance",
     "ConcurrentClaimsConformance",
@@ -88,6 +93,7 @@ __all__ = [
     "Contents",
     "ContinuingConformance",
     "CrashedJobsConformance",
+    "DeadLetterConformance",
     "DeletingConformance",
     "EdgeConformance",
     "EndingConformance",

@@ -121,6 +121,8 @@ CONDITIONS: list[tuple[dict[str, Any], str]] = [
     ({"key": "ORDER-1"}, ""),
     ({"error_like": "%boom%"}, "d"),
     ({"error_like": "boom"}, ""),
+    ({"fingerprint": "value-error"}, "d"),
+    ({"fingerprint": "value"}, ""),
     ({"worker": "worker-2"}, "bd"),
     ({"worker": "worker-1"}, "c"),
     ({"attempt_min": 1}, "bcd"),
@@ -171,7 +173,13 @@ class FilterConformance(Conformance):
         (failed,) = await stage.claim("pushxsend", worker="worker-2")
         await stage.finish_as(failed, "retry")
         (failed,) = await stage.claim("pushxsend", worker="worker-2")
-        finish = stage.ending(failed, "fail", error="ValueError: Boom!", worker="worker-2")
+        finish = stage.ending(
+            failed,
+            "fail",
+            error="ValueError: Boom!",
+            fingerprint="value-error",
+            worker="worker-2",
+        )
         await stage.finish(finish)
         await stage.claim("mail.send", worker="worker-2", lease_ms=LEASE_MS)
         e = await stage.start_blocked(a.id, type="mail.wait")

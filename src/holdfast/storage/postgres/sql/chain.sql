@@ -42,7 +42,7 @@ select f.id::text, f.type, t.state, f.key, f.input,
        t.chain_index + 1, holdfast.us(f.created_at), holdfast.us(t.finished_at)
   from holdfast.job f
  cross join lateral (
-   select v.state, v.output, v.error, v.chain_index, v.finished_at, v.attempt, v.locked_by
+   select v.state, v.output, v.error, v.fingerprint, v.chain_index, v.finished_at, v.attempt, v.locked_by
      from holdfast.jobs v where v.chain_id = f.id order by v.chain_index desc limit 1) t
  where f.chain_index = 0
    and (:before::uuid is null or f.id < :before::uuid)
@@ -52,6 +52,7 @@ select f.id::text, f.type, t.state, f.key, f.input,
    and (:chain::uuid is null or f.id = :chain::uuid)
    and (:key::text is null or f.key = :key)
    and (:error_like::text is null or t.error ilike :error_like)
+   and (:fingerprint::text is null or t.fingerprint = :fingerprint)
    and (:worker::text is null or t.locked_by = :worker)
    and (:attempt_min::integer is null or t.attempt >= :attempt_min::integer)
    and (:attempt_max::integer is null or t.attempt <= :attempt_max::integer)

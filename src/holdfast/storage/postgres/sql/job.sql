@@ -272,6 +272,7 @@ select id::text, chain_id::text, chain_index, type, state, priority, input, key,
    and (:chain::uuid is null or chain_id = :chain::uuid)
    and (:key::text is null or key = :key)
    and (:error_like::text is null or error ilike :error_like)
+   and (:fingerprint::text is null or fingerprint = :fingerprint)
    and (:worker::text is null or locked_by = :worker)
    and (:attempt_min::integer is null or attempt >= :attempt_min::integer)
    and (:attempt_max::integer is null or attempt <= :attempt_max::integer)

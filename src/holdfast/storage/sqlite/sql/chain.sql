@@ -52,6 +52,7 @@ select f.id, f.type, t.state, f.key, f.input,
    and (:chain is null or f.id = :chain)
    and (:key is null or f.key = :key)
    and (:error_like is null or t.error like :error_like escape '\')
+   and (:fingerprint is null or t.fingerprint = :fingerprint)
    and (:worker is null or t.locked_by = :worker)
    and (:attempt_min is null or t.attempt >= :attempt_min)
    and (:attempt_max is null or t.attempt <= :attempt_max)

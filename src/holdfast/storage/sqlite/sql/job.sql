@@ -183,6 +183,7 @@ select id, chain_id, chain_index, type, state, priority, input, key, trace, crea
    and (:chain is null or chain_id = :chain)
    and (:key is null or key = :key)
    and (:error_like is null or error like :error_like escape '\')
+   and (:fingerprint is null or fingerprint = :fingerprint)
    and (:worker is null or locked_by = :worker)
    and (:attempt_min is null or attempt >= :attempt_min)
    and (:attempt_max is null or attempt <= :attempt_max)
