@@ -34,8 +34,12 @@ class _Undone(Exception):
 class Writer:
     """Takes operations from any thread and loop and answers each after its commit."""
 
-    def __init__(self, lender: Lender) -> None:
+    def __init__(
+        self, lender: Lender, group_size: int = GROUP_SIZE, group_s: float = GROUP_S
+    ) -> None:
         self._lender = lender
+        self._group_size = group_size
+        self._group_s = group_s
         self._inbox: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
         self._waiting: deque[Ticket[Any]] = deque()
         self._stopping = False
@@ -148,8 +152,8 @@ class Writer:
         self, connection: sqlite3.Connection, limit: Limit, group: list[Ticket[Any]]
     ) -> None:
         executor = SqliteExecutor(connection)
-        ends_at = time.monotonic() + GROUP_S
-        while len(group) < GROUP_SIZE and (self._waiting or self._gather()):
+        ends_at = time.monotonic() + self._group_s
+        while len(group) < self._group_size and (self._waiting or self._gather()):
             ticket = self._waiting.popleft()
             if ticket.is_abandoned:
                 continue

@@ -1,0 +1,58 @@
+"""Every statement: the counterpart of PostgreSQL's, begun by its verb, and finding its rows by an index."""
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from holdfast.storage.sqlfile import load_statements
+from holdfast.storage.sqlite.migration import migration_sql
+from holdfast.storage.sqlite.store import sqlite_statements
+
+STATEMENTS = sqlite_statements()
+# What PostgreSQL does in one statement begins with these here.
+FIRST_STEPS = {"job_claim": "job_claim_look", "job_finish": "job_finish_end"}
+
+_PARAMETER = re.compile(r":([a-z_]+)")
+_SCAN = re.compile(r"SCAN (\w+)$")
+_GROWING = re.compile(r"(holdfast_(?:job|queue|outcome|attempt|blocker|chain_key))\b(?: (\w+))?")
+_WRITES = re.compile(r"\b(insert|update|delete)\b")
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[sqlite3.Connection]:
+    """A database with its tables, to explain statements on."""
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as made:
+        made.executescript(migration_sql())
+        yield made
+
+
+@pytest.mark.parametrize("name", sorted(load_statements("holdfast.storage.postgres")))
+def test_a_statement_of_postgresql_has_its_counterpart(name: str) -> None:
+    assert FIRST_STEPS.get(name, name) in STATEMENTS
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_a_statement_reads_no_growing_table_as_a_whole(
+    connection: sqlite3.Connection, name: str
+) -> None:
+    params = dict.fromkeys(_PARAMETER.findall(STATEMENTS[name]), "[]")
+    plan = connection.execute("explain query plan " + STATEMENTS[name], params)
+    scanned = {match[1] for row in plan if (match := _SCAN.match(row[3]))}
+    views = connection.execute("select sql from sqlite_master where type = 'view'")
+    text = "\n".join(
+        [STATEMENTS[name], *(sql for (sql,) in views if "job_state" in STATEMENTS[name])]
+    )
+    growing = {each for names in _GROWING.findall(text) for each in names}
+    assert not scanned & growing
+
+
+@pytest.mark.parametrize("name", sorted(STATEMENTS))
+def test_a_write_begins_with_its_verb(name: str) -> None:
+    # Python's driver opens a transaction by itself only then.
+    first = STATEMENTS[name].split(maxsplit=1)[0]
+    assert first in {"select", "insert", "update", "delete", "with"}
+    if first in {"select", "with"}:
+        assert not _WRITES.search(STATEMENTS[name])
