@@ -41,7 +41,7 @@ _HOMES = {
     "Retry": "holdfast.core.retry",
     "Snooze": "holdfast.core.outcome",
     "Start": "holdfast.client.starting",
-    "errors": "holdfast.core",
+    "errors": "holdfast.core.errors",
 }
 
 __all__ = [
@@ -70,8 +70,8 @@ def __getattr__(name: str) -> Any:
     """Import a public name at its first use, so that nobody pays for parts they do not use."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = value
+    home = import_module(_HOMES[name])
+    value = globals()[name] = home if home.__name__.endswith(f".{name}") else getattr(home, name)
     return value
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.client.cursor import make_cursor, read_cursor
-from holdfast.client.query import Subject, query_of
+from holdfast.client.query import query_of
 from holdfast.client.views import Page
 from holdfast.storage.query import JobQuery
 from holdfast.storage.statement import Op
 
 PAGE_LENGTH = 50
+
+Subject: TypeAlias = Literal["jobs", "chains"]
 
 
 class Record(Protocol):
@@ -37,7 +39,7 @@ def read_page(
 ) -> Op[Page[T]]:
     """Read one page. Raises: FilterError, InvalidOption, InvalidCursor."""
     before = None if after is None else read_cursor(subject, filter, after)
-    query = query_of(subject, filter, limit, before)
+    query = query_of(filter, limit, before)
     # One more than was asked for tells whether anything follows.
     found = yield from read(msgspec.structs.replace(query, limit=limit + 1))
     shown = tuple(show(each) for each in found[:limit])

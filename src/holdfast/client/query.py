@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from holdfast.core.errors import FilterError, InvalidOption
 from holdfast.core.filters import Term, parse_filter
@@ -11,11 +11,10 @@ from holdfast.storage.query import JobQuery
 
 LONGEST_PAGE = 1_000
 
-Subject: TypeAlias = Literal["jobs", "chains"]
 Conditions: TypeAlias = dict[str, Any]
 
 
-def query_of(subject: Subject, filter: str, limit: int, before: str | None) -> JobQuery:
+def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     """Return the query of one page. Raises: FilterError, InvalidOption."""
     if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
         raise InvalidOption(
@@ -23,17 +22,11 @@ def query_of(subject: Subject, filter: str, limit: int, before: str | None) -> J
         )
     conditions: Conditions = {}
     for term in parse_filter(filter):
-        for name, value in _conditions(subject, term).items():
+        for name, value in _READERS[term.field](term).items():
             if name in conditions:
                 raise FilterError(f"the filter says twice what {term.field} has to be")
             conditions[name] = value
     return JobQuery(limit=limit, before=before, **conditions)
-
-
-def _conditions(subject: Subject, term: Term) -> Conditions:
-    if term.field == "id" and subject == "chains":
-        return {"chain": _single(term)}
-    return _READERS[term.field](term)
 
 
 def _state(term: Term) -> Conditions:

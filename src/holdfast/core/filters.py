@@ -153,6 +153,7 @@ _FIELDS = {
     "fingerprint": _Field(_text),
     "chain": _Field(_id),
     "key": _Field(_text),
+    "worker": _Field(_text),
     "id": _Field(_id),
 }
 _KEYS = f"with a key of {', '.join(_FIELDS)}"

@@ -12,11 +12,13 @@ class JobQuery(msgspec.Struct, frozen=True):
 
     limit: int = 50
     before: str | None = None
+    ids: tuple[str, ...] | None = None
     states: tuple[str, ...] | None = None
     types: tuple[str, ...] | None = None
     type_like: str | None = None
     chain: str | None = None
     key: str | None = None
+    key_like: str | None = None
     error_like: str | None = None
     fingerprint: str | None = None
     worker: str | None = None

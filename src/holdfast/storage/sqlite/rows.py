@@ -26,10 +26,15 @@ def blocker_record(row: Row) -> BlockerRecord:
 
 
 def page_params(query: JobQuery) -> dict[str, Value]:
-    """The parameters of a page, with the pattern of types as a glob."""
+    """The parameters of a page, with the patterns of types and keys as globs."""
     params = query.params()
-    params["type_glob"] = None if query.type_like is None else glob_of(query.type_like)
+    params["type_glob"] = _glob_or_none(query.type_like)
+    params["key_glob"] = _glob_or_none(query.key_like)
     return params
+
+
+def _glob_or_none(like: str | None) -> str | None:
+    return None if like is None else glob_of(like)
 
 
 def glob_of(like: str) -> str:

@@ -46,11 +46,13 @@ select f.id::text, f.type, t.state, f.key, f.input,
      from holdfast.jobs v where v.chain_id = f.id order by v.chain_index desc limit 1) t
  where f.chain_index = 0
    and (:before::uuid is null or f.id < :before::uuid)
+   and (:ids::json is null or f.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)))
    and (:states::json is null or t.state in (select json_array_elements_text(:states::json)))
    and (:types::json is null or f.type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or f.type like :type_like)
    and (:chain::uuid is null or f.id = :chain::uuid)
    and (:key::text is null or f.key = :key)
+   and (:key_like::text is null or f.key like :key_like)
    and (:error_like::text is null or t.error ilike :error_like)
    and (:fingerprint::text is null or t.fingerprint = :fingerprint)
    and (:worker::text is null or t.locked_by = :worker)

@@ -21,7 +21,7 @@ tallied as (
   select holdfast.moment(:now::bigint), type, count(*) from written group by type)
 -- On a connection that does not tell us of its commit the hint is part of the transaction: one NOTIFY per type.
 select id::text, case when :channel::text is not null and row_number() over (partition by type order by id) = 1
-                      then pg_notify(:channel, '{"k":"due","t":' || to_json(type)::text || '}') end
+                      then pg_notify(:channel, '[{"k":"due","t":' || to_json(type)::text || '}]') end
   from written;
 
 -- name: job_claim
@@ -266,11 +266,13 @@ select id::text, chain_id::text, chain_index, type, state, priority, input, key,
        holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
   from holdfast.jobs
  where (:before::uuid is null or id < :before::uuid)
+   and (:ids::json is null or id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)))
    and (:states::json is null or state in (select json_array_elements_text(:states::json)))
    and (:types::json is null or type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or type like :type_like)
    and (:chain::uuid is null or chain_id = :chain::uuid)
    and (:key::text is null or key = :key)
+   and (:key_like::text is null or key like :key_like)
    and (:error_like::text is null or error ilike :error_like)
    and (:fingerprint::text is null or fingerprint = :fingerprint)
    and (:worker::text is null or locked_by = :worker)

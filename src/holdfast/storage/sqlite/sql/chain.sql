@@ -46,11 +46,13 @@ select f.id, f.type, t.state, f.key, f.input,
     on t.id = (select j.id from holdfast_job j where j.chain_id = f.id order by j.chain_index desc limit 1)
  where f.chain_index = 0
    and f.id < coalesce(:before, 'g')
+   and (:ids is null or f.id in (select value from json_each(:ids)))
    and (:states is null or t.state in (select value from json_each(:states)))
    and (:types is null or f.type in (select value from json_each(:types)))
    and (:type_glob is null or f.type glob :type_glob)
    and (:chain is null or f.id = :chain)
    and (:key is null or f.key = :key)
+   and (:key_glob is null or f.key glob :key_glob)
    and (:error_like is null or t.error like :error_like escape '\')
    and (:fingerprint is null or t.fingerprint = :fingerprint)
    and (:worker is null or t.locked_by = :worker)

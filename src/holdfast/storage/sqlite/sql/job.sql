@@ -177,11 +177,13 @@ select id, chain_id, chain_index, type, state, priority, input, key, trace, crea
        max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
   from holdfast_job_state
  where id < coalesce(:before, 'g')
+   and (:ids is null or id in (select value from json_each(:ids)))
    and (:states is null or state in (select value from json_each(:states)))
    and (:types is null or type in (select value from json_each(:types)))
    and (:type_glob is null or type glob :type_glob)
    and (:chain is null or chain_id = :chain)
    and (:key is null or key = :key)
+   and (:key_glob is null or key glob :key_glob)
    and (:error_like is null or error like :error_like escape '\')
    and (:fingerprint is null or fingerprint = :fingerprint)
    and (:worker is null or locked_by = :worker)
