@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from holdfast.storage.port import Store
 from holdfast.storage.records import AppliedMigration
-from holdfast.storage.statement import AsyncExecutor, Op, SyncExecutor
+from holdfast.storage.statement import Op, Row, Statement
 
 T = TypeVar("T")
 
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
+"""Values of a caller's own statement, in the driver's style."""
 
-class Transaction(SyncExecutor, Protocol):
+
+class Transaction(Protocol):
     """An open transaction of ours; leaving its block commits or rolls back."""
+
+    @overload
+    def execute(self, statement: Statement) -> list[Row]:
+        """Run a statement of ours."""
+
+    @overload
+    def execute(self, statement: str, params: Parameters = ...) -> Any:
+        """Run a statement of the caller's own and return the driver's cursor."""
 
     @property
     def connection(self) -> Any:
@@ -24,8 +35,16 @@ class Transaction(SyncExecutor, Protocol):
         """Have something done once this transaction has committed, and never otherwise."""
 
 
-class AsyncTransaction(AsyncExecutor, Protocol):
+class AsyncTransaction(Protocol):
     """The same in the other colour."""
+
+    @overload
+    async def execute(self, statement: Statement) -> list[Row]:
+        """Run a statement of ours."""
+
+    @overload
+    async def execute(self, statement: str, params: Parameters = ...) -> Any:
+        """Run a statement of the caller's own and return the driver's cursor."""
 
     @property
     def connection(self) -> Any:

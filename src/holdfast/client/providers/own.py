@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.client.hints import Hints
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
-from holdfast.core.errors import NoTransaction
+from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.statement import AsyncExecutor, SyncExecutor
 
 if TYPE_CHECKING:
@@ -76,6 +76,6 @@ def _check_open(transaction: PostgresTransaction | PostgresAsyncTransaction) -> 
     from holdfast.client.providers.psycopg import is_idle
 
     if is_idle(transaction.connection):
-        raise NoTransaction(
+        raise ConnectionClosed(
             "the transaction has ended", help="do everything inside the block of app.transaction()"
         )
