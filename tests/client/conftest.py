@@ -1,0 +1,85 @@
+"""An application on a prepared database, and a connection of each kind to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.notify.port import Hint, Listener, OnHint, SendCounts
+from tests.client.kinds.alchemy import ALCHEMY
+from tests.client.kinds.django import DJANGO
+from tests.client.kinds.drivers import DRIVERS
+from tests.client.kinds.held import Held, Kind
+from tests.client.kinds.own import OWN
+
+KINDS = [*OWN, *DRIVERS, *ALCHEMY, *DJANGO]
+
+
+@dataclass
+class Heard:
+    """A notifier that keeps what it is asked to send."""
+
+    hints: list[Hint] = field(default_factory=list)
+    counts = SendCounts()
+
+    def send(self, hints: Sequence[Hint]) -> None:
+        self.hints += hints
+
+    def listen(self, on_hint: OnHint) -> Listener:
+        raise NotImplementedError("nobody listens in these tests")
+
+    def close(self) -> None: ...
+
+    @property
+    def types(self) -> list[str]:
+        return [each.type for each in self.hints]
+
+
+@pytest.fixture(params=["postgresql", "sqlite"])
+def dialect(request: pytest.FixtureRequest) -> str:
+    """Both databases in turn; tests by kind of connection set it themselves."""
+    return str(request.param)
+
+
+@pytest.fixture
+def url(dialect: str, request: pytest.FixtureRequest) -> str:
+    """The address of a database with a business table, ready for jobs."""
+    name = "postgres_url" if dialect == "postgresql" else "sqlite_url"
+    return str(request.getfixturevalue(name))
+
+
+@pytest.fixture
+def heard() -> Heard:
+    return Heard()
+
+
+@pytest.fixture
+async def app(url: str, heard: Heard) -> AsyncIterator[Holdfast]:
+    """An application with open types on that database."""
+    app = Holdfast(url, notifier=heard, open_types=True)
+    app.migrate()
+    with app.transaction() as tx:
+        tx.execute("create table sale (n integer)")
+    yield app
+    await app.aclose()
+
+
+@pytest.fixture
+async def held(kind: Kind, url: str, app: Holdfast) -> AsyncIterator[Held]:
+    """A connection of the kind under test."""
+    async with kind.open(url, app) as held:
+        yield held
+
+
+@pytest.fixture
+def sales(app: Holdfast) -> Callable[[], int]:
+    """Count the business rows that others see."""
+
+    def count() -> int:
+        with app.transaction() as tx:
+            return int(tx.execute("select count(*) from sale").fetchone()[0])
+
+    return count

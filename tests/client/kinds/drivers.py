@@ -1,0 +1,139 @@
+"""Connections of drivers: psycopg, asyncpg, sqlite3, aiosqlite."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import aiosqlite
+import asyncpg
+import psycopg
+
+from holdfast import Holdfast
+from tests.client.kinds.held import Held, Kind, Opened
+
+
+def file_of(url: str) -> str:
+    return url.removeprefix("sqlite:///")
+
+
+class HeldSync(Held):
+    """A DB-API connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self.tx = connection
+
+    async def execute(self, sql: str) -> None:
+        self.tx.execute(sql)
+
+    async def commit(self) -> None:
+        self.tx.commit()
+
+    async def rollback(self) -> None:
+        self.tx.rollback()
+
+    async def close(self) -> None:
+        self.tx.close()
+
+
+class HeldAsync(Held):
+    """The same in the other colour."""
+
+    def __init__(self, connection: Any) -> None:
+        self.tx = connection
+
+    async def execute(self, sql: str) -> None:
+        await self.tx.execute(sql)
+
+    async def commit(self) -> None:
+        await self.tx.commit()
+
+    async def rollback(self) -> None:
+        await self.tx.rollback()
+
+    async def close(self) -> None:
+        await self.tx.close()
+
+
+class HeldAsyncpg(HeldAsync):
+    """asyncpg, whose transactions are objects of their own."""
+
+    async def begin(self) -> None:
+        self._transaction = self.tx.transaction()
+        await self._transaction.start()
+
+    async def commit(self) -> None:
+        await self._transaction.commit()
+
+    async def rollback(self) -> None:
+        await self._transaction.rollback()
+
+
+@asynccontextmanager
+async def open_psycopg(url: str, app: Holdfast) -> Opened:
+    with closing(psycopg.connect(url)) as connection:
+        yield HeldSync(connection)
+
+
+@asynccontextmanager
+async def open_psycopg_async(url: str, app: Holdfast) -> Opened:
+    connection = await psycopg.AsyncConnection.connect(url)
+    try:
+        yield HeldAsync(connection)
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def open_asyncpg(url: str, app: Holdfast) -> Opened:
+    connection = await asyncpg.connect(url)
+    try:
+        held = HeldAsyncpg(connection)
+        await held.begin()
+        yield held
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def open_asyncpg_pool(url: str, app: Holdfast) -> Opened:
+    async with (
+        asyncpg.create_pool(url, min_size=1, max_size=1) as pool,
+        pool.acquire() as connection,
+    ):
+        held = HeldAsyncpg(connection)
+        await held.begin()
+        yield held
+        if connection.is_in_transaction():
+            await held.rollback()
+
+
+@asynccontextmanager
+async def open_sqlite3(url: str, app: Holdfast) -> Opened:
+    with closing(sqlite3.connect(file_of(url))) as connection:
+        yield HeldSync(connection)
+
+
+@asynccontextmanager
+async def open_sqlite3_begun(url: str, app: Holdfast) -> Opened:
+    with closing(sqlite3.connect(file_of(url), isolation_level=None)) as connection:
+        connection.execute("begin")
+        yield HeldSync(connection)
+
+
+@asynccontextmanager
+async def open_aiosqlite(url: str, app: Holdfast) -> Opened:
+    async with aiosqlite.connect(file_of(url)) as connection:
+        yield HeldAsync(connection)
+
+
+DRIVERS = [
+    Kind("psycopg", "postgresql", open_psycopg),
+    Kind("psycopg-async", "postgresql", open_psycopg_async),
+    Kind("asyncpg", "postgresql", open_asyncpg),
+    Kind("asyncpg-pool", "postgresql", open_asyncpg_pool),
+    Kind("sqlite3", "sqlite", open_sqlite3),
+    Kind("sqlite3-begun", "sqlite", open_sqlite3_begun),
+    Kind("aiosqlite", "sqlite", open_aiosqlite),
+]

@@ -1,0 +1,80 @@
+"""The face of a held connection: a business table, a transaction and savepoints in it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from holdfast import Chain, Holdfast
+
+SELL = "insert into sale select count(*) + 1 from sale"
+
+
+class Undo(Exception):
+    """Leaves a block whose work is not wanted."""
+
+
+class Held(ABC):
+    """A connection with an open transaction, or one that begins with its first statement."""
+
+    tx: Any
+    """What is passed to `app.start`."""
+
+    async def start(self, app: Holdfast, *arguments: Any, **options: Any) -> Chain:
+        """Start a chain, in whichever colour the connection has."""
+        answer: Any = app.start(self.tx, *arguments, **options)
+        chain: Chain = answer if isinstance(answer, Chain) else await answer
+        return chain
+
+    async def sell(self) -> None:
+        """Write a business row."""
+        await self.execute(SELL)
+
+    @abstractmethod
+    async def execute(self, sql: str) -> None:
+        """Run a statement of the caller's own."""
+
+    @abstractmethod
+    async def commit(self) -> None: ...
+
+    @abstractmethod
+    async def rollback(self) -> None: ...
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connection before its time."""
+
+    async def savepoint(self) -> None:
+        """Open a savepoint."""
+        await self.execute("savepoint part")
+
+    async def undo_savepoint(self) -> None:
+        """Roll back what was done since the savepoint."""
+        await self.execute("rollback to savepoint part")
+
+    async def keep_savepoint(self) -> None:
+        """Give the savepoint up and keep what was done in it."""
+        await self.execute("release savepoint part")
+
+
+Open: TypeAlias = Callable[[str, Holdfast], AbstractAsyncContextManager[Held]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How connections of one kind are opened, and what their library can tell of commits."""
+
+    name: str
+    dialect: str
+    open: Open
+    tells_of_commit: bool = False
+    tells_of_savepoints: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Opened: TypeAlias = AsyncIterator[Held]
