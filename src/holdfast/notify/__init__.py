@@ -1,0 +1,1 @@
+"""Hints between processes: somebody may have work for you. Losing one costs latency, never a job."""

@@ -1,0 +1,1 @@
+"""Hints: merging, sending, listening, and every notifier against its real server."""
