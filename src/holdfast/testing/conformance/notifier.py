@@ -152,11 +152,13 @@ class NotifierConformance:
         assert other.counts.dropped == 0
 
     def test_the_same_hint_is_merged(self, ear: Ear, other: Notifier) -> None:
+        started = time.monotonic()
         for _ in range(1_000):
             other.send([Hint("due", "mail")])
         other.send([Hint("due", "last")])
         ear.wait_for_type("last")
-        assert len(ear.heard) < 500
+        windows = (time.monotonic() - started) / WINDOW_S
+        assert len(ear.heard) <= 10 + 3 * windows
 
     @pytest.mark.parametrize("type", HOSTILE_TYPES, ids=range(len(HOSTILE_TYPES)))
     def test_a_hostile_type_arrives_or_a_wider_hint(

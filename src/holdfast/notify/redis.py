@@ -1,0 +1,101 @@
+"""Hints over Redis publish and subscribe."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.core.errors import ConfigError, MissingExtra
+from holdfast.notify.line import Purpose
+from holdfast.notify.listener import Patience
+from holdfast.notify.remote import LineNotifier
+from holdfast.notify.sender import Pace
+from holdfast.notify.wire import channel_name
+
+try:
+    from redis.asyncio import Redis
+    from redis.asyncio.retry import Retry
+    from redis.backoff import NoBackoff
+except ImportError as error:
+    raise MissingExtra(
+        "hints over Redis need redis-py", help='pip install "holdfast[redis]"'
+    ) from error
+
+ANSWER_TIMEOUT_S = 5.0
+
+
+def redis_notifier(
+    url: str, schema: str, *, pace: Pace | None = None, patience: Patience | None = None
+) -> LineNotifier:
+    """Return a notifier on this server.
+
+    Applications that share the server and the schema's name hear each other's hints: harmless looks.
+    """
+    channel = channel_name(schema)
+    _check(url)
+
+    async def dial(purpose: Purpose) -> RedisLine:
+        client = _client(url, f"holdfast-{purpose.replace(' ', '-')}")
+        line = RedisLine(client, channel)
+        try:
+            await client.ping()
+        except BaseException:
+            await line.close()
+            raise
+        return line
+
+    return LineNotifier(dial, pace, patience)
+
+
+def _client(url: str, name: str) -> Redis:
+    # Without retries: redis-py would make a lost connection again behind our back, and hints be missed.
+    return Redis.from_url(
+        url,
+        client_name=name,
+        decode_responses=True,
+        encoding_errors="replace",
+        retry=Retry(NoBackoff(), 0),
+        socket_connect_timeout=ANSWER_TIMEOUT_S,
+        socket_keepalive=True,
+    )
+
+
+def _check(url: str) -> None:
+    try:
+        _client(url, "holdfast")
+    except ValueError as error:
+        raise ConfigError(
+            f"Redis does not understand the URL of the notifier: {error}",
+            help="write it as redis://host:6379/0",
+        ) from None
+
+
+class RedisLine:
+    """See `line.Line`."""
+
+    def __init__(self, client: Redis, channel: str) -> None:
+        self._client = client
+        self._channel = channel
+        self._own_channel = f"{channel}_{secrets.token_hex(4)}"
+        self._subscription = client.pubsub(ignore_subscribe_messages=True)
+
+    async def publish(self, payloads: Sequence[str]) -> None:
+        pipeline = self._client.pipeline(transaction=False)
+        for payload in payloads:
+            pipeline.publish(self._channel, payload)
+        await pipeline.execute()
+
+    async def subscribe(self) -> None:
+        await self._subscription.subscribe(self._channel, self._own_channel)
+
+    async def echo(self, payload: str) -> None:
+        await self._client.publish(self._own_channel, payload)
+
+    async def receive(self, timeout: float) -> Sequence[str]:
+        message: dict[str, Any] | None = await self._subscription.get_message(timeout=timeout)
+        return () if message is None else (str(message["data"]),)
+
+    async def close(self) -> None:
+        await self._subscription.aclose()  # type: ignore[no-untyped-call]
+        await self._client.aclose()

