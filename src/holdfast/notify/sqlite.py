@@ -1,0 +1,222 @@
+"""Hints on a SQLite file: at once inside the process, and between processes by watching the file change."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.notify.callback import guarded
+from holdfast.notify.local import LocalNotifier
+from holdfast.notify.port import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint
+from holdfast.notify.sender import Pace
+from holdfast.storage.sqlite.fork import watch_forks
+
+Wait = Callable[[threading.Event, float], bool]
+
+Version = tuple[int, int]
+"""Which opening of the file, and the data version that SQLite told it; comparable with nothing else."""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchPace:
+    """How often the file is looked at, and how often a change makes workers look from the start."""
+
+    active_s: float = 0.005
+    idle_s: float = 0.05
+    idle_after_s: float = 1.0
+    look_every_s: float = 0.25
+    retry_s: float = 1.0
+    close_s: float = 5.0
+
+
+class Changes:
+    """Turns versions of a file into hints: `due` for each change, `look` at a limited rate.
+
+    Other processes' commits cannot be told from our own, and a look from the start is dear, so only
+    some changes ask for one; the last change of a burst always gets it.
+    """
+
+    def __init__(self, pace: WatchPace) -> None:
+        self._pace = pace
+        self._version: Version | None = None
+        self._changed_at = float("-inf")
+        self._looked_at = float("-inf")
+        self._owes_look = False
+
+    def notice(self, version: Version, now: float) -> Hint | None:
+        """Return the hint for what was read, if any; the first reading is always worth a look."""
+        changed = version != self._version
+        self._version = version
+        if changed:
+            self._changed_at = now
+            self._owes_look = True
+        if self._owes_look and now - self._looked_at >= self._pace.look_every_s:
+            self._owes_look = False
+            self._looked_at = now
+            return LOOK_EVERYWHERE
+        return Hint("due", ANY) if changed else None
+
+    def pause(self, now: float) -> float:
+        """Return the time until the next reading."""
+        active = now - self._changed_at < self._pace.idle_after_s
+        return self._pace.active_s if active else self._pace.idle_s
+
+
+class FileVersion:
+    """Reads the version of a file on a tiny connection, which is let go while the process forks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._openings = 0
+        watch_forks(self)
+
+    def read(self) -> Version:
+        """Return the version. Raises: sqlite3.Error, when there is no such file or no way to read it."""
+        with self._lock:
+            try:
+                connection = self._connection or self._open()
+                (version,) = connection.execute("pragma data_version").fetchone()
+            except sqlite3.Error:
+                self._let_go()
+                raise
+            return self._openings, version
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            self._let_go()
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+        self._let_go()
+
+    def after_fork_in_parent(self) -> None:
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        self._lock.release()
+
+    def _open(self) -> sqlite3.Connection:
+        # Mode rw: a watcher must not bring a file into being.
+        address = f"{self._path.absolute().as_uri()}?mode=rw"
+        self._connection = sqlite3.connect(address, timeout=0, uri=True, check_same_thread=False)
+        self._openings += 1
+        return self._connection
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+
+class FileWatcher:
+    """Watches a file change, from a thread of its own."""
+
+    def __init__(
+        self,
+        path: Path,
+        on_hint: OnHint,
+        pace: WatchPace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Wait = threading.Event.wait,
+    ) -> None:
+        self._file = FileVersion(path)
+        self._on_hint = guarded(on_hint)
+        self._pace = pace or WatchPace()
+        self._changes = Changes(self._pace)
+        self._clock = clock
+        self._wait = wait
+        self._closing = threading.Event()
+        self._seen = threading.Event()
+        self._sights = 0
+        self._thread = threading.Thread(target=self._run, name="holdfast watcher", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        return self._seen.is_set() and self._thread.is_alive()
+
+    @property
+    def reconnects(self) -> int:
+        return max(0, self._sights - 1)
+
+    def wait_until_alive(self, timeout: float) -> bool:
+        return self._seen.wait(timeout)
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(self._pace.close_s)
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            self._wait(self._closing, self._look())
+        self._file.close()
+
+    def _look(self) -> float:
+        """Look at the file once and return the time until the next look."""
+        try:
+            version = self._file.read()
+        except sqlite3.Error:
+            # The file may not be there yet, or its disk may be gone for a while.
+            self._lost()
+            return self._pace.retry_s
+        if not self._seen.is_set():
+            self._sights += 1
+            self._seen.set()
+        now = self._clock()
+        if hint := self._changes.notice(version, now):
+            self._on_hint(hint)
+        return self._changes.pause(now)
+
+    def _lost(self) -> None:
+        if self._seen.is_set():
+            self._seen.clear()
+            # Whoever sleeps because hints would wake them must learn that none will.
+            self._on_hint(LOOK_EVERYWHERE)
+
+
+class FileListener:
+    """See `port.Listener`. Hears its own process and the file."""
+
+    def __init__(self, inside: Listener, watcher: FileWatcher) -> None:
+        self._inside = inside
+        self._watcher = watcher
+
+    @property
+    def alive(self) -> bool:
+        return self._inside.alive and self._watcher.alive
+
+    @property
+    def reconnects(self) -> int:
+        return self._watcher.reconnects
+
+    def wait_until_alive(self, timeout: float) -> bool:
+        return self._watcher.wait_until_alive(timeout)
+
+    def close(self) -> None:
+        self._inside.close()
+        self._watcher.close()
+
+
+class SqliteNotifier(LocalNotifier):
+    """See `port.Notifier`. What it sends is heard in this process; others see the file change."""
+
+    def __init__(
+        self, path: Path, pace: Pace | None = None, watch_pace: WatchPace | None = None
+    ) -> None:
+        super().__init__(pace=pace)
+        self.path = path
+        self._watch_pace = watch_pace
+
+    def listen(self, on_hint: OnHint) -> Listener:
+        watcher = FileWatcher(self.path, on_hint, self._watch_pace)
+        listener = FileListener(super().listen(on_hint), watcher)
+        self._listeners.append(listener)
+        return listener

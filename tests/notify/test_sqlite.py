@@ -1,0 +1,192 @@
+"""The notifier on a SQLite file: its own process at once, other processes through the file."""
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.notify.port import LOOK_EVERYWHERE, Hint
+from holdfast.notify.sqlite import Changes, FileWatcher, SqliteNotifier, WatchPace
+from holdfast.testing.conformance.notifier import (
+    PATIENCE_S,
+    Ear,
+    MakeNotifier,
+    NotifierConformance,
+)
+
+WRITE = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("insert into business values (1)")
+connection.commit()
+"""
+
+FORK = """
+import os, pathlib, sys, threading
+from holdfast.notify.sqlite import SqliteNotifier
+
+def descriptors(path):
+    links = [pathlib.Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]
+    return sum(path in os.readlink(link) for link in links if link.is_symlink())
+
+path = sys.argv[1]
+hinted = threading.Event()
+notifier = SqliteNotifier(pathlib.Path(path))
+listener = notifier.listen(lambda hint: hinted.set())
+assert listener.wait_until_alive(30) and hinted.wait(30)
+if os.fork() == 0:
+    print(f"child:{descriptors(path)}:{listener.alive}", flush=True)
+    os._exit(0)
+os.wait()
+hinted.clear()
+print(f"parent:{hinted.wait(30)}")
+notifier.close()
+"""
+
+DUE_ANYWHERE = Hint("due", "*")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "with space #1?.db"
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("pragma journal_mode = wal")
+        connection.execute("create table business (id int)")
+    return path
+
+
+class WritingNotifier(SqliteNotifier):
+    """Commits something before it sends, as every producer does."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._connection = sqlite3.connect(path, isolation_level=None)
+        self._connection.execute("pragma synchronous = off")
+
+    def send(self, hints: Sequence[Hint]) -> None:
+        with contextlib.suppress(sqlite3.ProgrammingError):
+            self._connection.execute("insert into business values (1)")
+        super().send(hints)
+
+    def close(self) -> None:
+        super().close()
+        self._connection.close()
+
+
+class TestSqlite(NotifierConformance):
+    @pytest.fixture
+    def make_notifier(self, path: Path) -> MakeNotifier:
+        return lambda: WritingNotifier(path)
+
+
+@pytest.fixture
+def ear(path: Path) -> Iterator[Ear]:
+    notifier = SqliteNotifier(path)
+    ear = Ear()
+    assert notifier.listen(ear).wait_until_alive(PATIENCE_S)
+    ear.forget()
+    yield ear
+    notifier.close()
+
+
+def test_a_commit_of_another_process_is_noticed(path: Path, ear: Ear) -> None:
+    subprocess.run([sys.executable, "-c", WRITE, path], check=True, timeout=60)
+    ear.wait_for_type("mail")
+
+
+def test_a_hint_within_the_process_names_its_type(path: Path) -> None:
+    notifier = SqliteNotifier(path)
+    ear = Ear()
+    notifier.listen(ear)
+    notifier.send([Hint("due", "mail")])
+    ear.wait_until(lambda heard: Hint("due", "mail") in heard)
+    notifier.close()
+
+
+def test_a_watcher_waits_for_a_file_that_is_not_there_and_does_not_make_it(tmp_path: Path) -> None:
+    path = tmp_path / "later.db"
+    looked = threading.Event()
+
+    def wait(event: threading.Event, seconds: float) -> bool:
+        looked.set()
+        return event.wait(0.001)
+
+    ear = Ear()
+    watcher = FileWatcher(path, ear, wait=wait)
+    assert looked.wait(PATIENCE_S)
+    assert not watcher.alive
+    assert not path.exists()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("create table business (id int)")
+    ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
+    assert watcher.wait_until_alive(PATIENCE_S)
+    watcher.close()
+
+
+def test_a_file_that_cannot_be_read_is_noticed_and_watched_again_when_it_can(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rollback.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("create table business (id int)")
+        ear = Ear()
+        watcher = FileWatcher(path, ear, WatchPace(retry_s=0.001))
+        ear.wait_until(lambda heard: heard == [LOOK_EVERYWHERE])
+        ear.forget()
+        connection.execute("begin exclusive")
+        ear.wait_until(lambda heard: heard == [LOOK_EVERYWHERE])
+        assert not watcher.alive
+        connection.execute("rollback")
+    assert watcher.wait_until_alive(PATIENCE_S)
+    assert watcher.reconnects == 1
+    watcher.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_fork_finds_the_file_let_go_and_the_parent_goes_on_watching(path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, path], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.split() == ["child:0:False", "parent:True"]
+
+
+class TestChanges:
+    pace = WatchPace()
+
+    @pytest.fixture
+    def changes(self) -> Changes:
+        changes = Changes(self.pace)
+        assert changes.notice((1, 0), now=0.0) == LOOK_EVERYWHERE
+        return changes
+
+    def test_no_change_no_hint(self, changes: Changes) -> None:
+        assert changes.notice((1, 0), now=10.0) is None
+
+    def test_a_change_after_quiet_asks_for_a_look_at_once(self, changes: Changes) -> None:
+        assert changes.notice((1, 1), now=1.0) == LOOK_EVERYWHERE
+
+    def test_a_file_opened_again_counts_as_changed(self, changes: Changes) -> None:
+        assert changes.notice((2, 0), now=1.0) == LOOK_EVERYWHERE
+
+    def test_a_burst_asks_for_few_looks_and_its_last_change_gets_one(
+        self, changes: Changes
+    ) -> None:
+        hints = [changes.notice((1, min(ms, 300)), now=ms / 1000) for ms in range(1, 600)]
+        assert hints.count(LOOK_EVERYWHERE) == 2
+        assert hints.index(LOOK_EVERYWHERE) == 249
+        assert hints[499] == LOOK_EVERYWHERE
+        assert hints.count(DUE_ANYWHERE) == 299
+        assert hints[500:] == [None] * 99
+
+    def test_the_file_is_read_often_only_while_it_changes(self, changes: Changes) -> None:
+        assert changes.pause(now=0.5) == 0.005
+        assert changes.pause(now=1.0) == 0.05
+        changes.notice((1, 1), now=2.0)
+        assert changes.pause(now=2.0) == 0.005
