@@ -1,0 +1,303 @@
+"""What the stores mean, as plain dictionaries: the judge of the state machine, written from the design."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core.model import (
+    TERMINAL,
+    Ending,
+    Finish,
+    Instant,
+    JobRecord,
+    LeaseClass,
+    NewBlocker,
+    NewJob,
+    NewKey,
+    State,
+)
+
+
+@dataclass
+class ModelJob:
+    """One job of the model."""
+
+    new: NewJob
+    created_at: Instant
+    state: State
+    available_at: Instant | None
+    attempt: int = 0
+    crashes: int = 0
+    fence: int = 0
+    token: str | None = None
+    output: str | None = None
+    error: str | None = None
+    continued: bool = False
+
+
+@dataclass
+class ModelLease:
+    """One lease of the model."""
+
+    expires_at: Instant
+    rules: LeaseClass
+    job_ids: list[str]
+
+
+@dataclass
+class ModelEdge:
+    """One edge of the model."""
+
+    edge: NewBlocker
+    open: bool = True
+
+
+@dataclass
+class Model:
+    """The whole state, and the moves on it."""
+
+    jobs: dict[str, ModelJob] = field(default_factory=dict)
+    leases: dict[str, ModelLease] = field(default_factory=dict)
+    edges: list[ModelEdge] = field(default_factory=list)
+    keys: dict[tuple[str, str], tuple[str, Instant | None]] = field(default_factory=dict)
+
+    def chain(self, chain_id: str) -> list[ModelJob]:
+        """The jobs of a chain in order."""
+        mine = [each for each in self.jobs.values() if each.new.chain_id == chain_id]
+        return sorted(mine, key=lambda each: each.new.chain_index)
+
+    def tail(self, chain_id: str) -> ModelJob:
+        """The last job of a chain."""
+        return self.chain(chain_id)[-1]
+
+    def key_holder(self, key: NewKey, now: Instant) -> str | None:
+        """The chain that holds a key, if it is not free."""
+        held = self.keys.get((key.type, key.key))
+        if held is None:
+            return None
+        chain_id, until = held
+        if (until is not None and until <= now) or chain_id in key.exclude:
+            return None
+        if key.scope == "open" and self.tail(chain_id).state in ("completed", "cancelled"):
+            return None
+        return chain_id
+
+    def start(self, job: NewJob, key: NewKey | None, edges: list[NewBlocker], now: Instant) -> str:
+        """Start a chain; return the id of the chain that stands for it."""
+        if key is not None:
+            holder = self.key_holder(key, now)
+            if holder is not None:
+                return holder
+            until = None if key.window_ms is None else now + key.window_ms * 1000
+            self.keys[key.type, key.key] = (job.id, until)
+        self._add(job, edges, now)
+        return job.id
+
+    def _add(self, job: NewJob, edges: list[NewBlocker], now: Instant) -> None:
+        due = max(job.at or now, now)
+        self.jobs[job.id] = ModelJob(job, now, "pending", due)
+        if not edges:
+            return
+        added = self.jobs[job.id]
+        added.state, added.available_at = "blocked", None
+        self.edges += [ModelEdge(edge) for edge in edges]
+        for chain_id in {edge.chain_id for edge in edges}:
+            if self.tail(chain_id).state in TERMINAL:
+                self._chain_ended(chain_id, now)
+
+    def claim(
+        self, types: list[str], tokens: dict[str, LeaseClass], limit: int, now: Instant
+    ) -> list[str]:
+        """Take due jobs, the most urgent and oldest first, at most one that crashed before."""
+        due = [
+            each
+            for each in self.jobs.values()
+            if each.state == "pending"
+            and each.new.type in types
+            and (each.available_at or 0) <= now
+        ]
+        due.sort(key=lambda each: (each.new.priority, each.available_at, each.new.id))
+        crashed = [each for each in due if each.crashes > 0]
+        taken = [each for each in due if each.crashes == 0 or each is crashed[0]][:limit]
+        for each in taken:
+            rules = tokens[each.new.type]
+            each.state, each.token = "running", rules.token
+            each.attempt += 1
+            each.fence = max(each.fence + 1, now // 1000)
+            lease = self.leases.setdefault(
+                rules.token, ModelLease(now + rules.lease_ms * 1000, rules, [])
+            )
+            lease.job_ids.append(each.new.id)
+        return [each.new.id for each in taken]
+
+    def finish(self, finish: Finish, now: Instant) -> bool:
+        """End or give back an attempt; False when the token is not the job's."""
+        job = self.jobs.get(finish.id)
+        if job is None or job.token != finish.token:
+            return False
+        job.token = None
+        match finish.kind:
+            case "retry" | "snooze":
+                job.state, job.available_at = "pending", now + finish.delay_ms * 1000
+            case "release":
+                job.state = "pending"
+            case "complete" | "continue":
+                self._end(job, "completed", finish.output, None)
+            case "fail":
+                self._end(job, "failed", None, finish.error)
+            case "cancel":
+                self._end(job, "cancelled", None, finish.error)
+        if finish.kind in ("snooze", "release"):
+            job.attempt -= 1
+        if finish.kind == "continue" and finish.next is not None:
+            job.continued = True
+            self._add(finish.next, finish.next_blockers, now)
+        elif job.state in TERMINAL:
+            self._chain_ended(job.new.chain_id, now)
+        return True
+
+    def end_outside(self, ending: Ending, now: Instant) -> bool:
+        """End a live job from outside."""
+        job = self.jobs.get(ending.id)
+        if job is None or job.state in TERMINAL:
+            return False
+        self._end(job, ending.state, ending.output, ending.error)
+        if ending.next is not None:
+            job.continued = True
+            self._add(ending.next, [], now)
+        else:
+            self._chain_ended(job.new.chain_id, now)
+        return True
+
+    def reap(self, poison: int, now: Instant) -> None:
+        """Take back what expired leases hold."""
+        dead = sorted(
+            (lease.expires_at, token)
+            for token, lease in self.leases.items()
+            if lease.expires_at <= now
+        )
+        for _, token in dead:
+            lease = self.leases.pop(token)
+            for job_id in lease.job_ids:
+                job = self.jobs.get(job_id)
+                if job is None or job.token != token:
+                    continue
+                job.token = None
+                job.crashes += 1
+                limit = job.new.max_attempts
+                if limit is None:
+                    limit = lease.rules.max_attempts
+                if job.crashes >= poison or (limit > 0 and job.attempt >= limit):
+                    self._end(job, "failed", None, None)
+                    self._chain_ended(job.new.chain_id, now)
+                else:
+                    delay = min(
+                        lease.rules.backoff_cap_ms,
+                        lease.rules.backoff_base_ms * 2 ** (job.crashes - 1),
+                    )
+                    job.state, job.available_at = "pending", now + delay * 1000
+
+    def renew(self, token: str, now: Instant) -> bool:
+        """Extend a lease that was not reaped."""
+        lease = self.leases.get(token)
+        if lease is None:
+            return False
+        lease.expires_at = now + lease.rules.lease_ms * 1000
+        return True
+
+    def trigger(self, job_id: str, now: Instant) -> bool:
+        """Make a pending job due."""
+        job = self.jobs[job_id]
+        if job.state != "pending":
+            return False
+        job.available_at = now
+        return True
+
+    def redrive(self, job_id: str, now: Instant) -> bool:
+        """Take a failed job back."""
+        job = self.jobs[job_id]
+        if job.state != "failed":
+            return False
+        job.state, job.available_at = "pending", now
+        job.attempt = job.crashes = 0
+        job.error = job.output = None
+        return True
+
+    def waiting_for(self, chain_ids: set[str]) -> bool:
+        """Whether a job outside these chains has an open edge to one of them."""
+        return any(
+            each.open
+            and each.edge.chain_id in chain_ids
+            and self.jobs[each.edge.job_id].new.chain_id not in chain_ids
+            for each in self.edges
+        )
+
+    def delete(self, chain_id: str) -> None:
+        """Remove a chain with everything that belongs to it."""
+        gone = {each.new.id for each in self.chain(chain_id)}
+        for job_id in gone:
+            del self.jobs[job_id]
+        self.edges = [each for each in self.edges if each.edge.job_id not in gone]
+        self.keys = {key: held for key, held in self.keys.items() if held[0] != chain_id}
+
+    def _end(self, job: ModelJob, state: State, output: str | None, error: str | None) -> None:
+        job.state, job.output, job.error = state, output, error
+        job.token, job.available_at = None, None
+
+    def _chain_ended(self, chain_id: str, now: Instant) -> None:
+        """Close the edges that lead to an ended chain, as their policies say, and what follows from that."""
+        state = self.tail(chain_id).state
+        closed = []
+        for each in self.edges:
+            lets_through = state == "completed" or each.edge.on_failure != "wait"
+            if each.open and each.edge.chain_id == chain_id and lets_through:
+                each.open = False
+                closed.append(each.edge)
+        failing = {
+            edge.job_id for edge in closed if state != "completed" and edge.on_failure == "fail"
+        }
+        for job_id in {edge.job_id for edge in closed} - failing:
+            job = self.jobs[job_id]
+            still = any(each.open and each.edge.job_id == job_id for each in self.edges)
+            if job.state == "blocked" and not still:
+                job.state, job.available_at = "pending", max(job.new.at or now, now)
+        for job_id in sorted(failing):
+            job = self.jobs[job_id]
+            if job.state not in TERMINAL:
+                self._end(job, "failed", None, None)
+                self._chain_ended(job.new.chain_id, now)
+
+    def picture(self) -> dict[str, tuple[object, ...]]:
+        """What must be equal to the stores' records."""
+        return {
+            each.new.id: (
+                each.state,
+                each.new.chain_id,
+                each.new.chain_index,
+                each.attempt,
+                each.crashes,
+                each.fence,
+                each.available_at if each.state in ("pending", "running") else None,
+                each.output,
+                each.continued,
+            )
+            for each in self.jobs.values()
+        }
+
+
+def picture_of(records: list[JobRecord]) -> dict[str, tuple[object, ...]]:
+    """The same of a store."""
+    return {
+        each.id: (
+            each.state,
+            each.chain_id,
+            each.chain_index,
+            each.attempt,
+            each.crashes,
+            each.fence,
+            each.available_at if each.state in ("pending", "running") else None,
+            each.output,
+            each.continued,
+        )
+        for each in records
+    }
