@@ -7,10 +7,12 @@ from functools import cache
 
 from holdfast.storage.aggregates.audit import Audit
 from holdfast.storage.aggregates.chain import Blockers, Chains
+from holdfast.storage.aggregates.cycle import Cycles, Runs, Slots
 from holdfast.storage.aggregates.dead import DeadLetters
 from holdfast.storage.aggregates.event import Events
 from holdfast.storage.aggregates.job import Jobs
 from holdfast.storage.aggregates.lease import Leases
+from holdfast.storage.aggregates.retention import Retention
 from holdfast.storage.aggregates.schema import Schema
 from holdfast.storage.aggregates.worker import Workers
 from holdfast.storage.sqlfile import (
@@ -36,6 +38,10 @@ class PostgresStore:
         self.workers = Workers()
         self.dead_letters = DeadLetters()
         self.audit = Audit()
+        self.cycles = Cycles()
+        self.slots = Slots()
+        self.runs = Runs()
+        self.retention = Retention()
         self.schema = Schema()
 
 

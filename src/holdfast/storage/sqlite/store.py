@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 
 from holdfast.storage.aggregates.audit import Audit
+from holdfast.storage.aggregates.cycle import Cycles, Runs, Slots
 from holdfast.storage.aggregates.dead import DeadLetters
 from holdfast.storage.aggregates.event import Events
+from holdfast.storage.aggregates.retention import Retention
 from holdfast.storage.aggregates.schema import Schema
 from holdfast.storage.sqlfile import load_statements
 from holdfast.storage.sqlite.chain import SqliteBlockers, SqliteChains
@@ -32,6 +34,10 @@ class SqliteStore:
         self.workers = SqliteWorkers()
         self.dead_letters = DeadLetters()
         self.audit = Audit()
+        self.cycles = Cycles()
+        self.slots = Slots()
+        self.runs = Runs()
+        self.retention = Retention()
         self.schema = Schema()
 
 

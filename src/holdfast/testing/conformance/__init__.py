@@ -15,6 +15,11 @@ from holdfast.testing.conformance.claiming import (
     CrashedJobsConformance,
     NextDueConformance,
 )
+from holdfast.testing.conformance.cycles import (
+    CycleConformance,
+    RunConformance,
+    SlotConformance,
+)
 from holdfast.testing.conformance.deleting import (
     DeletingConformance,
 )
@@ -73,6 +78,9 @@ from holdfast.testing.conformance.records import (
     AuditConformance,
     DeadLetterConformance,
 )
+from holdfast.testing.conformance.retention import (
+    RetentionConformance,
+)
 from holdfast.testing.conformance.row_locks import (
     LockedReapConformance,
     RowLockConformance,
@@ -93,6 +101,7 @@ __all__ = [
     "Contents",
     "ContinuingConformance",
     "CrashedJobsConformance",
+    "CycleConformance",
     "DeadLetterConformance",
     "DeletingConformance",
     "EdgeConformance",
@@ -117,8 +126,11 @@ __all__ = [
     "ReapingConformance",
     "ReapingInBatchesConformance",
     "RedrivingConformance",
+    "RetentionConformance",
     "RowLockConformance",
+    "RunConformance",
     "SettingsConformance",
+    "SlotConformance",
     "StartingConformance",
     "SubscriptionConformance",
     "SyncHarness",

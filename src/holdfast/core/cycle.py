@@ -1,0 +1,212 @@
+"""Cycles: what the code says of one, which of its slots are to be run, and the records of slots and runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core.catchup import CatchUp, due_slots, jitter_us
+from holdfast.core.duration import Duration, format_duration, milliseconds
+from holdfast.core.errors import InvalidName, InvalidOption, InvalidSchedule
+from holdfast.core.model import Instant, to_datetime
+from holdfast.core.schedule import Cron, Interval, Schedule
+
+LOCK_PREFIX = "worker:scheduler:"
+DEFAULT_ATTEMPTS = 3
+DEFAULT_MISSED = CatchUp(1)
+RETRY_BASE_MS = 30_000
+RETRY_CAP_MS = 3_600_000
+
+# A colon separates a cycle's name from its shard.
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+
+RunOutcome = Literal["running", "completed", "failed", "aborted", "crashed"]
+
+
+@dataclass(frozen=True, slots=True)
+class CycleSpec:
+    """One cycle as the code declares it."""
+
+    name: str
+    handler: Callable[..., Any]
+    schedule: Schedule
+    singleton: bool = True
+    missed: CatchUp = DEFAULT_MISSED
+    jitter_ms: int = 0
+    timeout_ms: int | None = None
+    attempts: int = DEFAULT_ATTEMPTS
+
+
+def cycle_spec(
+    handler: Callable[..., Any],
+    name: str,
+    *,
+    every: Duration | None = None,
+    cron: str | None = None,
+    tz: str | None = None,
+    singleton: bool = True,
+    missed: str = "last",
+    jitter: Duration = 0,
+    timeout: Duration | None = None,
+    attempts: int = DEFAULT_ATTEMPTS,
+) -> CycleSpec:
+    """Make a cycle of what a decorator was told. Raises: InvalidName, InvalidSchedule, InvalidOption."""
+    if not _NAME.fullmatch(name):
+        raise InvalidName(f"{repr(name)[:60]} cannot be the name of a cycle")
+    schedule = _schedule(every, cron, tz)
+    jitter_ms = milliseconds(jitter)
+    if isinstance(schedule, Interval) and jitter_ms >= schedule.interval_ms:
+        raise InvalidOption(
+            f"a jitter of {format_duration(jitter_ms)} is not shorter than the interval",
+            help=f"set less than {format_duration(schedule.interval_ms)}",
+        )
+    if attempts < 1:
+        raise InvalidOption(f"attempts={attempts} is too small, the least is 1")
+    return CycleSpec(
+        name=name,
+        handler=handler,
+        schedule=schedule,
+        singleton=singleton,
+        missed=CatchUp.parse(missed),
+        jitter_ms=jitter_ms,
+        timeout_ms=None if timeout is None else max(1, milliseconds(timeout)),
+        attempts=attempts,
+    )
+
+
+def _schedule(every: Duration | None, cron: str | None, tz: str | None) -> Schedule:
+    if (every is None) == (cron is None):
+        raise InvalidSchedule("a cycle has either an interval or a cron expression")
+    if every is not None:
+        if tz is not None:
+            raise InvalidSchedule("an interval has no time zone", help="leave tz out")
+        return Interval(every)
+    return Cron(cron or "", tz or "UTC")
+
+
+def schedule_text(schedule: Schedule) -> tuple[str, str]:
+    """Return a schedule as `parse_schedule` reads it, and its zone."""
+    if isinstance(schedule, Interval):
+        return f"every {format_duration(schedule.interval_ms)}", "UTC"
+    return schedule.expression, schedule.zone.key
+
+
+class Slot(msgspec.Struct, frozen=True):
+    """One due instant of a cycle, or one request to run it now."""
+
+    name: str
+    due_at: Instant
+    requested: bool = False
+
+
+def slot_at(due_at: Instant) -> Slot:
+    """Return the slot of an instant; its name is the same on every replica."""
+    moment = to_datetime(due_at)
+    assert moment is not None
+    return Slot(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), due_at)
+
+
+class CycleState(msgspec.Struct, frozen=True):
+    """What the database says of a cycle at one moment."""
+
+    name: str
+    paused: bool
+    last_slot: Instant
+    now: Instant
+    requests: tuple[Slot, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The slots to run now, oldest first, and when to look again."""
+
+    slots: tuple[Slot, ...]
+    next_at: Instant
+
+
+def plan_slots(spec: CycleSpec, state: CycleState) -> Plan:
+    """Decide what of a cycle is due: requests first, then its own slots unless it is paused."""
+    due: Sequence[Instant] = ()
+    if not state.paused:
+        due = due_slots(spec.schedule, state.last_slot, state.now, spec.missed)
+    ready = [each for each in due if ready_at(spec, each) <= state.now]
+    waiting = [ready_at(spec, each) for each in due if ready_at(spec, each) > state.now]
+    upcoming = spec.schedule.next_after(max(state.last_slot, state.now))
+    return Plan(
+        slots=(*state.requests, *map(slot_at, ready)),
+        next_at=min([*waiting, ready_at(spec, upcoming)]),
+    )
+
+
+def ready_at(spec: CycleSpec, slot: Instant) -> Instant:
+    """Return when a slot begins: its instant and the jitter that all replicas share."""
+    return slot + jitter_us(spec.name, slot, spec.jitter_ms)
+
+
+def retry_pause_ms(runs: int) -> int:
+    """Return how long a slot rests after its nth failed run."""
+    return min(RETRY_CAP_MS, RETRY_BASE_MS << min(runs - 1, 20))
+
+
+class NewCycle(msgspec.Struct, frozen=True):
+    """A cycle as a worker registers it."""
+
+    name: str
+    schedule: str
+    zone: str
+    singleton: bool
+    missed: str
+
+
+class NewRun(msgspec.Struct, frozen=True):
+    """A run about to begin."""
+
+    id: str
+    name: str
+    worker: str
+    slot: str | None = None
+
+
+class HeldSlot(msgspec.Struct, frozen=True):
+    """A slot that a run holds; the token is the proof that every later write presents."""
+
+    cycle: str
+    slot: Slot
+    token: str
+    run_id: str
+    runs: int
+
+
+class CycleRecord(msgspec.Struct, frozen=True):
+    """A cycle as people see it."""
+
+    name: str
+    schedule: str
+    zone: str
+    singleton: bool
+    missed: str
+    paused: bool
+    paused_by: str | None
+    paused_at: Instant | None
+    last_slot: Instant
+    running_slot: str | None
+    held_by: str | None
+    held_until: Instant | None
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """A run of a cycle or a tick; one whose process died is `crashed`."""
+
+    id: str
+    name: str
+    worker: str | None
+    slot: str | None
+    started_at: Instant
+    seen_at: Instant
+    finished_at: Instant | None
+    outcome: RunOutcome
+    counters: dict[str, Any]
+    error: str | None
