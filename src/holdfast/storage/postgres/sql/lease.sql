@@ -44,7 +44,7 @@ with dead as materialized (
    limit :limit::integer
    for update skip locked),
 named as materialized (
-  select d.token, d.worker, d.expires_at, d.claimed_at, d.max_attempts, d.backoff_base_ms, d.backoff_cap_ms, j.id
+  select d.token, d.worker, d.expires_at, d.claimed_at, d.max_attempts, j.id
     from dead d cross join lateral unnest(d.job_ids) as j(id)),
 bearing as (
   select q.job_id, q.token, q.attempt, q.crashes, q.max_attempts from holdfast.queue q
@@ -53,7 +53,6 @@ bearing as (
 judged as materialized (
   select b.job_id, n.worker, n.token, n.claimed_at, b.crashes + 1 as crashes,
          (extract(epoch from holdfast.moment(:now::bigint) - n.expires_at) * 1000)::bigint as stale_ms,
-         least(n.backoff_cap_ms, n.backoff_base_ms * power(2, least(b.crashes, 20)))::bigint as delay_ms,
          b.crashes + 1 >= :poison::integer as poisoned,
          coalesce(b.max_attempts, n.max_attempts) > 0 and b.attempt >= coalesce(b.max_attempts, n.max_attempts) as spent
     from bearing b join named n on n.id = b.job_id and n.token = b.token),
@@ -62,9 +61,11 @@ ended as (
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
 freed as (
   update holdfast.queue q
-     set token = null, crashes = j.crashes, available_at = holdfast.moment(:now::bigint) + j.delay_ms * interval '1 ms'
-    from judged j
-   where q.job_id = any (array (select job_id from judged where not (poisoned or spent))) and j.job_id = q.job_id
+     set token = null, crashes = q.crashes + 1,
+         available_at = holdfast.moment(:now::bigint) + interval '1 ms' * (
+           select least(d.backoff_cap_ms, d.backoff_base_ms * power(2, least(q.crashes, 20)))::bigint
+             from dead d where d.token = q.token)
+   where q.job_id = any (array (select job_id from judged where not (poisoned or spent)))
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
 kept as (
   insert into holdfast.outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
