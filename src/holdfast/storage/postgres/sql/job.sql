@@ -71,16 +71,26 @@ select c.job_id::text, c.token::text, c.type, c.priority, holdfast.us(c.availabl
  order by c.priority, c.available_at, c.job_id;
 
 -- name: job_next_due
--- In how many microseconds the next job of these types becomes due that is not due yet.
+-- In how many microseconds the next job of these types becomes due that is not due yet. Walks only the priorities that a
+-- type has, each with one step along the claim's index.
+with recursive line as (
+  select t.type, -1::smallint as priority from json_array_elements_text(:types::json) t(type)
+  union all
+  select l.type, found.priority
+    from line l cross join lateral (
+      select w.priority from holdfast.queue w
+       where w.type = l.type and w.priority > l.priority
+       order by w.priority
+       limit 1) found)
 select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::bigint))
-  from json_array_elements_text(:types::json) t(type)
- cross join generate_series(0, 9) as p(priority)
+  from line l
  cross join lateral (
    select w.available_at from holdfast.queue w
-    where w.type = t.type and w.priority = p.priority and w.available_at > holdfast.moment(:now::bigint)
+    where w.type = l.type and w.priority = l.priority and w.available_at > holdfast.moment(:now::bigint)
       and w.available_at < 'infinity'
-    order by w.available_at, w.job_id
-    limit 1) next;
+    order by w.available_at
+    limit 1) next
+ where l.priority >= 0;
 
 -- name: job_finish
 -- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
@@ -101,15 +111,20 @@ ended as (
   delete from holdfast.queue q
    where q.job_id = any (array (select id from mine where kind in ('complete', 'continue', 'fail', 'cancel')))
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+back as materialized (
+  select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays
+    from mine where kind in ('retry', 'snooze', 'release')),
+-- Looked up by place: a join beside `= any (array (…))` would look for every row of the flush once per row of the flush.
 returned as (
   update holdfast.queue q
      set token = null,
-         attempt = q.attempt - case when m.kind in ('snooze', 'release') then 1 else 0 end,
-         available_at = case when m.kind = 'release' then q.available_at
-                             else holdfast.moment(:now::bigint) + coalesce(m.delay_ms, 0) * interval '1 ms' end
-    from mine m
-   where q.job_id = any (array (select id from mine where kind in ('retry', 'snooze', 'release'))) and q.job_id = m.id
-  returning q.job_id, q.type, q.attempt, q.fence, q.awaited, m.kind),
+         (attempt, available_at) = (
+           select q.attempt - (back.kinds[place] <> 'retry')::integer,
+                  case when back.kinds[place] = 'release' then q.available_at
+                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end
+             from back cross join lateral array_position(back.ids, q.job_id) place)
+   where q.job_id = any (array (select unnest(ids) from back))
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
 kept as (
   insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
   select e.job_id, e.type,
@@ -151,7 +166,7 @@ tallied as (
              (m.kind = 'cancel')::integer as cancelled, 0 as retried
         from ended e join mine m on m.id = e.job_id
       union all select s.type, 1, 0, 0, 0, 0 from successor s
-      union all select r.type, 0, 0, 0, 0, 1 from returned r where r.kind = 'retry') counted
+      union all select r.type, 0, 0, 0, 0, 1 from returned r join mine m on m.id = r.job_id and m.kind = 'retry') counted
    group by type)
 select job_id::text, type, awaited from ended
 union all select job_id::text, type, awaited from returned;

@@ -61,9 +61,8 @@ select coalesce(sum(started - completed - failed - cancelled - removed), 0)::big
 -- along the claim's index, so that a backlog of delayed jobs is not read.
 with running as materialized (
   select l.expires_at
-    from holdfast.lease l
-   cross join lateral unnest(l.job_ids) as j(id)
-    join holdfast.queue q on q.job_id = j.id and q.token = l.token),
+    from holdfast.queue q join holdfast.lease l on l.token = q.token
+   where q.job_id = any (array (select unnest(job_ids) from holdfast.lease))),
 line as materialized (
   select t.type, p.priority from (select distinct type from holdfast.tally) t cross join generate_series(0, 9) p(priority))
 select (select count(*) from running),
@@ -72,13 +71,13 @@ select (select count(*) from running),
           select from line l cross join lateral (
             select from holdfast.queue q
              where q.type = l.type and q.priority = l.priority and q.available_at = 'infinity'
-             limit :limit::integer) blocked
+             order by q.available_at, q.job_id limit :limit::integer) blocked
            limit :limit::integer) b),
        (select count(*) from (
           select from line l cross join lateral (
             select from holdfast.queue q
              where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
-             limit :limit::integer) due
+             order by q.available_at, q.job_id limit :limit::integer) due
            limit :limit::integer) d),
        (select holdfast.us(min(oldest.available_at)) from line l cross join lateral (
           select q.available_at from holdfast.queue q
