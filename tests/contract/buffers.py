@@ -1,0 +1,75 @@
+"""How many blocks of our tables and indexes a statement touches, as PostgreSQL itself counts them."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from psycopg import Connection, sql
+
+from holdfast.storage.postgres.parameters import as_text
+from holdfast.storage.postgres.store import postgres_statements
+from holdfast.storage.sqlfile import DEFAULT_SCHEMA
+from holdfast.storage.statement import Statement
+
+PlanMode = Literal["force_generic_plan", "force_custom_plan"]
+
+# EXPLAIN's top node leaves out what data-changing CTEs do after it; these counters leave out nothing.
+_TOUCHED = """
+select coalesce(sum(pg_stat_get_xact_blocks_fetched(oid)), 0) from pg_class
+ where relnamespace = %s::regnamespace
+    or oid in (select reltoastrelid from pg_class where relnamespace = %s::regnamespace)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one run of a statement cost."""
+
+    rows: int
+    blocks: int
+    plan: str
+
+
+def prepare(connection: Connection[Any], statement: Statement) -> sql.Composed:
+    """Prepare a statement and return the command that executes it with its parameters."""
+    compiled = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name]
+    connection.execute(
+        sql.SQL("prepare {} {} as {}").format(
+            sql.Identifier(statement.name),
+            _list([sql.SQL("text")] * len(compiled.order)),
+            sql.SQL(compiled.text),
+        )
+    )
+    values = as_text(statement.params)
+    return sql.SQL("execute {} {}").format(
+        sql.Identifier(statement.name),
+        _list([sql.Literal(values[name]) for name in compiled.order]),
+    )
+
+
+def _list(parts: list[Any]) -> sql.Composable:
+    return sql.SQL("({})").format(sql.SQL(", ").join(parts)) if parts else sql.SQL("")
+
+
+def measure(connection: Connection[Any], statement: Statement, mode: PlanMode) -> Cost:
+    """Run a prepared statement in a transaction that is rolled back, and count the blocks it touched."""
+    with connection.transaction(force_rollback=True):
+        connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
+        execute = prepare(connection, statement)
+        with connection.transaction(force_rollback=True):
+            rows = len(connection.execute(execute).fetchall())
+        planning = _touched_by(connection, sql.SQL("explain ") + execute)[0]
+        blocks, plan = _touched_by(connection, sql.SQL("explain (analyze, buffers) ") + execute)
+        connection.execute(sql.SQL("deallocate {}").format(sql.Identifier(statement.name)))
+    return Cost(rows, blocks - planning, plan)
+
+
+def _touched_by(connection: Connection[Any], command: sql.Composed) -> tuple[int, str]:
+    before = _touched(connection)
+    answer = connection.execute(command).fetchall()
+    return _touched(connection) - before, "\n".join(row[0] for row in answer)
+
+
+def _touched(connection: Connection[Any]) -> int:
+    row = connection.execute(_TOUCHED, [DEFAULT_SCHEMA, DEFAULT_SCHEMA]).fetchone()
+    assert row is not None
+    return int(row[0])

@@ -1,0 +1,163 @@
+"""The hot statements stay cheap beside a large backlog, with generic and with custom plans."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import psycopg
+import pytest
+from psycopg import Connection
+
+from holdfast.core.model import (
+    Claim,
+    Finish,
+    FinishKind,
+    Instant,
+    LeaseClass,
+    NewJob,
+    Probe,
+)
+from holdfast.storage.aggregates.job import Jobs
+from holdfast.storage.aggregates.lease import Leases
+from holdfast.storage.statement import Op, Statement
+from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill
+from tests.contract.buffers import Cost, PlanMode, measure
+from tests.support.postgres import PostgresServer
+
+FIXED, PER_ROW = 20, 10
+# Before version 17 a scan for a list of keys goes down the index once per key.
+PER_ROW_BEFORE_17 = 16
+
+TOKEN = "019c0000-0000-7000-8000-000000000000"
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+# Behind the running jobs, which are the oldest due ones.
+MARK: tuple[Instant, str] = (NOW - (ROWS - 10 * RUNNING) * 10_000, FIRST_ID)
+EXPIRED = NOW + 61_000_000
+
+
+@pytest.fixture(scope="module")
+def backlog(postgres_server: PostgresServer) -> Iterator[Connection[Any]]:
+    """A connection to a database with a large backlog."""
+    with postgres_server.database() as url, psycopg.connect(url, autocommit=True) as connection:
+        fill(connection)
+        yield connection
+
+
+@pytest.fixture(params=get_args(PlanMode))
+def mode(request: pytest.FixtureRequest) -> PlanMode:
+    """Both ways of planning."""
+    mode: PlanMode = request.param
+    return mode
+
+
+def claim(*types: str, limit: int = 50, room: int | None = None) -> Statement:
+    probes = tuple(Probe(type, 5, TOKEN, room or limit, *MARK) for type in types)
+    lease = LeaseClass(TOKEN, 60_000, 25, 1_000, 5_000)
+    return only(Jobs().claim(Claim("worker", limit, probes, (lease,)), NOW))
+
+
+def only(op: Op[Any]) -> Statement:
+    """The statement of an operation that has one."""
+    return next(op)
+
+
+def held_jobs(connection: Connection[Any], count: int) -> Sequence[tuple[str, str]]:
+    query = "select job_id::text, token::text from holdfast.queue where token is not null order by 1 limit %s"
+    return connection.execute(query, [count]).fetchall()
+
+
+def finish(connection: Connection[Any], count: int, kind: FinishKind) -> Statement:
+    finishes = [
+        Finish(job_id, token, kind, "worker", job_id, output='{"ok": true}', error="Boom: no")
+        for job_id, token in held_jobs(connection, count)
+    ]
+    if kind == "continue":
+        for number, each in enumerate(finishes):
+            successor = f"019d0000-0000-7000-8000-{number:012x}"
+            each.next = NewJob(successor, each.id, "mail", "{}", chain_index=1)
+    return only(Jobs().finish(finishes, now=NOW))
+
+
+def assert_cheap(connection: Connection[Any], cost: Cost, rows: int, written: int = 0) -> None:
+    """`written` counts the rows that the statement adds to other tables for each one it returns."""
+    assert cost.rows == rows
+    per_row = PER_ROW if connection.info.server_version >= 170_000 else PER_ROW_BEFORE_17
+    assert cost.blocks <= FIXED + per_row * rows * (1 + written), cost.plan
+
+
+@pytest.mark.parametrize("limit", [1, 50, 200])
+def test_a_claim_costs_what_it_takes(backlog: Connection[Any], mode: PlanMode, limit: int) -> None:
+    assert_cheap(backlog, measure(backlog, claim("mail", limit=limit), mode), limit)
+
+
+def test_a_claim_of_several_types_costs_what_it_takes(
+    backlog: Connection[Any], mode: PlanMode
+) -> None:
+    cost = measure(backlog, claim(*TYPES, limit=48, room=12), mode)
+    assert_cheap(backlog, cost, 48)
+
+
+def test_a_claim_that_finds_nothing_costs_next_to_nothing(
+    backlog: Connection[Any], mode: PlanMode
+) -> None:
+    types = [f"nobody's-{number}" for number in range(4)]
+    assert_cheap(backlog, measure(backlog, claim(*types), mode), 0)
+
+
+@pytest.mark.parametrize("count", [1, 50, 200])
+def test_a_flush_of_completions_costs_what_it_ends(
+    backlog: Connection[Any], mode: PlanMode, count: int
+) -> None:
+    cost = measure(backlog, finish(backlog, count, "complete"), mode)
+    assert_cheap(backlog, cost, count)
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"), [("continue", 2), ("fail", 1), ("retry", 1), ("snooze", 1), ("release", 0)]
+)
+def test_a_flush_of_another_kind_costs_what_it_writes(
+    backlog: Connection[Any], mode: PlanMode, kind: FinishKind, written: int
+) -> None:
+    cost = measure(backlog, finish(backlog, 50, kind), mode)
+    assert_cheap(backlog, cost, 50, written)
+
+
+def test_a_refused_flush_costs_next_to_nothing(backlog: Connection[Any], mode: PlanMode) -> None:
+    ((job_id, _),) = held_jobs(backlog, 1)
+    stale = Finish(job_id, TOKEN, "complete", "worker", job_id)
+    assert_cheap(backlog, measure(backlog, only(Jobs().finish([stale], now=NOW)), mode), 0)
+
+
+@pytest.mark.parametrize("count", [1, 10])
+def test_a_renewal_costs_its_leases_however_many_jobs_they_hold(
+    backlog: Connection[Any], mode: PlanMode, count: int
+) -> None:
+    tokens = sorted({token for _, token in held_jobs(backlog, RUNNING)})[:count]
+    assert_cheap(backlog, measure(backlog, only(Leases().renew(tokens, NOW)), mode), count)
+
+
+@pytest.mark.parametrize(("worker", "rows"), [("worker-3", 100), ("nobody", 0)])
+def test_reading_what_a_worker_holds_costs_what_it_holds(
+    backlog: Connection[Any], mode: PlanMode, worker: str, rows: int
+) -> None:
+    assert_cheap(backlog, measure(backlog, only(Leases().held(worker)), mode), rows)
+
+
+def test_a_reaper_that_finds_nothing_costs_next_to_nothing(
+    backlog: Connection[Any], mode: PlanMode
+) -> None:
+    assert_cheap(backlog, measure(backlog, only(Leases().reap(100, 3, now=NOW)), mode), 0)
+
+
+@pytest.mark.parametrize("leases", [1, 10, 100])
+def test_a_reaper_costs_what_it_takes_back(
+    backlog: Connection[Any], mode: PlanMode, leases: int
+) -> None:
+    cost = measure(backlog, only(Leases().reap(leases, 3, now=EXPIRED)), mode)
+    assert_cheap(backlog, cost, leases * (1 + PER_LEASE), written=1)
+
+
+@pytest.mark.parametrize("type", ["mail", UNHANDLED, "nobody's"])
+def test_the_next_due_time_costs_next_to_nothing(
+    backlog: Connection[Any], mode: PlanMode, type: str
+) -> None:
+    assert_cheap(backlog, measure(backlog, only(Jobs().next_due([type], NOW)), mode), 1)
