@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 from typing import Any
 
 import aiosqlite
@@ -105,7 +105,7 @@ async def open_asyncpg_pool(url: str, app: Holdfast) -> Opened:
         held = HeldAsyncpg(connection)
         await held.begin()
         yield held
-        if connection.is_in_transaction():
+        with suppress(asyncpg.InterfaceError):
             await held.rollback()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from holdfast.client.providers.port import Access, AsyncProvider, Need
@@ -42,9 +43,12 @@ class AsyncpgProvider(AsyncProvider):
 
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         need.check_dialect("postgresql")
-        if self._connection.is_closed():
-            raise ConnectionClosed("the asyncpg connection is closed")
-        if need.writes and not self._connection.is_in_transaction():
+        # A connection that went back to its pool refuses even these questions.
+        with _translated("the look at the connection"):
+            if self._connection.is_closed():
+                raise ConnectionClosed("the asyncpg connection is closed")
+            begun = self._connection.is_in_transaction()
+        if need.writes and not begun:
             raise NoTransaction("the asyncpg connection has no open transaction", help=self._fix)
         return Access(AsyncpgExecutor(self._connection, need.schema))
 
@@ -60,7 +64,7 @@ class AsyncpgExecutor:
         """Run one statement. Raises: the errors of `storage.postgres.errors`."""
         compiled = self._statements[statement.name]
         params = as_text(statement.params)
-        try:
+        with _translated(statement.name):
             # fetch() would pass our text through codecs that the connection's owner has set;
             # asyncpg leaves them out of its own queries in this way, and has no public one.
             records = await self._connection._execute(
@@ -70,9 +74,15 @@ class AsyncpgExecutor:
                 None,
                 ignore_custom_codec=True,
             )
-        except Exception as error:
-            ours = translate(error, statement.name)
-            if ours is None:
-                raise
-            raise ours from error
         return [tuple(record) for record in records]
+
+
+@contextmanager
+def _translated(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        ours = translate(error, doing)
+        if ours is None or ours is error:
+            raise
+        raise ours from error

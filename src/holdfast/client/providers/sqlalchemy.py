@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -57,26 +59,17 @@ class SessionProvider(SyncProvider):
 
 def session_connection(session: Session) -> Connection:
     """Return the connection of a session's transaction, begun as its first query would begin it."""
-    try:
+    with explained():
         return begun(session.connection())
-    except UnboundExecutionError as error:
-        raise UnsupportedConnection(
-            f"the session does not say which database is meant: {error}",
-            help="pass session.connection(bind_arguments=…) of the right one",
-        ) from error
-    except (InvalidRequestError, DBAPIError) as error:
-        raise _explained(error) from error
 
 
 def begun(connection: Connection) -> Connection:
     """Return the connection with its transaction begun as its next statement would begin it."""
     if connection.closed or connection.invalidated:
         raise ConnectionClosed("the SQLAlchemy connection is closed")
-    try:
+    with explained():
         if not connection.in_transaction():
             connection.begin()
-    except (InvalidRequestError, DBAPIError) as error:
-        raise _explained(error) from error
     return connection
 
 
@@ -88,10 +81,8 @@ def after_commit_of(session: Session) -> Any:
 
 def driver_connection(connection: Connection) -> Any:
     """Return the driver's own connection beneath SQLAlchemy's."""
-    try:
+    with explained():
         return connection.connection.driver_connection
-    except (InvalidRequestError, DBAPIError) as error:
-        raise _explained(error) from error
 
 
 def _driver_provider(connection: Connection) -> SyncProvider:
@@ -100,7 +91,21 @@ def _driver_provider(connection: Connection) -> SyncProvider:
     return provider
 
 
-def _explained(error: InvalidRequestError | DBAPIError) -> HoldfastError:
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say in our words why SQLAlchemy did not give what it was asked for."""
+    try:
+        yield
+    except (InvalidRequestError, DBAPIError) as error:
+        raise _in_our_words(error) from error
+
+
+def _in_our_words(error: InvalidRequestError | DBAPIError) -> HoldfastError:
+    if isinstance(error, UnboundExecutionError):
+        return UnsupportedConnection(
+            f"the session does not say which database is meant: {error}",
+            help="pass session.connection(bind_arguments=…) of the right one",
+        )
     if isinstance(error, PendingRollbackError):
         return TransactionAborted(f"the SQLAlchemy transaction has failed: {error}")
     if isinstance(error, ResourceClosedError):

@@ -17,6 +17,7 @@ from holdfast.client.providers.sqlalchemy import (
     after_commit_of,
     begun,
     driver_connection,
+    explained,
     session_connection,
 )
 from holdfast.core.errors import ConnectionClosed
@@ -55,9 +56,11 @@ def _session_provider(session: Session) -> AsyncProvider:
 
 
 def _driver_provider(connection: Connection) -> AsyncProvider:
-    provider = provider_of(driver_connection(connection), AUTOCOMMIT_FIX)
+    driver = driver_connection(connection)
+    provider = provider_of(driver, AUTOCOMMIT_FIX)
     assert isinstance(provider, AsyncProvider)
-    if isinstance(provider, AsyncpgProvider):
+    if isinstance(provider, AsyncpgProvider) and not driver.is_in_transaction():
         # SQLAlchemy begins asyncpg's transaction with the first statement that passes through it.
-        connection.exec_driver_sql("select 1")
+        with explained():
+            connection.exec_driver_sql("select 1")
     return provider

@@ -44,6 +44,12 @@ class OwnCursor(Cursor[Row]):
         super().__init__(connection, row_factory=tuple_row)
         self._adapters = _ADAPTERS
 
+    def rows(self) -> list[Row]:
+        """Return what the statement returned, if anything."""
+        # In a caller's pipeline nothing is known of a result before it is waited for.
+        self._fetch_pipeline()
+        return self.fetchall() if self.description else []
+
 
 class OwnAsyncCursor(AsyncCursor[Row]):
     """The same in the other colour."""
@@ -51,6 +57,11 @@ class OwnAsyncCursor(AsyncCursor[Row]):
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
         self._adapters = _ADAPTERS
+
+    async def rows(self) -> list[Row]:
+        """The same in the other colour."""
+        await self._fetch_pipeline()
+        return await self.fetchall() if self.description else []
 
 
 class PsycopgExecutor:
@@ -66,7 +77,7 @@ class PsycopgExecutor:
         try:
             with OwnCursor(self.connection) as cursor:
                 cursor.execute(text.encode(), as_text(statement.params))
-                return cursor.fetchall() if cursor.description else []
+                return cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise _translated(error, statement.name) from error
 
@@ -84,7 +95,7 @@ class PsycopgAsyncExecutor:
         try:
             async with OwnAsyncCursor(self.connection) as cursor:
                 await cursor.execute(text.encode(), as_text(statement.params))
-                return await cursor.fetchall() if cursor.description else []
+                return await cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise _translated(error, statement.name) from error
 
