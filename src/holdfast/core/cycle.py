@@ -39,6 +39,7 @@ class CycleSpec:
     jitter_ms: int = 0
     timeout_ms: int | None = None
     attempts: int = DEFAULT_ATTEMPTS
+    sharded: bool = False
 
 
 def cycle_spec(
@@ -53,6 +54,7 @@ def cycle_spec(
     jitter: Duration = 0,
     timeout: Duration | None = None,
     attempts: int = DEFAULT_ATTEMPTS,
+    sharded: bool = False,
 ) -> CycleSpec:
     """Make a cycle of what a decorator was told. Raises: InvalidName, InvalidSchedule, InvalidOption."""
     if not _NAME.fullmatch(name):
@@ -75,6 +77,7 @@ def cycle_spec(
         jitter_ms=jitter_ms,
         timeout_ms=None if timeout is None else max(1, milliseconds(timeout)),
         attempts=attempts,
+        sharded=sharded,
     )
 
 
@@ -110,6 +113,14 @@ def slot_at(due_at: Instant) -> Slot:
     return Slot(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), due_at)
 
 
+class ClosedSlot(msgspec.Struct, frozen=True):
+    """A slot that nobody may take until an instant: it is running, or it rests after a failed run."""
+
+    name: str
+    until: Instant
+    is_running: bool
+
+
 class CycleState(msgspec.Struct, frozen=True):
     """What the database says of a cycle at one moment."""
 
@@ -118,6 +129,12 @@ class CycleState(msgspec.Struct, frozen=True):
     last_slot: Instant
     now: Instant
     requests: tuple[Slot, ...] = ()
+    closed: tuple[ClosedSlot, ...] = ()
+
+    @property
+    def running(self) -> ClosedSlot | None:
+        """The slot that somebody runs now."""
+        return next((each for each in self.closed if each.is_running), None)
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -129,16 +146,22 @@ class Plan(msgspec.Struct, frozen=True):
 
 def plan_slots(spec: CycleSpec, state: CycleState) -> Plan:
     """Decide what of a cycle is due: requests first, then its own slots unless it is paused."""
-    due: Sequence[Instant] = ()
-    if not state.paused:
-        due = due_slots(spec.schedule, state.last_slot, state.now, spec.missed)
-    ready = [each for each in due if ready_at(spec, each) <= state.now]
-    waiting = [ready_at(spec, each) for each in due if ready_at(spec, each) > state.now]
-    upcoming = spec.schedule.next_after(max(state.last_slot, state.now))
-    return Plan(
-        slots=(*state.requests, *map(slot_at, ready)),
-        next_at=min([*waiting, ready_at(spec, upcoming)]),
-    )
+    slots: list[Slot] = list(state.requests)
+    next_at = ready_at(spec, spec.schedule.next_after(max(state.last_slot, state.now)))
+    closed = {each.name: each.until for each in state.closed}
+    for due_at in () if state.paused else _due(spec, state):
+        slot = slot_at(due_at)
+        opens_at = max(ready_at(spec, due_at), closed.get(slot.name, due_at))
+        if opens_at > state.now:
+            # Later slots wait as well: ending one of them would decide this one.
+            next_at = min(next_at, opens_at)
+            break
+        slots.append(slot)
+    return Plan(tuple(slots), next_at)
+
+
+def _due(spec: CycleSpec, state: CycleState) -> Sequence[Instant]:
+    return due_slots(spec.schedule, state.last_slot, state.now, spec.missed)
 
 
 def ready_at(spec: CycleSpec, slot: Instant) -> Instant:

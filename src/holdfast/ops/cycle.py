@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.cycle import HeldSlot, NewRun, RunOutcome, Slot, retry_pause_ms
+from holdfast.core.cycle import HeldSlot, NewRun, RunOutcome, Slot
 from holdfast.core.errors import CycleNotFound
 from holdfast.core.model import Instant
 from holdfast.storage.port import Store
@@ -57,14 +57,15 @@ def fail_slot(
     outcome: RunOutcome,
     counters: str,
     error: str,
-    attempts: int,
+    pause_ms: int | None,
     now: Instant | None = None,
 ) -> Op[bool]:
-    """End a run without success: its slot rests and may run again, unless its attempts are spent."""
-    spent = held.runs >= attempts
-    pause_ms = None if spent else retry_pause_ms(held.runs)
+    """End a run without success: its slot may run again after the pause; without a pause it is decided.
+
+    False, with the run recorded all the same, when the slot was lost.
+    """
     accepted = yield from store.slots.fail(held, pause_ms, now)
-    if accepted and spent:
+    if accepted and pause_ms is None:
         yield from _decide(store, held)
     yield from store.runs.finish(held.run_id, outcome, counters, error, now)
     return accepted

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.cycle import (
+    ClosedSlot,
     CycleRecord,
     CycleState,
     HeldSlot,
@@ -22,8 +23,21 @@ from holdfast.storage.statement import Op, Row, Statement, Value
 
 
 def _state(row: Row) -> CycleState:
-    requests = tuple(Slot(name, due_at, True) for name, due_at in msgspec.json.decode(row[4]))
-    return CycleState(row[0], bool(row[1]), row[2], row[3], requests)
+    slots = msgspec.json.decode(row[4])
+    return CycleState(
+        name=row[0],
+        paused=bool(row[1]),
+        last_slot=row[2],
+        now=row[3],
+        requests=tuple(
+            Slot(name, due_at, True) for name, due_at, state, _ in slots if state == "pending"
+        ),
+        closed=tuple(
+            ClosedSlot(name, until, state == "running")
+            for name, _, state, until in slots
+            if state != "pending"
+        ),
+    )
 
 
 def _cycle(row: Row) -> CycleRecord:

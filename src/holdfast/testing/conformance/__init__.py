@@ -17,8 +17,6 @@ from holdfast.testing.conformance.claiming import (
 )
 from holdfast.testing.conformance.cycles import (
     CycleConformance,
-    RunConformance,
-    SlotConformance,
 )
 from holdfast.testing.conformance.deleting import (
     DeletingConformance,
@@ -84,6 +82,10 @@ from holdfast.testing.conformance.retention import (
 from holdfast.testing.conformance.row_locks import (
     LockedReapConformance,
     RowLockConformance,
+)
+from holdfast.testing.conformance.slots import (
+    RunConformance,
+    SlotConformance,
 )
 from holdfast.testing.conformance.starting import (
     StartingConformance,

@@ -1,8 +1,7 @@
-"""Cycles: each slot completes at most once, one at a time, and only by the run that holds it."""
+"""Cycles: registering, pausing, asking for a run."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,8 +61,8 @@ class CycleStage:
             complete_slot(self.store, held, '{"processed":1}', self.stage.now)
         )
 
-    async def fail(self, held: HeldSlot, attempts: int = 3) -> bool:
-        op = fail_slot(self.store, held, "failed", "{}", "boom", attempts, self.stage.now)
+    async def fail(self, held: HeldSlot, pause_ms: int | None = 30_000) -> bool:
+        op = fail_slot(self.store, held, "failed", "{}", "boom", pause_ms, self.stage.now)
         return await self.stage.run(op)
 
     async def renew(self, held: HeldSlot) -> bool:
@@ -73,14 +72,16 @@ class CycleStage:
         return await self.stage.run(self.store.runs.page(50, GRACE_MS, name, self.stage.now))
 
 
-class _CycleConformance(Conformance):
+class CyclesOnStage(Conformance):
+    """The base of the classes about cycles."""
+
     @pytest.fixture
     def cycles(self, stage: Stage) -> CycleStage:
         """The moves on a store with nothing in it."""
         return CycleStage(stage)
 
 
-class CycleConformance(_CycleConformance):
+class CycleConformance(CyclesOnStage):
     """Registering, pausing, asking for runs."""
 
     async def test_a_new_cycle_has_decided_everything_before_its_registration(
@@ -166,191 +167,3 @@ class CycleConformance(_CycleConformance):
         await cycles.complete(held)
         (record,) = await stage.run(stage.store.cycles.page(stage.now))
         assert (record.running_slot, record.held_by) == (None, None)
-
-
-class SlotConformance(_CycleConformance):
-    """One slot from claim to end."""
-
-    async def test_a_slot_completes_once(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        slot = cycles.slot()
-        held = await cycles.hold(slot)
-        assert held.runs == 1
-        assert await cycles.complete(held)
-        assert (await cycles.state()).last_slot == slot.due_at
-        cycles.stage.pass_time(seconds=3600)
-        assert await cycles.begin(slot) is None
-
-    async def test_completing_twice_answers_the_same(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        held = await cycles.hold(cycles.slot())
-        assert await cycles.complete(held)
-        assert await cycles.complete(held)
-
-    async def test_a_slot_before_the_last_one_is_refused(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        old, new = cycles.slot(), cycles.slot(60)
-        assert await cycles.complete(await cycles.hold(new))
-        assert await cycles.begin(old) is None
-
-    async def test_one_slot_of_a_cycle_runs_at_a_time(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP, "other")
-        first, second = cycles.slot(), cycles.slot(60)
-        held = await cycles.hold(first)
-        assert await cycles.begin(first) is None
-        assert await cycles.begin(second) is None
-        assert await cycles.begin(first, "other") is not None
-        assert await cycles.complete(held)
-        assert await cycles.begin(second) is not None
-
-    async def test_of_many_claims_of_a_slot_one_wins(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        slots = [cycles.slot(), cycles.slot(60)] * 8
-        claims = await asyncio.gather(*(cycles.begin(each) for each in slots))
-        assert len([each for each in claims if each is not None]) == 1
-        assert len(await cycles.runs()) == 1
-
-    async def test_a_failed_slot_rests_and_runs_again_under_the_same_name(
-        self, cycles: CycleStage
-    ) -> None:
-        await cycles.register(CLEANUP)
-        slot = cycles.slot()
-        assert await cycles.fail(await cycles.hold(slot))
-        assert await cycles.begin(slot) is None
-        cycles.stage.pass_time(seconds=30)
-        again = await cycles.hold(slot)
-        assert again.runs == 2
-        assert await cycles.fail(again)
-        cycles.stage.pass_time(seconds=59)
-        assert await cycles.begin(slot) is None
-        cycles.stage.pass_time(seconds=1)
-        assert await cycles.complete(await cycles.hold(slot))
-
-    async def test_a_slot_whose_attempts_are_spent_is_decided(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        slot = cycles.slot()
-        assert await cycles.fail(await cycles.hold(slot), attempts=1)
-        assert (await cycles.state()).last_slot == slot.due_at
-        cycles.stage.pass_time(seconds=86_400)
-        assert await cycles.begin(slot) is None
-
-    async def test_a_slot_whose_process_died_is_taken_over_after_its_lease(
-        self, cycles: CycleStage
-    ) -> None:
-        await cycles.register(CLEANUP)
-        slot = cycles.slot()
-        old = await cycles.hold(slot)
-        cycles.stage.pass_time(ms=LEASE_MS - 1)
-        assert await cycles.begin(slot) is None
-        cycles.stage.pass_time(ms=1)
-        new = await cycles.hold(slot)
-        assert new.runs == 2
-        assert not await cycles.renew(old)
-        assert not await cycles.stage.run(cycles.store.slots.fence(old))
-        assert not await cycles.complete(old)
-        assert not await cycles.fail(old)
-        assert await cycles.stage.run(cycles.store.slots.fence(new))
-        assert await cycles.complete(new)
-
-    async def test_renewing_keeps_a_slot(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        held = await cycles.hold(cycles.slot())
-        for _ in range(3):
-            cycles.stage.pass_time(ms=LEASE_MS - 1)
-            assert await cycles.renew(held)
-        assert await cycles.begin(held.slot) is None
-        assert await cycles.complete(held)
-
-    async def test_an_expired_slot_that_nobody_took_may_still_complete(
-        self, cycles: CycleStage
-    ) -> None:
-        await cycles.register(CLEANUP)
-        held = await cycles.hold(cycles.slot())
-        cycles.stage.pass_time(ms=LEASE_MS * 5)
-        assert await cycles.complete(held)
-
-    async def test_a_newer_slot_gives_up_what_a_dead_process_left_running(
-        self, cycles: CycleStage
-    ) -> None:
-        await cycles.register(CLEANUP)
-        old = await cycles.hold(cycles.slot())
-        cycles.stage.pass_time(ms=LEASE_MS)
-        new = await cycles.hold(cycles.slot(60))
-        assert not await cycles.complete(old)
-        assert await cycles.complete(new)
-        assert {each.slot: each.outcome for each in await cycles.runs()} == {
-            old.slot.name: "crashed",
-            new.slot.name: "completed",
-        }
-
-
-class RunConformance(_CycleConformance):
-    """Runs: begun, seen, ended, or found dead."""
-
-    async def test_a_run_shows_what_came_of_it(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        held = await cycles.hold(cycles.slot())
-        began = cycles.stage.now
-        cycles.stage.pass_time(seconds=2)
-        await cycles.complete(held)
-        assert await cycles.runs() == [
-            RunRecord(
-                id=held.run_id,
-                name=CLEANUP,
-                worker=WORKER,
-                slot=held.slot.name,
-                started_at=began,
-                seen_at=cycles.stage.now,
-                finished_at=cycles.stage.now,
-                outcome="completed",
-                counters={"processed": 1},
-                error=None,
-            )
-        ]
-
-    async def test_a_failed_run_shows_its_error(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        await cycles.fail(await cycles.hold(cycles.slot()))
-        (run,) = await cycles.runs()
-        assert (run.outcome, run.error) == ("failed", "boom")
-
-    async def test_a_run_without_a_sign_counts_as_crashed(self, cycles: CycleStage) -> None:
-        await cycles.register(CLEANUP)
-        held = await cycles.hold(cycles.slot())
-        cycles.stage.pass_time(ms=GRACE_MS - 1)
-        assert (await cycles.runs())[0].outcome == "running"
-        await cycles.renew(held)
-        cycles.stage.pass_time(ms=GRACE_MS - 1)
-        assert (await cycles.runs())[0].outcome == "running"
-        cycles.stage.pass_time(ms=1)
-        assert (await cycles.runs())[0].outcome == "crashed"
-
-    async def test_the_run_of_a_slot_taken_over_is_recorded_as_crashed_for_good(
-        self, cycles: CycleStage
-    ) -> None:
-        await cycles.register(CLEANUP)
-        slot = cycles.slot()
-        old = await cycles.hold(slot)
-        died = cycles.stage.now
-        cycles.stage.pass_time(ms=LEASE_MS)
-        new = await cycles.hold(slot)
-        await cycles.complete(old)
-        by_id = {each.id: each for each in await cycles.runs()}
-        assert by_id[old.run_id].outcome == "crashed"
-        assert by_id[old.run_id].finished_at == died
-        assert by_id[new.run_id].outcome == "running"
-
-    async def test_runs_of_one_name_and_of_all_are_listed_newest_first(
-        self, cycles: CycleStage
-    ) -> None:
-        stage = cycles.stage
-        for name in ("tick", CLEANUP, "tick"):
-            stage.pass_time(seconds=1)
-            run = NewRun(stage.new_id(), name, WORKER)
-            assert await stage.run(stage.store.runs.begin(run, stage.now)) == stage.now
-            assert await stage.run(
-                stage.store.runs.finish(run.id, "completed", "{}", None, stage.now)
-            )
-        assert [each.name for each in await cycles.runs(None)] == ["tick", CLEANUP, "tick"]
-        ticks = await cycles.runs("tick")
-        assert [each.started_at for each in ticks] == [stage.now, stage.now - 2 * SECOND]

@@ -197,7 +197,7 @@ create table holdfast.cycle_slot (
   finished_at   timestamptz,
   primary key (cycle, slot)
 );
-create index cycle_slot_open on holdfast.cycle_slot (cycle) where state in ('pending', 'running');
+create index cycle_slot_open on holdfast.cycle_slot (cycle) where state <> 'completed';
 
 -- Appended counts: one row per write and type, folded together by retention. Totals are sums, never count(*).
 create table holdfast.tally (

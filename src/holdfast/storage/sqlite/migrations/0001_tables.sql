@@ -196,7 +196,7 @@ create table holdfast_cycle_slot (
   finished_at   integer,
   primary key (cycle, slot)
 ) without rowid;
-create index holdfast_cycle_slot_open on holdfast_cycle_slot (cycle, state) where state in ('pending', 'running');
+create index holdfast_cycle_slot_open on holdfast_cycle_slot (cycle) where state <> 'completed';
 
 -- Appended counts: one row per write and type, folded together by retention. Totals are sums, never count(*).
 create table holdfast_tally (
