@@ -1,0 +1,34 @@
+"""One job that starts 1,000 chains, and one that waits for all of them."""
+
+from __future__ import annotations
+
+from tests.bench.conditions import FRESH
+from tests.bench.figure import Bench, Contest, Result
+from tests.bench.figures.drains import BATCH, SLOTS
+from tests.bench.handlers import CHILDREN
+from tests.bench.site import fill, refresh
+from tests.bench.subject import Spec
+from tests.bench.subjects import drain
+
+NAMES = ("fan_out_in",)
+JOBS = CHILDREN + 2
+
+
+def measure(bench: Bench) -> list[Result]:
+    """Measure one such fan beside the drain of as many jobs that nobody waits for."""
+    with bench.server.database() as url:
+
+        def milliseconds(type: str, count: int) -> float:
+            refresh(url, FRESH)
+            fill(url, type, count)
+            spec = Spec(url, ("fan", "noop"), jobs=JOBS, slots=SLOTS, batch=BATCH)
+            report = drain(spec)
+            return (report.ended_at - report.begun_at) * 1000
+
+        contest = Contest(
+            bench.scale.rounds,
+            {"ours": lambda: milliseconds("fan", 1), "limit": lambda: milliseconds("noop", JOBS)},
+        )
+    return [
+        contest.result("fan_out_in", f"ms for 1 → {CHILDREN:,} → 1", against="as many plain jobs")
+    ]
