@@ -29,21 +29,20 @@ class Cost:
     plan: str
 
 
-def prepare(connection: Connection[Any], statement: Statement) -> sql.Composed:
-    """Prepare a statement and return the command that executes it with its parameters."""
-    compiled = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name]
-    connection.execute(
-        sql.SQL("prepare {} {} as {}").format(
-            sql.Identifier(statement.name),
-            _list([sql.SQL("text")] * len(compiled.order)),
-            sql.SQL(compiled.text),
-        )
-    )
+def prepare(connection: Connection[Any], name: str) -> None:
+    """Have the server plan a statement under its own name, with parameters of text."""
+    compiled = postgres_statements("dollar", DEFAULT_SCHEMA)[name]
+    types = _list([sql.SQL("text")] * len(compiled.order))
+    command = sql.SQL("prepare {} {} as {}")
+    connection.execute(command.format(sql.Identifier(name), types, sql.SQL(compiled.text)))
+
+
+def _execution(statement: Statement) -> sql.Composed:
+    """The command that runs a prepared statement with its parameters."""
+    order = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name].order
     values = as_text(statement.params)
-    return sql.SQL("execute {} {}").format(
-        sql.Identifier(statement.name),
-        _list([sql.Literal(values[name]) for name in compiled.order]),
-    )
+    literals = _list([sql.Literal(values[name]) for name in order])
+    return sql.SQL("execute {} {}").format(sql.Identifier(statement.name), literals)
 
 
 def _list(parts: list[Any]) -> sql.Composable:
@@ -54,7 +53,8 @@ def measure(connection: Connection[Any], statement: Statement, mode: PlanMode) -
     """Run a prepared statement in a transaction that is rolled back, and count the blocks it touched."""
     with connection.transaction(force_rollback=True):
         connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
-        execute = prepare(connection, statement)
+        prepare(connection, statement.name)
+        execute = _execution(statement)
         with connection.transaction(force_rollback=True):
             rows = len(connection.execute(execute).fetchall())
         planning = _touched_by(connection, sql.SQL("explain ") + execute)[0]
