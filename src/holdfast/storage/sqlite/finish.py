@@ -19,6 +19,9 @@ _ENDS: dict[FinishKind, State] = {
     "cancel": "cancelled",
 }
 
+# What one statement says once for all its rows: the kind, the worker, and whether there is no error to write.
+_Alike = tuple[FinishKind, str, bool]
+
 
 def finish_attempts(
     finishes: Sequence[Finish], freed: Sequence[str], awaited: bool, now: Instant | None
@@ -28,8 +31,8 @@ def finish_attempts(
     tally = Tally()
     done: list[Finished] = []
     for batch in _once_per_job(finishes):
-        for kind, worker, group in _alike(batch):
-            done += yield from _end(kind, worker, group, awaited, now, tally)
+        for alike, group in _alike(batch).items():
+            done += yield from _end(alike, group, awaited, now, tally)
         back = [each for each in batch if each.kind not in _ENDS]
         if back:
             done += yield from _give_back(back, awaited, now, tally)
@@ -48,27 +51,28 @@ def _once_per_job(finishes: Sequence[Finish]) -> Iterator[Sequence[Finish]]:
         finishes = again
 
 
-def _alike(batch: Sequence[Finish]) -> list[tuple[FinishKind, str, list[Finish]]]:
-    """Group the finishes that end a job by what their statement says once for all."""
-    groups: dict[tuple[FinishKind, str], list[Finish]] = {}
+def _alike(batch: Sequence[Finish]) -> dict[_Alike, list[Finish]]:
+    """Group the finishes that end a job by the statement they need."""
+    groups: dict[_Alike, list[Finish]] = {}
     for each in batch:
         if each.kind in _ENDS:
-            groups.setdefault((each.kind, each.worker), []).append(each)
-    return [(kind, worker, group) for (kind, worker), group in groups.items()]
+            is_plain = (
+                each.kind in ("complete", "continue")
+                and each.error is None
+                and each.fingerprint is None
+            )
+            groups.setdefault((each.kind, each.worker, is_plain), []).append(each)
+    return groups
 
 
 def _end(
-    kind: FinishKind,
-    worker: str,
-    group: Sequence[Finish],
-    awaited: bool,
-    now: Instant,
-    tally: Tally,
+    alike: _Alike, group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
+    kind, worker, is_plain = alike
     rows = yield Statement(
-        "job_finish_end",
+        "job_finish_end" if is_plain else "job_finish_error",
         {
-            "rows": document([_outcome(each) for each in group]),
+            "rows": document([_outcome(each, is_plain) for each in group]),
             "state": _ENDS[kind],
             "continued": kind == "continue",
             "worker": worker,
@@ -97,12 +101,9 @@ def _end(
     return [Finished(row[0], row[1], row[0] in waited_for) for row in rows]
 
 
-def _outcome(finish: Finish) -> tuple[object, ...]:
-    # Reading a missing place of an array is cheap, reading one more value of each row is not.
+def _outcome(finish: Finish, is_plain: bool) -> tuple[object, ...]:
     row = (finish.id, finish.token, finish.started_at, finish.output)
-    if finish.error is None and finish.fingerprint is None:
-        return row
-    return (*row, finish.error, finish.fingerprint)
+    return row if is_plain else (*row, finish.error, finish.fingerprint)
 
 
 def _count(kind: FinishKind, rows: Sequence[Row], tally: Tally) -> None:

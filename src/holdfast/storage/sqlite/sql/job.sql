@@ -20,9 +20,19 @@ select j.id, j.type, j.priority,
        j.max_attempts, :awaited
   from json_each(:ids) x cross join holdfast_job j on j.id = x.value;
 
+-- name: job_claim_lines
+-- The priorities at which these types have live jobs, one seek each, so that the other lines need no look.
+with recursive line (type, priority) as (
+  select t.value, (select min(q.priority) from holdfast_queue q where q.type = t.value) from json_each(:types) t
+  union all
+  select l.type, (select min(q.priority) from holdfast_queue q where q.type = l.type and q.priority > l.priority)
+    from line l where l.priority is not null)
+select type, priority from line where priority is not null;
+
 -- name: job_claim_look
--- One look of a claim: what is due and free of one type and priority behind the low-water mark, oldest first.
-select q.job_id, q.available_at, q.crashes
+-- One look of a claim: what is due and free of one type and priority behind the low-water mark, oldest first. The rows sort
+-- as the claim orders.
+select q.available_at, q.job_id, q.crashes, :token
   from holdfast_queue q
  where q.type = :type and q.priority = :priority and (q.available_at, q.job_id) > (:after, :after_id)
    and q.available_at <= :now and q.token is null and (q.crashes = 0 or :allow_crashed)
@@ -59,9 +69,20 @@ select min((
   from clock c cross join json_each(:types) t cross join priority p;
 
 -- name: job_finish_end
--- Writes the outcomes of attempts that ended one way. Each row [id, token, started_at, output, error, fingerprint] is proven
+-- Writes the outcomes of attempts that ended one way and without an error. Each row [id, token, started_at, output] is proven
 -- by its own (job, token) pair; what is not returned was lost. Jobs that other jobs wait for are taken only when :awaited is
 -- true, because the fan-in that follows needs the same transaction. `queue_drop` follows.
+insert into holdfast_outcome (job_id, type, state, continued, output, attempts, crashes, fence, token, worker, started_at, finished_at)
+select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[3]'), q.attempt, q.crashes, q.fence, q.token, :worker,
+       json_extract(x.value, '$[2]'), :now
+  from json_each(:rows) x
+ cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
+ where :awaited or not q.awaited
+returning job_id, type;
+
+-- name: job_finish_error
+-- The same for rows [id, token, started_at, output, error, fingerprint]. Apart, because each value read from a row and each
+-- one returned counts where jobs are completed by the thousand.
 insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
 select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[3]'), json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'),
        q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[2]'), :now
