@@ -70,6 +70,22 @@ class Link(Protocol):
         """Give the connection up."""
 
 
+class Singleton(Protocol):
+    """A lock that one session of all replicas holds at a time, and that goes with its connection."""
+
+    @property
+    def key(self) -> str: ...
+
+    async def acquire(self) -> bool:
+        """Take the lock without waiting; False when somebody has it. Raises: DatabaseUnreachable."""
+
+    async def ping(self) -> None:
+        """Prove that the lock is still held. Raises: DatabaseUnreachable when its connection is lost."""
+
+    async def release(self) -> None:
+        """Give it back; harmless when it is not held."""
+
+
 class Database(Protocol):
     """One database: the store's meaning with connections under it."""
 
@@ -100,6 +116,9 @@ class Database(Protocol):
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> Link:
         """Make a link; it connects at its first use."""
+
+    def singleton(self, key: str) -> Singleton:
+        """Make a lock; it connects when it is acquired."""
 
     def migrate(self) -> list[AppliedMigration]:
         """Bring the schema up to date under a lock; return what was applied."""

@@ -22,6 +22,7 @@ from holdfast.storage.postgres.errors import translate
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.link import PostgresLink
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
+from holdfast.storage.postgres.singleton import PostgresSingleton
 from holdfast.storage.postgres.store import PostgresStore
 from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
 from holdfast.storage.records import AppliedMigration
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 POOL_SIZE = 10
 POOL_WAIT_S = 10.0
+LOCK_ANSWER_MS = 10_000
 STATEMENT_TIMEOUT_MS = 30_000
 CALLER_TIMEOUT_MS = 0
 
@@ -98,6 +100,9 @@ class PostgresDatabase:
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> PostgresLink:
         return PostgresLink(self._url, self.schema, purpose, statement_timeout_ms, self._prepare)
+
+    def singleton(self, key: str) -> PostgresSingleton:
+        return PostgresSingleton(self._url, key, LOCK_ANSWER_MS)
 
     def migrate(self) -> list[AppliedMigration]:
         with self._direct("migrate") as connection:

@@ -23,6 +23,7 @@ from holdfast.storage.sqlite.migration import apply_migrations, read_applied
 from holdfast.storage.sqlite.mounts import read_mounts, refuse_network_mount
 from holdfast.storage.sqlite.reading import read_apart
 from holdfast.storage.sqlite.resources import Resources
+from holdfast.storage.sqlite.singleton import SqliteSingleton
 from holdfast.storage.sqlite.store import PACKAGE, SqliteStore
 from holdfast.storage.sqlite.ticket import AsyncTicket, SyncTicket
 from holdfast.storage.sqlite.transaction import SqliteAsyncTransaction, SqliteTransaction
@@ -109,6 +110,9 @@ class SqliteDatabase:
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> SqliteLink:
         return SqliteLink(self._write_async, purpose, statement_timeout_ms)
+
+    def singleton(self, key: str) -> SqliteSingleton:
+        return SqliteSingleton(key)
 
     def migrate(self) -> list[AppliedMigration]:
         lender = self._resources.transactions
