@@ -1,0 +1,58 @@
+"""Which job this code runs for, as a context variable, and how loggers take it from there.
+
+logging:    handler.addFilter(JobContextFilter())
+structlog:  structlog.configure(processors=[add_job_context, …])
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+
+
+class JobContext(msgspec.Struct, frozen=True):
+    """The job, its chain, and the attempt that runs; `trace` is the creator's W3C traceparent."""
+
+    job_id: str
+    type: str
+    chain_id: str
+    worker: str
+    attempt: int
+    trace: str | None = None
+
+
+current_job: ContextVar[JobContext | None] = ContextVar("holdfast_job", default=None)
+"""Set by the worker around every attempt; None outside of one."""
+
+
+class JobContextFilter(logging.Filter):
+    """Gives every record the fields of the current job; a field that a record has already stays."""
+
+    def __init__(self, absent: str | None = None) -> None:
+        """Outside of a job the fields have the value `absent`, so that a format may name them."""
+        super().__init__()
+        self._absent = absent
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields and let the record pass."""
+        context = current_job.get()
+        for field in JobContext.__struct_fields__:
+            if not hasattr(record, field):
+                value = self._absent if context is None else getattr(context, field)
+                setattr(record, field, value)
+        return True
+
+
+def add_job_context(
+    logger: Any, method: str, event_dict: MutableMapping[str, Any]
+) -> MutableMapping[str, Any]:
+    """Add the fields of the current job to an event of structlog; outside of a job, nothing."""
+    context = current_job.get()
+    if context is not None:
+        for field in JobContext.__struct_fields__:
+            event_dict.setdefault(field, getattr(context, field))
+    return event_dict

@@ -1,0 +1,1 @@
+"""Observers: what they make of each event of the catalogue."""
