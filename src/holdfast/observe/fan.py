@@ -1,0 +1,28 @@
+"""Several observers as one."""
+
+from __future__ import annotations
+
+import logging
+
+from holdfast.core.events import Event, Observer
+
+log = logging.getLogger("holdfast.observe")
+
+
+class Observers:
+    """Tells each of its observers; one that raises is logged once and disturbs nobody."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+        self._reported: set[int] = set()
+
+    def observe(self, event: Event) -> None:
+        """See `core.events.Observer`."""
+        for place, observer in enumerate(self._observers):
+            try:
+                observer.observe(event)
+            except Exception:
+                if place not in self._reported:
+                    self._reported.add(place)
+                    name = type(observer).__name__
+                    log.exception("%s failed at %s; not logged again", name, event.name)

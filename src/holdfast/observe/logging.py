@@ -1,0 +1,78 @@
+"""Events as records of the logger `holdfast`, with their fields as attributes; and records as JSON lines."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+from holdfast.core.events import CATALOGUE, Event
+
+LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+HANDLED = frozenset(CATALOGUE)
+IGNORED: frozenset[str] = frozenset()
+
+_PLAIN = re.compile(r"[\w.:/@+*-]+", re.ASCII)
+_OF_EVERY_RECORD = {
+    *logging.LogRecord("", 0, "", 0, "", None, None).__dict__,
+    "asctime",
+    "message",
+    "taskName",
+}
+
+
+class LoggingObserver:
+    """Writes each event as one record at its level; `record.event` is its name."""
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._logger = logger or logging.getLogger("holdfast")
+
+    def observe(self, event: Event) -> None:
+        """See `core.events.Observer`."""
+        spec = CATALOGUE.get(event.name)
+        level = LEVELS[spec.level] if spec else logging.INFO
+        if self._logger.isEnabledFor(level):
+            self._logger.log(
+                level, "%s", _shown(event), extra={"event": event.name, **event.fields}
+            )
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message and every field given with the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, in ASCII; fields without a value are left out."""
+        moment = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {
+            name: value
+            for name, value in record.__dict__.items()
+            if name not in _OF_EVERY_RECORD and value is not None
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _shown(event: Event) -> str:
+    fields = (f" {name}={_value(value)}" for name, value in event.fields.items())
+    return event.name + "".join(fields)
+
+
+def _value(value: object) -> str:
+    """Quote what is not a plain word, so that an error's text can neither break nor forge a line."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)

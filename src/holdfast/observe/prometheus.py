@@ -1,0 +1,88 @@
+"""Events as Prometheus metrics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeAlias
+
+from holdfast.core.errors import MissingExtra
+from holdfast.core.events import Event
+from holdfast.core.model import Instant, QueueTotals
+from holdfast.observe.measures import (
+    MEASURED,
+    UNMEASURED,
+    Measurement,
+    measure,
+    measure_totals,
+)
+from holdfast.observe.names import METRICS, Metric
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+except ImportError as error:
+    raise MissingExtra(
+        "metrics for Prometheus need prometheus-client", help='pip install "holdfast[prometheus]"'
+    ) from error
+
+HANDLED = MEASURED
+IGNORED = UNMEASURED
+
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+Instrument: TypeAlias = Counter | Histogram | Gauge
+
+
+class PrometheusObserver:
+    """Counts in the registry it is given, by default the process's own; one per registry."""
+
+    def __init__(
+        self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._registry = REGISTRY if registry is None else registry
+        self._clock = clock
+        # Gauges of the whole database appear only in the process that tells them.
+        self._instruments: dict[Metric, Instrument] = {
+            metric: self._instrument(metric)
+            for metric in METRICS
+            if metric.kind != "gauge" or metric.labels
+        }
+        self._children: dict[tuple[Metric, tuple[str, ...]], Instrument] = {}
+
+    def observe(self, event: Event) -> None:
+        """See `core.events.Observer`."""
+        for measurement in measure(event, self._clock()):
+            self._apply(measurement)
+
+    def set_totals(self, totals: QueueTotals, now: Instant) -> None:
+        """Set the gauges of the whole database; one process of a fleet does this."""
+        for measurement in measure_totals(totals, now):
+            self._apply(measurement)
+
+    def _apply(self, measurement: Measurement) -> None:
+        metric, value, labels = measurement
+        child = self._children.get((metric, labels)) or self._child(metric, labels)
+        if isinstance(child, Counter):
+            child.inc(value)
+        elif isinstance(child, Histogram):
+            child.observe(value)
+        else:
+            child.set(value)
+
+    def _child(self, metric: Metric, labels: tuple[str, ...]) -> Instrument:
+        parent = self._instruments.get(metric)
+        if parent is None:
+            parent = self._instruments[metric] = self._instrument(metric)
+        child = parent.labels(*labels) if labels else parent
+        self._children[metric, labels] = child
+        return child
+
+    def _instrument(self, metric: Metric) -> Instrument:
+        name, text, labels = metric.prometheus, metric.text, metric.labels
+        match metric.kind:
+            case "counter":
+                return Counter(name, text, labels, registry=self._registry)
+            case "gauge":
+                return Gauge(name, text, labels, registry=self._registry)
+            case "histogram":
+                return Histogram(name, text, labels, buckets=BUCKETS_S, registry=self._registry)

@@ -1,0 +1,39 @@
+"""An example of every event in the catalogue, with a canary where ids and texts of people are."""
+
+from typing import Any
+
+from holdfast.core.events import CATALOGUE, Event, event
+
+CANARY = "canary-7f3a"
+
+VALUES: dict[str, Any] = {
+    "type": "mail",
+    "worker": "w-1",
+    "attempt": 2,
+    "fence": 7,
+    "crashes": 1,
+    "state": "failed",
+    "outcome": "completed",
+    "cycle": "cleanup",
+    "runner": "outbox",
+    "purpose": "claim",
+    "types": ["mail"],
+}
+IDS_AND_TEXTS = {"job_id", "chain_id", "run_id", "error", "reason", "slot", "by"}
+
+
+def sample(name: str, **changes: Any) -> Event:
+    """Return an event with all its fields."""
+    fields = {field: _value(field) for field in CATALOGUE[name].fields}
+    return event(name, **(fields | changes))
+
+
+def all_samples() -> list[Event]:
+    """Return one event of each kind."""
+    return [sample(name) for name in CATALOGUE]
+
+
+def _value(field: str) -> Any:
+    if field in IDS_AND_TEXTS:
+        return f"{CANARY} {field}"
+    return VALUES.get(field, 1500)

@@ -1,0 +1,49 @@
+"""Several observers as one."""
+
+import logging
+
+import pytest
+
+from holdfast.core.events import Event
+from holdfast.observe.fan import Observers
+from tests.observe.samples import all_samples
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def observe(self, event: Event) -> None:
+        self.events.append(event)
+
+
+class Broken:
+    def observe(self, event: Event) -> None:
+        raise RuntimeError("the backend is gone")
+
+
+def test_every_observer_sees_every_event_in_order() -> None:
+    first, second = Recorder(), Recorder()
+    observers = Observers(first, second)
+    for event in all_samples():
+        observers.observe(event)
+    assert first.events == second.events == all_samples()
+
+
+def test_a_broken_observer_is_logged_once_and_disturbs_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recorder = Recorder()
+    observers = Observers(Broken(), recorder)
+    with caplog.at_level(logging.ERROR, "holdfast.observe"):
+        for event in all_samples():
+            observers.observe(event)
+    assert recorder.events == all_samples()
+    assert [record.getMessage() for record in caplog.records] == [
+        "Broken failed at job_created; not logged again"
+    ]
+
+
+def test_each_broken_observer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    Observers(Broken(), Broken()).observe(all_samples()[0])
+    assert len(caplog.records) == 2

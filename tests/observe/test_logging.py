@@ -1,0 +1,128 @@
+"""Events as log records and as JSON lines."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from holdfast.core.events import CATALOGUE, Event
+from holdfast.observe.context import JobContext, JobContextFilter, current_job
+from holdfast.observe.logging import LEVELS, JsonFormatter, LoggingObserver
+from tests.observe.samples import sample
+
+
+class Records(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(record)
+
+
+@pytest.fixture
+def records() -> Records:
+    return Records()
+
+
+@pytest.fixture
+def observer(records: Records) -> LoggingObserver:
+    logger = logging.Logger("holdfast")
+    logger.addHandler(records)
+    return LoggingObserver(logger)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_an_event_is_a_record_at_its_level_with_its_fields(
+    name: str, observer: LoggingObserver, records: Records
+) -> None:
+    event = sample(name)
+    observer.observe(event)
+    (record,) = records.found
+    assert record.levelno == LEVELS[CATALOGUE[name].level]
+    assert record.__dict__["event"] == name
+    assert record.__dict__.items() >= event.fields.items()
+
+
+def test_the_message_is_the_name_and_its_fields(
+    observer: LoggingObserver, records: Records
+) -> None:
+    observer.observe(sample("database_back", purpose="heart beat"))
+    assert records.found[0].getMessage() == 'database_back worker=w-1 purpose="heart beat"'
+
+
+def test_a_text_cannot_forge_a_line(observer: LoggingObserver, records: Records) -> None:
+    observer.observe(sample("database_back", purpose='x\nERROR forged\u2028"\x1b[31m'))
+    message = records.found[0].getMessage()
+    assert message.isascii()
+    assert message.isprintable()
+
+
+def test_a_level_that_is_off_costs_nothing(observer: LoggingObserver, records: Records) -> None:
+    observer._logger.setLevel(logging.WARNING)
+    observer.observe(sample("job_completed"))
+    assert records.found == []
+
+
+def test_the_default_logger_is_called_holdfast(caplog: pytest.LogCaptureFixture) -> None:
+    LoggingObserver().observe(sample("job_failed"))
+    assert caplog.records[0].name == "holdfast"
+
+
+def test_an_event_that_is_not_in_the_catalogue_yet_is_logged_too(
+    observer: LoggingObserver, records: Records
+) -> None:
+    observer.observe(Event("job_admired", {"job_id": "1"}))
+    assert records.found[0].levelno == logging.INFO
+
+
+def lines_of(records: Records) -> list[dict[str, Any]]:
+    formatter = JsonFormatter()
+    lines = [formatter.format(record) for record in records.found]
+    assert all("\n" not in line and line.isascii() for line in lines)
+    return [json.loads(line) for line in lines]
+
+
+def test_a_record_is_one_line_of_json(observer: LoggingObserver, records: Records) -> None:
+    observer.observe(sample("job_reaped", job_id="1", type="mäil\n"))
+    (line,) = lines_of(records)
+    assert line.pop("time").endswith("Z")
+    assert line.pop("message").startswith("job_reaped job_id=1 ")
+    assert line == {
+        "level": "warning",
+        "logger": "holdfast",
+        "event": "job_reaped",
+        "job_id": "1",
+        "type": "mäil\n",
+        "worker": "w-1",
+        "state": "failed",
+        "crashes": 1,
+        "stale_ms": 1500,
+    }
+
+
+def test_a_line_shows_the_error_and_what_has_no_json_form_as_text(records: Records) -> None:
+    logger = logging.Logger("shop")
+    logger.addHandler(records)
+    try:
+        raise ValueError("no \ud800")
+    except ValueError:
+        logger.exception("broken", extra={"sink": records, "nothing": None})
+    (line,) = lines_of(records)
+    assert "ValueError: no" in line["exception"]
+    assert "Records" in line["sink"]
+    assert "nothing" not in line
+
+
+def test_lines_of_the_applications_own_loggers_name_the_job(records: Records) -> None:
+    records.addFilter(JobContextFilter())
+    logger = logging.Logger("shop")
+    logger.addHandler(records)
+    token = current_job.set(JobContext("job-1", "mail", "chain-1", "w-1", 2))
+    logger.info("inside")
+    current_job.reset(token)
+    logger.info("outside")
+    inside, outside = lines_of(records)
+    assert inside.items() >= {"job_id": "job-1", "type": "mail", "attempt": 2}.items()
+    assert "job_id" not in outside
