@@ -8,7 +8,12 @@ from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
-from holdfast.core.errors import ConnectionClosed, NoTransaction, TransactionAborted
+from holdfast.core.errors import (
+    ConnectionClosed,
+    NoTransaction,
+    TransactionAborted,
+    UnsupportedConnection,
+)
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.statement import AsyncExecutor, SyncExecutor
 
@@ -45,6 +50,11 @@ class PsycopgAsyncProvider(AsyncProvider):
 def _check(connection: Connection[Any] | AsyncConnection[Any], need: Need, fix: str) -> None:
     need.check_dialect("postgresql")
     idle = is_idle(connection)
+    if connection.info.encoding != "utf-8":
+        raise UnsupportedConnection(
+            f"the psycopg connection's client encoding is {connection.info.encoding}",
+            help="connect with client_encoding=utf8",
+        )
     if need.writes and idle and connection.autocommit:
         raise NoTransaction("the psycopg connection is in autocommit mode", help=fix)
 

@@ -1,0 +1,223 @@
+"""Hints leave the process after the commit, or with it, and never without it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from queue import SimpleQueue
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+
+from holdfast import Holdfast
+from holdfast.notify.port import Hint
+from holdfast.notify.wire import channel_name, decode
+from tests.client.conftest import KINDS, Heard
+from tests.client.kinds.alchemy import driver_url, sync_engine
+from tests.client.kinds.drivers import file_of
+from tests.client.kinds.held import Held, Kind, Undo
+
+END = "[]"
+
+postgresql = pytest.mark.parametrize("dialect", ["postgresql"])
+RAW = [each for each in KINDS if not each.tells_of_commit and each.dialect == "postgresql"]
+TELLING = [each for each in KINDS if each.tells_of_commit]
+
+
+class Ear:
+    """Listens on the database's own channel, as a worker does."""
+
+    def __init__(self, connection: psycopg.Connection) -> None:
+        self._connection = connection
+        self._channel = channel_name("holdfast")
+        connection.execute(f'listen "{self._channel}"'.encode())
+
+    def heard(self) -> list[Hint]:
+        """Return every hint sent up to now."""
+        self._connection.execute("select pg_notify(%s, %s)", [self._channel, END])
+        hints = []
+        for notification in self._connection.notifies():
+            if notification.payload == END:
+                break
+            hints += decode(notification.payload)
+        return hints
+
+
+@contextmanager
+def listening(url: str) -> Iterator[Ear]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield Ear(connection)
+
+
+@pytest.mark.parametrize(
+    ("kind", "dialect"), [pytest.param(each, each.dialect, id=each.name) for each in TELLING]
+)
+async def test_where_the_library_tells_of_the_commit_the_hint_comes_after_it(
+    app: Holdfast, held: Held, heard: Heard
+) -> None:
+    await held.start(app, "one")
+    await held.start(app, "one")
+    await held.start(app, "two", at=None)
+    assert heard.hints == []
+    await held.commit()
+    assert set(heard.hints) == {Hint("due", "one"), Hint("due", "two")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "dialect"), [pytest.param(each, each.dialect, id=each.name) for each in RAW]
+)
+async def test_elsewhere_the_hint_is_part_of_the_transaction(url: str, kind: Kind) -> None:
+    app = Holdfast(url, open_types=True)
+    async with kind.open(url, app) as held:
+        with listening(url) as ear:
+            await held.start(app, "undone")
+            assert ear.heard() == []
+            await held.rollback()
+            assert ear.heard() == []
+    async with kind.open(url, app) as held:
+        with listening(url) as ear:
+            await held.start(app, "one")
+            await held.savepoint()
+            await held.start(app, "undone")
+            await held.undo_savepoint()
+            await held.start(app, "two")
+            assert ear.heard() == []
+            await held.commit()
+            assert ear.heard() == [Hint("due", "one"), Hint("due", "two")]
+    await app.aclose()
+
+
+@postgresql
+async def test_many_starts_of_one_type_are_one_hint(url: str) -> None:
+    app = Holdfast(url, open_types=True)
+    with psycopg.connect(url) as connection, listening(url) as ear:
+        app.start_many(connection, "many", range(1000))
+        connection.commit()
+        assert ear.heard() == [Hint("due", "many")]
+
+
+@postgresql
+async def test_hints_can_be_turned_off(url: str, heard: Heard) -> None:
+    app = Holdfast(url, notifier=heard, hints=False, open_types=True)
+    with psycopg.connect(url) as connection, listening(url) as ear:
+        app.start(connection, "quiet")
+        connection.commit()
+        with app.transaction() as tx:
+            app.start(tx, "quiet")
+        assert ear.heard() == []
+    app.close()
+    assert heard.hints == []
+
+
+@postgresql
+async def test_a_raw_connection_does_not_notify_where_nobody_listens(
+    url: str, app: Holdfast
+) -> None:
+    with psycopg.connect(url) as connection, listening(url) as ear:
+        app.start(connection, "elsewhere")
+        connection.commit()
+        assert ear.heard() == []
+
+
+@postgresql
+async def test_the_database_s_own_notifier_hears_both_ways(url: str) -> None:
+    app = Holdfast(url, open_types=True)
+    arrived: SimpleQueue[Hint] = SimpleQueue()
+    listener = app.notifier.listen(arrived.put)
+    assert listener.wait_until_alive(30)
+    with psycopg.connect(url) as connection:
+        app.start(connection, "raw")
+    with app.transaction() as tx:
+        app.start(tx, "own")
+    wanted = {Hint("due", "raw"), Hint("due", "own")}
+    while wanted:
+        wanted.discard(arrived.get(timeout=30))
+    app.close()
+
+
+async def test_blocked_and_deduplicated_starts_are_nothing_to_look_for(
+    app: Holdfast, heard: Heard
+) -> None:
+    with app.transaction() as tx:
+        first = app.start(tx, "first", key="k")
+    heard.hints.clear()
+    with app.transaction() as tx:
+        app.start(tx, "first", key="k")
+        app.start(tx, "blocked", blockers=[first])
+    assert heard.hints == []
+
+
+async def test_an_event_s_handlers_are_told_apart(app: Holdfast, heard: Heard) -> None:
+    @app.on("placed")
+    def mail(job: object) -> None: ...
+
+    @app.on("placed")
+    def stock(job: object) -> None: ...
+
+    app.migrate()
+    with app.transaction() as tx:
+        app.publish(tx, "placed")
+        app.publish(tx, "alone")
+    assert sorted(heard.types) == ["alone", "placed/mail", "placed/stock"]
+
+
+async def test_sessions_in_savepoints_in_savepoints_tell_what_was_kept(
+    url: str, dialect: str, app: Holdfast, heard: Heard
+) -> None:
+    driver = "psycopg" if dialect == "postgresql" else "pysqlite"
+    async with sync_engine(url, driver) as engine:
+        with Session(engine) as session, session.begin():
+            with session.begin_nested():
+                app.start(session, "kept")
+                with suppress(Undo), session.begin_nested():
+                    app.start(session, "undone")
+                    raise Undo
+            with suppress(Undo), session.begin_nested():
+                with session.begin_nested():
+                    app.start(session, "undone")
+                raise Undo
+            assert heard.hints == []
+    assert heard.types == ["kept"]
+    assert [each.type for each in app.jobs.list()] == ["kept"]
+
+
+async def test_a_session_that_is_closed_without_a_commit_sends_nothing(
+    url: str, dialect: str, app: Holdfast, heard: Heard
+) -> None:
+    driver = "psycopg" if dialect == "postgresql" else "pysqlite"
+    async with sync_engine(url, driver) as engine:
+        session = Session(engine)
+        app.start(session, "undone")
+        session.close()
+        app.start(session, "kept")
+        session.commit()
+        session.close()
+    assert heard.types == ["kept"]
+
+
+@postgresql
+async def test_a_session_in_somebody_s_transaction_does_not_tell_before_it(
+    url: str, app: Holdfast, heard: Heard
+) -> None:
+    engine = create_engine(driver_url(url, "psycopg"))
+    with engine.connect() as connection:
+        with Session(connection, join_transaction_mode="create_savepoint") as session:
+            app.start(session, "inside")
+            session.commit()
+        assert heard.hints == []
+        connection.rollback()
+    engine.dispose()
+    assert heard.hints == []
+
+
+@pytest.mark.parametrize("dialect", ["sqlite"])
+async def test_on_a_raw_sqlite_connection_nothing_is_sent(
+    url: str, app: Holdfast, heard: Heard
+) -> None:
+    with closing(sqlite3.connect(file_of(url))) as connection:
+        app.start(connection, "found")
+        connection.commit()
+    assert heard.hints == []
