@@ -10,6 +10,7 @@ from holdfast.cli.main import cli
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
+from tests.cli.scene import Scene
 
 Run: TypeAlias = Callable[..., Result]
 
@@ -48,3 +49,9 @@ def database(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
     database.migrate()
     yield database
     database.close()
+
+
+@pytest.fixture
+def scene(database: Database) -> Scene:
+    """The database of the commands, to be filled."""
+    return Scene(database)

@@ -171,7 +171,7 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             "Completed 1 s ago after 3 attempts; the chain went on",
         ),
         (
-            job("failed", attempt=8, finished_at=NOW - SECOND, error="Timeout:\n  gone"),
+            job("failed", attempt=8, finished_at=NOW - SECOND, error="Timeout: gone\n  File …"),
             Surroundings(NOW),
             "Failed 1 s ago after 8 attempts: Timeout: gone",
         ),

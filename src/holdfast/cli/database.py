@@ -10,88 +10,76 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.core.errors import MissingExtra, WrongDatabase
+from holdfast.core.errors import WrongDatabase
 
 if TYPE_CHECKING:
+    from holdfast.app import Holdfast
     from holdfast.client.url import Address
-    from holdfast.storage.database import Database
+    from holdfast.storage.statement import Op
 
 T = TypeVar("T")
 
-DEFAULT_URL = "sqlite:///holdfast.db"
+READ_TIMEOUT_MS = 10_000
 
-url_option = click.option(
-    "--url",
-    envvar="HOLDFAST_URL",
-    default=DEFAULT_URL,
-    metavar="URL",
-    help=f"The database.  [env: HOLDFAST_URL; default: {DEFAULT_URL}]",
+_URL = click.option(
+    "--url", metavar="URL", help="The database.  [HOLDFAST_URL; default: sqlite:///holdfast.db]"
 )
-schema_option = click.option(
+_SCHEMA = click.option(
     "--schema",
-    envvar="HOLDFAST_SCHEMA",
-    default="holdfast",
     metavar="NAME",
-    help="Its schema, on PostgreSQL.  [env: HOLDFAST_SCHEMA; default: holdfast]",
+    help="Its schema, on PostgreSQL.  [HOLDFAST_SCHEMA; default: holdfast]",
 )
+
+
+def database_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command `--url` and `--schema`."""
+    return _URL(_SCHEMA(command))
 
 
 def with_database(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command `--url` and `--schema`, and a checked database as its first argument."""
+    """Give a command `--url` and `--schema`, and an application of the checked database as its first argument."""
 
-    @url_option
-    @schema_option
+    @database_options
     @wraps(command)
-    def opened_first(*arguments: Any, url: str, schema: str, **options: Any) -> T:
-        with opened(url, schema) as database:
-            return command(database, *arguments, **options)
+    def opened_first(*arguments: Any, url: str | None, schema: str | None, **options: Any) -> T:
+        with opened(url, schema) as app:
+            refuse_absent(app)
+            app.database.check()
+            return command(app, *arguments, **options)
 
     return opened_first
 
 
 @contextmanager
-def opened(url: str, schema: str) -> Iterator[Database]:
-    """Open a database whose schema this code understands, and close it afterwards."""
-    address = address_of(url)
-    refuse_absent(address)
-    with open_database(address, schema) as database:
-        database.check()
-        yield database
+def opened(url: str | None, schema: str | None) -> Iterator[Holdfast]:
+    """Make an application of a database as it is, any type allowed, and close it afterwards."""
+    from holdfast.app import Holdfast
+    from holdfast.settings import load_settings
+
+    own = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema}).holdfast
+    app = Holdfast(
+        own.url, schema=own.schema, notifier=own.notifier, hints=own.hints, open_types=True
+    )
+    try:
+        yield app
+    finally:
+        app.close()
 
 
-def refuse_absent(address: Address) -> None:
+def read(app: Holdfast, op: Op[T]) -> T:
+    """Run an operation that only reads, for somebody who waits at a terminal."""
+    return app.database.read(op, READ_TIMEOUT_MS)
+
+
+def refuse_absent(app: Holdfast) -> None:
     """Refuse a file that is not there: opening it would make it, and hide a mistyped path."""
+    address = address_of(app)
     if address.dialect == "sqlite" and not Path(address.path).exists():
         raise WrongDatabase(f"there is no database {address.path}")
 
 
-@contextmanager
-def open_database(address: Address, schema: str) -> Iterator[Database]:
-    """Open a database as it is, and close it afterwards."""
-    database = _made(address, schema)
-    try:
-        yield database
-    finally:
-        database.close()
-
-
-def address_of(url: str) -> Address:
-    """Read a URL. Raises: UnusableUrl."""
+def address_of(app: Holdfast) -> Address:
+    """Return where an application's database is, without secrets."""
     from holdfast.client.url import parse_url
 
-    return parse_url(url)
-
-
-def _made(address: Address, schema: str) -> Database:
-    if address.dialect == "sqlite":
-        from holdfast.storage.sqlite.database import SqliteDatabase
-
-        return SqliteDatabase(address.path)
-    try:
-        from holdfast.storage.postgres.database import PostgresDatabase
-    except ImportError as error:
-        raise MissingExtra(
-            f"PostgreSQL needs the package {error.name}",
-            help='pip install "holdfast[postgres]"',
-        ) from error
-    return PostgresDatabase(address.url, schema)
+    return parse_url(app.database.url)

@@ -35,6 +35,7 @@ CODES: dict[type[HoldfastError], Exit] = {
     errors.ChainNotFound: Exit.NOT_FOUND,
     errors.JobNotFound: Exit.NOT_FOUND,
     errors.ChainDeleted: Exit.NOT_FOUND,
+    errors.WorkerNotFound: Exit.NOT_FOUND,
     errors.WaitTimeout: Exit.TIMED_OUT,
     errors.StillReferenced: Exit.REFUSED,
     errors.WrongState: Exit.REFUSED,

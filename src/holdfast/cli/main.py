@@ -9,6 +9,13 @@ from holdfast.cli.root import Root
 from holdfast.version import VERSION
 
 SECTIONS = {
+    "Look and act": {
+        "jobs": Entry("holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."),
+        "chains": Entry("holdfast.cli.chains", "List, show, await, cancel and delete chains."),
+        "dead": Entry("holdfast.cli.dead", "List, show, redrive and drop dead letters."),
+        "types": Entry("holdfast.cli.types", "List, pause, resume and set job types."),
+        "workers": Entry("holdfast.cli.workers", "List workers, and ask one to stop."),
+    },
     "Set up and operate": {
         "migrate": Entry("holdfast.cli.migrate", "Bring the schema up to date."),
         "reap": Entry(

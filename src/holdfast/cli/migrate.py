@@ -6,20 +6,14 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from holdfast.cli.database import (
-    address_of,
-    open_database,
-    refuse_absent,
-    schema_option,
-    url_option,
-)
+from holdfast.cli.database import database_options, opened, read, refuse_absent
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.talk import count_of, say
 from holdfast.core.errors import WrongDatabase
 
 if TYPE_CHECKING:
-    from holdfast.client.url import Address
+    from holdfast.app import Holdfast
     from holdfast.storage.migrate import Migration
     from holdfast.storage.records import AppliedMigration
 
@@ -44,54 +38,50 @@ _COLUMNS = (
     ),
 )
 @click.argument("action", type=click.Choice(ACTIONS), default="up")
-@url_option
-@schema_option
+@database_options
 @output_option
-def command(action: Action, url: str, schema: str, output: Format) -> None:
+def command(action: Action, url: str | None, schema: str | None, output: Format) -> None:
     """Bring the schema up to date.
 
     up applies what is pending, under a lock. list shows every migration and whether it was
     applied. check exits 7 unless this version can work on the schema. sql prints the whole schema
     for people who apply it by other means; it never connects.
     """
-    address = address_of(url)
-    match action:
-        case "up":
-            _up(address, schema, output)
-        case "list":
-            _list(address, schema, output)
-        case "check":
-            refuse_absent(address)
-            with open_database(address, schema) as database:
-                applied = database.check()
-            say(f"the schema is at version {applied[-1].version}, which this version works on")
-        case "sql":
-            click.echo(_sql(address, schema), nl=False)
+    with opened(url, schema) as app:
+        match action:
+            case "up":
+                _up(app, output)
+            case "list":
+                _list(app, output)
+            case "check":
+                refuse_absent(app)
+                newest = app.database.check()[-1].version
+                say(f"the schema is at version {newest}, which this version works on")
+            case "sql":
+                click.echo(_sql(app), nl=False)
 
 
-def _up(address: Address, schema: str, output: Format) -> None:
-    with open_database(address, schema) as database:
-        applied = database.migrate()
+def _up(app: Holdfast, output: Format) -> None:
+    applied = app.migrate()
     write_records([_row(each, "applied now") for each in applied], _COLUMNS, output, id="version")
     say(
         f"applied {count_of(len(applied), 'migration')}" if applied else "the schema was up to date"
     )
 
 
-def _list(address: Address, schema: str, output: Format) -> None:
-    applied = _applied(address, schema)
+def _list(app: Holdfast, output: Format) -> None:
+    applied = _applied(app)
     done = {each.version for each in applied}
-    known = {step.version: step.record for step in _known(address)}
+    known = {step.version: step.record for step in _known(app)}
     rows = [_row(each, "applied" if each.version in done else "pending") for each in known.values()]
     rows += [_row(each, "newer than this code") for each in applied if each.version not in known]
     write_records(rows, _COLUMNS, output, id="version")
 
 
-def _applied(address: Address, schema: str) -> list[AppliedMigration]:
+def _applied(app: Holdfast) -> list[AppliedMigration]:
     try:
-        refuse_absent(address)
-        with open_database(address, schema) as database:
-            return database.read(database.store.schema.applied())
+        refuse_absent(app)
+        return read(app, app.database.store.schema.applied())
     except WrongDatabase:
         return []
 
@@ -106,18 +96,18 @@ def _row(each: AppliedMigration, state: str) -> Record:
     }
 
 
-def _known(address: Address) -> tuple[Migration, ...]:
+def _known(app: Holdfast) -> tuple[Migration, ...]:
     from holdfast.storage.migrate import load_migrations
 
-    dialect = "postgres" if address.dialect == "postgresql" else "sqlite"
+    dialect = "postgres" if app.database.store.dialect == "postgresql" else "sqlite"
     return load_migrations(f"holdfast.storage.{dialect}")
 
 
-def _sql(address: Address, schema: str) -> str:
-    if address.dialect == "sqlite":
+def _sql(app: Holdfast) -> str:
+    if app.database.store.dialect == "sqlite":
         from holdfast.storage.sqlite.migration import migration_sql as sqlite_sql
 
         return sqlite_sql()
     from holdfast.storage.postgres.migration import migration_sql as postgres_sql
 
-    return postgres_sql(schema)
+    return postgres_sql(app.schema)

@@ -71,19 +71,24 @@ def write_json(value: object, indent: int | None = None) -> None:
     click.echo(json.dumps(value, ensure_ascii=False, indent=indent, separators=separators))
 
 
-def write_table(records: Sequence[Record], columns: Sequence[Column]) -> None:
-    """Write an aligned table, unless it is empty; on a terminal the last column is cut to fit."""
+def write_table(
+    records: Sequence[Record], columns: Sequence[Column], to_people: bool = False
+) -> None:
+    """Write an aligned table, unless it is empty; on a terminal the last column is cut to fit.
+
+    A table `to_people` is a part of the talk and goes to stderr.
+    """
     if not records:
         return
+    stream = sys.stderr if to_people else sys.stdout
     rows = [[clean(column.cell(record)) for column in columns] for record in records]
     titles = [column.title.upper() for column in columns]
     widths = [max(map(width, cells)) for cells in zip(titles, *rows, strict=True)]
-    colour = wants_colour(sys.stdout)
-    room = _room(widths) if sys.stdout.isatty() else None
-    click.echo(_line(titles, widths, room))
+    room = _room(widths) if stream.isatty() else None
+    click.echo(_line(titles, widths, room), file=stream)
     for record, row in zip(records, rows, strict=True):
         line = _line(row, widths, room, [column.colour(record) for column in columns])
-        click.echo(line, color=colour)
+        click.echo(line, file=stream, color=wants_colour(stream))
 
 
 def _line(

@@ -12,8 +12,8 @@ from holdfast.cli.output import Column, Format, Record, output_option, write_rec
 from holdfast.cli.talk import count_of, say
 
 if TYPE_CHECKING:
+    from holdfast.app import Holdfast
     from holdfast.core.model import Reaped
-    from holdfast.storage.database import Database
 
 _COLUMNS = (
     Column("id", lambda row: row["id"]),
@@ -37,13 +37,14 @@ _COLUMNS = (
 )
 @output_option
 @with_database
-def command(database: Database, poison_limit: int, output: Format) -> None:
+def command(app: Holdfast, poison_limit: int, output: Format) -> None:
     """Take back the jobs of expired leases, of all types, once.
 
     Workers do this by themselves; the command is for a fleet that is down, and for cron.
     """
     from holdfast.ops.reap import reap_leases
 
+    database = app.database
     reaped: list[Reaped] = []
     after = None
     while True:

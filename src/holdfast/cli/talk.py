@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TextIO
+from collections.abc import Iterator, Sequence
+from typing import TextIO, TypeVar
 
 import click
 
 from holdfast.core.errors import HoldfastError
+
+T = TypeVar("T")
 
 
 def wants_colour(stream: TextIO) -> bool:
@@ -40,3 +43,15 @@ def is_interactive() -> bool:
 def count_of(number: int, noun: str) -> str:
     """Write a number with its noun, as in "1 job" and "2 jobs"."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def progress(items: Sequence[T], size: int, label: str) -> Iterator[Sequence[T]]:
+    """Go through items in batches; a terminal sees how far it is."""
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    if len(batches) < 2 or not sys.stderr.isatty():
+        yield from batches
+        return
+    with click.progressbar(length=len(items), label=label, file=sys.stderr) as bar:
+        for batch in batches:
+            yield batch
+            bar.update(len(batch))

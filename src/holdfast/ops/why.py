@@ -155,7 +155,8 @@ def _tries(job: JobRecord) -> str:
 
 
 def _because(job: JobRecord) -> str:
-    reason = " ".join((job.error or "").removeprefix("Cancelled").lstrip(": ").split())
+    first_line = (job.error or "").strip().partition("\n")[0]
+    reason = first_line.removeprefix("Cancelled").lstrip(": ")
     if len(reason) > _LONGEST_REASON:
         reason = f"{reason[:_LONGEST_REASON]}…"
     return f": {reason}" if reason else ""

@@ -42,6 +42,8 @@ from holdfast.storage.records import (
     Identity,
     KeyHolder,
     LeaseRecord,
+    NewProgress,
+    ProgressRecord,
     ReapPage,
     Reference,
     Subscription,
@@ -144,6 +146,18 @@ class LeaseStore(Protocol):
 
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         """Read leases, the soonest to end first. One statement."""
+
+    def guard(self, idle_ms: int) -> Op[None]:
+        """Have the server, where there is one, end this transaction after so long a silence. One statement."""
+
+    def report(self, progress: Sequence[NewProgress], now: Instant | None = None) -> Op[None]:
+        """Record how far attempts are; what comes without a valid token is ignored. One statement."""
+
+    def forget(self, progress: Sequence[NewProgress]) -> Op[None]:
+        """Remove what these attempts said, unless a later attempt has spoken since. One statement."""
+
+    def progress(self, ids: Sequence[str]) -> Op[list[ProgressRecord]]:
+        """Read how far running jobs are; only what their present attempt said. One statement."""
 
 
 class ChainStore(Protocol):

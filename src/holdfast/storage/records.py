@@ -58,6 +58,26 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     jobs: int
 
 
+class NewProgress(msgspec.Struct, frozen=True):
+    """How far an attempt says it is; the token proves that it may say so."""
+
+    id: str
+    token: str
+    fence: int
+    fraction: float
+    note: str
+
+
+class ProgressRecord(msgspec.Struct, frozen=True):
+    """How far a job was when its attempt under `fence` last said so."""
+
+    id: str
+    fence: int
+    fraction: float
+    note: str
+    at: Instant
+
+
 class Subscription(msgspec.Struct, frozen=True):
     """An event and the handler it is delivered to."""
 

@@ -1,4 +1,4 @@
-"""HF06x: chains and jobs that are absent, ended differently, or cannot make a move."""
+"""HF06x: chains, jobs and workers that are absent, ended differently, or cannot make a move."""
 
 from __future__ import annotations
 
@@ -111,3 +111,14 @@ class NotTerminal(WrongState):
 
     code = "HF068"
     fix = "wait until it has ended, or cancel it first"
+
+
+class WorkerNotFound(ChainError):
+    """No live worker has this id.
+
+    A worker has a new id at each start. Those that have stopped, or gave no sign for long, take no
+    orders any more.
+    """
+
+    code = "HF069"
+    fix = "see `holdfast workers list` for those that live"

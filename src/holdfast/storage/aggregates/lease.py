@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.model import Held, Instant, JobRef, Reaped
-from holdfast.storage.aggregates.wire import texts
-from holdfast.storage.records import LeaseRecord, ReapPage
+from holdfast.storage.aggregates.wire import document, texts
+from holdfast.storage.records import LeaseRecord, NewProgress, ProgressRecord, ReapPage
 from holdfast.storage.statement import Op, Row, Statement
 
 
@@ -57,3 +57,19 @@ class Leases:
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         rows = yield Statement("lease_list", {"limit": limit, "worker": worker})
         return [LeaseRecord(*row) for row in rows]
+
+    def guard(self, idle_ms: int) -> Op[None]:
+        yield Statement("lease_guard", {"idle_ms": idle_ms})
+
+    def report(self, progress: Sequence[NewProgress], now: Instant | None = None) -> Op[None]:
+        yield Statement("progress_put", {"rows": document(progress), "now": now})
+
+    def forget(self, progress: Sequence[NewProgress]) -> Op[None]:
+        yield Statement("progress_drop", {"rows": document(progress)})
+
+    def progress(self, ids: Sequence[str]) -> Op[list[ProgressRecord]]:
+        rows = yield Statement("progress_get", {"ids": texts(ids)})
+        return [
+            ProgressRecord(id, fence, float(fraction), note, at)
+            for id, fence, fraction, note, at in rows
+        ]

@@ -37,6 +37,7 @@ class SqliteChains(Chains):
             count.failed -= state == "failed"
             count.cancelled -= state == "cancelled"
         yield Statement("chain_delete_attempts", given)
+        yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_blockers", given)
         yield Statement("chain_delete_keys", given)
         rows = yield Statement("chain_delete", given)

@@ -102,6 +102,15 @@ create table holdfast.attempt (
   primary key (job_id, fence, attempt)
 );
 
+-- How far a running attempt says it is; shown only while the fence is that of the job.
+create table holdfast.progress (
+  job_id        uuid primary key,
+  fence         bigint not null,
+  fraction      double precision not null,
+  note          text not null,
+  at            timestamptz not null
+) with (fillfactor = 50);
+
 create table holdfast.blocker (
   job_id        uuid not null,
   position      integer not null,

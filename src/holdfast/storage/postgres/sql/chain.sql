@@ -93,6 +93,7 @@ with gone as materialized (
 live as (delete from holdfast.queue where job_id = any (array (select id from gone)) returning job_id, type),
 ended as (delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state),
 tried as (delete from holdfast.attempt where job_id = any (array (select id from gone))),
+told as (delete from holdfast.progress where job_id = any (array (select id from gone))),
 edges as (delete from holdfast.blocker where job_id = any (array (select id from gone))),
 keys as (
   delete from holdfast.chain_key k using holdfast.job j

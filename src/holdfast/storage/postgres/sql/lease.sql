@@ -109,3 +109,28 @@ select l.token::text, l.worker, holdfast.us(l.claimed_at), holdfast.us(l.expires
  where :worker::text is null or l.worker = :worker
  order by l.expires_at, l.token
  limit :limit::integer;
+
+-- name: lease_guard
+-- Until its end this transaction holds a row that others want: a process that is stopped here must not keep it for ever.
+select set_config('idle_in_transaction_session_timeout', :idle_ms, true);
+
+-- name: progress_put
+-- How far attempts are. The token is compared without a lock: a row that is ending loses nothing by a late note.
+insert into holdfast.progress as p (job_id, fence, fraction, note, at)
+select q.job_id, q.fence, x.fraction, x.note, holdfast.moment(:now::bigint)
+  from json_to_recordset(:rows::json) as x(id uuid, token uuid, fraction double precision, note text)
+  join holdfast.queue q on q.job_id = x.id and q.token = x.token
+on conflict (job_id) do update
+   set fence = excluded.fence, fraction = excluded.fraction, note = excluded.note, at = excluded.at
+ where p.fence <= excluded.fence;
+
+-- name: progress_drop
+delete from holdfast.progress p
+ using json_to_recordset(:rows::json) as x(id uuid, fence bigint)
+ where p.job_id = x.id and p.fence <= x.fence;
+
+-- name: progress_get
+select p.job_id::text, p.fence, p.fraction::text, p.note, holdfast.us(p.at)
+  from holdfast.progress p join holdfast.queue q on q.job_id = p.job_id and q.fence = p.fence and q.token is not null
+ where p.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+ order by p.job_id;

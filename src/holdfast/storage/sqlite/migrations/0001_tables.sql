@@ -104,6 +104,15 @@ create table holdfast_attempt (
   primary key (job_id, fence, attempt)
 ) without rowid;
 
+-- How far a running attempt says it is; shown only while the fence is that of the job.
+create table holdfast_progress (
+  job_id        text primary key,
+  fence         integer not null,
+  fraction      real not null,
+  note          text not null,
+  at            integer not null
+) without rowid;
+
 create table holdfast_blocker (
   job_id        text not null,
   position      integer not null,

@@ -98,6 +98,10 @@ returning type, state;
 delete from holdfast_attempt
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
 
+-- name: chain_delete_progress
+delete from holdfast_progress
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
+
 -- name: chain_delete_blockers
 delete from holdfast_blocker
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));

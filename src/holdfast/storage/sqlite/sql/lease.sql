@@ -80,3 +80,32 @@ select l.token, l.worker, l.claimed_at, l.expires_at, json_array_length(l.job_id
  where :worker is null or l.worker = :worker
  order by l.expires_at, l.token
  limit :limit;
+
+-- name: lease_guard
+-- There is no server to end it: a process that is stopped here keeps the file's write lock until it goes on or dies.
+select :idle_ms;
+
+-- name: progress_put
+-- How far attempts are, proven by their tokens.
+insert into holdfast_progress (job_id, fence, fraction, note, at)
+select q.job_id, q.fence, json_extract(x.value, '$.fraction'), json_extract(x.value, '$.note'),
+       coalesce(:now, (select now from holdfast_clock))
+  from json_each(:rows) x
+ cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id') and q.token = json_extract(x.value, '$.token')
+ where true
+on conflict (job_id) do update
+   set fence = excluded.fence, fraction = excluded.fraction, note = excluded.note, at = excluded.at
+ where fence <= excluded.fence;
+
+-- name: progress_drop
+delete from holdfast_progress
+ where exists (
+     select 1 from json_each(:rows) x
+      where json_extract(x.value, '$.id') = holdfast_progress.job_id and json_extract(x.value, '$.fence') >= holdfast_progress.fence);
+
+-- name: progress_get
+select p.job_id, p.fence, p.fraction, p.note, p.at
+  from json_each(:ids) x
+ cross join holdfast_progress p on p.job_id = x.value
+ cross join holdfast_queue q on q.job_id = p.job_id and q.fence = p.fence and q.token is not null
+ order by p.job_id;

@@ -1,0 +1,123 @@
+"""Changes: shown before they are made where there are many, audited, and told to workers after commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from getpass import getuser
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from holdfast.cli.output import Column, Format, Record, output_option, write_records, write_table
+from holdfast.cli.talk import count_of, is_interactive, say, warn
+from holdfast.core.errors import NotConfirmed
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.notify.port import Hint
+    from holdfast.storage.statement import Op
+
+T = TypeVar("T")
+
+# Whoever can reach the database may do everything in it; roles exist where access is given out.
+ROLE = "developer"
+SAMPLE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """How a change was asked for."""
+
+    yes: bool
+    dry_run: bool
+    reason: str | None
+    output: Format
+
+
+def change_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command `--yes`, `--dry-run`, `--reason` and `-o`, handed over as `act`."""
+
+    @click.option("--yes", "-y", is_flag=True, help="Change what a filter finds without asking.")
+    @click.option("--dry-run", is_flag=True, help="Show what would be changed, change nothing.")
+    @click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
+    @output_option
+    @wraps(command)
+    def packed(
+        *arguments: Any,
+        yes: bool,
+        dry_run: bool,
+        reason: str | None,
+        output: Format,
+        **options: Any,
+    ) -> T:
+        return command(*arguments, act=Act(yes, dry_run, reason, output), **options)
+
+    return packed
+
+
+def may_go_on(
+    act: Act,
+    verb: str,
+    noun: str,
+    records: Sequence[Record],
+    columns: Sequence[Column],
+    *,
+    many: bool,
+    more: bool = False,
+) -> bool:
+    """Say what a change would touch, and whether it may be made. Raises: NotConfirmed.
+
+    `many` are asked for: their number and a sample are shown first. `more` says that not all fitted.
+    """
+    if act.dry_run:
+        write_records(records, columns, act.output)
+        say(f"would {verb} {count_of(len(records), noun)}; nothing was changed")
+        return False
+    if not many or not records:
+        return True
+    say(f"about to {verb} {count_of(len(records), noun)}, for example:")
+    write_table(records[:SAMPLE], columns, to_people=True)
+    if more:
+        warn(f"the filter finds more than {len(records)}; repeat the command for the rest")
+    if act.yes:
+        return True
+    if is_interactive() and click.confirm("Go on?", err=True):
+        return True
+    raise NotConfirmed(f"{count_of(len(records), noun)} would be changed, which was not confirmed")
+
+
+def change(
+    app: Holdfast,
+    op: Op[T],
+    *,
+    action: str,
+    targets: Callable[[T], Iterable[str]],
+    reason: str | None,
+    hints: Callable[[T], Sequence[Hint]] = lambda _: (),
+    after: str | None = None,
+) -> T:
+    """Make a change in one transaction with its audit, then tell workers; `after` is a JSON text."""
+    from holdfast.ops.audit import audited
+    from holdfast.storage.identifiers import new_id
+    from holdfast.storage.records import Deed
+
+    def deeds_of(result: T) -> list[Deed]:
+        return [
+            Deed(new_id(), actor(), ROLE, action, target, after=after, reason=reason)
+            for target in targets(result)
+        ]
+
+    result = app.database.run(audited(app.database.store, op, deeds_of))
+    app.notifier.send(hints(result))
+    return result
+
+
+def actor() -> str:
+    """Return who acts: the user of this process."""
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        # A container may run under a number that has no name.
+        return "unknown"

@@ -1,0 +1,183 @@
+"""`holdfast dead`: dead letters by their kind, redriven at a rate, or dropped."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.acting import Act, change, change_options
+from holdfast.cli.choosing import choose_jobs, filter_argument, limit_option, targets_argument
+from holdfast.cli.database import read, with_database
+from holdfast.cli.job_moves import RETRY, redriven
+from holdfast.cli.jobs import show as show_job
+from holdfast.cli.lazy import Command, Group
+from holdfast.cli.listing import after_option, page_length_option, write_page
+from holdfast.cli.moving import Move, move
+from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.talk import say, warn
+from holdfast.cli.times import rfc3339, to_the_second
+from holdfast.cli.views import JOB_COLUMNS, first_line, shown_error, shown_job
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.app import Holdfast
+    from holdfast.storage.records import DeadGroup
+
+LOOK = 100_000
+"""Groups are made of this many of the youngest dead letters."""
+
+_US = 1_000_000
+_DROP = Move("drop", "dropped", "job", ("failed",), shown_job, JOB_COLUMNS)
+_GROUP_COLUMNS = (
+    Column("count", lambda row: row["count"]),
+    Column("type", lambda row: row["type"]),
+    Column("fingerprint", lambda row: row["fingerprint"]),
+    Column("oldest", lambda row: to_the_second(row["oldest_at"])),
+    Column("newest", lambda row: to_the_second(row["newest_at"])),
+    Column("error", lambda row: first_line(row["error"])),
+)
+
+
+@click.group(
+    "dead",
+    cls=Group,
+    examples=(
+        "holdfast dead list",
+        "holdfast dead redrive type:mail.* --rate 50/s --dry-run",
+        "holdfast dead drop type:mail.* 'age>90d'",
+    ),
+)
+def command() -> None:
+    """List, show, redrive and drop dead letters."""
+
+
+@command.command(
+    "list",
+    examples=(
+        "holdfast dead list",
+        "holdfast dead list type:mail.* fingerprint:5d1c0c6d3f1a2b4e",
+        "holdfast dead list -o json",
+    ),
+)
+@filter_argument
+@page_length_option
+@after_option
+@output_option
+@with_database
+def list_(
+    app: Holdfast, filter: tuple[str, ...], limit: int, after: str | None, output: Format
+) -> None:
+    """List dead letters: by type and kind of error, or each that a filter finds.
+
+    -o id writes the filter of each group, to be handed to redrive or drop.
+    """
+    store = app.database.store
+    if filter:
+        terms = ("state:failed", *filter)
+        write_page(
+            app, "jobs", terms, limit, after, store.jobs.page, shown_job, JOB_COLUMNS, output
+        )
+        return
+    groups = read(app, store.dead_letters.groups(limit, LOOK))
+    write_records([_group(each) for each in groups], _GROUP_COLUMNS, output, id="filter")
+    if not groups:
+        say("no dead letters")
+    if sum(each.count for each in groups) >= LOOK:
+        warn(f"only the youngest {LOOK} were counted")
+
+
+def _group(group: DeadGroup) -> dict[str, Any]:
+    kind = f" fingerprint:{group.fingerprint}" if group.fingerprint else ""
+    return {
+        "type": group.type,
+        "fingerprint": group.fingerprint,
+        "count": group.count,
+        "oldest_at": rfc3339(group.oldest_at),
+        "newest_at": rfc3339(group.newest_at),
+        "newest_id": group.newest_id,
+        "error": shown_error(group.error),
+        "filter": f"type:{group.type}{kind}",
+    }
+
+
+@command.command(
+    "redrive",
+    examples=(
+        "holdfast dead redrive 0193a6f0-7c00-7000-8000-000000000000",
+        "holdfast dead redrive type:mail.* --rate 50/s --yes --reason 'provider is back'",
+        "holdfast dead redrive $(holdfast dead list -o id --limit 1) --dry-run",
+    ),
+)
+@targets_argument
+@click.option("--rate", metavar="N/s", help="Spread them: so many become due a second.")
+@limit_option
+@change_options
+@with_database
+def redrive(app: Holdfast, targets: tuple[str, ...], rate: str | None, limit: int, act: Act) -> int:
+    """Take dead letters back into the queue, at a rate if told; their history is kept."""
+    spacing_us = 0 if rate is None else _spacing_us(rate)
+    choice = choose_jobs(app, targets, limit, "state:failed")
+    # Places within one statement make the rate, so that all of them go in one.
+    size = max(1, len(choice.found))
+    return move(app, choice, act, RETRY, partial(redriven, spacing_us=spacing_us), size)
+
+
+def _spacing_us(rate: str) -> int:
+    number, _, unit = rate.partition("/")
+    units = {"s": 1, "": 1, "m": 60, "min": 60, "h": 3_600}
+    try:
+        per_second = float(number) / units[unit.strip()]
+        return round(_US / per_second)
+    except (KeyError, ValueError, ZeroDivisionError, OverflowError):
+        raise click.BadParameter(
+            f"{rate[:20]!r} is not a rate like 50/s or 10/m", param_hint="'--rate'"
+        ) from None
+
+
+@command.command(
+    "drop",
+    examples=(
+        "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
+        "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'nobody needs them'",
+    ),
+)
+@targets_argument
+@limit_option
+@change_options
+@with_database
+def drop(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int:
+    """Delete dead letters with their chains; those that other jobs wait for are left alone."""
+    choice = choose_jobs(app, targets, limit, "state:failed")
+    chains = {each.id: each.chain_id for each in choice.found}
+    return move(app, choice, act, _DROP, partial(_dropped, chains=chains))
+
+
+def _dropped(app: Holdfast, ids: Sequence[str], act: Act, chains: dict[str, str]) -> list[str]:
+    from holdfast.notify.port import Hint
+    from holdfast.ops.dead import drop_dead
+
+    gone = set(
+        change(
+            app,
+            drop_dead(app.database.store, [chains[id] for id in ids]),
+            action="dead.drop",
+            targets=lambda dropped: [f"chain {each}" for each in dropped],
+            reason=act.reason,
+            hints=lambda dropped: [Hint("ended", ids=tuple(dropped))] if dropped else [],
+        )
+    )
+    return [id for id in ids if chains[id] in gone]
+
+
+command.add_command(
+    Command(
+        "show",
+        params=list(show_job.params),
+        callback=show_job.callback,
+        help="Show a dead letter: its error in full, its attempts, its input.",
+        examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",),
+    )
+)

@@ -1,0 +1,177 @@
+"""`holdfast jobs start`: a chain from the command line, checked by the application or by what the database knows."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.acting import Act, change_options
+from holdfast.cli.database import database_options, opened, read, refuse_absent
+from holdfast.cli.lazy import Command
+from holdfast.cli.loading import load_app
+from holdfast.cli.nearest import nearest
+from holdfast.cli.output import Column, write_records
+from holdfast.cli.talk import say
+from holdfast.cli.views import state_colour
+from holdfast.core.errors import CommandUsage, UnknownJobType
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.client.options import StartOptions
+    from holdfast.client.views import Chain
+    from holdfast.storage.port import Store
+    from holdfast.storage.statement import Op
+
+_COLUMNS = (
+    Column("id", lambda row: row["id"]),
+    Column("type", lambda row: row["type"]),
+    Column("state", lambda row: row["state"], state_colour),
+    Column("deduplicated", lambda row: "yes" if row["deduplicated"] else "no"),
+)
+_MOST_WORKERS = 1_000
+
+
+class _Undone(Exception):
+    """Leaves a transaction without keeping what was written in it."""
+
+
+@click.command(
+    "start",
+    cls=Command,
+    examples=(
+        """holdfast jobs start mail.send '{"to": "ana@example.org"}'""",
+        """holdfast jobs start mail.send @mail.json --key mail:17 --after 10m""",
+        """holdfast jobs start mail.send - --app shop:app < mail.json""",
+    ),
+)
+@click.argument("type")
+@click.argument("input", default="null")
+@click.option("--app", "spec", metavar="APP", help="module:attribute; checks the input's type.")
+@click.option("--new-type", is_flag=True, help="Start a type that no worker has handled yet.")
+@click.option("--key", help="Deduplication key: an open chain of the same key stands for this one.")
+@click.option("--after", metavar="DURATION", help="Start not before this much later.")
+@click.option("--at", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z"]), help="Start not before then.")
+@click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 is the most urgent.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Attempts in all.")
+@database_options
+@change_options
+def start(
+    type: str,
+    input: str,
+    spec: str | None,
+    new_type: bool,
+    url: str | None,
+    schema: str | None,
+    act: Act,
+    **options: Any,
+) -> None:
+    """Start a chain of one job type.
+
+    INPUT is JSON, @FILE reads it from a file and - from stdin. Without --app the type must be one
+    that the database has seen, so that a mistyped name does not wait for ever.
+    """
+    value = _value(input)
+    with ExitStack() as stack:
+        if spec is not None:
+            if url is not None or schema is not None:
+                raise CommandUsage(
+                    "--app brings its own database", help="leave out --url, --schema"
+                )
+            app = load_app(spec)
+            stack.callback(app.close)
+        else:
+            app = stack.enter_context(opened(url, schema))
+            refuse_absent(app)
+            app.database.check()
+            if not new_type:
+                _refuse_unknown(app, type)
+        chain = _started(app, type, value, _given(options), act)
+    write_records([_row(chain)], _COLUMNS, act.output, single=True)
+    say(_sentence(chain, act.dry_run))
+
+
+def _started(app: Holdfast, type: str, value: Any, options: StartOptions, act: Act) -> Chain:
+    from holdfast.cli.acting import ROLE, actor
+    from holdfast.storage.identifiers import new_id
+    from holdfast.storage.records import Deed
+    from holdfast.storage.statement import run
+
+    chain: Chain | None = None
+    try:
+        with app.transaction() as tx:
+            chain = app.start(tx, type, value, **options)
+            deed = Deed(
+                new_id(), actor(), ROLE, "chain.start", f"chain {chain.id}", None, None, act.reason
+            )
+            run(app.database.store.audit.append([deed]), tx)
+            if act.dry_run:
+                raise _Undone
+    except _Undone:
+        pass
+    assert chain is not None
+    return chain
+
+
+def _sentence(chain: Chain, dry_run: bool) -> str:
+    if chain.deduplicated:
+        return f"nothing was started: an earlier chain has the key {chain.key}"
+    if dry_run:
+        return "this is what would be started; nothing was"
+    return f"started {chain.type}"
+
+
+def _given(options: dict[str, Any]) -> StartOptions:
+    given: StartOptions = {}
+    for name, value in options.items():
+        if value is not None:
+            given[name] = value  # type: ignore[literal-required]
+    return given
+
+
+def _value(text: str) -> Any:
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise CommandUsage(f"{text[1:61]} cannot be read: {error}") from None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CommandUsage(
+            f"the input is not JSON: {error}",
+            help="""quote it for the shell, as in '{"id": 1}'""",
+        ) from None
+
+
+def _refuse_unknown(app: Holdfast, type: str) -> None:
+    known = read(app, _known_types(app.database.store))
+    if type in known:
+        return
+    near = nearest(type, known)
+    raise UnknownJobType(
+        f"the database has never seen a job type {type[:60]!r}",
+        help=f"{f'{near} If not, ' if near else ''}start a new type with --new-type or --app",
+    )
+
+
+def _known_types(store: Store) -> Op[set[str]]:
+    totals = yield from store.workers.type_totals()
+    workers = yield from store.workers.page(_MOST_WORKERS)
+    return {each.type for each in totals} | {type for each in workers for type in each.types}
+
+
+def _row(chain: Chain) -> dict[str, Any]:
+    return {
+        "id": str(chain.id),
+        "type": chain.type,
+        "state": chain.state,
+        "key": chain.key,
+        "deduplicated": chain.deduplicated,
+    }

@@ -1,0 +1,110 @@
+"""Moves of jobs and chains, chosen by id or by a filter: asked for, made in batches, told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from holdfast.cli.acting import Act, may_go_on
+from holdfast.cli.choosing import Choice
+from holdfast.cli.exits import Exit
+from holdfast.cli.output import Column, write_records
+from holdfast.cli.talk import count_of, progress, say, warn
+from holdfast.core.errors import ChainError, ChainNotFound, JobNotFound, WrongState
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+BATCH = 500
+
+_NAMED = 5
+_NOT_FOUND: dict[str, type[ChainError]] = {"job": JobNotFound, "chain": ChainNotFound}
+_MOVED_COLUMNS = (
+    Column("id", lambda row: row["id"]),
+    Column("type", lambda row: row["type"]),
+    Column("was", lambda row: row["was"]),
+)
+
+
+class Movable(Protocol):
+    """A job or a chain."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+
+
+R = TypeVar("R", bound=Movable)
+
+
+@dataclass(frozen=True, slots=True)
+class Move(Generic[R]):
+    """A move in words: what is about to be done, what was done, to what, from which states."""
+
+    verb: str
+    done: str
+    noun: str
+    states: tuple[str, ...]
+    show: Callable[[R], dict[str, Any]]
+    columns: Sequence[Column]
+
+    def allows(self, each: R) -> bool:
+        """Whether the move can be made from the state that something is in."""
+        return each.state in self.states
+
+
+def move(
+    app: Holdfast,
+    choice: Choice[R],
+    act: Act,
+    kind: Move[R],
+    make: Callable[[Holdfast, Sequence[str], Act], Iterable[str]],
+    size: int = BATCH,
+) -> int:
+    """Move what was chosen in batches; `make` returns the ids that moved. Return the exit code.
+
+    Raises: JobNotFound, ChainNotFound or WrongState when ids were named and none can be moved;
+    NotConfirmed.
+    """
+    able = [each for each in choice.found if kind.allows(each)]
+    unable = [each for each in choice.found if not kind.allows(each)]
+    if not choice.by_filter and not able:
+        raise _impossible(choice, unable, kind)
+    shown = [kind.show(each) for each in able]
+    many, more = choice.by_filter, choice.more
+    if not may_go_on(act, kind.verb, kind.noun, shown, kind.columns, many=many, more=more):
+        return Exit.OK
+    moved: set[str] = set()
+    for batch in progress([each.id for each in able], size, kind.verb):
+        moved.update(make(app, batch, act))
+    rows = [_row(each) for each in able if each.id in moved]
+    write_records(rows, _MOVED_COLUMNS, act.output)
+    say(f"{kind.done} {count_of(len(moved), kind.noun)}")
+    left = [*unable, *(each for each in able if each.id not in moved)]
+    return _tell_rest(left, choice.missing, kind.noun)
+
+
+def _tell_rest(left: Sequence[Movable], missing: Sequence[str], noun: str) -> int:
+    for each in left[:_NAMED]:
+        warn(f"{noun} {each.id} was left alone: it is {each.state}, or changed meanwhile")
+    for id in missing[:_NAMED]:
+        warn(f"there is no {noun} {id}")
+    return Exit.PARTLY if left or missing else Exit.OK
+
+
+def _row(each: Movable) -> dict[str, Any]:
+    return {"id": each.id, "type": each.type, "was": each.state}
+
+
+def _impossible(choice: Choice[R], unable: Sequence[R], kind: Move[R]) -> ChainError:
+    if not unable:
+        return _NOT_FOUND[kind.noun](f"there is no {kind.noun} {choice.missing[0]}")
+    return WrongState(
+        f"cannot {kind.verb} a {kind.noun} that is {unable[0].state}",
+        details=[f"{kind.noun} {each.id} is {each.state}" for each in unable[:_NAMED]],
+        rule=f"only {' or '.join(kind.states)} {kind.noun}s",
+    )

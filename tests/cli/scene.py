@@ -1,0 +1,99 @@
+"""Jobs in every state, made by the store's own operations."""
+
+from typing import Any
+
+from holdfast.core.model import (
+    Claim,
+    ClaimedJob,
+    Finish,
+    FinishKind,
+    Held,
+    LeaseClass,
+    NewBlocker,
+    NewJob,
+    Probe,
+    Stand,
+)
+from holdfast.ops.start import StartRequest, start_chains
+from holdfast.storage.database import Database
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.records import WorkerSign
+
+WORKER = "w-7"
+_FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+class Scene:
+    """What a command finds in the database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.store = database.store
+
+    def start(self, type: str = "mail.send", blockers: tuple[str, ...] = (), **fields: Any) -> str:
+        """Start a chain; return its id."""
+        id = new_id()
+        known = {"id": id, "chain_id": id, "type": type, "input": '{"to":"ana"}'}
+        job = NewJob(**known | {"blockers": len(blockers)} | fields)
+        edges = tuple(NewBlocker(id, place, chain) for place, chain in enumerate(blockers))
+        self.database.run(start_chains(self.store, [StartRequest(job, None, edges)]))
+        return id
+
+    def claim(self, type: str = "mail.send", lease_ms: int = 60_000) -> list[ClaimedJob]:
+        """Claim what is due of a type."""
+        token = new_id()
+        probe = Probe(type, 5, token, 100, 0, _FIRST)
+        lease = LeaseClass(token, lease_ms, 25, 1_000, 5_000)
+        return self.database.run(self.store.jobs.claim(Claim(WORKER, 100, (probe,), (lease,))))
+
+    def running(self, type: str = "mail.send", lease_ms: int = 60_000) -> ClaimedJob:
+        """Start a job and claim it."""
+        self.start(type)
+        (claimed,) = self.claim(type, lease_ms)
+        return claimed
+
+    def ended(self, kind: FinishKind, type: str = "mail.send", **fields: Any) -> str:
+        """Start a job, claim it and end its attempt; return its id."""
+        job = self.running(type)
+        self.finish(job, kind, **fields)
+        return job.id
+
+    def finish(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> None:
+        """End the attempt of a claimed job."""
+        proof = {"id": job.id, "token": job.token, "chain_id": job.chain_id, "worker": WORKER}
+        finish = Finish(**proof | {"kind": kind} | fields)
+        accepted = self.database.run(self.store.jobs.finish([finish], awaited=True))
+        assert [each.id for each in accepted] == [job.id]
+
+    def failed(self, error: str = "ValueError: boom", type: str = "mail.send") -> str:
+        """Make a dead letter; return its id."""
+        return self.ended("fail", type, error=error, fingerprint=error.partition(":")[0])
+
+    def continued(self, job: ClaimedJob, type: str) -> str:
+        """End a claimed job by a next one in its chain; return the next one's id."""
+        id = new_id()
+        index = job.chain_index + 1
+        next_job = NewJob(id=id, chain_id=job.chain_id, type=type, input="{}", chain_index=index)
+        self.finish(job, "continue", next=next_job)
+        return id
+
+    def worker(self, *types: str, id: str = WORKER, slots: int = 4) -> None:
+        """Let a worker give a sign of life."""
+        listed = "[" + ",".join(f'"{each}"' for each in types) + "]"
+        sign = WorkerSign(id, "w", "host", 1, "0.1.0", slots, listed, '{"processed": 3}', None)
+        self.database.run(self.store.workers.sign(sign))
+
+    def state(self, id: str) -> str:
+        """Read a job's state."""
+        (record,) = self.database.read(self.store.jobs.get([id]))
+        return record.state
+
+    def stand(self, job: ClaimedJob) -> Stand:
+        """Ask what became of a claimed job."""
+        (stand,) = self.database.read(self.store.jobs.stand([Held(job.id, job.token)]))
+        return stand
+
+    def deeds(self) -> list[tuple[str, str, str | None]]:
+        """Read what was audited: action, target and reason, the oldest first."""
+        records = self.database.read(self.store.audit.page(100))
+        return [(each.action, each.target, each.reason) for each in reversed(records)]
