@@ -16,7 +16,8 @@ ParamStyle = Literal["pyformat", "dollar", "named"]
 DEFAULT_SCHEMA = "holdfast"
 
 _HEADER = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
-_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+# PostgreSQL keeps names that begin with pg_ to itself.
+_IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
 # Quoted strings, quoted identifiers, comments and casts come first, so that a colon inside them is never a parameter.
 _TOKEN = re.compile(
     r"(?P<skip>'(?:[^']|'')*'|\"[^\"]*\"|--[^\n]*|::)|:(?P<name>[a-z_][a-z0-9_]*)|(?P<percent>%)"
@@ -34,7 +35,7 @@ class Compiled:
 def check_identifier(name: str) -> str:
     """Return a schema name that is safe to quote, or raise."""
     if not _IDENTIFIER.fullmatch(name):
-        raise InvalidIdentifier(name)
+        raise InvalidIdentifier(f"{name!r} cannot be the name of a schema")
     return name
 
 

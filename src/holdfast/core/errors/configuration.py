@@ -42,7 +42,8 @@ class InvalidIdentifier(ConfigError):
     """A schema name is not a plain identifier.
 
     Identifiers cannot be sent as parameters. They are quoted everywhere, and only plain ones are
-    accepted in the first place: lower-case letters, digits and underscores, at most 63 of them.
+    accepted in the first place: lower-case letters, digits and underscores, at most 48 of them, and
+    not beginning with pg_, which PostgreSQL keeps to itself.
     """
 
     code = "HF013"
