@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -20,6 +21,7 @@ PACKAGE = "holdfast.storage.postgres"
 
 _LOCK = "select pg_advisory_lock(hashtextextended(%s, 0))"
 _UNLOCK = "select pg_advisory_unlock(hashtextextended(%s, 0))"
+_LOCK_TIMEOUT = "select set_config('lock_timeout', %s, false)"
 _RECORD = sql.SQL(
     "insert into holdfast.schema_version (version, name, checksum, oldest_code) values ({}, {}, {}, {});"
 )
@@ -53,7 +55,8 @@ def apply_migrations(
     Concurrency: one at a time per schema; whoever waited finds the work done.
     """
     key = f"holdfast:migrate:{schema}"
-    connection.execute(_LOCK, [key])
+    with _waiting_without_limit(connection):
+        connection.execute(_LOCK, [key])
     try:
         known = load_migrations(PACKAGE)
         applied = read_applied(connection, schema)
@@ -68,12 +71,23 @@ def apply_migrations(
             connection.execute(_UNLOCK, [key])
 
 
+@contextmanager
+def _waiting_without_limit(connection: Connection[Any]) -> Iterator[None]:
+    """Wait for other migrations and old transactions as long as they take: nobody queues behind these waits."""
+    row = connection.execute("show lock_timeout").fetchone()
+    assert row is not None
+    connection.execute(_LOCK_TIMEOUT, ["0"])
+    yield
+    connection.execute(_LOCK_TIMEOUT, [row[0]])
+
+
 def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
     executor = PsycopgExecutor(connection, schema)
     text = place_schema(step.text, schema).encode()
     if step.concurrently:
         # CREATE INDEX CONCURRENTLY refuses a transaction; such a step is one statement that may be repeated.
-        connection.execute(text)
+        with _waiting_without_limit(connection):
+            connection.execute(text)
         run(Schema().record(step.record), executor)
         return
     with connection.transaction():

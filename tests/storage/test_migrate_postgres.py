@@ -1,0 +1,242 @@
+"""The PostgreSQL schema: applied once whoever comes first, printable, in any schema, refused when not understood."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection, sql
+
+from holdfast.core.errors import InvalidIdentifier, SchemaTooNew, SchemaTooOld
+from holdfast.core.model import NewJob
+from holdfast.storage.migrate import Migration, load_migrations
+from holdfast.storage.postgres import migration
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, migration_sql
+from tests.support.postgres import PostgresServer
+
+KNOWN = load_migrations(PACKAGE)
+ACME = "acme_jobs"
+JOB_ID = "019a0000-0000-7000-8000-000000000001"
+
+MIGRATE = """
+import sys
+from holdfast.storage.postgres.database import PostgresDatabase
+
+print(len(PostgresDatabase(sys.argv[1], sys.argv[2]).migrate()))
+"""
+
+WAITED = """
+select exists (
+  select from pg_locks l join pg_stat_activity a on a.pid = l.pid
+   where l.locktype = 'advisory' and not l.granted and clock_timestamp() - a.query_start > interval '50 ms')
+"""
+
+SHAPE = """
+select 'column', c.table_name || '.' || c.column_name,
+       concat_ws(' ', c.ordinal_position, c.data_type, c.udt_name, c.is_nullable, c.column_default)
+  from information_schema.columns c where c.table_schema = %(schema)s
+union all
+select 'index', indexname, replace(indexdef, %(schema)s, 'X') from pg_indexes where schemaname = %(schema)s
+union all
+select 'constraint', conname, replace(pg_get_constraintdef(oid), %(schema)s, 'X')
+  from pg_constraint where connamespace = %(schema)s::regnamespace
+union all
+select 'view', viewname, replace(definition, %(schema)s, 'X') from pg_views where schemaname = %(schema)s
+union all
+select 'function', proname, replace(pg_get_functiondef(oid), %(schema)s, 'X')
+  from pg_proc where pronamespace = %(schema)s::regnamespace
+union all
+select 'options', relname, array_to_string(reloptions, ',')
+  from pg_class where relnamespace = %(schema)s::regnamespace and reloptions is not null
+ order by 1, 2, 3
+"""
+
+
+@contextmanager
+def opened(url: str, schema: str = "holdfast") -> Iterator[PostgresDatabase]:
+    database = PostgresDatabase(url, schema)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+@pytest.fixture
+def connection(postgres_url: str) -> Iterator[Connection[Any]]:
+    """A connection to a database with the default schema."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+def shape(connection: Connection[Any], schema: str) -> list[Any]:
+    return connection.execute(SHAPE, {"schema": schema}).fetchall()
+
+
+def test_applying_twice_changes_nothing(postgres_url: str, connection: Connection[Any]) -> None:
+    with opened(postgres_url, ACME) as database:
+        assert database.migrate() == [each.record for each in KNOWN]
+        before = shape(connection, ACME)
+        identity = database.run(database.store.schema.identity())
+        assert database.migrate() == []
+        assert database.run(database.store.schema.identity()) == identity
+        assert database.check() == [each.record for each in KNOWN]
+    assert shape(connection, ACME) == before
+
+
+def test_processes_that_start_together_migrate_once(postgres_url: str) -> None:
+    command = [sys.executable, "-c", MIGRATE, postgres_url, ACME]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    answers = sorted(int(each.communicate(timeout=60)[0]) for each in running)
+    assert [each.returncode for each in running] == [0, 0, 0]
+    assert answers == [0, 0, len(KNOWN)]
+
+
+def test_whoever_waits_for_another_migration_is_not_cut_off_by_the_lock_timeout(
+    postgres_url: str, connection: Connection[Any]
+) -> None:
+    key = f"holdfast:migrate:{ACME}"
+    connection.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [key])
+    applied: list[int] = []
+
+    def migrate() -> None:
+        options = "-c lock_timeout=1ms"
+        with psycopg.connect(postgres_url, autocommit=True, options=options) as impatient:
+            applied.append(len(apply_migrations(impatient, ACME, lambda: JOB_ID)))
+
+    other = threading.Thread(target=migrate)
+    other.start()
+    while other.is_alive() and not _somebody_has_waited(connection):
+        pass
+    connection.execute("select pg_advisory_unlock(hashtextextended(%s, 0))", [key])
+    other.join()
+    assert applied == [len(KNOWN)]
+
+
+def _somebody_has_waited(connection: Connection[Any]) -> bool:
+    row = connection.execute(WAITED).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def test_the_printed_schema_is_the_applied_one(
+    postgres_url: str, connection: Connection[Any]
+) -> None:
+    connection.execute(migration_sql("by_hand").encode())
+    with opened(postgres_url, "by_tool") as database:
+        database.migrate()
+    assert shape(connection, "by_hand") == shape(connection, "by_tool")
+    with opened(postgres_url, "by_hand") as database:
+        assert database.check() == [each.record for each in KNOWN]
+        assert database.migrate() == []
+        assert database.run(database.store.schema.identity()) is not None
+
+
+def test_two_schemas_live_side_by_side(postgres_url: str) -> None:
+    job = NewJob(JOB_ID, JOB_ID, "mail", "{}")
+    with opened(postgres_url) as ours, opened(postgres_url, ACME) as theirs:
+        theirs.migrate()
+        theirs.run(theirs.store.jobs.insert([job]))
+        assert len(theirs.run(theirs.store.jobs.get([JOB_ID]))) == 1
+        assert ours.run(ours.store.jobs.get([JOB_ID])) == []
+
+
+@pytest.mark.parametrize("name", ["", "Acme", 'a"; drop schema public; --', "pg_acme"])
+def test_a_bad_schema_name_is_refused_before_anything_runs(name: str) -> None:
+    with pytest.raises(InvalidIdentifier):
+        PostgresDatabase("postgresql://nowhere.invalid/db", name)
+    with pytest.raises(InvalidIdentifier):
+        migration_sql(name)
+
+
+def test_a_schema_that_is_not_there_is_too_old(postgres_url: str) -> None:
+    with opened(postgres_url, ACME) as database, pytest.raises(SchemaTooOld, match="version 0"):
+        database.check()
+
+
+def test_a_schema_without_the_newest_step_is_too_old(
+    postgres_url: str, connection: Connection[Any]
+) -> None:
+    newest = KNOWN[-1].version
+    connection.execute("delete from holdfast.schema_version where version = %s", [newest])
+    with opened(postgres_url) as database, pytest.raises(SchemaTooOld, match=f"needs {newest}"):
+        database.check()
+
+
+@pytest.mark.parametrize("ask", ["check", "migrate"])
+def test_a_schema_that_no_longer_serves_this_code_is_refused(
+    postgres_url: str, connection: Connection[Any], ask: str
+) -> None:
+    newest = KNOWN[-1].version
+    connection.execute(
+        "insert into holdfast.schema_version (version, name, checksum, oldest_code) values (%s, 'later', '', %s)",
+        [newest + 2, newest + 1],
+    )
+    with opened(postgres_url) as database, pytest.raises(SchemaTooNew):
+        getattr(database, ask)()
+
+
+def test_a_schema_that_is_newer_but_still_serves_this_code_is_used(
+    postgres_url: str, connection: Connection[Any]
+) -> None:
+    newest = KNOWN[-1].version
+    connection.execute(
+        "insert into holdfast.schema_version (version, name, checksum, oldest_code) values (%s, 'later', '', %s)",
+        [newest + 1, newest],
+    )
+    with opened(postgres_url) as database:
+        assert len(database.check()) == len(KNOWN) + 1
+        assert database.migrate() == []
+
+
+def later_step(version: int, text: str, concurrently: bool = False) -> Migration:
+    return Migration(version, "later", text, 1, concurrently)
+
+
+def with_step(monkeypatch: pytest.MonkeyPatch, step: Migration) -> None:
+    monkeypatch.setattr(migration, "load_migrations", lambda _: (*KNOWN, step))
+
+
+def test_a_concurrent_step_runs_outside_a_transaction(
+    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "create index concurrently job_type on holdfast.job (type)"
+    step = later_step(KNOWN[-1].version + 1, text, concurrently=True)
+    with_step(monkeypatch, step)
+    with opened(postgres_url) as database:
+        assert database.migrate() == [step.record]
+    found = connection.execute("select indexdef from pg_indexes where indexname = 'job_type'")
+    assert len(found.fetchall()) == 1
+
+
+def test_a_step_that_fails_leaves_nothing(
+    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "create table holdfast.half (); select 1 / 0"
+    with_step(monkeypatch, later_step(KNOWN[-1].version + 1, text))
+    before = shape(connection, "holdfast")
+    with opened(postgres_url) as database:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            database.migrate()
+        monkeypatch.undo()
+        assert database.migrate() == [], "the lock was given back"
+    assert shape(connection, "holdfast") == before
+
+
+def test_the_schema_may_be_prepared_by_an_owner_who_is_not_the_user(
+    postgres_server: PostgresServer, postgres_url: str, connection: Connection[Any]
+) -> None:
+    role = sql.Identifier(f"plain_{postgres_url.rsplit('_', 1)[1]}")
+    connection.execute(sql.SQL("create role {}").format(role))
+    try:
+        with psycopg.connect(postgres_url, autocommit=True) as plain:
+            plain.execute(sql.SQL("set role {}").format(role))
+            with pytest.raises(Exception, match="may not create the schema") as caught:
+                apply_migrations(plain, ACME, lambda: JOB_ID)
+            assert "holdfast migrate sql" in str(getattr(caught.value, "help", ""))
+    finally:
+        connection.execute(sql.SQL("drop role {}").format(role))
