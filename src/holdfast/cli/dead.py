@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ LOOK = 100_000
 """Groups are made of this many of the youngest dead letters."""
 
 _US = 1_000_000
+_SECONDS = {"s": 1, "m": 60, "h": 3_600}
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)/([smh])", re.ASCII)
 _DROP = Move("drop", "dropped", "job", ("failed",), shown_job, JOB_COLUMNS)
 _GROUP_COLUMNS = (
     Column("count", lambda row: row["count"]),
@@ -126,15 +129,13 @@ def redrive(app: Holdfast, targets: tuple[str, ...], rate: str | None, limit: in
 
 
 def _spacing_us(rate: str) -> int:
-    number, _, unit = rate.partition("/")
-    units = {"s": 1, "": 1, "m": 60, "min": 60, "h": 3_600}
-    try:
-        per_second = float(number) / units[unit.strip()]
-        return round(_US / per_second)
-    except (KeyError, ValueError, ZeroDivisionError, OverflowError):
+    match = _RATE.fullmatch(rate)
+    number = float(match[1]) if match else 0.0
+    if match is None or number == 0:
         raise click.BadParameter(
             f"{rate[:20]!r} is not a rate like 50/s or 10/m", param_hint="'--rate'"
-        ) from None
+        )
+    return round(_US * _SECONDS[match[2]] / number)
 
 
 @command.command(

@@ -47,8 +47,9 @@ HoldfastError
 │   ├── ChainDeleted               HF064
 │   ├── WaitTimeout                HF065  retryable
 │   ├── StillReferenced            HF066  retryable
-│   └── WrongState                 HF067
-│       └── NotTerminal            HF068
+│   ├── WrongState                 HF067
+│   │   └── NotTerminal            HF068
+│   └── WorkerNotFound             HF069
 ├── InvalidOption                  HF073
 ├── QueryError
 │   ├── FilterError                HF070
@@ -88,6 +89,7 @@ from holdfast.core.errors.chains import (
     NotTerminal,
     StillReferenced,
     WaitTimeout,
+    WorkerNotFound,
     WrongState,
 )
 from holdfast.core.errors.commands import (
@@ -220,6 +222,7 @@ __all__ = [
     "UnsupportedConnection",
     "UnusableUrl",
     "WaitTimeout",
+    "WorkerNotFound",
     "WrongDatabase",
     "WrongState",
     "explanations",

@@ -1,0 +1,90 @@
+"""Dead letters are grouped, shown, redriven at a rate and dropped, on both stores."""
+
+import json
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from holdfast.core.duration import milliseconds
+from tests.cli.conftest import Run
+from tests.cli.scene import Scene
+
+SECOND = 1_000_000
+
+
+def test_groups_are_counted_by_type_and_kind_of_error(run: Run, scene: Scene) -> None:
+    for error in ("Timeout: 1", "Timeout: 2", "ValueError: no"):
+        scene.failed(error)
+    groups = json.loads(run("dead", "list", "-o", "json").stdout)
+    assert [(each["count"], each["error"]) for each in groups] == [
+        (2, "Timeout: 2"),
+        (1, "ValueError: no"),
+    ]
+    table = run("dead", "list").stdout.splitlines()
+    assert table[0].split() == ["COUNT", "TYPE", "FINGERPRINT", "OLDEST", "NEWEST", "ERROR"]
+
+
+def test_the_filter_of_a_group_finds_its_letters(run: Run, scene: Scene) -> None:
+    ids = {scene.failed("Timeout: 1"), scene.failed("Timeout: 2")}
+    scene.failed("ValueError: no")
+    (largest, _) = run("dead", "list", "-o", "id").stdout.splitlines()
+    found = run("dead", "list", *largest.split(), "-o", "id").stdout.split()
+    assert set(found) == ids
+
+
+def test_no_dead_letters_is_said_on_stderr(run: Run, scene: Scene) -> None:
+    result = run("dead", "list")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no dead letters\n")
+
+
+def test_show_tells_the_error_in_full(run: Run, scene: Scene) -> None:
+    id = scene.failed("Timeout: 1\n  File 'mail.py', line 3")
+    assert "File 'mail.py', line 3" in run("dead", "show", id).stdout
+
+
+def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
+    ids = [scene.failed() for _ in range(3)]
+    result = run("dead", "redrive", "type:mail.*", "--rate", "2/m", "--yes", "-o", "id")
+    assert result.exit_code == 0
+    assert set(result.stdout.split()) == set(ids)
+    jobs = scene.database.read(scene.store.jobs.get(ids))
+    due = sorted(each.available_at or 0 for each in jobs)
+    gap = milliseconds("30s") * 1000
+    assert [later - due[0] for later in due] == [0, gap, 2 * gap]
+    assert [action for action, _, _ in scene.deeds()] == ["job.retry"] * 3
+
+
+@pytest.mark.parametrize("rate", ["fast", "0/s", "-1/s", "5/week", "nan/s"])
+def test_a_rate_that_is_none_is_refused(run: Run, scene: Scene, rate: str) -> None:
+    id = scene.failed()
+    result = run("dead", "redrive", id, "--rate", rate)
+    assert result.exit_code == Exit.USAGE
+    assert "is not a rate like 50/s" in result.stderr
+    assert scene.state(id) == "failed"
+
+
+def test_dropping_removes_letters_for_good(run: Run, scene: Scene) -> None:
+    old, alive = scene.failed(), scene.start()
+    asked = run("dead", "drop", "type:mail.*")
+    assert asked.exit_code == Exit.REFUSED
+    result = run("dead", "drop", "type:mail.*", "--yes", "--reason", "old", "-o", "id")
+    assert (result.exit_code, result.stdout) == (0, f"{old}\n")
+    assert run("jobs", "list", "-o", "id").stdout == f"{alive}\n"
+    assert scene.deeds() == [("dead.drop", f"chain {old}", "old")]
+
+
+def test_letters_that_others_wait_for_are_not_dropped(run: Run, scene: Scene) -> None:
+    awaited = scene.running()
+    scene.start("b", blockers=(awaited.id,), input='"kept waiting"')
+    dead, free = scene.running("c"), scene.failed()
+    scene.finish(dead, "fail", error="x")
+    result = run("dead", "drop", dead.id, free, awaited.id, "-o", "id")
+    assert result.exit_code == Exit.PARTLY
+    assert set(result.stdout.split()) == {dead.id, free}
+    assert scene.state(awaited.id) == "running"
+
+
+def test_what_is_not_dead_cannot_be_dropped(run: Run, scene: Scene) -> None:
+    result = run("dead", "drop", scene.start())
+    assert result.exit_code == Exit.REFUSED
+    assert "only failed jobs" in result.stderr

@@ -1,0 +1,115 @@
+"""Job types are listed, paused, resumed and set, on both stores."""
+
+import json
+from typing import Any
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from holdfast.core.model import TypeSetting
+from tests.cli.conftest import Run
+from tests.cli.scene import Scene
+
+
+def listed(run: Run) -> dict[str, dict[str, Any]]:
+    rows = json.loads(run("types", "list", "-o", "json").stdout)
+    return {each["type"]: each for each in rows}
+
+
+def setting(scene: Scene, type: str) -> TypeSetting:
+    return next(
+        each for each in scene.database.read(scene.store.workers.settings()) if each.type == type
+    )
+
+
+def test_a_list_tells_depth_age_results_and_handlers(run: Run, scene: Scene) -> None:
+    scene.failed(type="pdf")
+    scene.ended("complete", "pdf")
+    scene.start("pdf")
+    scene.worker("mail.send", "pdf")
+    rows = listed(run)
+    assert list(rows) == ["mail.send", "pdf"]
+    pdf = rows["pdf"]
+    assert (pdf["live"], pdf["completed"], pdf["failed"], pdf["workers"]) == (1, 1, 1, 1)
+    assert pdf["oldest_due_at"] is not None
+    assert "OLDEST DUE" in run("types", "list").stdout
+    assert run("types", "list", "-o", "id").stdout == "mail.send\npdf\n"
+
+
+def test_a_paused_type_is_shown_with_who_paused_it_until_it_is_resumed(
+    run: Run, scene: Scene
+) -> None:
+    scene.start("pdf")
+    assert run("types", "pause", "pdf", "--reason", "printer on fire").exit_code == 0
+    assert listed(run)["pdf"]["paused"] is True
+    assert listed(run)["pdf"]["paused_by"]
+    assert "by " in run("types", "list").stdout
+    assert run("types", "resume", "pdf").exit_code == 0
+    assert listed(run)["pdf"]["paused"] is False
+    assert scene.deeds() == [
+        ("type.pause", "type pdf", "printer on fire"),
+        ("type.resume", "type pdf", None),
+    ]
+
+
+def test_everything_can_be_paused_at_once(run: Run, scene: Scene) -> None:
+    assert run("types", "pause", "--all").exit_code == 0
+    identity = scene.database.read(scene.store.schema.identity())
+    assert identity is not None
+    assert identity.paused
+    assert run("types", "resume", "--all").exit_code == 0
+    assert [target for _, target, _ in scene.deeds()] == ["everything", "everything"]
+
+
+def test_settings_are_changed_one_by_one_and_taken_back(run: Run, scene: Scene) -> None:
+    scene.start("pdf")
+    words = ("--lease", "120s", "--timeout", "5m", "--concurrency", "2", "--max-attempts", "4")
+    assert run("types", "set", "pdf", *words).exit_code == 0
+    assert setting(scene, "pdf") == TypeSetting(
+        "pdf", lease_ms=120_000, timeout_ms=300_000, concurrency=2, max_attempts=4
+    )
+    assert "lease 2m · timeout 5m · concurrency 2 · attempts 4" in run("types", "list").stdout
+    assert run("types", "set", "pdf", "--lease", "default").exit_code == 0
+    assert setting(scene, "pdf").lease_ms is None
+    assert setting(scene, "pdf").concurrency == 2
+
+
+@pytest.mark.parametrize(
+    "words", [("pause", "pfd"), ("resume", "pfd"), ("set", "pfd", "--lease", "1m")]
+)
+def test_an_unknown_type_is_answered_with_the_nearest(
+    run: Run, scene: Scene, words: tuple[str, ...]
+) -> None:
+    scene.start("pdf")
+    result = run("types", *words)
+    assert result.exit_code == Exit.NOT_FOUND
+    assert "did you mean pdf?" in result.stderr
+    assert run("types", *words, "--new-type").exit_code == 0
+
+
+def test_a_dry_run_changes_nothing(run: Run, scene: Scene) -> None:
+    scene.start("pdf")
+    result = run("types", "pause", "pdf", "--dry-run")
+    assert "would pause type pdf" in result.stderr
+    assert listed(run)["pdf"]["paused"] is False
+    assert scene.deeds() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("pause",), "name job types, or say --all"),
+        (("pause", "pdf", "--all"), "name job types, or say --all"),
+        (("set", "pdf"), "nothing is to be set"),
+        (("set", "pdf", "--lease", "soon"), "'soon' is not a duration"),
+        (("set", "pdf", "--concurrency", "0"), "'0' is neither a number"),
+        (("set", "pdf", "--concurrency", "two"), "'two' is neither a number"),
+    ],
+)
+def test_wrong_input_is_refused(
+    run: Run, scene: Scene, words: tuple[str, ...], complaint: str
+) -> None:
+    scene.start("pdf")
+    result = run("types", *words)
+    assert result.exit_code == Exit.USAGE
+    assert complaint in result.stderr
