@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from holdfast.core.jobtype import JobType
 from holdfast.core.model import ClaimedJob, Instant
@@ -20,43 +20,59 @@ AbortReason = Literal[
     "shutdown",
 ]
 
+Writer = Literal["slot", "heartbeat"]
+
 LOST: frozenset[AbortReason] = frozenset(
     {"taken_by_another_worker", "already_completed", "not_found", "cancelled"}
 )
 """Reasons after which nothing this attempt writes can be accepted."""
 
+_turning = threading.Lock()
+
+
+class Terms(NamedTuple):
+    """Under which terms an attempt was claimed: the code's own, or what was set at run time."""
+
+    lease_ms: int
+    timeout_ms: int
+    max_attempts: int | None
+
 
 class Attempt:
-    """A claimed job from its claim to its recorded end. Read by the heartbeat thread, changed on the loop."""
+    """A claimed job from its claim to its recorded end, shared by the loop and the heartbeat thread."""
 
     __slots__ = (
         "_flag",
-        "_on_abort",
+        "_on_stop",
         "abort_reason",
         "aborted_at",
         "claimed",
+        "ended_by",
         "progress",
         "received_at",
-        "settled",
         "started_at",
         "task",
+        "terms",
         "timeout_at",
         "type",
     )
 
-    def __init__(self, claimed: ClaimedJob, type: JobType, received_at: float) -> None:
+    def __init__(
+        self, claimed: ClaimedJob, type: JobType, terms: Terms, received_at: float
+    ) -> None:
         self.claimed = claimed
         self.type = type
+        self.terms = terms
         self.received_at = received_at
         self.progress: tuple[float, str] | None = None
         self.started_at: float | None = None
         self.timeout_at: float | None = None
         self.abort_reason: AbortReason | None = None
         self.aborted_at: float | None = None
-        self.settled = False
+        self.ended_by: Writer | None = None
         self.task: asyncio.Task[None] | None = None
         self._flag: threading.Event | None = None
-        self._on_abort: list[Callable[[], None]] = []
+        self._on_stop: list[Callable[[], None]] | None = None
 
     @property
     def started_instant(self) -> Instant | None:
@@ -67,26 +83,43 @@ class Attempt:
 
     @property
     def flag(self) -> threading.Event:
-        """A thread-safe signal that is set when the attempt must stop; made on first use."""
+        """A signal for threads that is set when the attempt must stop; made on first use."""
         if self._flag is None:
             self._flag = threading.Event()
             if self.abort_reason is not None:
                 self._flag.set()
         return self._flag
 
-    def on_abort(self, call: Callable[[], None]) -> None:
-        """Have something stopped together with the attempt."""
-        self._on_abort.append(call)
+    @property
+    def is_ending(self) -> bool:
+        """Whether somebody is about to write how it ended."""
+        return self.ended_by is not None
 
-    def abort(self, reason: AbortReason, at: float) -> None:
-        """Tell the handler to stop; the first reason stands. Called on the loop."""
-        if self.abort_reason is not None:
-            return
-        self.abort_reason = reason
-        self.aborted_at = at
+    def take_ending(self, writer: Writer) -> bool:
+        """Become the one who writes how this attempt ended; False when that is somebody else. From any thread."""
+        with _turning:
+            if self.ended_by is None:
+                self.ended_by = writer
+            return self.ended_by == writer
+
+    def abort(self, reason: AbortReason, at: float) -> bool:
+        """Raise the signal to stop; the first reason stands. From any thread, so that a blocked loop hides nothing."""
+        with _turning:
+            if self.abort_reason is not None:
+                return False
+            self.aborted_at = at
+            self.abort_reason = reason
         if self._flag is not None:
             self._flag.set()
-        for call in self._on_abort:
+        return True
+
+    def on_stop(self, call: Callable[[], None]) -> None:
+        """Have something done instead of the cancellation of the attempt's own task."""
+        self._on_stop = [*(self._on_stop or ()), call]
+
+    def stop(self) -> None:
+        """Interrupt the handler, after `abort`. On the loop."""
+        for call in self._on_stop or ():
             call()
         if self.task is not None:
             self.task.cancel()

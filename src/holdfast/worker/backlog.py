@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 
 from holdfast.worker.attempt import Attempt
 
 
 class Backlog:
-    """A queue of attempts for long-lived slots; taking from a filled one costs no turn of the loop."""
+    """A queue of attempts for long-lived slots; taking from a filled one costs no turn of the loop.
 
-    def __init__(self) -> None:
-        self._attempts: deque[Attempt] = deque()
+    A type at its limit of concurrent calls is passed over until one of its calls is done.
+    """
+
+    def __init__(self, limit_of: Callable[[str], int | None]) -> None:
+        self._limit_of = limit_of
+        self._ready: deque[Attempt] = deque()
+        self._parked: dict[str, deque[Attempt]] = {}
+        self._calls: dict[str, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._attempts)
+        return len(self._ready) + sum(len(each) for each in self._parked.values())
 
     @property
     def idle_slots(self) -> int:
@@ -25,52 +32,83 @@ class Backlog:
         return sum(not each.done() for each in self._waiting)
 
     def put(self, attempts: list[Attempt]) -> None:
-        """Add attempts; those with crashes go first, because they were claimed into a free slot.
+        """Add attempts in the order of a claim; the more urgent overtake what still waits.
 
         After `close` they stay here until `close` is called again: a claim's answer may come late.
         """
-        for attempt in attempts:
-            if attempt.claimed.crashes > 0:
-                self._attempts.appendleft(attempt)
-            else:
-                self._attempts.append(attempt)
+        if not attempts:
+            return
+        last = self._ready[-1].claimed.priority if self._ready else attempts[0].claimed.priority
+        self._ready.extend(attempts)
+        if attempts[0].claimed.priority < last or any(each.claimed.crashes for each in attempts):
+            self._ready = deque(sorted(self._ready, key=_urgency))
         self._wake(len(attempts))
 
-    async def take(self) -> Attempt | None:
-        """Wait for the next attempt; None when the backlog was closed."""
-        while not self._attempts:
+    async def take(self) -> list[Attempt] | None:
+        """Wait for the next call's attempts, several for a batch handler; None when the backlog was closed."""
+        while True:
+            taken = self._next()
+            if taken is not None:
+                return taken
             if self._closed:
                 return None
             future = asyncio.get_running_loop().create_future()
             self._waiting.append(future)
             try:
                 await future
-            finally:
-                if not future.done() or future.cancelled():
-                    self._waiting = deque(each for each in self._waiting if each is not future)
-        return self._attempts.popleft()
+            except asyncio.CancelledError:
+                self._pass_on(future)
+                raise
+
+    def done(self, name: str) -> None:
+        """Note that a call of this type's handler is over."""
+        self._calls[name] -= 1
+        parked = self._parked.get(name)
+        if parked:
+            self._ready.appendleft(parked.popleft())
+            self._wake(1)
+
+    def reconsider(self) -> None:
+        """Look again at what was passed over, because limits have changed."""
+        parked, self._parked = self._parked, {}
+        for attempts in parked.values():
+            self._ready.extend(attempts)
+            self._wake(len(attempts))
 
     def close(self) -> list[Attempt]:
         """Give out nothing more; return what was never started."""
         self._closed = True
-        unstarted = list(self._attempts)
-        self._attempts.clear()
+        self.reconsider()
+        unstarted = list(self._ready)
+        self._ready.clear()
         self._wake(len(self._waiting))
         return unstarted
 
-    def take_of_type(self, name: str, count: int) -> list[Attempt]:
-        """Take up to `count` further attempts of one type for a batch handler, without waiting."""
+    def _next(self) -> list[Attempt] | None:
+        while self._ready:
+            attempt = self._ready.popleft()
+            name = attempt.type.name
+            limit = self._limit_of(name)
+            calls = self._calls.get(name, 0)
+            if limit is not None and calls >= max(1, limit):
+                self._parked.setdefault(name, deque()).append(attempt)
+                continue
+            self._calls[name] = calls + 1
+            if attempt.type.batch is None:
+                return [attempt]
+            return [attempt, *self._more_of(name, attempt.type.batch - 1)]
+        return None
+
+    def _more_of(self, name: str, count: int) -> list[Attempt]:
+        """Take what else is there of a batch handler's type; nobody waits for a batch to fill."""
         taken: list[Attempt] = []
-        if count <= 0:
-            return taken
         kept: deque[Attempt] = deque()
-        while self._attempts:
-            attempt = self._attempts.popleft()
+        for attempt in self._ready:
             if attempt.type.name == name and len(taken) < count:
                 taken.append(attempt)
             else:
                 kept.append(attempt)
-        self._attempts = kept
+        self._ready = kept
         return taken
 
     def _wake(self, count: int) -> None:
@@ -79,3 +117,15 @@ class Backlog:
             if not future.done():
                 future.set_result(None)
                 count -= 1
+
+    def _pass_on(self, future: asyncio.Future[None]) -> None:
+        """A slot that was woken and cancelled in one moment leaves its turn to another."""
+        if future in self._waiting:
+            self._waiting.remove(future)
+        elif self._ready:
+            self._wake(1)
+
+
+def _urgency(attempt: Attempt) -> tuple[bool, int]:
+    """A job with crashes was claimed into a free slot and must not wait behind others."""
+    return attempt.claimed.crashes == 0, attempt.claimed.priority

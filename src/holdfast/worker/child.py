@@ -10,6 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, BinaryIO
 
 from holdfast.core.codec import TypeCodec, encode_any
@@ -20,9 +21,23 @@ from holdfast.core.model import ClaimedJob
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.frames import LENGTH_BYTES, Answer, Ask, Failure, framed, parsed
+from holdfast.worker.attempt import Attempt, Terms
+from holdfast.worker.frames import (
+    LENGTH_BYTES,
+    Answer,
+    Ask,
+    Failure,
+    Message,
+    Progress,
+    framed,
+    parsed,
+)
 from holdfast.worker.job import Job
+
+Say = Callable[[Message], None]
+
+# The parent keeps the time; nothing in this process asks for it.
+_TERMS = Terms(0, 0, None)
 
 
 def main(target: str) -> None:
@@ -37,8 +52,7 @@ def main(target: str) -> None:
         ask = _read(sys.stdin.buffer)
         if ask is None:
             return
-        answers.write(framed(_run(handler, type, ask)))
-        answers.flush()
+        _write(answers, _run(handler, type, ask, partial(_write, answers)))
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -72,9 +86,27 @@ def _read(stream: BinaryIO) -> Ask | None:
     return message
 
 
-def _run(handler: Callable[..., Any], type: JobType, ask: Ask) -> Answer | Failure:
+def _write(stream: BinaryIO, message: Message) -> None:
+    stream.write(framed(message))
+    stream.flush()
+
+
+class ChildJob(Job[Any]):
+    """A job whose progress is told to the parent at once."""
+
+    __slots__ = ("_say",)
+
+    def __init__(self, attempt: Attempt, worker: str, say: Say) -> None:
+        super().__init__(attempt, worker, None)
+        self._say = say
+
+    def progress(self, fraction: float, note: str = "") -> None:
+        self._say(Progress(float(fraction), note))
+
+
+def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> Answer | Failure:
     try:
-        job: Job[Any] = Job(Attempt(_claimed(ask), type, 0.0), ask.worker, None)
+        job = ChildJob(Attempt(_claimed(ask), type, _TERMS, 0.0), ask.worker, say)
         value = handler(job)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))

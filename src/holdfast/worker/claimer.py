@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
-from holdfast.core.jobtype import JobType
 from holdfast.core.lease import local_deadline_ms
-from holdfast.core.model import Claim, ClaimedJob, LeaseClass, Probe, TypeSetting
+from holdfast.core.model import Claim, ClaimedJob, LeaseClass, Probe
 from holdfast.storage.database import Link
-from holdfast.storage.port import Store
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.backlog import Backlog
-from holdfast.worker.clock import Clock
-from holdfast.worker.holdings import HeldClaim, Holdings
+from holdfast.worker.capacity import Capacity
+from holdfast.worker.holdings import HeldClaim
 from holdfast.worker.marks import Marks
-from holdfast.worker.options import WorkerOptions
 from holdfast.worker.pace import Pace
+from holdfast.worker.workplace import Workplace
 
-FINISHED_WINDOW_S = 0.1
+PURPOSE = "claim"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One round: where to look, under which leases, and which types are looked at from the start."""
+
+    probes: tuple[Probe, ...]
+    classes: tuple[LeaseClass, ...]
+    full: dict[str, bool]
+    limit: int
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every type is looked at from the start."""
+        return all(self.full.values())
 
 
 class Claimer:
@@ -29,245 +41,231 @@ class Claimer:
 
     def __init__(
         self,
+        place: Workplace,
         link: Link,
-        store: Store,
-        worker: str,
-        options: WorkerOptions,
-        types: Mapping[str, JobType],
-        holdings: Holdings,
         backlog: Backlog,
-        clock: Clock,
-        new_id: Callable[[], str],
         pace: Pace,
-        trouble: Callable[[str, BaseException | None], None],
+        new_id: Callable[[], str],
+        expect: Callable[[float], None],
+        missed: Callable[[], None],
     ) -> None:
+        """Deadlines of new claims are announced to `expect`; after a lost answer `missed` is called."""
+        self._place = place
         self._link = link
-        self._store = store
-        self._worker = worker
-        self._options = options
-        self._types = types
-        self._holdings = holdings
         self._backlog = backlog
-        self._clock = clock
-        self._new_id = new_id
         self._pace = pace
-        self._trouble = trouble
+        self._new_id = new_id
+        self._expect = expect
+        self._missed = missed
+        self._clock = place.clock
         self._marks = Marks()
+        self._capacity = Capacity(place.options, place.types)
         self._wake = asyncio.Event()
-        self._taken: dict[str, int] = dict.fromkeys(types, 0)
-        self._finished: deque[tuple[float, float]] = deque()
-        self._finished_weight = 0.0
+        self._stopping = asyncio.Event()
         self._busy_until: dict[str, float] = {}
-        self._settings: dict[str, TypeSetting] = {}
-        self._paused = False
-        self._stopping = False
+        self._left = place.options.max_items
         self._hinted = False
-        self._classes: tuple[LeaseClass, ...] = ()
-        self.claimed = 0
 
     def hint(self, type: str | None = None, from_the_start: bool = False) -> None:
         """Look soon: jobs of a type, or of any, may be due; released ones lie before the mark."""
-        if type is not None and type not in self._types:
+        if type is not None and type not in self._place.types:
             return
         if from_the_start:
             self._marks.want_full(type)
         self._hinted = True
         self._wake.set()
 
+    def nudge(self) -> None:
+        """Look again without a promise that there is something."""
+        self._wake.set()
+
     def ended(self, attempt: Attempt) -> None:
-        """Note that a slot is free again."""
-        weight = 1 / (attempt.type.batch or 1)
-        self._taken[attempt.type.name] -= 1
-        self._finished.append((self._clock.monotonic(), weight))
-        self._finished_weight += weight
+        """Note that an attempt needs no slot any more."""
+        self._capacity.ended(attempt, self._clock.monotonic())
         self._wake.set()
 
     def rest(self, type: str, seconds: float) -> None:
         """Claim no job of this type for a while: its handler said Busy."""
         self._busy_until[type] = self._clock.monotonic() + seconds
 
-    def configure(self, settings: Mapping[str, TypeSetting], paused: bool) -> None:
-        """Follow what was set at run time; a type that is resumed is looked at from the start."""
-        for name in self._types:
-            was, is_now = self._settings.get(name), settings.get(name)
-            if was is not None and was.paused and (is_now is None or not is_now.paused):
-                self._marks.want_full(name)
-                self._wake.set()
-        self._settings = dict(settings)
-        if self._paused and not paused:
-            self._marks.want_full()
-            self._wake.set()
-        self._paused = paused
-
     def stop(self) -> None:
         """Take nothing new."""
-        self._stopping = True
+        self._stopping.set()
         self._wake.set()
 
-    async def run(self) -> None:
-        """Claim until told to stop."""
-        while not self._stopping:
+    async def run(self) -> str:
+        """Claim until told to stop, or until the options say that it is enough; return why it ended."""
+        while not self._stopping.is_set():
             self._wake.clear()
-            room = self._room()
-            probes, full = self._probes(room)
-            if not probes:
-                await self._clock.wait(self._wake, self._pace.poll_s(self._clock.random()))
+            quiet = self._is_quiet()
+            if self._left == 0 and quiet:
+                return "budget"
+            look = self._look()
+            if look is None:
+                if quiet and self._left != 0 and self._place.options.stop_when_idle:
+                    return "idle"
+                await self._clock.wait(self._wake, self._until_not_busy())
                 continue
-            hinted, self._hinted = self._hinted, False
-            limit = max(math.ceil(room), max(each.room for each in probes))
-            try:
-                jobs = await self._claim(limit, probes, full)
-            except (DatabaseUnreachable, DatabaseBusy) as error:
-                self._trouble("claim", error)
-                await self._clock.sleep(self._pace.error_s(self._clock.random()))
-                continue
-            self._trouble("claim", None)
-            self._pace.found(len(jobs))
-            if len(jobs) < limit and not self._stopping:
-                await self._wait_for_more(probes, full, hinted and not jobs)
-            elif self._options.next_job_delay_ms:
-                await self._clock.sleep(self._options.next_job_delay_ms / 1000)
+            if await self._round(look, quiet):
+                return "idle"
+        return "stopped"
 
-    def _room(self) -> float:
-        """How many slots' worth of work to ask for: free ones, plus what was finished in the last 100 ms."""
-        now = self._clock.monotonic()
-        while self._finished and self._finished[0][0] < now - FINISHED_WINDOW_S:
-            self._finished_weight -= self._finished.popleft()[1]
-        room = min(self._options.batch, self._free_slots() + self._finished_weight)
-        if len(self._backlog) and room < self._options.batch / 2:
-            return 0
-        return max(0, room)
+    async def _round(self, look: Look, quiet: bool) -> bool:
+        """Look once and wait as long as it makes sense; True when there is nothing left to wait for."""
+        hinted, self._hinted = self._hinted, False
+        try:
+            jobs = await self._claim(look)
+        except Exception as error:
+            self._place.trouble.note(PURPOSE, error)
+            await self._clock.wait(self._stopping, self._pace.error_s(self._clock.random()))
+            return False
+        self._place.trouble.over(PURPOSE)
+        self._pace.found(len(jobs))
+        if len(jobs) >= look.limit:
+            if self._place.options.next_job_delay_ms:
+                delay = self._place.options.next_job_delay_ms / 1000
+                await self._clock.wait(self._stopping, delay)
+            return False
+        if not jobs and quiet and self._place.options.stop_when_idle:
+            if look.is_full:
+                return True
+            self._marks.want_full()
+            return False
+        await self._wait_for_more(look, hinted and not jobs)
+        return False
 
-    def _free_slots(self) -> float:
-        taken = sum(
-            count / (self._types[name].batch or 1) for name, count in self._taken.items() if count
-        )
-        return self._options.slots - taken
+    def _is_quiet(self) -> bool:
+        """Whether nothing is held, as far as the options make that a reason to end."""
+        options = self._place.options
+        if not options.stop_when_idle and options.max_items is None:
+            return False
+        return len(self._place.holdings) == 0
 
-    def _probes(self, room: float) -> tuple[list[Probe], dict[str, bool]]:
+    def _look(self) -> Look | None:
         """Where to look: every type that may run now, each with its own room and mark."""
-        if room <= 0 or self._paused:
-            return [], {}
         now = self._clock.monotonic()
+        room = self._capacity.room(now, len(self._backlog))
+        if room <= 0 or self._left == 0:
+            return None
         tokens: dict[LeaseClass, str] = {}
         probes: list[Probe] = []
         full: dict[str, bool] = {}
-        for name, type in self._types.items():
-            own = min(math.ceil(room * (type.batch or 1)), self._type_room(name, type, now))
+        for name, type in self._place.types.items():
+            own = min(math.ceil(room * (type.batch or 1)), self._room_of(name, now))
             if own <= 0:
                 continue
-            key = self._lease_class(name, type)
+            key = self._place.terms.lease_class(name)
             token = tokens.setdefault(key, self._new_id())
             full[name], marks = self._marks.look(name, now)
             probes += [
                 Probe(name, priority, token, own, after, after_id)
                 for priority, after, after_id in marks
             ]
-        self._classes = tuple(
-            LeaseClass(
-                token, key.lease_ms, key.max_attempts, key.backoff_base_ms, key.backoff_cap_ms
-            )
-            for key, token in tokens.items()
+        if not probes:
+            return None
+        limit = max(math.ceil(room), max(each.room for each in probes))
+        return Look(
+            tuple(probes),
+            tuple(_with_token(key, token) for key, token in tokens.items()),
+            full,
+            limit if self._left is None else min(limit, self._left),
         )
-        return probes, full
 
-    def _type_room(self, name: str, type: JobType, now: float) -> int:
-        setting = self._settings.get(name)
-        if setting is not None and setting.paused:
+    def _room_of(self, name: str, now: float) -> int:
+        if self._place.terms.rests(name) or self._busy_until.get(name, now) > now:
             return 0
-        if self._busy_until.get(name, now) > now:
-            return 0
-        limit = type.concurrency
-        if setting is not None and setting.concurrency is not None:
-            limit = setting.concurrency
-        if limit is None:
-            return max(self._options.batch, type.batch or 1)
-        return limit * (type.batch or 1) - self._taken[name]
+        return self._capacity.room_of(name, self._place.terms.limit(name))
 
-    def _lease_class(self, name: str, type: JobType) -> LeaseClass:
-        setting = self._settings.get(name)
-        lease_ms = (type.lease or self._options.lease).duration_ms
-        limit = type.retry.max_attempts
-        if setting is not None:
-            lease_ms = setting.lease_ms or lease_ms
-            limit = setting.max_attempts if setting.max_attempts is not None else limit
-        return LeaseClass("", lease_ms, limit or 0, type.retry.base_ms, type.retry.cap_ms)
-
-    async def _claim(
-        self, limit: int, probes: list[Probe], full: dict[str, bool]
-    ) -> list[ClaimedJob]:
-        classes = self._classes
-        tokens = [each.token for each in classes]
+    async def _claim(self, look: Look) -> list[ClaimedJob]:
+        holdings = self._place.holdings
+        tokens = [each.token for each in look.classes]
         claim = Claim(
-            worker=self._worker,
-            limit=limit,
-            probes=tuple(probes),
-            classes=classes,
-            allow_crashed=self._backlog.idle_slots > 0 and self._holdings.crashed == 0,
+            worker=self._place.id,
+            limit=look.limit,
+            probes=look.probes,
+            classes=look.classes,
+            allow_crashed=self._backlog.idle_slots > 0 and holdings.crashed == 0,
         )
-        self._holdings.ask(tokens)
+        holdings.ask(tokens)
         asked_at = self._clock.monotonic()
         try:
-            jobs = await self._link.run(self._store.jobs.claim(claim))
+            jobs = await self._link.run(self._place.store.jobs.claim(claim))
         except BaseException:
-            self._holdings.unanswered(tokens)
+            holdings.unanswered(tokens)
+            self._missed()
             raise
         now = self._clock.monotonic()
-        self._marks.looked(full, jobs, len(jobs) < limit, now, now - asked_at)
-        self._take_over(jobs, classes, asked_at, now)
+        self._marks.looked(look.full, jobs, len(jobs) < look.limit, now, now - asked_at)
+        self._take_over(jobs, look.classes, asked_at, now)
         return jobs
 
     def _take_over(
         self, jobs: list[ClaimedJob], classes: tuple[LeaseClass, ...], asked_at: float, now: float
     ) -> None:
+        asked_ms = int(asked_at * 1000)
         held = {
             each.token: HeldClaim(
-                each.token,
-                each.lease_ms,
-                local_deadline_ms(int(asked_at * 1000), each.lease_ms) / 1000,
+                each.token, each.lease_ms, local_deadline_ms(asked_ms, each.lease_ms) / 1000
             )
             for each in classes
         }
+        types, terms = self._place.types, self._place.terms
         attempts = []
         for job in jobs:
-            attempt = Attempt(job, self._types[job.type], now)
+            attempt = Attempt(job, types[job.type], terms.of(job.type), now)
             held[job.token].attempts[job.id] = attempt
             attempts.append(attempt)
-            self._taken[job.type] += 1
-        self._holdings.answered(held.keys(), (each for each in held.values() if each.attempts))
-        self.claimed += len(jobs)
+            self._capacity.taken(job.type)
+        self._place.holdings.answered(
+            held.keys(), (each for each in held.values() if each.attempts)
+        )
+        self._place.counters.claimed += len(jobs)
+        if self._left is not None:
+            self._left -= len(jobs)
+        if jobs:
+            self._expect(min(each.deadline for each in held.values() if each.attempts))
         self._backlog.put(attempts)
 
-    async def _wait_for_more(
-        self, probes: list[Probe], full: dict[str, bool], hint_found_nothing: bool
-    ) -> None:
+    async def _wait_for_more(self, look: Look, hint_found_nothing: bool) -> None:
         """Nothing more is due behind the marks: sleep until a hint, the next due time, or the poll."""
         now = self._clock.monotonic()
-        if hint_found_nothing:
-            # The hinted row may lie before the mark: its transaction began before our last find.
-            late = [name for name, was_full in full.items() if not was_full]
-            for name in late:
-                if self._marks.allows_full(name, now):
-                    self._marks.want_full(name)
-            if any(self._marks.allows_full(name, now) for name in late):
-                return
+        if hint_found_nothing and self._look_before_the_marks(look, now):
+            return
         wait = self._pace.poll_s(self._clock.random())
-        if not all(full.values()):
-            wait = min(wait, max(0.0, min(self._marks.full_due(name) for name in full) - now))
+        if not look.is_full:
+            wait = min(wait, min(self._marks.full_due(name) for name in look.full) - now)
         elif not self._wake.is_set():
-            due = await self._next_due(list(full))
-            if due is not None:
-                wait = min(wait, due)
-        if self._busy_until:
-            soon = min(self._busy_until.values()) - now
-            self._busy_until = {k: v for k, v in self._busy_until.items() if v > now}
-            wait = min(wait, max(0.0, soon))
-        await self._clock.wait(self._wake, wait)
+            wait = min(wait, await self._next_due(list(look.full)))
+        wait = min(wait, self._until_not_busy() or wait)
+        await self._clock.wait(self._wake, max(0.0, wait))
 
-    async def _next_due(self, types: list[str]) -> float | None:
+    def _look_before_the_marks(self, look: Look, now: float) -> bool:
+        """A hinted row may lie before the mark, if its transaction began before our last find."""
+        late = [
+            name
+            for name, was_full in look.full.items()
+            if not was_full and self._marks.allows_full(name, now)
+        ]
+        for name in late:
+            self._marks.want_full(name)
+        return bool(late)
+
+    def _until_not_busy(self) -> float | None:
+        """How long until the first type has rested enough; None when no type rests."""
+        now = self._clock.monotonic()
+        self._busy_until = {name: at for name, at in self._busy_until.items() if at > now}
+        return min(self._busy_until.values()) - now if self._busy_until else None
+
+    async def _next_due(self, types: list[str]) -> float:
         try:
-            delay = await self._link.run(self._store.jobs.next_due(types))
-        except (DatabaseUnreachable, DatabaseBusy) as error:
-            self._trouble("claim", error)
-            return None
-        return None if delay is None else delay / 1_000_000
+            delay = await self._link.run(self._place.store.jobs.next_due(types))
+        except Exception as error:
+            self._place.trouble.note(PURPOSE, error)
+            return math.inf
+        return math.inf if delay is None else delay / 1_000_000
+
+
+def _with_token(key: LeaseClass, token: str) -> LeaseClass:
+    return LeaseClass(
+        token, key.lease_ms, key.max_attempts, key.backoff_base_ms, key.backoff_cap_ms
+    )

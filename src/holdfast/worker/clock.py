@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 
 class Clock(Protocol):
@@ -42,3 +43,20 @@ class SystemClock:
         except TimeoutError:
             return False
         return True
+
+
+async def all_ended(
+    clock: Clock, tasks: Iterable[asyncio.Future[Any]], seconds: float | None
+) -> bool:
+    """Wait for tasks at most so long and leave them as they are; say whether all have ended."""
+    ended = asyncio.Event()
+    left = {task for task in tasks if not task.done()}
+
+    def one_less(task: asyncio.Future[Any]) -> None:
+        left.discard(task)
+        if not left:
+            ended.set()
+
+    for task in list(left):
+        task.add_done_callback(one_less)
+    return not left or await clock.wait(ended, seconds)

@@ -7,199 +7,144 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
-from holdfast.core.model import Finish, Finished, Held, Standing
-from holdfast.ops.blockers import FanIn
-from holdfast.ops.finish import finish_attempts
+from holdfast.core.model import Finish, Finished, Held
 from holdfast.storage.database import Link
-from holdfast.storage.port import Store
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.clock import Clock
-from holdfast.worker.holdings import Holdings
-from holdfast.worker.judge import describe
+from holdfast.worker.outcomes import Outcomes, Pending, is_about_the_data, replacement
+from holdfast.worker.workplace import Workplace
 
+PURPOSE = "complete"
 LARGEST_FLUSH = 1_000
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 2.0
-
-Accepted = Callable[[Attempt, Finish], None]
-Refused = Callable[[Attempt, Finish, Standing], None]
-Opened = Callable[[FanIn], None]
-
-
-class Pending(msgspec.Struct):
-    """An outcome that waits to be written."""
-
-    attempt: Attempt
-    finish: Finish
 
 
 class Completer:
     """One loop that flushes what has gathered while the last flush was under way.
 
     A lone outcome is written at once; under load the flushes grow by themselves. What a flush does not hit is asked
-    for: lost ones are refused, awaited ones go in a transaction with their fan-in, locked ones are tried again.
+    for: lost ones are refused; awaited ones and those locked by somebody's transaction go to `hand_on`, which writes
+    them one by one, so that they delay nobody else.
     """
 
     def __init__(
         self,
+        place: Workplace,
         link: Link,
-        store: Store,
-        holdings: Holdings,
-        clock: Clock,
-        accepted: Accepted,
-        refused: Refused,
-        opened: Opened,
-        trouble: Callable[[str, BaseException | None], None],
+        outcomes: Outcomes,
+        hand_on: Callable[[Pending], None],
     ) -> None:
+        self._place = place
         self._link = link
-        self._store = store
-        self._holdings = holdings
-        self._clock = clock
-        self._accepted = accepted
-        self._refused = refused
-        self._opened = opened
-        self._trouble = trouble
+        self._outcomes = outcomes
+        self._hand_on = hand_on
         self._pending: list[Pending] = []
         self._wake = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._delay = 0.0
-
-    def __len__(self) -> int:
-        return len(self._pending)
 
     def submit(self, attempt: Attempt, finish: Finish) -> None:
         """Have an outcome written with the next flush."""
-        self._pending.append(Pending(attempt, finish))
-        self._idle.clear()
+        pending = self._outcomes.wait_for(attempt, finish)
+        if finish.next_blockers:
+            self._hand_on(pending)
+            return
+        self._pending.append(pending)
         self._wake.set()
 
-    async def drained(self) -> None:
-        """Wait until everything submitted has been written or refused."""
-        await self._idle.wait()
-
     async def run(self) -> None:
-        """Flush for ever; cancelled by the worker when all has drained."""
+        """Flush for ever; cancelled by the worker when all is written."""
         while True:
             await self._wake.wait()
             self._wake.clear()
             while self._pending:
-                batch, self._pending = self._pending[:LARGEST_FLUSH], self._pending[LARGEST_FLUSH:]
-                left = await self._flush(batch)
-                self._pending.extend(left)
-                if left:
-                    await self._back_off()
+                batch = self._next_batch()
+                try:
+                    await self._flush(batch)
+                except Exception as error:
+                    await self._back_off(batch, error)
                 else:
                     self._delay = 0.0
             await self._free()
-            if not self._pending:
-                self._idle.set()
 
-    async def _flush(self, batch: list[Pending]) -> list[Pending]:
-        """Write a batch; return what has to be tried again."""
+    def _next_batch(self) -> list[Pending]:
+        """Take what has gathered; two attempts of one job, an old and a new one, never share a flush."""
+        batch: dict[str, Pending] = {}
+        left = []
+        for each in self._pending:
+            if len(batch) < LARGEST_FLUSH and each.finish.id not in batch:
+                batch[each.finish.id] = each
+            else:
+                left.append(each)
+        self._pending = left
+        return list(batch.values())
+
+    async def _flush(self, batch: Sequence[Pending]) -> None:
+        """Write a batch. Raises: whatever keeps the database from taking it; what is not settled is not written."""
         finishes = [each.finish for each in batch]
-        plain = [each for each in finishes if not each.next_blockers]
-        freed = self._holdings.take_emptied()
+        freed = self._place.holdings.take_emptied()
         try:
-            done = await self._link.run(self._store.jobs.finish(plain, freed)) if plain else []
-        except (DatabaseUnreachable, DatabaseBusy) as error:
-            self._trouble("complete", error)
-            return batch
+            done = await self._link.run(self._place.store.jobs.finish(finishes, freed))
         except Exception as error:
-            return await self._halve(batch, error)
-        self._trouble("complete", None)
+            if not is_about_the_data(error):
+                raise
+            await self._halve(batch, error)
+            return
+        self._place.trouble.over(PURPOSE)
         missed = self._accept(batch, done)
-        return await self._missed(missed) if missed else []
+        if missed:
+            await self._explain(missed)
 
     def _accept(self, batch: Sequence[Pending], done: Sequence[Finished]) -> list[Pending]:
         hits = {each.id for each in done}
-        if len(hits) == len(batch):
-            for each in batch:
-                self._end(each)
-            return []
         missed = []
         for each in batch:
             if each.finish.id in hits:
-                hits.discard(each.finish.id)
-                self._end(each)
+                self._outcomes.end(each)
             else:
                 missed.append(each)
         return missed
 
-    def _end(self, each: Pending) -> None:
-        self._holdings.drop(each.attempt)
-        self._accepted(each.attempt, each.finish)
-
-    async def _missed(self, missed: list[Pending]) -> list[Pending]:
+    async def _explain(self, missed: list[Pending]) -> None:
         """Find out why a flush did not hit these, and act on it."""
         pairs = [Held(each.finish.id, each.finish.token) for each in missed]
-        try:
-            stands = await self._link.run(self._store.jobs.stand(pairs))
-            standing = {(each.id, each.token): each.standing for each in stands}
-            held = []
-            for each in missed:
-                stand = standing[each.finish.id, each.finish.token]
-                if stand == "held":
-                    held.append(each)
-                elif stand == "done":
-                    self._end(each)
-                else:
-                    self._holdings.drop(each.attempt)
-                    self._refused(each.attempt, each.finish, stand)
-            return await self._awaited(held) if held else []
-        except (DatabaseUnreachable, DatabaseBusy) as error:
-            self._trouble("complete", error)
-            return missed
+        stands = await self._link.run(self._place.store.jobs.stand(pairs))
+        by_pair = {(each.id, each.token): each for each in stands}
+        for each in missed:
+            stand = by_pair[each.finish.id, each.finish.token]
+            if stand.standing == "held":
+                self._hand_on(msgspec.structs.replace(each))
+                each.is_settled = True
+            else:
+                self._outcomes.settle(each, stand)
 
-    async def _awaited(self, held: list[Pending]) -> list[Pending]:
-        """End jobs that others wait for, one transaction each; rows locked by somebody remain for later."""
-        left = []
-        for each in held:
-            op = finish_attempts(self._store, [each.finish])
-            report = await self._link.run_atomic(op)
-            if not report.accepted:
-                left.append(each)
-                continue
-            self._end(each)
-            self._opened(report.fan_in)
-        return left
-
-    async def _halve(self, batch: list[Pending], error: Exception) -> list[Pending]:
-        """Find the one outcome that cannot be written, and record that instead."""
-        if len(batch) > 1:
-            middle = len(batch) // 2
-            return await self._flush(batch[:middle]) + await self._flush(batch[middle:])
-        only = batch[0]
-        text, mark = describe(error)
-        if only.finish.fingerprint == mark:
-            # Even the report of the error cannot be written: leave the job to its lease.
-            self._holdings.drop(only.attempt)
-            self._refused(only.attempt, only.finish, "held")
-            return []
-        only.finish = Finish(
-            id=only.finish.id,
-            token=only.finish.token,
-            kind="fail",
-            worker=only.finish.worker,
-            chain_id=only.finish.chain_id,
-            started_at=only.finish.started_at,
-            error=text,
-            fingerprint=mark,
-        )
-        return [only]
+    async def _halve(self, batch: Sequence[Pending], error: Exception) -> None:
+        """Find the one outcome that cannot be written, and have that recorded instead."""
+        if len(batch) == 1:
+            self._pending.append(replacement(batch[0], error))
+            return
+        middle = len(batch) // 2
+        await self._flush(batch[:middle])
+        await self._flush(batch[middle:])
 
     async def _free(self) -> None:
         """Remove leases that hold nothing, when there is nothing else to write."""
-        tokens = self._holdings.take_emptied()
+        holdings = self._place.holdings
+        tokens = holdings.take_emptied() + holdings.take_doubtful()
         if not tokens:
             return
         try:
-            await self._link.run(self._store.leases.free(tokens))
-        except (DatabaseUnreachable, DatabaseBusy) as error:
+            await self._link.run(self._place.store.leases.free(tokens))
+        except Exception as error:
             # An empty lease expires by itself and the reaper removes it.
-            self._trouble("complete", error)
+            self._place.trouble.note(PURPOSE, error)
 
-    async def _back_off(self) -> None:
+    async def _back_off(self, batch: Sequence[Pending], error: Exception) -> None:
+        """Keep what was not written and wait before the next try, longer each time."""
+        self._place.trouble.note(PURPOSE, error)
+        left = [each for each in batch if not each.is_settled]
+        for each in left:
+            each.unsure = True
+        self._pending[:0] = left
+        clock = self._place.clock
         self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
-        await self._clock.sleep(self._delay * (0.5 + self._clock.random() / 2))
+        await clock.sleep(self._delay * (0.5 + clock.random() / 2))

@@ -3,203 +3,192 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.errors import Aborted, LeaseLost, OutputInvalid
-from holdfast.core.jobtype import JobType
+from holdfast.core.errors import (
+    Aborted,
+    DatabaseBusy,
+    DatabaseUnreachable,
+    LeaseLost,
+    OutputInvalid,
+)
 from holdfast.core.model import Finish
 from holdfast.core.outcome import Continue
+from holdfast.observe.context import JobContext, current_job
 from holdfast.ops.finish import FinishReport
-from holdfast.storage.database import Database
 from holdfast.worker.attempt import LOST, Attempt
-from holdfast.worker.context import JobContext, current_job
+from holdfast.worker.calls import Calls
 from holdfast.worker.continuing import Continuation
 from holdfast.worker.job import Job
-from holdfast.worker.judge import finish_of, judge_error, judge_value
-from holdfast.worker.middleware import Call, Middleware, wrapped
-from holdfast.worker.processes import ProcessHandlers
-from holdfast.worker.stages import Completion
+from holdfast.worker.judge import describe, finish_of, judge_error, judge_value
+from holdfast.worker.workplace import Workplace
 
 
 class Ended:
-    """How an attempt ended: the write still to be made, or the report of one made in the handler's own transaction."""
+    """How an attempt ended.
 
-    __slots__ = ("error", "finish", "report")
+    `finish` is the write still to be made, or the one that `report` says was made in the handler's own transaction.
+    Without either nothing is to be written; `is_refused` then tells that there would have been something.
+    """
+
+    __slots__ = ("error", "finish", "is_refused", "report")
 
     def __init__(
         self,
         finish: Finish | None,
+        *,
         report: FinishReport | None = None,
         error: BaseException | None = None,
+        is_refused: bool = False,
     ) -> None:
         self.finish = finish
         self.report = report
         self.error = error
+        self.is_refused = is_refused
 
 
 class Execution:
     """Knows how to run every job type of a worker."""
 
-    def __init__(
-        self,
-        worker: str,
-        database: Database,
-        types: Mapping[str, JobType],
-        continuation: Continuation,
-        middlewares: Sequence[Middleware],
-        threads: ThreadPoolExecutor,
-        processes: ProcessHandlers,
-        random: Callable[[], float],
-    ) -> None:
-        self._worker = worker
-        self._database = database
+    def __init__(self, place: Workplace, calls: Calls, continuation: Continuation) -> None:
+        self._place = place
+        self._calls = calls
         self._continuation = continuation
-        self._threads = threads
-        self._processes = processes
-        self._random = random
-        self._calls: dict[str, Call] = {
-            name: wrapped(self._call(each), middlewares) for name, each in types.items()
-        }
 
     async def run(self, attempt: Attempt) -> Ended:
         """Run the handler to its end, whatever that is; never raises but when the slot itself is cancelled."""
         claimed = attempt.claimed
-        job: Job[Any] = Job(attempt, self._worker, self._database)
+        job: Job[Any] = Job(attempt, self._place.id, self._place.database)
         token = current_job.set(
             JobContext(
                 claimed.id,
                 claimed.type,
                 claimed.chain_id,
-                self._worker,
+                self._place.id,
                 claimed.attempt,
                 claimed.trace,
             )
         )
         try:
-            if claimed.blockers:
-                await self._read_blockers(job, claimed.id)
-            if attempt.type.atomic:
-                await self._open(job, attempt.type)
-            value = await self._calls[claimed.type](job)
-            if attempt.abort_reason not in (None, "shutdown"):
-                raise Aborted(str(attempt.abort_reason))
-            finish = self._judge(attempt, value)
-            if job.completion is not None and job.completion.is_open:
-                return Ended(finish, await self._commit(job, finish))
-            return Ended(finish)
+            if claimed.blockers or attempt.type.atomic:
+                failed = await self._set_up(attempt, job)
+                if failed is not None:
+                    return failed
+            value = await self._calls.of(claimed.type)(job)
+            return await self._answered(attempt, job, value)
         except BaseException as error:
             return await self._failed(attempt, job, error)
         finally:
             current_job.reset(token)
 
-    async def _read_blockers(self, job: Job[Any], job_id: str) -> None:
-        op = self._database.store.blockers.of_jobs([job_id])
-        job.see_blockers(await self._database.read_async(op))
-
-    async def _open(self, job: Job[Any], type: JobType) -> None:
-        """Open an atomic handler's transaction in the handler's colour, around middlewares and all."""
-        completion = Completion(self._database)
-        if inspect.iscoroutinefunction(type.handler):
-            await completion.__aenter__()
-        else:
-            await self._in_thread(completion.__enter__)
-        job.completion, job.transaction = completion, completion.tx
-
-    async def _failed(self, attempt: Attempt, job: Job[Any], error: BaseException) -> Ended:
-        if job.completion is not None:
-            await self._undo(job, error)
-        if isinstance(error, asyncio.CancelledError):
-            if attempt.abort_reason is None:
-                raise error
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
-        if attempt.abort_reason in LOST or isinstance(error, LeaseLost) or attempt.settled:
-            return Ended(None, error=error)
-        if attempt.abort_reason in ("shutdown", "error") and isinstance(
-            error, asyncio.CancelledError | Aborted
-        ):
-            # Not the job's fault: it goes back as it came, if the token still stands.
-            return Ended(finish_of(attempt, self._worker, "snooze"), error=error)
-        if not isinstance(error, Exception | asyncio.CancelledError):
-            raise error
-        return Ended(judge_error(attempt, self._worker, error, self._random()), error=error)
-
-    def _judge(self, attempt: Attempt, value: Any) -> Finish:
-        if isinstance(value, Continue):
-            return self._continuation.finish(attempt, value)
-        return judge_value(attempt, self._worker, value)
-
-    async def _commit(self, job: Job[Any], finish: Finish) -> FinishReport:
-        assert job.completion is not None
-        if job.completion.is_async:
-            return await job.completion.commit_async(finish)
-        report: FinishReport = await self._in_thread(job.completion.commit, finish)
-        return report
-
-    async def _undo(self, job: Job[Any], error: BaseException) -> None:
-        assert job.completion is not None
-        if job.completion.is_async:
-            await job.completion.undo_async(error)
-        else:
-            await self._in_thread(job.completion.undo, error)
-
-    async def run_batch(self, attempts: list[Attempt]) -> list[Ended]:
+    async def run_batch(self, attempts: Sequence[Attempt]) -> list[Ended]:
         """Run a batch handler once for several attempts; an answer per job, or one error for all."""
-        jobs: list[Job[Any]] = [Job(each, self._worker, self._database) for each in attempts]
+        jobs: list[Job[Any]] = [Job(each, self._place.id, None) for each in attempts]
         try:
-            answers = await self._calls[attempts[0].type.name](jobs)  # type: ignore[arg-type]
-            if answers is None:
-                answers = [None] * len(jobs)
-            if not isinstance(answers, list | tuple) or len(answers) != len(jobs):
-                raise OutputInvalid(
-                    f"a batch handler answers with a list of {len(jobs)}, or with None"
-                )
+            await self._read_blockers(jobs)
+            answers = await self._calls.of(attempts[0].type.name)(jobs)  # type: ignore[arg-type]
+            answers = _one_each(answers, len(jobs))
         except BaseException as error:
             return [
                 await self._failed(each, job, error)
                 for each, job in zip(attempts, jobs, strict=True)
             ]
         return [
-            await self._answered(each, job, answer)
+            await self._answered_in_batch(each, job, answer)
             for each, job, answer in zip(attempts, jobs, answers, strict=True)
         ]
 
-    async def _answered(self, attempt: Attempt, job: Job[Any], answer: Any) -> Ended:
+    async def _answered_in_batch(self, attempt: Attempt, job: Job[Any], answer: Any) -> Ended:
         try:
-            if isinstance(answer, BaseException):
+            if isinstance(answer, Exception):
                 raise answer
-            if attempt.abort_reason not in (None, "shutdown"):
-                raise Aborted(str(attempt.abort_reason))
-            return Ended(self._judge(attempt, answer))
+            return await self._answered(attempt, job, answer)
         except Exception as error:
             return await self._failed(attempt, job, error)
 
-    def _call(self, type: JobType) -> Call:
-        handler = type.handler
-        if handler is None:
-            raise ValueError(f"job type {type.name} has no handler here")
-        if type.executor == "process":
-            return self._processes.call(type)
-        if inspect.iscoroutinefunction(handler):
-            return handler
-
-        async def call(job: Job[Any]) -> Any:
-            return await self._in_thread(handler, job)
-
-        return call
-
-    async def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        loop = asyncio.get_running_loop()
-        context = contextvars.copy_context()
-        future = loop.run_in_executor(self._threads, context.run, function, *arguments)
+    async def _set_up(self, attempt: Attempt, job: Job[Any]) -> Ended | None:
+        """Read blockers and open an atomic handler's transaction; a database that fails here costs no attempt."""
         try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            # A thread cannot be stopped from outside: the slot stays taken until the handler obeys its signal.
-            await asyncio.wait([future])
-            raise
+            await self._read_blockers([job])
+            if attempt.type.atomic:
+                await self._open(job, attempt.type.executor == "loop")
+        except (DatabaseUnreachable, DatabaseBusy) as error:
+            text, _ = describe(error)
+            delay_ms = attempt.type.retry.delay_ms(1, self._place.clock.random())
+            finish = finish_of(attempt, self._place.id, "snooze", delay_ms=delay_ms, error=text)
+            return Ended(finish, error=error)
+        return None
+
+    async def _read_blockers(self, jobs: Sequence[Job[Any]]) -> None:
+        waited = {job.claimed.id: job for job in jobs if job.claimed.blockers}
+        if not waited:
+            return
+        database = self._place.database
+        records = await database.read_async(database.store.blockers.of_jobs(sorted(waited)))
+        for job_id, job in waited.items():
+            job.see_blockers([each for each in records if each.job_id == job_id])
+
+    async def _open(self, job: Job[Any], is_async: bool) -> None:
+        """Open an atomic handler's transaction in the handler's colour, around middlewares and all."""
+        completion = job.new_completion()
+        if is_async:
+            await completion.__aenter__()
+        else:
+            await self._calls.in_thread(completion.__enter__)
+        job.completion, job.transaction = completion, completion.tx
+
+    async def _answered(self, attempt: Attempt, job: Job[Any], value: Any) -> Ended:
+        """Judge what the handler returned; nothing counts that was returned without the right to it."""
+        reason = attempt.abort_reason
+        if reason in LOST:
+            raise LeaseLost(str(reason), "the answer came too late")
+        if reason not in (None, "shutdown"):
+            raise Aborted(str(reason))
+        if isinstance(value, Continue):
+            finish = self._continuation.finish(attempt, value)
+        else:
+            finish = judge_value(attempt, self._place.id, value)
+        completion = job.completion
+        if completion is None or not completion.is_open:
+            return Ended(finish)
+        if not attempt.take_ending("slot"):
+            raise Aborted("timeout")
+        if completion.is_async:
+            return Ended(finish, report=await completion.commit_async(finish))
+        return Ended(finish, report=await self._calls.in_thread(completion.commit, finish))
+
+    async def _failed(self, attempt: Attempt, job: Job[Any], error: BaseException) -> Ended:
+        await self._undo(job, error)
+        reason = attempt.abort_reason
+        if isinstance(error, asyncio.CancelledError) and reason is None:
+            raise error
+        if isinstance(error, KeyboardInterrupt | GeneratorExit):
+            raise error
+        if reason in LOST or reason == "timeout":
+            return Ended(None, error=error, is_refused=isinstance(error, LeaseLost))
+        if isinstance(error, LeaseLost) and attempt.ended_by == "slot":
+            return Ended(None, error=error, is_refused=True)
+        if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
+            # Not the job's fault: it goes back as it came, if the token still stands.
+            return Ended(finish_of(attempt, self._place.id, "snooze"), error=error)
+        jitter = self._place.clock.random()
+        return Ended(judge_error(attempt, self._place.id, error, jitter), error=error)
+
+    async def _undo(self, job: Job[Any], error: BaseException) -> None:
+        completion = job.completion
+        if completion is None or not completion.is_open:
+            return
+        if completion.is_async:
+            await completion.undo_async(error)
+        else:
+            await self._calls.in_thread(completion.undo, error)
+
+
+def _one_each(answers: Any, count: int) -> Sequence[Any]:
+    """Check a batch handler's answers. Raises: OutputInvalid."""
+    if answers is None:
+        return [None] * count
+    if not isinstance(answers, list | tuple) or len(answers) != count:
+        raise OutputInvalid(f"a batch handler answers with a list of {count}, or with None")
+    return answers

@@ -27,6 +27,13 @@ class Ask(msgspec.Struct, tag="ask", tag_field="message_kind"):
     worker: str
 
 
+class Progress(msgspec.Struct, tag="progress", tag_field="message_kind"):
+    """How far the handler is; any number of these come before its end."""
+
+    fraction: float
+    note: str
+
+
 class Answer(msgspec.Struct, tag="answer", tag_field="message_kind"):
     """What the handler returned: a value as JSON text, or one of the outcomes."""
 
@@ -47,10 +54,20 @@ class Failure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     busy_ms: int | None = None
 
 
-Message = Ask | Answer | Failure
+Message = Ask | Progress | Answer | Failure
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
+
+
+class ChildError(Exception):
+    """What a handler raised in its process; shown under its own name."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.kind = failure.kind
+        self.stack = failure.stack
+        self.retryable = failure.retryable
 
 
 def framed(message: Message) -> bytes:
@@ -60,6 +77,14 @@ def framed(message: Message) -> bytes:
 
 
 def parsed(body: bytes) -> Message:
-    """Read a message."""
+    """Read a message. Raises: msgspec.DecodeError."""
     message: Message = _decoder.decode(body)
     return message
+
+
+def length_of(head: bytes) -> int:
+    """Read a length. Raises: ValueError for one that no message of ours has."""
+    length = int.from_bytes(head, "big")
+    if length > LARGEST:
+        raise ValueError(f"a message of {length} bytes")
+    return length

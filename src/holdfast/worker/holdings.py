@@ -11,13 +11,14 @@ from holdfast.worker.attempt import Attempt
 class HeldClaim:
     """One lease of ours: its attempts that have not ended, and until when we may believe in it."""
 
-    __slots__ = ("attempts", "deadline", "lease_ms", "token")
+    __slots__ = ("attempts", "deadline", "is_clean", "lease_ms", "token")
 
     def __init__(self, token: str, lease_ms: int, deadline: float) -> None:
         self.token = token
         self.lease_ms = lease_ms
         self.deadline = deadline
         self.attempts: dict[str, Attempt] = {}
+        self.is_clean = True
 
 
 class Holdings:
@@ -29,7 +30,12 @@ class Holdings:
         self._asking: set[str] = set()
         self._unanswered: set[str] = set()
         self._emptied: list[str] = []
+        self._doubtful: list[str] = []
         self.crashed = 0
+
+    def __len__(self) -> int:
+        with self._lock:
+            return sum(len(claim.attempts) for claim in self._claims.values())
 
     def ask(self, tokens: Iterable[str]) -> None:
         """Note tokens of a claim that is under way, so that the heartbeat leaves them alone."""
@@ -57,8 +63,20 @@ class Holdings:
             tokens, self._unanswered = list(self._unanswered), set()
             return tokens
 
-    def drop(self, attempt: Attempt) -> None:
-        """Forget an attempt whose end is recorded or whose lease is lost."""
+    @property
+    def has_unanswered(self) -> bool:
+        """Whether a claim may have taken jobs that nobody here knows of."""
+        return bool(self._unanswered or self._asking)
+
+    def end(self, attempt: Attempt) -> None:
+        """Forget an attempt whose end is recorded."""
+        self._forget(attempt, recorded=True)
+
+    def lose(self, attempt: Attempt) -> None:
+        """Forget an attempt whose end is not for us to record: its row may still bear the token."""
+        self._forget(attempt, recorded=False)
+
+    def _forget(self, attempt: Attempt, recorded: bool) -> None:
         claimed = attempt.claimed
         with self._lock:
             claim = self._claims.get(claimed.token)
@@ -66,20 +84,33 @@ class Holdings:
                 return
             if claimed.crashes > 0:
                 self.crashed -= 1
+            if not recorded:
+                claim.is_clean = False
             if not claim.attempts:
                 del self._claims[claimed.token]
-                self._emptied.append(claimed.token)
+                (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
 
     def take_emptied(self) -> list[str]:
-        """Hand over the leases that hold nothing any more, to be removed."""
+        """Hand over the leases whose every job has ended, to be removed unseen."""
         with self._lock:
             tokens, self._emptied = self._emptied, []
+            return tokens
+
+    def take_doubtful(self) -> list[str]:
+        """Hand over the leases that hold nothing of ours, to be removed if no row bears their token."""
+        with self._lock:
+            tokens, self._doubtful = self._doubtful, []
             return tokens
 
     def claims(self) -> list[HeldClaim]:
         """The claims as they are now."""
         with self._lock:
             return list(self._claims.values())
+
+    def by_claim(self) -> list[tuple[HeldClaim, list[Attempt]]]:
+        """The claims with their attempts that have not ended."""
+        with self._lock:
+            return [(claim, list(claim.attempts.values())) for claim in self._claims.values()]
 
     def attempts(self) -> list[Attempt]:
         """Every attempt that has not ended."""

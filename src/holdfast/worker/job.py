@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.core.cleaning import printable
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Aborted, AlreadyCompleting, WrongState
 from holdfast.core.model import BlockerRecord, ClaimedJob, State, to_datetime
@@ -36,6 +37,7 @@ class Job(Generic[T]):
         "_blockers",
         "_database",
         "_input",
+        "_is_prepared",
         "completion",
         "transaction",
         "worker",
@@ -46,6 +48,7 @@ class Job(Generic[T]):
         self._database = database
         self._input: Any = _UNREAD
         self._blockers: tuple[BlockerResult, ...] = ()
+        self._is_prepared = False
         self.worker = worker
         self.transaction: Any = None
         self.completion: Completion | None = None
@@ -133,7 +136,7 @@ class Job(Generic[T]):
 
     def progress(self, fraction: float, note: str = "") -> None:
         """Say how far the work is; recorded with the next heartbeat."""
-        self._attempt.progress = (min(1.0, max(0.0, float(fraction))), note[:200])
+        self._attempt.progress = (min(1.0, max(0.0, float(fraction))), printable(note)[:200])
 
     @property
     def tx(self) -> Any:
@@ -147,9 +150,15 @@ class Job(Generic[T]):
 
     def prepare(self) -> Preparation:
         """Open a short transaction before the work: `with` in a sync handler, `async with` in an async one."""
+        if self.transaction is not None:
+            raise AlreadyCompleting("an atomic handler is one transaction already")
         if self.completion is not None:
             raise AlreadyCompleting("prepare() came after complete()")
-        return Preparation(self._reachable())
+        if self._is_prepared:
+            raise AlreadyCompleting("prepare() was called twice")
+        preparation = Preparation(self._reachable())
+        self._is_prepared = True
+        return preparation
 
     def complete(self) -> Completion:
         """Open the transaction that completes this job; it commits when handler and middlewares have returned."""
@@ -157,8 +166,12 @@ class Job(Generic[T]):
             raise AlreadyCompleting("an atomic handler is one transaction already")
         if self.completion is not None:
             raise AlreadyCompleting("complete() was called twice")
-        self.completion = Completion(self._reachable())
+        self.completion = self.new_completion()
         return self.completion
+
+    def new_completion(self) -> Completion:
+        """Make the transaction that ends this attempt; silence in it is bearable for half a lease."""
+        return Completion(self._reachable(), self._attempt.terms.lease_ms // 2)
 
     @property
     def claimed(self) -> ClaimedJob:
@@ -168,7 +181,8 @@ class Job(Generic[T]):
     def _reachable(self) -> Database:
         if self._database is None:
             raise WrongState(
-                "a handler in a process of its own has no transaction", help="use a plain handler"
+                "a batch handler, or one in a process of its own, has no transaction of a job",
+                help="return the outcomes, or use a handler that takes a single job",
             )
         return self._database
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+import msgspec
+
 from holdfast.core.cleaning import clean_error, fingerprint
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import Busy, HoldfastError
-from holdfast.core.model import Finish, FinishKind
+from holdfast.core.model import Finish, FinishKind, Stand, State
 from holdfast.core.outcome import Cancel, Snooze
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.frames import ChildError
+
+_KIND_OF: dict[State, FinishKind] = {
+    "completed": "complete",
+    "failed": "fail",
+    "cancelled": "cancel",
+}
+_GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release"})
 
 
 def finish_of(attempt: Attempt, worker: str, kind: FinishKind, **values: Any) -> Finish:
@@ -46,37 +56,70 @@ def judge_error(attempt: Attempt, worker: str, error: BaseException, jitter: flo
             attempt, worker, "snooze", delay_ms=error.delay_ms, error=str(error.message)
         )
     text, print_ = describe(error)
-    retry = attempt.type.retry
     if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
         return finish_of(attempt, worker, "fail", error=text, fingerprint=print_)
-    delay = retry.delay_ms(attempt.claimed.attempt, jitter)
+    delay = attempt.type.retry.delay_ms(attempt.claimed.attempt, jitter)
     return finish_of(attempt, worker, "retry", error=text, fingerprint=print_, delay_ms=delay)
 
 
-def judge_timeout(attempt: Attempt, worker: str, after_ms: int, jitter: float) -> Finish:
+def judge_timeout(attempt: Attempt, worker: str, now: float, jitter: float) -> Finish:
     """Record an attempt that ran out of time, without its handler's cooperation."""
-    return judge_error(attempt, worker, TimedOut(after_ms), jitter)
+    started = attempt.received_at if attempt.started_at is None else attempt.started_at
+    return judge_error(attempt, worker, TimedOut(now - started), jitter)
 
 
 def has_attempts_left(attempt: Attempt) -> bool:
     """Whether another attempt may follow; what was said at the start of the job stands before the type's own limit."""
     limit = attempt.claimed.max_attempts
     if limit is None:
-        return attempt.type.retry.allows_another(attempt.claimed.attempt)
-    return limit == 0 or attempt.claimed.attempt < limit
+        limit = attempt.terms.max_attempts
+    return not limit or attempt.claimed.attempt < limit
+
+
+def as_it_stands(finish: Finish, stand: Stand, unsure: bool) -> Finish | None:
+    """The write that an earlier try of ours has made already; None when it was not ours.
+
+    Whoever gives a job back leaves no token behind; after an unknown commit that was most likely we.
+    """
+    if stand.standing == "done" and stand.state is not None:
+        kind = _KIND_OF[stand.state]
+        if finish.kind == kind or (finish.kind == "continue" and kind == "complete"):
+            return finish
+        return msgspec.structs.replace(finish, kind=kind)
+    if unsure and finish.kind in _GIVES_BACK and stand.standing in ("free", "taken"):
+        return finish
+    return None
+
+
+def unwritable(finish: Finish, text: str, fingerprint: str) -> Finish:
+    """The failure that stands for an outcome the database does not take."""
+    return Finish(
+        id=finish.id,
+        token=finish.token,
+        kind="fail",
+        worker=finish.worker,
+        chain_id=finish.chain_id,
+        started_at=finish.started_at,
+        error=text,
+        fingerprint=fingerprint,
+    )
 
 
 class TimedOut(Exception):
     """The attempt ran longer than its type allows."""
 
-    def __init__(self, after_ms: int) -> None:
-        super().__init__(f"the attempt was stopped after {after_ms / 1000:g} s")
+    def __init__(self, after_s: float) -> None:
+        super().__init__(f"the attempt was stopped after {after_s:.3g} s")
 
 
 def describe(error: BaseException) -> tuple[str, str]:
     """The cleaned text of an error, with its stack, and the fingerprint that groups it with its kind."""
-    # A handler's error from a process of its own brings its name and stack along.
-    kind = getattr(error, "kind", type(error).__name__)
-    message = error.message if isinstance(error, HoldfastError) else str(error)
-    stack = getattr(error, "stack", None) or "".join(traceback.format_tb(error.__traceback__))
+    if isinstance(error, ChildError):
+        return clean_error(error.kind, str(error), error.stack), fingerprint(error.kind, str(error))
+    kind = type(error).__name__
+    try:
+        message = error.message if isinstance(error, HoldfastError) else str(error)
+    except Exception as worse:
+        message = f"its text could not be made: {type(worse).__name__}"
+    stack = "".join(traceback.format_tb(error.__traceback__))
     return clean_error(kind, message, stack), fingerprint(kind, message)

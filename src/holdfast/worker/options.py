@@ -18,7 +18,11 @@ from holdfast.core.retry import JOB_RETRY, Retry
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """Limits and timings of one worker. None follows the smallest lease."""
+    """Limits and timings of one worker. None follows the smallest lease.
+
+    With `stop_when_idle` it ends when nothing is due and nothing runs, after `max_items` claimed jobs it claims no more
+    and ends with the last of them, after `deadline_s` it stops as if asked to.
+    """
 
     name: str = "worker"
     slots: int = 10
@@ -37,6 +41,9 @@ class WorkerOptions:
     next_job_delay_ms: int = 0
     statement_timeout_ms: int = 10_000
     stuck_after_ms: int = 10_000
+    stop_when_idle: bool = False
+    max_items: int | None = None
+    deadline_s: float | None = None
 
     def timing(self, leases: list[Lease]) -> Timings:
         """Fit the timings to the leases in use, or refuse those that do not. Raises: HF017, HF018, HF019."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,19 +16,20 @@ from holdfast.core.errors import Busy, HandlerInvalid
 from holdfast.core.jobtype import JobType
 from holdfast.core.model import ClaimedJob
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.worker.frames import LENGTH_BYTES, Answer, Ask, Failure, framed, parsed
+from holdfast.worker.frames import (
+    LENGTH_BYTES,
+    Answer,
+    Ask,
+    ChildError,
+    Failure,
+    Message,
+    Progress,
+    framed,
+    length_of,
+    parsed,
+)
 from holdfast.worker.job import Job
 from holdfast.worker.middleware import Call
-
-
-class ChildError(Exception):
-    """What a handler raised in its process; the judge shows it under its own name."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
-        self.kind = failure.kind
-        self.stack = failure.stack
-        self.retryable = failure.retryable
 
 
 class ChildDied(Exception):
@@ -55,21 +57,32 @@ class Child:
         )
         return cls(process)
 
-    async def run(self, ask: Ask) -> Answer | Failure:
-        """Have one job run. Raises: ChildDied."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
+    async def run(self, ask: Ask, progress: Callable[[float, str], None]) -> Answer | Failure:
+        """Have one job run and hear how far it is. Raises: ChildDied."""
         try:
-            stdin.write(framed(ask))
-            await stdin.drain()
-            length = int.from_bytes(await stdout.readexactly(LENGTH_BYTES), "big")
-            message = parsed(await stdout.readexactly(length))
-        except (asyncio.IncompleteReadError, ConnectionError, msgspec.DecodeError) as error:
+            await self._say(ask)
+            message = await self._hear()
+            while isinstance(message, Progress):
+                progress(message.fraction, message.note)
+                message = await self._hear()
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
             code = await self._process.wait()
             raise ChildDied(f"the handler's process ended with code {code}") from error
-        assert isinstance(message, Answer | Failure)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ChildDied(f"the handler's process answered nonsense: {error}") from error
+        assert not isinstance(message, Ask)
         return message
+
+    async def _say(self, message: Message) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(framed(message))
+        await self._process.stdin.drain()
+
+    async def _hear(self) -> Message:
+        stdout = self._process.stdout
+        assert stdout is not None
+        length = length_of(await stdout.readexactly(LENGTH_BYTES))
+        return parsed(await stdout.readexactly(length))
 
     async def end(self) -> None:
         """Let an idle process go, by force if it does not."""
@@ -102,7 +115,7 @@ class ProcessHandlers:
             idle = self._idle.setdefault(target, [])
             child = idle.pop() if idle else await Child.start(target)
             try:
-                message = await child.run(_ask(job.claimed, job.worker))
+                message = await child.run(_ask(job.claimed, job.worker), job.progress)
             except BaseException:
                 await child.kill()
                 raise

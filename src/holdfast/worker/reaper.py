@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.core.model import Instant, Reaped
 from holdfast.ops.blockers import FanIn
 from holdfast.ops.reap import reap_leases
 from holdfast.storage.database import Link
 from holdfast.storage.port import Store
-from holdfast.worker.clock import Clock
+from holdfast.worker.workplace import Workplace
+
+PURPOSE = "reaper"
 
 Found = Callable[[list[Reaped], FanIn], None]
 
@@ -33,44 +34,42 @@ async def reap_all(link: Link, store: Store, batch: int, poison: int, found: Fou
 class Reaper:
     """The reaper as a task of the background worker; independent of free slots."""
 
-    def __init__(
-        self,
-        link: Link,
-        store: Store,
-        clock: Clock,
-        interval_ms: int,
-        batch: int,
-        poison: int,
-        found: Found,
-        ran: Callable[[int, float], None],
-        trouble: Callable[[str, BaseException | None], None],
-    ) -> None:
+    def __init__(self, place: Workplace, link: Link, found: Found) -> None:
+        self._place = place
         self._link = link
-        self._store = store
-        self._clock = clock
-        self._interval = interval_ms / 1000
-        self._batch = batch
-        self._poison = poison
         self._found = found
-        self._ran = ran
-        self._trouble = trouble
+        self._interval = place.timings.reaper_interval_ms / 1000
         self._stop = asyncio.Event()
 
     def stop(self) -> None:
-        """End after the present run."""
+        """End after the present run. Called on its own loop."""
         self._stop.set()
 
     async def run(self) -> None:
         """Reap at once, then at every interval, a little apart from other replicas."""
+        clock = self._place.clock
         while not self._stop.is_set():
-            began = self._clock.monotonic()
-            try:
-                count = await reap_all(
-                    self._link, self._store, self._batch, self._poison, self._found
-                )
-                self._ran(count, self._clock.monotonic() - began)
-                self._trouble("reaper", None)
-            except (DatabaseUnreachable, DatabaseBusy) as error:
-                self._trouble("reaper", error)
-            wait = self._interval * (0.9 + self._clock.random() * 0.1)
-            await self._clock.wait(self._stop, wait)
+            if not self._is_too_early():
+                await self._reap()
+            await clock.wait(self._stop, self._interval * (0.9 + clock.random() * 0.1))
+
+    def _is_too_early(self) -> bool:
+        """Whether workers that lost the database with us have not yet had the time to renew or to give back.
+
+        What they hold would be counted as a crash, although nobody died.
+        """
+        since = self._place.clock.monotonic() - self._place.trouble.unreachable_at
+        return since < self._interval * 0.9
+
+    async def _reap(self) -> None:
+        place, options = self._place, self._place.options
+        began = place.clock.monotonic()
+        try:
+            count = await reap_all(
+                self._link, place.store, options.reaper_batch, options.poison_limit, self._found
+            )
+        except Exception as error:
+            place.trouble.note(PURPOSE, error)
+            return
+        place.trouble.over(PURPOSE)
+        place.telling.reaper_ran(count, place.clock.monotonic() - began)

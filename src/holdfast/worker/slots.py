@@ -1,21 +1,33 @@
-"""Slots: long-lived coroutines that run one attempt at a time and hand its end to the completer."""
+"""Slots: long-lived coroutines that run one call at a time and hand its end to the completer."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from holdfast.core.errors import Busy
+from holdfast.core.model import Finish
+from holdfast.ops.finish import FinishReport
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.backlog import Backlog
-from holdfast.worker.claimer import Claimer
-from holdfast.worker.clock import Clock
-from holdfast.worker.completer import Completer
+from holdfast.worker.clock import all_ended
 from holdfast.worker.execution import Ended, Execution
-from holdfast.worker.holdings import Holdings
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.judge import finish_of
+from holdfast.worker.workplace import Workplace
 
 TURNS_WITHOUT_A_PAUSE = 32
+ABANDON_S = 1.0
+
+
+class Office(Protocol):
+    """Where a slot reports what it did."""
+
+    def submit(self, attempt: Attempt, finish: Finish) -> None: ...
+    def committed(self, attempt: Attempt, finish: Finish, report: FinishReport) -> None: ...
+    def too_late(self, attempt: Attempt) -> None: ...
+    def ended(self, attempt: Attempt) -> None: ...
+    def busy(self, attempt: Attempt, seconds: float) -> None: ...
 
 
 class Slots:
@@ -23,119 +35,122 @@ class Slots:
 
     def __init__(
         self,
-        options: WorkerOptions,
+        place: Workplace,
         backlog: Backlog,
         execution: Execution,
-        completer: Completer,
-        claimer: Claimer,
-        holdings: Holdings,
-        clock: Clock,
-        started: Callable[[Attempt], None],
-        recorded: Callable[[Attempt, Ended], None],
-        lease_ms: Callable[[Attempt], int],
+        office: Office,
+        expect: Callable[[float], None],
     ) -> None:
-        self._options = options
+        """The time at which an attempt runs out of time is announced to `expect`."""
+        self._place = place
         self._backlog = backlog
         self._execution = execution
-        self._completer = completer
-        self._claimer = claimer
-        self._holdings = holdings
-        self._clock = clock
-        self._started = started
-        self._recorded = recorded
-        self._lease_ms = lease_ms
-        self._abandoned = False
+        self._office = office
+        self._expect = expect
+        self._is_abandoned = False
         self._tasks: list[asyncio.Task[None]] = []
         self.running: dict[int, Attempt] = {}
 
-    def start(self) -> None:
+    def start(self) -> list[asyncio.Task[None]]:
         """Open all slots."""
         self._tasks = [
             asyncio.create_task(self._slot(), name=f"holdfast slot {number}")
-            for number in range(self._options.slots)
+            for number in range(self._place.options.slots)
         ]
+        return self._tasks
 
     async def finished(self, seconds: float | None) -> bool:
         """Wait until every slot has ended; False when that took too long."""
-        if not self._tasks:
-            return True
-        _, pending = await asyncio.wait(self._tasks, timeout=seconds)
-        return not pending
+        return await all_ended(self._place.clock, self._tasks, seconds)
 
-    def abandon(self) -> None:
-        """Give up slots whose handlers do not end; whatever they hold is left to lease expiry."""
-        self._abandoned = True
+    def interrupt(self) -> None:
+        """Tell every handler that is still running to stop, because the worker does."""
+        now = self._place.clock.monotonic()
+        for attempt in list(self.running.values()):
+            if not attempt.is_ending and attempt.abort("shutdown", now):
+                attempt.stop()
+
+    async def abandon(self) -> None:
+        """Give up handlers that do not end; what they hold is left to lease expiry."""
+        self._is_abandoned = True
         for task in self._tasks:
             task.cancel()
+        await self.finished(ABANDON_S)
 
     async def _slot(self) -> None:
         turns = 0
         while True:
             try:
-                attempt = await self._backlog.take()
-                if attempt is None:
+                batch = await self._backlog.take()
+                if batch is None:
                     return
-                await self._turn(attempt)
+                await self._turn(batch)
                 turns += 1
                 if turns % TURNS_WITHOUT_A_PAUSE == 0:
                     # A handler that never waits would otherwise keep the loop to itself.
                     await asyncio.sleep(0)
             except asyncio.CancelledError:
-                if self._abandoned:
+                # Without that word it is an abort that came a moment after its attempt had ended.
+                if self._is_abandoned:
                     raise
-                # An abort that came a moment after its attempt had ended.
-                task = asyncio.current_task()
-                if task is not None:
-                    task.uncancel()
 
-    async def _turn(self, attempt: Attempt) -> None:
-        size = attempt.type.batch
-        if size is None:
-            if self._begin(attempt):
-                attempt.task = asyncio.current_task()
-                try:
-                    ended = await self._execution.run(attempt)
-                finally:
-                    attempt.task = None
-                    self.running.pop(id(attempt), None)
-                self._end(attempt, ended)
-            return
-        batch = [attempt, *self._backlog.take_of_type(attempt.type.name, size - 1)]
-        batch = [each for each in batch if self._begin(each)]
-        if not batch:
-            return
+    async def _turn(self, batch: list[Attempt]) -> None:
+        name, size = batch[0].type.name, batch[0].type.batch
+        try:
+            started = [each for each in batch if self._begin(each)]
+            if started:
+                await (self._run(started[0]) if size is None else self._run_batch(started))
+        finally:
+            self._backlog.done(name)
+            _forget_cancellations()
+
+    async def _run(self, attempt: Attempt) -> None:
+        attempt.task = asyncio.current_task()
+        try:
+            ended = await self._execution.run(attempt)
+        finally:
+            attempt.task = None
+        self.running.pop(id(attempt), None)
+        self._end(attempt, ended)
+
+    async def _run_batch(self, batch: list[Attempt]) -> None:
         stop = _StopWhenAllAborted(batch)
         try:
             results = await self._execution.run_batch(batch)
         finally:
             stop.over()
-            for each in batch:
-                self.running.pop(id(each), None)
-        for each, ended in zip(batch, results, strict=True):
-            self._end(each, ended)
+        for attempt, ended in zip(batch, results, strict=True):
+            self.running.pop(id(attempt), None)
+            self._end(attempt, ended)
 
     def _begin(self, attempt: Attempt) -> bool:
+        """Start an attempt, unless it was aborted while it waited."""
         if attempt.abort_reason is not None:
-            self._holdings.drop(attempt)
-            self._claimer.ended(attempt)
+            if attempt.abort_reason == "error" and attempt.take_ending("slot"):
+                self._office.submit(attempt, finish_of(attempt, self._place.id, "release"))
+            self._office.ended(attempt)
             return False
-        now = self._clock.monotonic()
+        now = self._place.clock.monotonic()
         attempt.started_at = now
-        timeout = attempt.type.timeout_ms or 3 * self._lease_ms(attempt)
-        attempt.timeout_at = now + timeout / 1000
+        attempt.timeout_at = now + attempt.terms.timeout_ms / 1000
         self.running[id(attempt)] = attempt
-        self._started(attempt)
+        self._place.telling.started(attempt)
+        self._expect(attempt.timeout_at)
         return True
 
     def _end(self, attempt: Attempt, ended: Ended) -> None:
         if isinstance(ended.error, Busy):
-            self._claimer.rest(attempt.type.name, ended.error.delay_ms / 1000)
-        if ended.finish is None or ended.report is not None or attempt.settled:
-            self._holdings.drop(attempt)
-            self._recorded(attempt, ended)
-        else:
-            self._completer.submit(attempt, ended.finish)
-        self._claimer.ended(attempt)
+            self._office.busy(attempt, ended.error.delay_ms / 1000)
+        if self._is_abandoned:
+            return
+        if ended.finish is None:
+            if ended.is_refused:
+                self._office.too_late(attempt)
+        elif ended.report is not None:
+            self._office.committed(attempt, ended.finish, ended.report)
+        elif attempt.take_ending("slot"):
+            self._office.submit(attempt, ended.finish)
+        self._office.ended(attempt)
 
 
 class _StopWhenAllAborted:
@@ -145,7 +160,7 @@ class _StopWhenAllAborted:
         self._task = asyncio.current_task()
         self._left = len(batch)
         for attempt in batch:
-            attempt.on_abort(self._one_less)
+            attempt.on_stop(self._one_less)
 
     def over(self) -> None:
         self._task = None
@@ -154,3 +169,10 @@ class _StopWhenAllAborted:
         self._left -= 1
         if self._left == 0 and self._task is not None:
             self._task.cancel()
+
+
+def _forget_cancellations() -> None:
+    """An abort that a handler swallowed must not look, in the slot's next call, like one of that call."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()

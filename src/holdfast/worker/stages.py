@@ -7,11 +7,13 @@ from types import TracebackType
 from typing import Any
 
 from holdfast.core.errors import LeaseLost
-from holdfast.core.model import Finish
+from holdfast.core.model import Finish, Held
 from holdfast.core.outcome import Continue
 from holdfast.ops.finish import FinishReport, finish_attempts
 from holdfast.storage.database import Database
-from holdfast.storage.statement import run, run_async
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op, run, run_async
+from holdfast.worker.standing import lost_because
 
 
 class Preparation:
@@ -50,53 +52,73 @@ class Preparation:
 
 
 class Completion:
-    """The transaction that ends the attempt. Its block only opens it; the worker closes it, the fenced write last."""
+    """The transaction that ends the attempt. Its block only opens it; the worker closes it, the fenced write last.
 
-    def __init__(self, database: Database) -> None:
+    An exception that leaves the block undoes it at once, whatever the handler makes of the exception.
+    """
+
+    def __init__(self, database: Database, idle_ms: int) -> None:
         self._database = database
+        self._idle_ms = idle_ms
         self._sync: AbstractContextManager[Any] | None = None
         self._async: AbstractAsyncContextManager[Any] | None = None
         self.tx: Any = None
 
     @property
     def is_async(self) -> bool:
-        """In which colour it was opened."""
+        """In which colour it is open."""
         return self._async is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether its block was entered."""
-        return self.tx is not None
+        """Whether it is to be committed or undone."""
+        return self._async is not None or self._sync is not None
 
     def continue_with(self, type: Any, input: Any = None, **options: Any) -> Continue:
         """Answer that the chain goes on: return this from the handler."""
         return Continue(type, input, **options)
 
     def __enter__(self) -> Completion:
-        self._sync = self._database.transaction()
-        self.tx = self._sync.__enter__()
+        opening = self._database.transaction()
+        self.tx = opening.__enter__()
+        self._sync = opening
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stay open: an exception after the block must still undo it."""
+        if error is not None:
+            self.undo(error)
 
     async def __aenter__(self) -> Completion:
-        self._async = self._database.transaction_async()
-        self.tx = await self._async.__aenter__()
+        opening = self._database.transaction_async()
+        self.tx = await opening.__aenter__()
+        self._async = opening
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Stay open: an exception after the block must still undo it."""
+        if error is not None:
+            await self.undo_async(error)
 
     async def commit_async(self, finish: Finish) -> FinishReport:
         """Make the fenced write and commit. Raises: LeaseLost, with everything undone."""
         assert self._async is not None
         opened, self._async = self._async, None
+        op = finish_fenced(self._database.store, finish, self._idle_ms)
         try:
-            report = await run_async(finish_attempts(self._database.store, [finish]), self.tx)
-            _check(report)
+            report = await run_async(op, self.tx)
         except BaseException as error:
-            await opened.__aexit__(type(error), error, error.__traceback__)
+            await _leave_async(opened, error)
             raise
         await opened.__aexit__(None, None, None)
         return report
@@ -106,10 +128,9 @@ class Completion:
         assert self._sync is not None
         opened, self._sync = self._sync, None
         try:
-            report = run(finish_attempts(self._database.store, [finish]), self.tx)
-            _check(report)
+            report = run(finish_fenced(self._database.store, finish, self._idle_ms), self.tx)
         except BaseException as error:
-            opened.__exit__(type(error), error, error.__traceback__)
+            _leave(opened, error)
             raise
         opened.__exit__(None, None, None)
         return report
@@ -118,31 +139,48 @@ class Completion:
         """Roll back what the handler wrote in it."""
         opened, self._async = self._async, None
         if opened is not None:
-            await _quietly_async(opened, error)
+            await _leave_async(opened, error)
 
     def undo(self, error: BaseException) -> None:
         """The same in the other colour."""
         opened, self._sync = self._sync, None
         if opened is not None:
-            _quietly(opened, error)
+            _leave(opened, error)
 
 
-def _check(report: FinishReport) -> None:
-    if not report.accepted:
-        raise LeaseLost("taken_by_another_worker", "the completion was refused")
+def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport]:
+    """End an attempt as the last statement of a transaction that others can see.
+
+    Concurrency: waits, under the lock timeout, for somebody who has locked the row. Raises: LeaseLost, DatabaseBusy.
+    """
+    # From here to the commit the row is ours; a process that is stopped in between must not sit on it.
+    yield from store.leases.guard(idle_ms)
+    report = yield from finish_attempts(store, [finish])
+    if report.accepted:
+        return report
+    pair = Held(finish.id, finish.token)
+    (stand,) = yield from store.jobs.stand([pair])
+    if stand.standing == "held":
+        yield from store.jobs.lock([finish.id])
+        report = yield from finish_attempts(store, [finish])
+        if report.accepted:
+            return report
+        (stand,) = yield from store.jobs.stand([pair])
+    reason = lost_because(stand) or "already_completed"
+    raise LeaseLost(reason, "the completion was refused")
 
 
-async def _quietly_async(opened: AbstractAsyncContextManager[Any], error: BaseException) -> None:
+async def _leave_async(opened: AbstractAsyncContextManager[Any], error: BaseException) -> None:
     try:
         await opened.__aexit__(type(error), error, error.__traceback__)
     except BaseException as raised:
-        if raised is not error:
+        if raised is not error and not isinstance(raised, Exception):
             raise
 
 
-def _quietly(opened: AbstractContextManager[Any], error: BaseException) -> None:
+def _leave(opened: AbstractContextManager[Any], error: BaseException) -> None:
     try:
         opened.__exit__(type(error), error, error.__traceback__)
     except BaseException as raised:
-        if raised is not error:
+        if raised is not error and not isinstance(raised, Exception):
             raise

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.events import Observer, event
-from holdfast.core.model import Finish, Reaped, Standing
+from holdfast.core.model import Finish, JobRef, Reaped
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.clock import Clock
 from holdfast.worker.counters import Counters
 
-_REASONS: dict[Standing, str] = {
-    "held": "locked",
-    "done": "already_completed",
-    "ended": "already_completed",
-    "taken": "taken_by_another_worker",
-    "free": "taken_by_another_worker",
-    "gone": "not_found",
-}
-
 
 class Telling:
-    """One worker's voice. With nobody listening an event costs nothing but its counter."""
+    """One worker's voice. With nobody listening an event costs nothing but its counter.
+
+    What the heartbeat's thread learns is told from there, so that a blocked loop hides nothing.
+    """
 
     def __init__(
         self, worker: str, observer: Observer | None, clock: Clock, counters: Counters
@@ -30,7 +25,6 @@ class Telling:
         self._observer = observer
         self._clock = clock
         self._counters = counters
-        self._troubled: set[str] = set()
         self.last_error: str | None = None
 
     def tell(self, name: str, **fields: Any) -> None:
@@ -99,10 +93,10 @@ class Telling:
             case "release":
                 self.tell("job_released", **_named(attempt))
 
-    def refused(self, attempt: Attempt, finish: Finish, standing: Standing) -> None:
+    def refused(self, attempt: Attempt, reason: str) -> None:
         """A write without a valid token was refused."""
         self._counters.refused += 1
-        self.tell("write_refused", **_of(attempt), reason=_REASONS[standing])
+        self.tell("write_refused", **_of(attempt), reason=reason)
 
     def lost(self, attempt: Attempt, reason: AbortReason) -> None:
         """A lease is gone."""
@@ -127,21 +121,31 @@ class Telling:
                 )
             )
 
+    def given_back(self, jobs: Sequence[JobRef]) -> None:
+        """Jobs of a claim whose answer was lost were released."""
+        self._counters.released += len(jobs)
+        for each in jobs:
+            self.tell("job_released", job_id=each.id, type=each.type)
+
+    def unblocked(self, jobs: Sequence[JobRef]) -> None:
+        """The last blocker of these jobs ended."""
+        if self._observer is not None:
+            for each in jobs:
+                self._observer.observe(event("job_unblocked", job_id=each.id, type=each.type))
+
+    def stuck(self, attempt: Attempt, stuck_s: float) -> None:
+        """A handler ignores its abort signal."""
+        self.tell(
+            "slot_stuck",
+            **_of(attempt),
+            reason=attempt.abort_reason,
+            stuck_ms=int(stuck_s * 1000),
+        )
+
     def reaper_ran(self, recovered: int, seconds: float) -> None:
         """The reaper has looked."""
         self._counters.reaper_runs += 1
         self.tell("reaper_ran", recovered=recovered, duration_ms=int(seconds * 1000))
-
-    def trouble(self, purpose: str, error: BaseException | None) -> None:
-        """A loop lost the database, or has it again; each is told once."""
-        if error is None:
-            if purpose in self._troubled:
-                self._troubled.discard(purpose)
-                self.tell("database_back", purpose=purpose)
-        elif purpose not in self._troubled:
-            self._troubled.add(purpose)
-            self.last_error = str(error)
-            self.tell("database_unreachable", purpose=purpose, error=str(error))
 
 
 def _named(attempt: Attempt) -> dict[str, Any]:

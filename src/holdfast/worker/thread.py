@@ -1,40 +1,49 @@
-"""A thread with an event loop of its own: what runs there goes on while a handler blocks the main one."""
+"""Where the heartbeat and its companions run: a thread with an event loop of its own, or the worker's own loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Protocol
+
+
+class Host(Protocol):
+    """Runs one coroutine until it returns."""
+
+    def start(self) -> None:
+        """Begin. Called on the worker's loop."""
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have something done on the host's loop, soon; nothing before it began and once it has ended."""
+
+    async def ended(self) -> None:
+        """Wait for the end without blocking the worker's loop. Raises: what ended it."""
 
 
 class LoopThread:
-    """Hosts a few coroutines until they return."""
+    """A host that goes on while a handler blocks the worker's loop."""
 
     def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
         self._main = main
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
+        self._ended = asyncio.Event()
         self._error: BaseException | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start the thread and wait for its loop."""
+        self._home = asyncio.get_running_loop()
         self._thread.start()
         self._started.wait()
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have something done on the thread's loop, soon; nothing once it has ended."""
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            try:
-                loop.call_soon_threadsafe(function, *arguments)
-            except RuntimeError:
-                return
+        call_on(self._loop, function, *arguments)
 
-    async def join(self) -> None:
-        """Wait for the thread's end without blocking the caller's loop. Raises: what ended it."""
-        await asyncio.to_thread(self._thread.join)
+    async def ended(self) -> None:
+        await self._ended.wait()
+        self._thread.join()
         if self._error is not None:
             raise self._error
 
@@ -45,8 +54,46 @@ class LoopThread:
             self._error = error
         finally:
             self._started.set()
+            call_on(self._home, self._ended.set)
 
     async def _host(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._started.set()
         await self._main()
+
+
+class SameLoop:
+    """A host on the worker's own loop, for simulations in which one clock rules everything."""
+
+    def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
+        self._name = name
+        self._main = main
+        self._task: asyncio.Task[Any] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=self._name)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        if self._task is not None:
+            call_on(self._task.get_loop(), function, *arguments)
+
+    async def ended(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._task.result()
+
+    async def _run(self) -> None:
+        await self._main()
+
+
+def call_on(
+    loop: asyncio.AbstractEventLoop | None, function: Callable[..., object], *arguments: Any
+) -> None:
+    """Have something done on a loop from any thread; nothing when there is none any more."""
+    if loop is None or loop.is_closed():
+        return
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        # It was closed between the question and the call.
+        return

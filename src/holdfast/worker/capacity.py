@@ -1,0 +1,53 @@
+"""How much work a process can take: its free slots, and as much as it finished a moment ago."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from holdfast.core.jobtype import JobType
+from holdfast.worker.attempt import Attempt
+from holdfast.worker.options import WorkerOptions
+
+FINISHED_WINDOW_S = 0.1
+
+
+class Capacity:
+    """Counts what was claimed and has not ended. A batch handler's job weighs as much as its share of a call."""
+
+    def __init__(self, options: WorkerOptions, types: Mapping[str, JobType]) -> None:
+        self._slots = options.slots
+        self._batch = options.batch
+        self._sizes = {name: each.batch or 1 for name, each in types.items()}
+        self._taken = dict.fromkeys(types, 0)
+        self._finished: deque[tuple[float, float]] = deque()
+        self._finished_weight = 0.0
+
+    def taken(self, name: str) -> None:
+        """Note a claimed job."""
+        self._taken[name] += 1
+
+    def ended(self, attempt: Attempt, at: float) -> None:
+        """Note an attempt that no longer needs a slot."""
+        name = attempt.type.name
+        weight = 1 / self._sizes[name]
+        self._taken[name] -= 1
+        self._finished.append((at, weight))
+        self._finished_weight += weight
+
+    def room(self, now: float, waiting: int) -> float:
+        """How many slots' worth of work to ask for while `waiting` attempts wait for one; 0 when it is not worth it."""
+        while self._finished and self._finished[0][0] < now - FINISHED_WINDOW_S:
+            self._finished_weight -= self._finished.popleft()[1]
+        taken = sum(count / self._sizes[name] for name, count in self._taken.items() if count)
+        room = min(self._batch, self._slots - taken + self._finished_weight)
+        if waiting and room < self._batch / 2:
+            return 0
+        return max(0.0, room)
+
+    def room_of(self, name: str, limit: int | None) -> int:
+        """How many jobs of a type may be asked for under its limit of concurrent calls."""
+        size = self._sizes[name]
+        if limit is None:
+            return max(self._batch, size)
+        return limit * size - self._taken[name]

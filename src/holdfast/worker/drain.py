@@ -1,0 +1,98 @@
+"""Ends a worker in order: nothing new, unstarted work back, handlers to their end, last words, good-bye."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.worker.clock import all_ended
+from holdfast.worker.judge import finish_of
+from holdfast.worker.parts import OWN_LINKS, Parts
+from holdfast.worker.presence import counters_of
+from holdfast.worker.workplace import Workplace
+
+LAST_WORDS_S = 5.0
+ABORT_GRACE_S = 1.0
+
+
+class Drain:
+    """One worker's end. Leases are renewed until the last handler has ended."""
+
+    def __init__(self, place: Workplace, parts: Parts) -> None:
+        self._place = place
+        self._parts = parts
+        self.released = 0
+        self.abandoned = 0
+
+    async def run(
+        self, claiming: asyncio.Task[Any], others: list[asyncio.Task[Any]], now: asyncio.Event
+    ) -> None:
+        """Go through all of it; `now` cuts the handlers short."""
+        clock, parts = self._place.clock, self._parts
+        parts.claimer.stop()
+        self._give_back_unstarted()
+        await all_ended(clock, [claiming], self._place.options.statement_timeout_ms / 1000)
+        # A claim that was under way may have brought something.
+        self._give_back_unstarted()
+        await self._let_handlers_end(now)
+        await clock.wait(parts.outcomes.all_settled, LAST_WORDS_S)
+        for task in (claiming, *others):
+            task.cancel()
+        await asyncio.gather(claiming, *others, return_exceptions=True)
+        await self._part_from_companions()
+        self.abandoned = self._count_abandoned()
+        await self._close()
+
+    def _give_back_unstarted(self) -> None:
+        """Give back what no slot has started, without costing an attempt."""
+        for attempt in self._parts.backlog.close():
+            self._parts.claimer.ended(attempt)
+            if attempt.take_ending("slot"):
+                self.released += 1
+                finish = finish_of(attempt, self._place.id, "release")
+                self._parts.completer.submit(attempt, finish)
+
+    async def _let_handlers_end(self, now: asyncio.Event) -> None:
+        """Wait for the running handlers up to the shutdown timeout, then tell them to stop, then give them up."""
+        slots = self._parts.slots
+        ended = asyncio.create_task(slots.finished(None))
+        hurried = asyncio.create_task(now.wait())
+        ended.add_done_callback(lambda _: hurried.cancel())
+        seconds = self._place.timings.shutdown_ms / 1000
+        await all_ended(self._place.clock, [hurried], seconds)
+        if not ended.done():
+            slots.interrupt()
+            if not await all_ended(self._place.clock, [ended], ABORT_GRACE_S):
+                await slots.abandon()
+        for task in (ended, hurried):
+            task.cancel()
+        await asyncio.gather(ended, hurried, return_exceptions=True)
+
+    async def _part_from_companions(self) -> None:
+        """End the heartbeat last; what it cannot give back in time is left to lease expiry."""
+        parts = self._parts
+        ended = asyncio.create_task(parts.host.ended())
+        parts.host.call(parts.companions.stop)
+        if not await all_ended(self._place.clock, [ended], LAST_WORDS_S):
+            parts.host.call(parts.companions.cancel)
+        await asyncio.gather(ended, return_exceptions=True)
+
+    def _count_abandoned(self) -> int:
+        """Count what is still leased in our name, or still runs."""
+        attempts = {id(each) for each in self._place.holdings.attempts()}
+        lost_claims = 1 if self._place.holdings.has_unanswered else 0
+        return len(attempts | self._parts.slots.running.keys()) + lost_claims
+
+    async def _close(self) -> None:
+        place, parts = self._place, self._parts
+        await parts.hints.close()
+        try:
+            await parts.links["complete"].run(
+                place.store.workers.stop(place.id, counters_of(place))
+            )
+        except Exception as error:
+            place.trouble.note("complete", error)
+        for purpose in OWN_LINKS:
+            await parts.links[purpose].close()
+        await parts.processes.close()
+        parts.threads.shutdown(wait=False, cancel_futures=True)

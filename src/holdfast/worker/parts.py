@@ -1,0 +1,144 @@
+"""Puts the parts of one worker together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+from holdfast.notify.port import Notifier
+from holdfast.storage.identifiers import new_id
+from holdfast.worker.backlog import Backlog
+from holdfast.worker.calls import Calls
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.companions import Companions
+from holdfast.worker.completer import Completer
+from holdfast.worker.continuing import Continuation, TypeOf
+from holdfast.worker.deadlines import Deadlines
+from holdfast.worker.execution import Execution
+from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.hints import Hints
+from holdfast.worker.latecomers import Latecomers
+from holdfast.worker.middleware import Middleware
+from holdfast.worker.news import News
+from holdfast.worker.outcomes import Outcomes
+from holdfast.worker.pace import Pace
+from holdfast.worker.presence import sign_of
+from holdfast.worker.processes import ProcessHandlers
+from holdfast.worker.reaper import Reaper
+from holdfast.worker.records import Office, Records
+from holdfast.worker.returns import Returns
+from holdfast.worker.slots import Slots
+from holdfast.worker.stragglers import Stragglers
+from holdfast.worker.thread import LoopThread, SameLoop
+from holdfast.worker.watch import Watch
+from holdfast.worker.workplace import Workplace
+
+OWN_LINKS = ("claim", "complete", "fan-in")
+COMPANIONS_LINKS = ("heartbeat", "reaper")
+
+
+class Parts:
+    """Everything one worker consists of; `to_loop` has something done on its loop, from any thread."""
+
+    def __init__(
+        self,
+        place: Workplace,
+        notifier: Notifier | None,
+        middlewares: Sequence[Middleware],
+        type_of: TypeOf,
+        to_loop: Callable[..., None],
+        stop: Callable[[str], None],
+        own_thread: bool,
+    ) -> None:
+        link = partial(place.database.link, statement_timeout_ms=place.options.statement_timeout_ms)
+        self.links = {purpose: link(purpose) for purpose in (*OWN_LINKS, *COMPANIONS_LINKS)}
+        self.hints = Hints(place.id, notifier)
+        self.pace = Pace(place.options)
+        self.backlog = Backlog(place.terms.limit)
+        self.claimer = Claimer(
+            place,
+            self.links["claim"],
+            self.backlog,
+            self.pace,
+            new_id,
+            expect=self._expect,
+            missed=self._give_back,
+        )
+        self.records = Records(place, self.claimer, self.hints)
+        self.outcomes = Outcomes(place.holdings, self.records)
+        self.stragglers = Stragglers(
+            place, self.links["fan-in"], self.outcomes, self.records.opened
+        )
+        self.completer = Completer(
+            place, self.links["complete"], self.outcomes, self.stragglers.add
+        )
+        self._build_slots(place, middlewares, type_of, stop)
+        self._build_companions(place, to_loop, stop, own_thread)
+
+    def _build_slots(
+        self,
+        place: Workplace,
+        middlewares: Sequence[Middleware],
+        type_of: TypeOf,
+        stop: Callable[[str], None],
+    ) -> None:
+        self.threads = ThreadPoolExecutor(place.options.slots, "holdfast-handler")
+        self.processes = ProcessHandlers()
+        calls = Calls(place.types, middlewares, self.threads, self.processes)
+        continuation = Continuation(place.id, new_id, type_of)
+        self.slots = Slots(
+            place,
+            self.backlog,
+            Execution(place, calls, continuation),
+            Office(place, self.records, self.completer, self.claimer),
+            self._expect,
+        )
+        self.watch = Watch(
+            place, self.slots, self.hints, self.pace, partial(stop, "all slots are stuck")
+        )
+
+    def _build_companions(
+        self,
+        place: Workplace,
+        to_loop: Callable[..., None],
+        stop: Callable[[str], None],
+        own_thread: bool,
+    ) -> None:
+        news = News(
+            place,
+            self.claimer,
+            self.backlog,
+            self.completer,
+            self.records,
+            self.hints,
+            to_loop=to_loop,
+            asked_to_drain=partial(stop, "drained"),
+            give_back=self._give_back,
+        )
+        beating, reaping = (self.links[purpose] for purpose in COMPANIONS_LINKS)
+        self.heartbeat = Heartbeat(place, beating, news, partial(sign_of, place))
+        self.deadlines = Deadlines(place, beating, news, self._on_companions_loop)
+        self.returns = Returns(place, reaping, news.released)
+        self.latecomers = Latecomers(place, reaping, new_id, news.delivered)
+        reaper = Reaper(place, reaping, news.reaped)
+        self.companions = Companions(
+            [self.heartbeat, self.deadlines, reaper, self.returns, self.latecomers],
+            [beating, reaping],
+        )
+        host = LoopThread if own_thread else SameLoop
+        self.host: LoopThread | SameLoop = host("holdfast-heartbeat", self.companions.run)
+
+    def check_leases(self) -> None:
+        """Have the heartbeat look what is still ours. From any thread."""
+        self._on_companions_loop(self.heartbeat.nudge)
+
+    def _expect(self, at: float) -> None:
+        self.deadlines.expect(at)
+
+    def _give_back(self) -> None:
+        self._on_companions_loop(self.returns.nudge)
+
+    def _on_companions_loop(self, function: Callable[..., object], *arguments: Any) -> None:
+        self.host.call(function, *arguments)
