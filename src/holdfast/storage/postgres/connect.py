@@ -45,6 +45,8 @@ def connection_string(url: str, purpose: str, statement_timeout_ms: int) -> str:
         keepalives_idle=own.get("keepalives_idle") or 15,
         keepalives_interval=own.get("keepalives_interval") or 5,
         keepalives_count=own.get("keepalives_count") or 3,
+        # Keepalives do not run while something sent waits for its receipt.
+        tcp_user_timeout=own.get("tcp_user_timeout") or 30_000,
     )
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -71,25 +74,33 @@ class PostgresLink:
 
     async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
         limit = self._statement_timeout_ms / 1000 + PATIENCE_S
+        task = asyncio.create_task(work)
         try:
-            async with asyncio.timeout(limit):
-                return await work
-        except TimeoutError:
-            await self._abandon()
-            raise DatabaseUnreachable(
-                f"no answer on the {self.purpose} connection for {limit:g} s"
-            ) from None
+            answered, _ = await asyncio.wait([task], timeout=limit)
+        except asyncio.CancelledError:
+            # A statement that was cut off in the middle leaves the connection in an unknown state.
+            await self._cut_off(task)
+            raise
+        if not answered:
+            await self._cut_off(task)
+            raise DatabaseUnreachable(f"no answer on the {self.purpose} connection for {limit:g} s")
+        try:
+            return task.result()
         except (ConnectionClosed, DatabaseUnreachable, psycopg.OperationalError) as error:
-            await self._abandon()
+            self._abandon()
             if isinstance(error, DatabaseUnreachable):
                 raise
             raise DatabaseUnreachable(f"the {self.purpose} connection was lost: {error}") from error
-        except asyncio.CancelledError:
-            # A statement that was cut off in the middle leaves the connection in an unknown state.
-            await self._abandon()
-            raise
 
-    async def _abandon(self) -> None:
+    async def _cut_off(self, task: asyncio.Task[T]) -> None:
+        """End a statement without the server's help: cancelled politely, psycopg would wait for the answer."""
+        if self._connection is not None and not self._connection.closed:
+            with socket.socket(fileno=os.dup(self._connection.fileno())) as line, suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
+        await asyncio.gather(task, return_exceptions=True)
+        self._abandon()
+
+    def _abandon(self) -> None:
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             # close() on a dead peer could wait; the socket is all we want to be rid of.
