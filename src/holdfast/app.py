@@ -16,6 +16,7 @@ from holdfast.client.producer import Producer
 from holdfast.client.targets import Targets
 from holdfast.client.transaction import TransactionScope
 from holdfast.client.url import Address, parse_url
+from holdfast.client.waiting import Waiting
 from holdfast.core.codec import TypeCodec
 from holdfast.core.jobtype import JobType
 from holdfast.core.json_text import SIZE_LIMIT
@@ -44,9 +45,9 @@ DEFAULT_URL = "sqlite:///holdfast.db"
 class Aio:
     """The nouns in the other colour: the same operations, awaited."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
         self.jobs = AsyncJobs(client)
-        self.chains = AsyncChains(client)
+        self.chains = AsyncChains(client, targets, waiting)
 
 
 class Holdfast(Producer):
@@ -89,10 +90,12 @@ class Holdfast(Producer):
             HintSender(lambda: self.notifier) if hints else None,
             _channel(self._address, self.schema, self._notifier_choice) if hints else None,
         )
-        super().__init__(client, Targets(self.registry, open_types, payload_limit))
+        targets = Targets(self.registry, open_types, payload_limit)
+        waiting = Waiting(lambda: self.database, (lambda: self.notifier) if hints else None)
+        super().__init__(client, targets)
         self.jobs = Jobs(client)
-        self.chains = Chains(client)
-        self.aio = Aio(client)
+        self.chains = Chains(client, targets, waiting)
+        self.aio = Aio(client, targets, waiting)
 
     @property
     def database(self) -> Database:

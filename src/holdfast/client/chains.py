@@ -1,14 +1,18 @@
-"""The noun `chains`: reading them, by id or as lists, in either colour."""
+"""The noun `chains`: reading them, writing to them and waiting for them, in either colour."""
 
 from __future__ import annotations
 
 import builtins
 
+from holdfast.client.chain_writes import ChainWrites
 from holdfast.client.client import Client
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH, read_page
 from holdfast.client.options import Id, id_text
+from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, JobInfo, Page, chain_of, job_of
+from holdfast.client.waiting import Waiting
+from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -38,12 +42,21 @@ class ChainReads:
         return [job_of(each) for each in records]
 
 
-class Chains:
-    """Reads chains, on a connection of ours or, with `tx`, inside the caller's transaction."""
+class Chains(ChainWrites):
+    """Reads chains, on a connection of ours or, with `tx`, inside the caller's transaction; writes take it first."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
+        super().__init__(client, targets)
         self._client = client
         self._reads = ChainReads(client.store)
+        self._waiting = waiting
+
+    def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
+        """Block until a chain has completed, woken by hints.
+
+        Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted, ChainNotFound.
+        """
+        return self._waiting.wait(id, timeout)
 
     def get(self, id: Id, *, tx: SyncTx | None = None) -> Chain:
         """Read a chain. Raises: ChainNotFound, InvalidId."""
@@ -68,12 +81,18 @@ class Chains:
         return self._client.read(self._reads.jobs(id), tx)
 
 
-class AsyncChains:
+class AsyncChains(ChainWrites):
     """See `Chains`; the same operations in the other colour."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
+        super().__init__(client, targets)
         self._client = client
         self._reads = ChainReads(client.store)
+        self._waiting = waiting
+
+    async def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
+        """See `Chains.wait`."""
+        return await self._waiting.wait_async(id, timeout)
 
     async def get(self, id: Id, *, tx: AsyncTx | None = None) -> Chain:
         """See `Chains.get`."""

@@ -1,0 +1,170 @@
+"""Waiting for chains to end: one thread asks for all who wait, woken by hints, polling in any case."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.client.options import Id, id_text
+from holdfast.client.views import Chain, chain_of
+from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.errors import (
+    ChainCancelled,
+    ChainDeleted,
+    ChainFailed,
+    ChainNotFound,
+    DatabaseError,
+    WaitTimeout,
+)
+from holdfast.core.model import TERMINAL, ChainRecord
+from holdfast.notify.port import Hint, Listener, Notifier
+from holdfast.storage.database import Database
+
+SHORTEST_S = 0.02
+LONGEST_S = 0.5
+GROWTH = 1.5
+BATCH = 500
+
+
+class Waiting:
+    """Everybody in this process who waits for a chain. The thread lives only while somebody does."""
+
+    def __init__(
+        self, database: Callable[[], Database], notifier: Callable[[], Notifier] | None
+    ) -> None:
+        self._database = database
+        self._notifier = notifier
+        self._lock = threading.Lock()
+        self._waiters: dict[str, list[Future[ChainRecord]]] = {}
+        self._seen: set[str] = set()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
+        """Block until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
+        chain, future = id_text(id), self._join(id_text(id))
+        try:
+            return _outcome(future.result(_seconds(timeout)))
+        except TimeoutError:
+            raise _too_long(chain, timeout) from None
+        finally:
+            self._leave(chain, future)
+
+    async def wait_async(self, id: Id, timeout: Duration | None = None) -> Chain:
+        """The same in the other colour; a caller who is cancelled stops waiting."""
+        chain, future = id_text(id), self._join(id_text(id))
+        try:
+            async with asyncio.timeout(_seconds(timeout)):
+                return _outcome(await asyncio.wrap_future(future))
+        except TimeoutError:
+            raise _too_long(chain, timeout) from None
+        finally:
+            self._leave(chain, future)
+
+    def _join(self, chain: str) -> Future[ChainRecord]:
+        future: Future[ChainRecord] = Future()
+        with self._lock:
+            self._waiters.setdefault(chain, []).append(future)
+            self._wake.set()
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._watch, name="holdfast-waiting", daemon=True
+                )
+                self._thread.start()
+        return future
+
+    def _leave(self, chain: str, future: Future[ChainRecord]) -> None:
+        future.cancel()
+        with self._lock:
+            left = [each for each in self._waiters.get(chain, ()) if each is not future]
+            if left:
+                self._waiters[chain] = left
+            else:
+                self._waiters.pop(chain, None)
+                self._seen.discard(chain)
+                if not self._waiters:
+                    self._wake.set()
+
+    def _watch(self) -> None:
+        listener = self._listen()
+        pause = SHORTEST_S
+        try:
+            while True:
+                self._wake.clear()
+                with self._lock:
+                    if not self._waiters:
+                        self._thread = None
+                        return
+                    wanted = list(self._waiters)
+                ended = self._look(wanted)
+                pause = SHORTEST_S if ended else min(LONGEST_S, pause * GROWTH)
+                if self._wake.wait(pause):
+                    pause = SHORTEST_S
+        finally:
+            if listener is not None:
+                listener.close()
+
+    def _look(self, wanted: list[str]) -> int:
+        """Ask for all chains at once; answer those that have ended or are gone."""
+        answered = 0
+        for place in range(0, len(wanted), BATCH):
+            batch = wanted[place : place + BATCH]
+            try:
+                database = self._database()
+                found = {each.id: each for each in database.read(database.store.chains.get(batch))}
+            except DatabaseError:
+                # The waiters' own timeouts bound this; a database that comes back goes on.
+                time.sleep(SHORTEST_S)
+                continue
+            for chain in batch:
+                answered += self._answer(chain, found.get(chain))
+        return answered
+
+    def _answer(self, chain: str, record: ChainRecord | None) -> int:
+        with self._lock:
+            if record is not None and record.state not in TERMINAL:
+                self._seen.add(chain)
+                return 0
+            waiters = list(self._waiters.get(chain, ()))
+            existed = chain in self._seen
+        for each in waiters:
+            if each.done() or not each.set_running_or_notify_cancel():
+                continue
+            if record is not None:
+                each.set_result(record)
+            elif existed:
+                each.set_exception(ChainDeleted(f"chain {chain} was deleted"))
+            else:
+                each.set_exception(ChainNotFound(f"there is no chain {chain}"))
+        return len(waiters)
+
+    def _listen(self) -> Listener | None:
+        if self._notifier is None:
+            return None
+
+        def on_hint(hint: Hint) -> None:
+            if hint.kind == "ended":
+                self._wake.set()
+
+        return self._notifier().listen(on_hint)
+
+
+def _outcome(record: ChainRecord) -> Chain:
+    reason = (record.error or "").partition("\n")[0]
+    if record.state == "failed":
+        raise ChainFailed(f"chain {record.id} failed: {reason}")
+    if record.state == "cancelled":
+        raise ChainCancelled(f"chain {record.id} was cancelled: {reason}")
+    return chain_of(record)
+
+
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else milliseconds(timeout) / 1000
+
+
+def _too_long(chain: str, timeout: Any) -> WaitTimeout:
+    return WaitTimeout(f"chain {chain} has not ended within {timeout}")

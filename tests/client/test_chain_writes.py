@@ -1,0 +1,173 @@
+"""Ending, moving and deleting chains from outside, and waiting for them, on both stores and in both colours."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Unpack
+
+import pytest
+
+from holdfast import Chain, Holdfast
+from holdfast.client.options import StartOptions
+from holdfast.core.errors import (
+    ChainCancelled,
+    ChainDeleted,
+    ChainFailed,
+    ChainNotFound,
+    StillReferenced,
+    WaitTimeout,
+    WrongState,
+)
+from holdfast.core.model import Ending
+from holdfast.ops.end import end_jobs
+from holdfast.storage.identifiers import new_id
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def app(request: pytest.FixtureRequest) -> Iterator[Holdfast]:
+    """An application without handlers on an empty database."""
+    app = Holdfast(request.getfixturevalue(f"{request.param}_url"), open_types=True)
+    app.migrate()
+    yield app
+    app.close()
+
+
+def started(app: Holdfast, type: str = "report", **options: Unpack[StartOptions]) -> Chain:
+    with app.transaction() as tx:
+        return app.start(tx, type, {"n": 1}, **options)
+
+
+def failed(app: Holdfast, chain: Chain) -> None:
+    ending = Ending(id=str(chain.id), state="failed", error="Boom: no")
+    app.database.run(end_jobs(app.database.store, [ending]))
+
+
+def test_completing_from_outside_ends_the_chain_with_the_output(app: Holdfast) -> None:
+    chain = started(app)
+    with app.transaction() as tx:
+        ended = app.chains.complete(tx, chain.id, {"pages": 3})
+    assert (ended.state, ended.output) == ("completed", {"pages": 3})
+    assert app.chains.get(chain.id).output == {"pages": 3}
+
+
+def test_a_rolled_back_completion_leaves_the_chain_as_it_was(app: Holdfast) -> None:
+    chain = started(app)
+    with pytest.raises(ChainNotFound), app.transaction() as tx:
+        app.chains.complete(tx, chain.id, 1) and app.chains.complete(tx, new_id(), 1)
+    assert app.chains.get(chain.id).state == "pending"
+
+
+def test_an_ended_chain_cannot_be_ended_again(app: Holdfast) -> None:
+    chain = started(app)
+    with app.transaction() as tx:
+        app.chains.cancel(tx, chain.id, "not needed")
+    with pytest.raises(WrongState), app.transaction() as tx:
+        app.chains.complete(tx, chain.id, 1)
+    with pytest.raises(ChainNotFound), app.transaction() as tx:
+        app.chains.complete(tx, new_id(), 1)
+
+
+def test_a_chain_is_walked_several_steps_from_outside(app: Holdfast) -> None:
+    chain = started(app)
+    with app.transaction() as tx:
+        app.chains.continue_with(tx, chain.id, "second", {"n": 2})
+        app.chains.continue_with(tx, chain.id, "third", {"n": 3})
+        ended = app.chains.complete(tx, chain.id, "done")
+    assert (ended.state, ended.output, ended.jobs) == ("completed", "done", 3)
+    assert [job.type for job in app.chains.jobs(chain.id)] == ["report", "second", "third"]
+
+
+def test_completing_a_blocker_from_outside_opens_the_job_that_waits(app: Holdfast) -> None:
+    first, second = started(app), started(app)
+    waiting = started(app, "sum", blockers=[first, second])
+    assert waiting.state == "blocked"
+    with app.transaction() as tx:
+        app.chains.complete(tx, first.id, 1)
+    assert app.chains.get(waiting.id).state == "blocked"
+    with app.transaction() as tx:
+        app.chains.complete(tx, second.id, 2)
+    assert app.chains.get(waiting.id).state == "pending"
+
+
+def test_a_deferred_chain_is_triggered_and_a_failed_one_retried(app: Holdfast) -> None:
+    later = started(app, after="1h")
+    with app.transaction() as tx:
+        app.chains.trigger(tx, later.id)
+    broken = started(app)
+    failed(app, broken)
+    with app.transaction() as tx:
+        assert app.chains.retry(tx, broken.id).state == "pending"
+    with pytest.raises(WrongState), app.transaction() as tx:
+        app.chains.retry(tx, broken.id)
+
+
+def test_a_chain_that_others_wait_for_is_not_deleted_unless_they_go_too(app: Holdfast) -> None:
+    blocker = started(app)
+    waiting = started(app, "sum", blockers=[blocker])
+    with pytest.raises(StillReferenced), app.transaction() as tx:
+        app.chains.delete(tx, blocker.id)
+    with app.transaction() as tx:
+        assert app.chains.delete(tx, waiting.id, cascade=True) == 2
+    with pytest.raises(ChainNotFound):
+        app.chains.get(blocker.id)
+
+
+async def test_the_same_writes_are_awaited_on_an_async_transaction(app: Holdfast) -> None:
+    async with app.transaction() as tx:
+        chain = await app.start(tx, "report", {"n": 1})
+        ended = await app.chains.complete(tx, chain.id, 7)
+    assert ended.output == 7
+    assert (await app.aio.chains.wait(chain.id, timeout="5s")).output == 7
+    await app.aclose()
+
+
+def test_waiting_returns_when_the_chain_completes(app: Holdfast) -> None:
+    chain = started(app)
+    answers: list[Chain] = []
+    waiter = threading.Thread(target=lambda: answers.append(app.chains.wait(chain.id, "20s")))
+    waiter.start()
+    with app.transaction() as tx:
+        app.chains.complete(tx, chain.id, "ready")
+    waiter.join(20)
+    assert [each.output for each in answers] == ["ready"]
+
+
+def test_waiting_tells_how_a_chain_ended_otherwise(app: Holdfast) -> None:
+    broken, given_up, open_ended = started(app), started(app), started(app)
+    failed(app, broken)
+    with app.transaction() as tx:
+        app.chains.cancel(tx, given_up.id)
+    with pytest.raises(ChainFailed, match="Boom"):
+        app.chains.wait(broken.id, "5s")
+    with pytest.raises(ChainCancelled):
+        app.chains.wait(given_up.id, "5s")
+    with pytest.raises(WaitTimeout):
+        app.chains.wait(open_ended.id, "50ms")
+    with pytest.raises(ChainNotFound):
+        app.chains.wait(new_id(), "5s")
+
+
+async def test_a_chain_deleted_while_it_is_waited_for_is_told(app: Holdfast) -> None:
+    chain = started(app)
+    waiting = asyncio.create_task(app.aio.chains.wait(chain.id, "20s"))
+    with pytest.raises(WaitTimeout):
+        await app.aio.chains.wait(chain.id, "200ms")
+    with app.transaction() as tx:
+        app.chains.delete(tx, chain.id)
+    with pytest.raises(ChainDeleted):
+        await waiting
+    await app.aclose()
+
+
+async def test_a_thousand_waiters_share_one_thread(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        chains = app.start_many(tx, "report", [{"n": n} for n in range(1000)])
+    waiting = [asyncio.create_task(app.aio.chains.wait(each.id, "60s")) for each in chains]
+    await asyncio.sleep(0)
+    assert sum(each.name == "holdfast-waiting" for each in threading.enumerate()) == 1
+    endings = [Ending(id=str(each.id), state="completed", output="1") for each in chains]
+    await app.database.run_async(end_jobs(app.database.store, endings))
+    assert len(await asyncio.gather(*waiting)) == 1000
+    await app.aclose()
