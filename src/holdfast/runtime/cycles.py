@@ -1,0 +1,182 @@
+"""Cycles as runners: each looks whether a slot is due and runs it, a singleton under its lock and its slot record."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+import msgspec
+
+from holdfast.core.cycle import (
+    LOCK_PREFIX,
+    CycleSpec,
+    CycleState,
+    HeldSlot,
+    NewRun,
+    Slot,
+    plan_slots,
+)
+from holdfast.core.errors import Aborted
+from holdfast.core.model import Instant
+from holdfast.ops.cycle import begin_slot
+from holdfast.runtime.board import Board
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.runtime.ending import Ending, end_run
+from holdfast.runtime.handling import handle
+from holdfast.runtime.keeper import Keeper
+from holdfast.runtime.runner import RunnerContext, RunnerReport
+from holdfast.runtime.shards import WHOLE, Shard
+from holdfast.storage.database import Database, Singleton
+from holdfast.storage.identifiers import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class CyclePlace:
+    """What all cycles of a process share."""
+
+    database: Database
+    board: Board
+    threads: Executor
+    lease_ms: int
+    shard: Shard | None = None
+
+    def name_of(self, spec: CycleSpec) -> str:
+        """Return the name under which a cycle locks, runs and is recorded here."""
+        return stored_name(spec, self.shard)
+
+
+def stored_name(spec: CycleSpec, shard: Shard | None) -> str:
+    """Return a cycle's name, with its shard if it has one."""
+    return spec.name if shard is None or not spec.sharded else shard.name_of(spec.name)
+
+
+class CycleRunner:
+    """One cycle."""
+
+    def __init__(self, spec: CycleSpec, place: CyclePlace) -> None:
+        self.name = spec.name
+        self.max_ms = spec.timeout_ms
+        self._spec = spec
+        self._place = place
+        self._stored = place.name_of(spec)
+        self._last: Instant | None = None
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        state = await self._place.board.state(self._stored, context)
+        if not self._spec.singleton:
+            state = self._of_this_process(state, context)
+        plan = plan_slots(self._spec, state)
+        context.wake_in((plan.next_at - state.now) // 1000 + 1)
+        for slot in plan.slots:
+            if state.running is not None:
+                self._skip(context, "slot_is_running")
+                break
+            if context.budget.exhausted(context.now_ms()):
+                break
+            if not await self._run_slot(slot, context):
+                break
+        return context.counts.report()
+
+    def _of_this_process(self, state: CycleState, context: RunnerContext) -> CycleState:
+        """A cycle that runs on every replica counts its slots from when the replica began."""
+        if context.mode == "tick":
+            # The process of a single tick has no memory, so the record of the last one serves it.
+            return msgspec.structs.replace(state, closed=())
+        if self._last is None:
+            self._last = state.now
+        return msgspec.structs.replace(state, last_slot=self._last, closed=())
+
+    async def _run_slot(self, slot: Slot, context: RunnerContext) -> bool:
+        """Run a slot if it is to be had; False when the cycle has to wait for another tick."""
+        if not self._spec.singleton:
+            return await self._on_every_replica(slot, context)
+        lock = self._place.database.singleton(f"{LOCK_PREFIX}{self._stored}")
+        if not await lock.acquire():
+            self._skip(context, "lock_is_held")
+            return False
+        try:
+            return await self._held(slot, lock, context)
+        finally:
+            await lock.release()
+
+    async def _on_every_replica(self, slot: Slot, context: RunnerContext) -> bool:
+        if slot.requested:
+            return await self._held(slot, None, context)
+        run = NewRun(new_id(), self._stored, context.worker, slot.name)
+        await context.link.run(self._place.database.store.runs.begin(run, context.now()))
+        self._last = slot.due_at
+        if context.mode == "tick":
+            await context.link.run(self._place.database.store.cycles.advance(self._stored, slot))
+        await self._perform(slot, run.id, None, None, context)
+        return True
+
+    async def _held(self, slot: Slot, lock: Singleton | None, context: RunnerContext) -> bool:
+        run = NewRun(new_id(), self._stored, context.worker, slot.name)
+        store, lease_ms = self._place.database.store, self._place.lease_ms
+        held = await context.link.run_atomic(
+            begin_slot(store, run, slot, new_id(), lease_ms, context.now())
+        )
+        if held is None:
+            self._skip(context, "slot_is_taken")
+            return False
+        await self._perform(slot, run.id, held, lock, context)
+        return True
+
+    async def _perform(
+        self,
+        slot: Slot,
+        run_id: str,
+        held: HeldSlot | None,
+        lock: Singleton | None,
+        context: RunnerContext,
+    ) -> None:
+        """Run the handler under its heartbeat and write down how it ended. Raises: what the handler raised."""
+        place = self._place
+        run = CycleRun(
+            self._stored, slot, run_id, context.worker, place.shard or WHOLE, place.database, held
+        )
+        keeper = Keeper(
+            run,
+            place.database.store,
+            context.link,
+            lock,
+            context.clock,
+            place.lease_ms,
+            context.now,
+        )
+        began = context.now_ms()
+        context.tell("cycle_started", worker=context.worker, cycle=self._stored, slot=slot.name)
+        beat = asyncio.create_task(keeper.keep(), name=f"holdfast keeper {self._stored}")
+        try:
+            handled = await handle(self._spec, run, context, place.threads)
+        finally:
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
+        ending = Ending.of(run, handled, self._spec)
+        outcome = await keeper.write(
+            lambda: end_run(place.database.store, run, ending, context.now())
+        )
+        context.counts.add(run.counts.report())
+        context.tell(
+            "cycle_finished",
+            worker=context.worker,
+            cycle=self._stored,
+            slot=slot.name,
+            outcome=outcome or "aborted",
+            duration_ms=context.now_ms() - began,
+            error=ending.error,
+        )
+        if handled.was_cancelled:
+            raise asyncio.CancelledError
+        if outcome != "completed":
+            raise _told(handled.error) or Aborted(run.abort_reason or "slot_lost")
+
+    def _skip(self, context: RunnerContext, reason: str) -> None:
+        context.counts.skipped += 1
+        context.tell("cycle_skipped", worker=context.worker, cycle=self._stored, reason=reason)
+
+
+def _told(error: BaseException | None) -> Exception | None:
+    """The handler's own error; that it was cancelled is only how it was told to stop."""
+    return error if isinstance(error, Exception) else None

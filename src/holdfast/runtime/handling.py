@@ -1,0 +1,93 @@
+"""Calls a cycle's handler in its colour and reads what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import Any, NamedTuple
+
+from holdfast.core.cycle import CycleSpec
+from holdfast.core.errors import OutputInvalid
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.runtime.runner import RunnerContext, RunnerReport
+
+_COUNTED = frozenset(RunnerReport.__struct_fields__)
+
+
+class Handled(NamedTuple):
+    """How a handler ended, and whether whoever called it was cancelled meanwhile."""
+
+    error: BaseException | None
+    was_cancelled: bool
+
+
+async def handle(
+    spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor
+) -> Handled:
+    """Run the handler to its end, whatever that is; never raises."""
+    task = asyncio.create_task(_call(spec, run, threads), name=f"holdfast cycle {run.name}")
+    run.when_aborted(task.cancel)
+    was_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            was_cancelled = True
+            is_late = context.budget.exhausted(context.now_ms())
+            run.abort("timeout" if is_late else "shutdown")
+    try:
+        _count(run, task.result())
+    except (Exception, asyncio.CancelledError) as error:
+        return Handled(error, was_cancelled)
+    return Handled(None, was_cancelled)
+
+
+async def _call(spec: CycleSpec, run: CycleRun, threads: Executor) -> Any:
+    if inspect.iscoroutinefunction(spec.handler):
+        return await spec.handler(run)
+    context = contextvars.copy_context()
+    work = asyncio.get_running_loop().run_in_executor(threads, context.run, spec.handler, run)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        # A thread cannot be stopped from outside: the run goes on until the handler obeys its signal.
+        await asyncio.wait([work])
+        return work.result()
+
+
+def _count(run: CycleRun, answer: object) -> None:
+    """Read an answer: nothing, a number of items, a report, or numbers by name."""
+    match answer:
+        case None:
+            if run.counts.report() == RunnerReport():
+                run.counts.processed = 1
+        case bool():
+            raise _unreadable(run, answer)
+        case int():
+            run.counts.processed += answer
+        case RunnerReport():
+            run.counts.add(answer)
+        case Mapping():
+            _count_by_name(run, answer)
+        case _:
+            raise _unreadable(run, answer)
+
+
+def _count_by_name(run: CycleRun, answer: Mapping[Any, Any]) -> None:
+    for name, number in answer.items():
+        if not isinstance(name, str) or not isinstance(number, int | float):
+            raise _unreadable(run, answer)
+        if name in _COUNTED:
+            setattr(run.counts, name, getattr(run.counts, name) + int(number))
+        else:
+            run.numbers[name] = number
+
+
+def _unreadable(run: CycleRun, answer: object) -> OutputInvalid:
+    return OutputInvalid(
+        f"the cycle {run.name} answered with {type(answer).__name__}",
+        help="return nothing, a number of items, a RunnerReport, or numbers by name",
+    )

@@ -1,0 +1,136 @@
+"""Built-in runners that keep the database in order: the reaper, and retention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.model import Instant, Reaped
+from holdfast.notify.port import Hint, Notifier
+from holdfast.ops.reap import ReapReport, reap_leases
+from holdfast.ops.retention import FIRST_ID, Ages, remove_chains, remove_records
+from holdfast.runtime.runner import RunnerContext, RunnerReport
+from holdfast.storage.port import Store
+
+RETENTION_EVERY_MS = 600_000
+_IDS_PER_HINT = 50
+
+
+class ReaperRunner:
+    """Takes back what dead workers held, all types, and reports workers that vanished. First in every tick."""
+
+    name = "reaper"
+    max_ms: int | None = None
+
+    def __init__(
+        self,
+        store: Store,
+        batch: int,
+        poison_limit: int,
+        grace_ms: int,
+        notifier: Notifier | None = None,
+    ) -> None:
+        self._store = store
+        self._batch = batch
+        self._poison_limit = poison_limit
+        self._grace_ms = grace_ms
+        self._notifier = notifier
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        began = context.now_ms()
+        after: tuple[Instant, str] | None = None
+        while True:
+            op = reap_leases(self._store, self._batch, self._poison_limit, after, context.now())
+            report = await context.link.run_atomic(op)
+            self._found(context, report)
+            if report.page.leases < self._batch or context.budget.exhausted(context.now_ms()):
+                break
+            after = report.page.last
+        context.tell(
+            "reaper_ran",
+            worker=context.worker,
+            recovered=context.counts.processed,
+            duration_ms=context.now_ms() - began,
+        )
+        await self._report_vanished(context)
+        return context.counts.report()
+
+    def _found(self, context: RunnerContext, report: ReapReport) -> None:
+        jobs = report.page.reaped
+        context.counts.processed += len(jobs)
+        for each in jobs:
+            context.tell(
+                "job_reaped",
+                job_id=each.id,
+                type=each.type,
+                worker=each.worker,
+                state=each.state,
+                crashes=each.crashes,
+                stale_ms=each.stale_ms,
+            )
+        opened = {each.type for each in report.fan_in.opened}
+        freed = {each.type for each in jobs if each.state == "pending"}
+        hints = [Hint("due", type) for type in sorted(opened | freed)] + _losses(jobs)
+        if self._notifier is not None and hints:
+            self._notifier.send(hints)
+
+    async def _report_vanished(self, context: RunnerContext) -> None:
+        """Each vanished worker is reported by the one replica that marks it."""
+        op = self._store.workers.vanished(self._grace_ms, context.now())
+        gone = await context.link.run_atomic(op)
+        if not gone:
+            return
+        now = context.now()
+        if now is None:
+            now = await context.link.run(self._store.schema.clock())
+        for each in gone:
+            context.counts.updated += 1
+            context.tell(
+                "worker_vanished",
+                worker=each.id,
+                by=context.worker,
+                silent_ms=(now - each.seen_at) // 1000,
+            )
+
+
+def _losses(jobs: Sequence[Reaped]) -> list[Hint]:
+    """Tell the old owners, in case they only stalled."""
+    owners = sorted({each.worker for each in jobs})
+    return [
+        Hint(
+            "lost",
+            worker=owner,
+            ids=tuple(each.id for each in jobs if each.worker == owner)[:_IDS_PER_HINT],
+        )
+        for owner in owners
+    ]
+
+
+class RetentionRunner:
+    """Removes what is old enough, a bounded part in each tick, and rests once it has seen everything."""
+
+    name = "retention"
+    max_ms: int | None = None
+
+    def __init__(self, store: Store, ages: Ages, every_ms: int = RETENTION_EVERY_MS) -> None:
+        self._store = store
+        self._ages = ages
+        self._every_ms = every_ms
+        self._after = FIRST_ID
+        self._rests_until_ms = 0
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        if context.mode == "background" and context.now_ms() < self._rests_until_ms:
+            return RunnerReport()
+        limit = context.room(1_000)
+        seen = 0
+        if self._ages.chains:
+            op = remove_chains(self._store, self._ages, self._after, limit, context.now())
+            page = await context.link.run_atomic(op)
+            context.counts.processed += page.removed
+            self._after, seen = page.last, page.seen
+        if seen < limit:
+            self._after = FIRST_ID
+            self._rests_until_ms = context.now_ms() + self._every_ms
+            op_records = remove_records(self._store, self._ages, limit, context.now())
+            context.counts.updated += await context.link.run_atomic(op_records)
+        return context.counts.report()

@@ -1,0 +1,50 @@
+"""Each test of the runtime on each store, unless it asks for one by name."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from holdfast.storage.database import Database
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.sqlite.database import SqliteDatabase
+from tests.runtime.scene import ManualClock, Recorder
+
+
+@pytest_asyncio.fixture(params=["sqlite", "postgres"])
+async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
+    """A prepared database of either kind."""
+    made = _opened(request, request.param)
+    yield made
+    await made.close_async()
+
+
+def _opened(request: pytest.FixtureRequest, kind: str) -> Database:
+    if kind == "postgres":
+        return PostgresDatabase(request.getfixturevalue("postgres_url"))
+    url: str = request.getfixturevalue("sqlite_url")
+    made = SqliteDatabase(url.removeprefix("sqlite:///"))
+    made.migrate()
+    return made
+
+
+@pytest_asyncio.fixture
+async def postgres(postgres_url: str) -> AsyncIterator[PostgresDatabase]:
+    """A prepared PostgreSQL database."""
+    made = PostgresDatabase(postgres_url)
+    yield made
+    await made.close_async()
+
+
+@pytest_asyncio.fixture
+async def clock() -> ManualClock:
+    """A clock that stands still until it is moved."""
+    return ManualClock()
+
+
+@pytest_asyncio.fixture
+async def recorder() -> Recorder:
+    """An observer that can be waited for."""
+    return Recorder()
