@@ -54,8 +54,14 @@ def test_completing_from_outside_ends_the_chain_with_the_output(app: Holdfast) -
 
 def test_a_rolled_back_completion_leaves_the_chain_as_it_was(app: Holdfast) -> None:
     chain = started(app)
-    with pytest.raises(ChainNotFound), app.transaction() as tx:
-        app.chains.complete(tx, chain.id, 1) and app.chains.complete(tx, new_id(), 1)
+
+    def complete_two() -> None:
+        with app.transaction() as tx:
+            app.chains.complete(tx, chain.id, 1)
+            app.chains.complete(tx, new_id(), 1)
+
+    with pytest.raises(ChainNotFound):
+        complete_two()
     assert app.chains.get(chain.id).state == "pending"
 
 
