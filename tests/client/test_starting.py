@@ -1,0 +1,367 @@
+"""Starting chains: types, keys, ids, times, priorities and blockers mean the same on both databases."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from threading import Barrier
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+
+from holdfast import Chain, Holdfast, Job, Start
+from holdfast.core.errors import (
+    ChainNotFound,
+    InputInvalid,
+    InvalidDuration,
+    InvalidId,
+    InvalidName,
+    InvalidOption,
+    UnknownJobType,
+)
+from holdfast.ops.end import end_chain
+from holdfast.storage.identifiers import new_id
+
+PRODUCERS = 64
+
+
+@pytest.fixture
+def strict(app: Holdfast, url: str) -> Holdfast:
+    """An application on the same database that starts only what it knows."""
+    return Holdfast(url, hints=False)
+
+
+def start(app: Holdfast, *arguments: Any, **options: Any) -> Chain:
+    with app.transaction() as tx:
+        return app.start(tx, *arguments, **options)
+
+
+def finish(app: Holdfast, chain: Chain, state: Any, output: str | None = None) -> None:
+    app.database.run(end_chain(app.database.store, str(chain.id), state, output=output))
+
+
+async def test_a_new_chain_shows_what_was_asked(app: Holdfast) -> None:
+    chain = start(app, "mail.send", {"to": "ana"}, key="welcome")
+    assert isinstance(chain.id, UUID)
+    assert (chain.type, chain.state, chain.key, chain.jobs) == (
+        "mail.send",
+        "pending",
+        "welcome",
+        1,
+    )
+    assert (chain.input, chain.output, chain.error) == ({"to": "ana"}, None, None)
+    assert (chain.deduplicated, chain.created_at, chain.finished_at) == (False, None, None)
+    assert str(chain.id) in repr(chain)
+    assert "ana" not in repr(chain)
+
+
+async def test_a_handler_is_started_by_itself_or_by_name(strict: Holdfast) -> None:
+    @strict.job("mail.send")
+    def send(job: Job[dict[str, int]]) -> None: ...
+
+    assert start(strict, send, {"n": 1}).type == start(strict, "mail.send", {"n": 1}).type
+    strict.close()
+
+
+async def test_an_unknown_type_is_refused_with_both_ways_out(strict: Holdfast) -> None:
+    strict.declare("mail.send")
+    with strict.transaction() as tx:
+        with pytest.raises(UnknownJobType) as refusal:
+            strict.start(tx, "mail.sned")
+        with pytest.raises(UnknownJobType, match="not registered as a handler"):
+            strict.start(tx, print)
+        strict.start(tx, "mail.send", {"any": "input"})
+    for way in ("mail.send?", "app.declare('mail.sned')", "open_types=True"):
+        assert way in refusal.value.help
+    assert len(strict.jobs.list()) == 1
+    strict.close()
+
+
+async def test_a_declared_type_is_checked(strict: Holdfast) -> None:
+    strict.declare("mail.send", dict[str, int])
+    with strict.transaction() as tx, pytest.raises(InputInvalid):
+        strict.start(tx, "mail.send", {"n": "one"})
+    strict.close()
+
+
+async def test_with_open_types_names_still_have_to_be_names(app: Holdfast) -> None:
+    with app.transaction() as tx, pytest.raises(InvalidName):
+        app.start(tx, "mail send")
+
+
+async def test_a_type_that_only_continues_chains_begins_none(app: Holdfast) -> None:
+    @app.job("order.ship", entry=False)
+    def ship(job: Job[None]) -> None: ...
+
+    with app.transaction() as tx, pytest.raises(InvalidOption, match="entry=False"):
+        app.start(tx, ship)
+
+
+async def test_one_open_chain_stands_for_all_starts_with_its_key(app: Holdfast) -> None:
+    first = start(app, "order.charge", 1, key="k")
+    again = start(app, "order.charge", 2, key="k")
+    assert (again.id, again.deduplicated, again.input) == (first.id, True, 1)
+    assert again.created_at is not None
+    assert start(app, "order.refund", 3, key="k").id != first.id
+    assert len(app.chains.list()) == 2
+
+
+async def test_a_deduplicated_start_shows_the_chain_s_true_state(app: Holdfast) -> None:
+    first = start(app, "order.charge", key="k")
+    finish(app, first, "completed", output='{"paid":true}')
+    again = start(app, "order.charge", key="k", scope="any")
+    assert (again.id, again.state, again.output) == (first.id, "completed", {"paid": True})
+    assert again.finished_at is not None
+
+
+async def test_a_key_is_free_when_its_chain_completed_but_not_when_it_failed(app: Holdfast) -> None:
+    first = start(app, "order.charge", key="k")
+    finish(app, first, "failed")
+    assert start(app, "order.charge", key="k").id == first.id
+    other = start(app, "order.charge", key="l")
+    finish(app, other, "completed")
+    assert not start(app, "order.charge", key="l").deduplicated
+
+
+async def test_a_window_and_exclusions_free_a_key(app: Holdfast) -> None:
+    first = start(app, "order.charge", key="k", window="0s")
+    second = start(app, "order.charge", key="k", window="1h")
+    assert second.id != first.id
+    assert start(app, "order.charge", key="k").id == second.id
+    assert start(app, "order.charge", key="k", exclude=[second]).id != second.id
+
+
+async def test_keys_repeated_within_one_batch_are_one_chain(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        chains = app.start_many(tx, "mail", range(4), keys=["b", "a", "b", None])
+        more = app.start_many(tx, "mail", range(2), keys=["a", "c"])
+    assert [each.deduplicated for each in chains] == [False, False, True, False]
+    assert chains[2].id == chains[0].id
+    assert chains[2].input == 0
+    assert (more[0].id, more[0].deduplicated) == (chains[1].id, True)
+    assert len(app.chains.list()) == 4
+
+
+async def test_thousands_of_chains_are_started_together(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        chains = app.start_many(tx, "mail", ({"n": n} for n in range(3000)), priority=7)
+    assert len({each.id for each in chains}) == 3000
+    assert [each.input for each in chains[:3]] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    assert app.jobs.get(chains[2999]).priority == 7
+
+
+async def test_nothing_to_start_is_no_mistake(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        assert app.start_many(tx, "mail", []) == []
+        assert app.start_all(tx, []) == []
+
+
+async def test_different_chains_are_started_together(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        root = app.start(tx, "root")
+        chains = app.start_all(
+            tx,
+            [
+                Start("mail", 1, key="k", priority=0),
+                Start("mail", 2, key="k"),
+                Start("sms", 3, blockers=[root]),
+            ],
+        )
+    assert [each.state for each in chains] == ["pending", "pending", "blocked"]
+    assert [each.deduplicated for each in chains] == [False, True, False]
+
+
+async def test_a_caller_made_id_can_be_repeated_without_harm(app: Holdfast) -> None:
+    made = new_id()
+    first = start(app, "mail", 1, id=made)
+    again = start(app, "mail", 1, id=UUID(made))
+    assert (str(first.id), first.deduplicated) == (made, False)
+    assert (again.id, again.deduplicated) == (first.id, True)
+    assert len(app.chains.list()) == 1
+
+
+async def test_an_id_that_belongs_to_another_chain_is_refused(app: Holdfast) -> None:
+    made = str(start(app, "mail").id)
+    with app.transaction() as tx, pytest.raises(InvalidId, match="another job"):
+        app.start(tx, "sms", id=made)
+
+
+async def test_ids_have_to_be_of_version_7(app: Holdfast) -> None:
+    bad_ids: list[Any] = ["", "nonsense", str(uuid4()), uuid4(), 7]
+    with app.transaction() as tx:
+        for bad in bad_ids:
+            with pytest.raises(InvalidId):
+                app.start(tx, "mail", id=bad)
+            with pytest.raises(InvalidId):
+                app.start(tx, "mail", blockers=[bad])
+
+
+async def test_a_time_in_the_past_means_now(app: Holdfast) -> None:
+    long_ago = datetime(1999, 1, 1, tzinfo=UTC)
+    job = app.jobs.get(start(app, "mail", at=long_ago))
+    assert job.planned_at == long_ago
+    assert job.available_at == job.created_at
+
+
+async def test_a_later_time_is_kept_exactly(app: Holdfast) -> None:
+    at = datetime(2999, 12, 31, 23, 59, 59, 123456, tzinfo=UTC)
+    job = app.jobs.get(start(app, "mail", at=at))
+    assert job.planned_at == job.available_at == at
+
+
+async def test_a_delay_is_counted_by_the_database_s_clock(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        chains = [
+            app.start(tx, "mail", after="90s"),
+            *app.start_many(tx, "mail", [1], after=timedelta(seconds=90)),
+            *app.publish(tx, "placed", after=90),
+        ]
+    for chain in chains:
+        job = app.jobs.get(chain)
+        assert job.available_at is not None
+        delay = job.available_at - job.created_at
+        assert timedelta(seconds=80) < delay <= timedelta(seconds=90)
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception]]] = [
+    ({"priority": 10}, InvalidOption),
+    ({"priority": -1}, InvalidOption),
+    ({"priority": True}, InvalidOption),
+    ({"priority": "high"}, InvalidOption),
+    ({"max_attempts": 0}, InvalidOption),
+    ({"max_attempts": 2**31}, InvalidOption),
+    ({"at": datetime(2030, 1, 1)}, InvalidOption),  # noqa: DTZ001
+    ({"at": "tomorrow"}, InvalidOption),
+    ({"at": datetime.now(UTC), "after": "1s"}, InvalidOption),
+    ({"after": "soon"}, InvalidDuration),
+    ({"after": -1}, InvalidDuration),
+    ({"scope": "never", "key": "k"}, InvalidOption),
+    ({"window": "1h"}, InvalidOption),
+    ({"scope": "any"}, InvalidOption),
+    ({"on_blocker_failure": "panic"}, InvalidOption),
+    ({"key": ""}, InvalidOption),
+    ({"key": "a\0b"}, InvalidOption),
+    ({"key": "\ud800"}, InvalidOption),
+    ({"key": "é" * 513}, InvalidOption),
+    ({"key": 7}, InvalidOption),
+    ({"colour": "red"}, TypeError),
+]
+
+
+async def test_options_that_cannot_be_used_are_refused_before_anything_is_written(
+    app: Holdfast,
+) -> None:
+    with app.transaction() as tx:
+        for options, error in BAD_OPTIONS:
+            with pytest.raises(error):
+                app.start(tx, "refused", **options)
+        with pytest.raises(InvalidOption, match="2 inputs but 1 keys"):
+            app.start_many(tx, "refused", [1, 2], keys=["a"])
+        with pytest.raises(InvalidOption, match="without keys"):
+            app.start_many(tx, "refused", [1, 2], window="1h")
+        app.start(tx, "kept")
+    assert [each.type for each in app.jobs.list()] == ["kept"]
+
+
+async def test_the_longest_key_of_the_longest_name_fits(app: Holdfast) -> None:
+    name, key = "é" * 200, "🐎" * 256
+    assert start(app, name, key=key).id == start(app, name, key=key).id
+
+
+async def test_limits_of_attempts_and_priorities_are_kept(app: Holdfast) -> None:
+    job = app.jobs.get(start(app, "mail", priority=0, max_attempts=3))
+    assert (job.priority, job.max_attempts, job.attempt) == (0, 3, 0)
+    usual = app.jobs.get(start(app, "mail"))
+    assert (usual.priority, usual.max_attempts) == (5, None)
+
+
+async def test_a_chain_waits_for_its_blockers(app: Holdfast) -> None:
+    first, second = start(app, "first"), start(app, "second")
+    waiting = start(app, "last", blockers=[first, second.id])
+    assert waiting.state == "blocked"
+    finish(app, first, "completed")
+    assert app.chains.get(waiting).state == "blocked"
+    finish(app, second, "completed")
+    assert app.chains.get(waiting).state == "pending"
+
+
+async def test_a_chain_whose_blockers_have_ended_is_open_at_once(app: Holdfast) -> None:
+    done = start(app, "first")
+    finish(app, done, "completed")
+    assert start(app, "last", blockers=[done]).state == "pending"
+
+
+async def test_an_unknown_blocker_is_refused_and_nothing_is_written(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        known = app.start(tx, "first")
+        with pytest.raises(ChainNotFound):
+            app.start(tx, "last", key="k", blockers=[known, new_id()])
+        assert not app.start(tx, "last", key="k").deduplicated
+    assert sorted(each.type for each in app.jobs.list()) == ["first", "last"]
+
+
+async def test_publishing_reaches_every_subscriber_and_waits_for_the_first(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        (early,) = app.publish(tx, "placed", 1, priority=3)
+    assert early.type == "placed"
+
+    @app.on("placed")
+    def mail(job: Job[int]) -> None: ...
+
+    @app.on("placed", name="stock")
+    async def reserve(job: Job[int]) -> None: ...
+
+    app.migrate()
+    with app.transaction() as tx:
+        both = app.publish(tx, "placed", 2)
+    assert [each.type for each in both] == ["placed/mail", "placed/stock"]
+    assert len({each.id for each in both}) == 2
+    found = app.jobs.list("state:pending type:placed/*")
+    assert sorted((each.type, each.input) for each in found) == [
+        ("placed/mail", 1),
+        ("placed/mail", 2),
+        ("placed/stock", 1),
+        ("placed/stock", 2),
+    ]
+
+
+async def test_a_chain_s_output_is_read_as_a_type(app: Holdfast) -> None:
+    chain = start(app, "mail")
+    finish(app, chain, "completed", output="[1,2]")
+    assert app.chains.get(chain).output_as(list[int]) == [1, 2]
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+async def test_64_producers_of_one_key_start_one_chain(app: Holdfast, url: str) -> None:
+    together = Barrier(PRODUCERS)
+
+    def produce(number: int) -> Chain:
+        with psycopg.connect(url) as connection:
+            together.wait(60)
+            return app.start(connection, "contested", number, key="one")
+
+    with ThreadPoolExecutor(PRODUCERS) as producers:
+        chains = list(producers.map(produce, range(PRODUCERS)))
+    assert len({each.id for each in chains}) == 1
+    assert sum(not each.deduplicated for each in chains) == 1
+    assert len(app.jobs.list()) == 1
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+async def test_batches_of_the_same_keys_in_any_order_do_not_lock_each_other_out(
+    app: Holdfast, url: str
+) -> None:
+    keys = [f"key {number}" for number in range(200)]
+    together = Barrier(2)
+
+    def produce(order: list[str]) -> list[Chain]:
+        with psycopg.connect(url) as connection:
+            together.wait(60)
+            return app.start_many(connection, "mail", order, keys=order)
+
+    with ThreadPoolExecutor(2) as producers:
+        answers = list(producers.map(produce, [keys, keys[::-1]]))
+    assert {each.id for each in answers[0]} == {each.id for each in answers[1]}
+    assert len(app.chains.list(limit=1000)) == 200

@@ -1,0 +1,68 @@
+"""What type checkers know of each kind of connection; `make check` is the test."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any, assert_type
+
+import aiosqlite
+import psycopg
+from django.db import connection as django_connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from holdfast import Chain, Holdfast, JobInfo, Page, Start
+
+
+def sync_connections_answer_at_once(
+    app: Holdfast,
+    psycopg_connection: psycopg.Connection[Any],
+    sqlite_connection: sqlite3.Connection,
+    session: Session,
+    scoped: scoped_session[Session],
+    alchemy_connection: Connection,
+    django_wrapper: BaseDatabaseWrapper,
+) -> None:
+    assert_type(app.start(psycopg_connection, "mail"), Chain)
+    assert_type(app.start(sqlite_connection, "mail"), Chain)
+    assert_type(app.start(session, "mail"), Chain)
+    assert_type(app.start(scoped, "mail"), Chain)
+    assert_type(app.start(alchemy_connection, "mail"), Chain)
+    assert_type(app.start(django_wrapper, "mail"), Chain)
+    assert_type(app.start(django_connection, "mail"), Chain)
+    with app.transaction() as tx:
+        assert_type(app.start(tx, "mail", {"n": 1}, key="k", after="1h"), Chain)
+        assert_type(app.start_many(tx, "mail", [1, 2], keys=["a", None]), list[Chain])
+        assert_type(app.start_all(tx, [Start("mail", key="k")]), list[Chain])
+        assert_type(app.publish(tx, "placed", priority=1), list[Chain])
+        assert_type(app.jobs.list(tx=tx), Page[JobInfo])
+
+
+async def async_connections_answer_when_awaited(
+    app: Holdfast,
+    psycopg_connection: psycopg.AsyncConnection[Any],
+    sqlite_connection: aiosqlite.Connection,
+    session: AsyncSession,
+    scoped: async_scoped_session[AsyncSession],
+    alchemy_connection: AsyncConnection,
+) -> None:
+    assert_type(await app.start(psycopg_connection, "mail"), Chain)
+    assert_type(await app.start(sqlite_connection, "mail"), Chain)
+    assert_type(await app.start(session, "mail"), Chain)
+    assert_type(await app.start(scoped, "mail"), Chain)
+    assert_type(await app.start(alchemy_connection, "mail"), Chain)
+    async with app.transaction() as tx:
+        assert_type(await app.start(tx, "mail"), Chain)
+        assert_type(await app.start_many(tx, "mail", [1]), list[Chain])
+        assert_type(await app.start_all(tx, [Start("mail")]), list[Chain])
+        assert_type(await app.publish(tx, "placed"), list[Chain])
+        assert_type(await app.aio.jobs.list(tx=tx), Page[JobInfo])
+
+
+def mistakes_are_seen(app: Holdfast, session: Session, cursor: sqlite3.Cursor) -> None:
+    app.start(session, "mail", priority="high")  # type: ignore[call-overload]
+    app.start(session, "mail", colour="red")  # type: ignore[call-overload]
+    app.start(cursor, "mail")  # type: ignore[call-overload]
+    app.start("sqlite:///file.db", "mail")  # type: ignore[call-overload]

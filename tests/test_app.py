@@ -1,0 +1,186 @@
+"""The application object: lazy, configured by arguments and environment, and closed without traces."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, Job, Lease, Retry
+from holdfast.core.errors import (
+    ConfigError,
+    DuplicateJobType,
+    HandlerInvalid,
+    InvalidIdentifier,
+    InvalidName,
+    UnusableUrl,
+)
+from holdfast.core.retry import EVENT_RETRY, JOB_RETRY
+from holdfast.notify.silent import SilentNotifier
+
+
+@dataclass
+class Order:
+    id: int
+
+
+class Undo(Exception):
+    """Leaves a block whose work is not wanted."""
+
+
+@pytest.fixture
+def app() -> Holdfast:
+    return Holdfast("sqlite:///:memory:")
+
+
+def test_making_one_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    Holdfast()
+    Holdfast("postgresql://nobody@127.0.0.1:1/nothing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_url_it_is_a_file_in_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_URL", raising=False)
+    app = Holdfast()
+    app.migrate()
+    app.close()
+    assert (tmp_path / "holdfast.db").exists()
+
+
+def test_the_environment_names_database_schema_and_notifier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{tmp_path / 'jobs.db'}")
+    monkeypatch.setenv("HOLDFAST_SCHEMA", "work")
+    monkeypatch.setenv("HOLDFAST_NOTIFIER", "none")
+    app = Holdfast()
+    assert app.database.url == f"sqlite:///{tmp_path / 'jobs.db'}"
+    assert app.schema == "work"
+    assert isinstance(app.notifier, SilentNotifier)
+    app.close()
+    assert Holdfast(schema="other").schema == "other"
+
+
+def test_what_cannot_be_used_is_refused_at_once() -> None:
+    with pytest.raises(UnusableUrl):
+        Holdfast("mysql://host/shop")
+    with pytest.raises(InvalidIdentifier):
+        Holdfast(schema='bad"name')
+    with pytest.raises(ConfigError, match="there is no notifier"):
+        _ = Holdfast(notifier="carrier-pigeon://").notifier
+
+
+def test_a_password_is_not_shown() -> None:
+    app = Holdfast("postgresql://ana:secret@127.0.0.1:1/shop")
+    assert "secret" not in app.database.url
+    app.close()
+
+
+def test_decorators_return_the_function_and_register_its_types(app: Holdfast) -> None:
+    async def charge(job: Job[Order]) -> str:
+        return "paid"
+
+    registered = app.job("order.charge", retry=Retry(max_attempts=5), lease="30s")(charge)
+    assert registered is charge
+    job_type = app.registry.get(charge)
+    assert (job_type.name, job_type.input.name, job_type.output.name) == (
+        "order.charge",
+        "Order",
+        "str",
+    )
+    assert job_type.lease == Lease("30s")
+    assert job_type.executor == "loop"
+
+
+def test_events_and_jobs_differ_in_their_retries(app: Holdfast) -> None:
+    @app.job("order.charge")
+    def charge(job: Job[Order]) -> None: ...
+
+    @app.on("order.placed")
+    def mail_receipt(job: Job[Order]) -> None: ...
+
+    @app.on("order.placed", name="stock", retry=JOB_RETRY)
+    def reserve(job: Job[Order]) -> None: ...
+
+    assert app.registry.get(charge).retry is JOB_RETRY
+    receipt = app.registry.get(mail_receipt)
+    assert (receipt.name, receipt.event) == ("order.placed/mail_receipt", "order.placed")
+    assert receipt.retry is EVENT_RETRY
+    assert app.registry.get("order.placed/stock").retry is JOB_RETRY
+
+
+def test_batch_handlers_take_lists(app: Holdfast) -> None:
+    @app.job("push.send", batch=500)
+    async def send(jobs: list[Job[Order]]) -> None: ...
+
+    assert app.registry.get(send).batch == 500
+    assert app.registry.get(send).input.name == "Order"
+
+
+def test_registrations_that_cannot_work_are_refused(app: Holdfast) -> None:
+    @app.job("order.charge")
+    def charge(job: Job[Order]) -> None: ...
+
+    with pytest.raises(DuplicateJobType):
+        app.job("order.charge")(charge)
+    with pytest.raises(DuplicateJobType):
+        app.declare("order.charge")
+    with pytest.raises(InvalidName):
+        app.job("order charge")
+    with pytest.raises(InvalidName):
+        app.on("order.placed")(lambda job: None)
+    with pytest.raises(HandlerInvalid):
+        app.job("order.ship")(lambda: None)
+    with pytest.raises(HandlerInvalid):
+        app.job("order.ship")(print)
+
+
+async def test_a_transaction_serves_with_and_async_with(app: Holdfast) -> None:
+    app.migrate()
+    app.declare("order.charge")
+    with app.transaction() as tx:
+        app.start(tx, "order.charge")
+    async with app.transaction() as async_tx:
+        await app.start(async_tx, "order.charge")
+    with suppress(Undo), app.transaction() as tx:
+        app.start(tx, "order.charge")
+        raise Undo
+    with suppress(Undo):
+        async with app.transaction() as async_tx:
+            await app.start(async_tx, "order.charge")
+            raise Undo
+    assert len(app.jobs.list()) == 2
+    await app.aclose()
+
+
+def threads_of_ours() -> list[str]:
+    return [each.name for each in threading.enumerate() if "holdfast" in each.name]
+
+
+async def test_closing_leaves_no_thread_and_a_closed_one_opens_again(tmp_path: Path) -> None:
+    app = Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}", open_types=True)
+    app.migrate()
+    with app.transaction() as tx:
+        app.start(tx, "anything")
+    async with app.transaction() as async_tx:
+        await app.start(async_tx, "anything")
+    assert threads_of_ours() != []
+    await app.aclose()
+    assert threads_of_ours() == []
+    assert len(app.jobs.list()) == 2
+    app.close()
+    assert threads_of_ours() == []
+
+
+def test_migrating_twice_changes_nothing_the_second_time(app: Holdfast) -> None:
+    assert [each.version for each in app.migrate()] != []
+    assert app.migrate() == []
+    app.close()
