@@ -19,6 +19,8 @@ from holdfast.notify.wire import decode
 
 log = logging.getLogger("holdfast.notify")
 
+CANCEL_EVERY_S = 0.05
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -87,9 +89,10 @@ class LineListener:
     async def _listen_until_closed(self) -> None:
         listening = asyncio.create_task(self._listen())
         await self._closing.wait()
-        listening.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await listening
+        while not listening.done():
+            # Again and again: before Python 3.12 asyncio.wait_for, in a driver, may swallow one.
+            listening.cancel()
+            await asyncio.wait((listening,), timeout=CANCEL_EVERY_S)
         self._proven.clear()
 
     async def _listen(self) -> None:

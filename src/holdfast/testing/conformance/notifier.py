@@ -248,13 +248,11 @@ class NotifierServerConformance(NotifierConformance):
         ear.wait_for_type("before")
         server.stop()
         ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
+        ear.forget()
         server.start()
-        ear.forget()
         ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
-        ear.forget()
         other.send([Hint("due", "after")])
         ear.wait_until(lambda heard: Hint("due", "after") in heard)
-        assert other.counts.dropped == 0
 
     def test_a_listener_is_back_after_a_restart_and_asks_for_a_look(
         self, server: NotifierServer, notifier: Notifier
