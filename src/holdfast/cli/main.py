@@ -10,6 +10,10 @@ from holdfast.version import VERSION
 
 SECTIONS = {
     "Look and act": {
+        "status": Entry(
+            "holdfast.cli.status",
+            "Say how the queue stands: one sentence, figures, and job types.",
+        ),
         "jobs": Entry("holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."),
         "chains": Entry("holdfast.cli.chains", "List, show, await, cancel and delete chains."),
         "dead": Entry("holdfast.cli.dead", "List, show, redrive and drop dead letters."),
@@ -21,6 +25,7 @@ SECTIONS = {
         "reap": Entry(
             "holdfast.cli.reap", "Take back the jobs of expired leases, of all types, once."
         ),
+        "config": Entry("holdfast.cli.config", "Show the effective settings."),
         "explain": Entry(
             "holdfast.cli.explain", "Say what an error code means and how to mend it."
         ),

@@ -1,0 +1,183 @@
+"""`holdfast status`: how the queue stands, once or again and again, with conditions for monitors."""
+
+from __future__ import annotations
+
+import sys
+from time import sleep
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.database import read, with_database
+from holdfast.cli.lazy import Command
+from holdfast.cli.output import Column, Format, output_option, write_json, write_table
+from holdfast.cli.talk import wants_colour
+from holdfast.cli.times import rfc3339
+from holdfast.core.errors import CheckNotMet
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.app import Holdfast
+    from holdfast.cli.conditions import Condition
+    from holdfast.ops.health import Health
+    from holdfast.storage.records import TypeTotals
+
+_CLEAR = "\x1b[H\x1b[J"
+_TYPE_COLUMNS = (
+    Column("type", lambda row: row["type"]),
+    Column("live", lambda row: row["live"]),
+    Column("oldest due", lambda row: row["oldest"]),
+    Column("completed", lambda row: row["completed"]),
+    Column("dead", lambda row: row["dead"], lambda row: "red" if row["dead"] else None),
+)
+
+
+def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[Condition]:
+    from holdfast.cli.conditions import parse_condition
+
+    return [parse_condition(each) for each in texts]
+
+
+@click.command(
+    "status",
+    cls=Command,
+    examples=(
+        "holdfast status",
+        "holdfast status --watch",
+        "holdfast status --fail-if 'oldest>5m' --fail-if 'workers<1'",
+        "holdfast status -o json | jq .due",
+    ),
+)
+@click.option("--watch", is_flag=True, help="Again and again, until interrupted.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds."
+)
+@click.option(
+    "--fail-if",
+    "conditions",
+    multiple=True,
+    callback=_parsed,
+    metavar="CONDITION",
+    help="Exit 6 if this holds: oldest>5m, due>1000, dead>0, stuck>0, workers<1, unhandled>0 …",
+)
+@output_option
+@with_database
+def command(
+    app: Holdfast, watch: bool, interval: float, conditions: list[Condition], output: Format
+) -> None:
+    """Say how the queue stands: one sentence, figures, and job types.
+
+    Counts of live jobs stop at 10,000, so that the question stays cheap.
+    """
+    from holdfast.ops.health import read_health
+
+    while True:
+        health = read(app, read_health(app.database.store))
+        _write(health, output, watch)
+        _check(health, conditions)
+        if not watch:
+            return
+        sys.stdout.flush()
+        sleep(interval)
+
+
+def _check(health: Health, conditions: Sequence[Condition]) -> None:
+    met = [each.told(health) for each in conditions if each.holds(health)]
+    if met:
+        raise CheckNotMet(met[0], details=met[1:])
+
+
+def _write(health: Health, output: Format, watch: bool) -> None:
+    match output:
+        case "table" if watch and not sys.stdout.isatty():
+            click.echo(_line(health))
+        case "table":
+            if watch:
+                click.echo(_CLEAR, nl=False)
+            _write_screen(health)
+        case "json":
+            write_json(_figures(health), indent=None if watch else 2)
+        case "ndjson":
+            write_json(_figures(health))
+        case "id":
+            for each in health.types:
+                click.echo(each.type)
+
+
+def _figures(health: Health) -> dict[str, Any]:
+    from holdfast.ops.health import summed_up
+
+    totals = health.totals
+    return {
+        "at": rfc3339(health.now),
+        "summary": summed_up(health),
+        "live": totals.live,
+        "due": totals.due,
+        "later": health.later,
+        "running": totals.running,
+        "blocked": totals.blocked,
+        "stuck": totals.stuck,
+        "bounded": totals.bounded,
+        "oldest_due_seconds": round(health.oldest_us / 1_000_000, 3),
+        "completed": totals.completed,
+        "dead": totals.failed,
+        "cancelled": totals.cancelled,
+        "workers": health.workers,
+        "slots": health.slots,
+        "silent": health.silent,
+        "unhandled": list(health.unhandled),
+        "types": [_type(each) for each in health.types],
+    }
+
+
+def _type(each: TypeTotals) -> dict[str, Any]:
+    return {
+        "type": each.type,
+        "live": each.live,
+        "oldest_due_at": rfc3339(each.oldest_due_at),
+        "completed": each.completed,
+        "dead": each.failed,
+        "cancelled": each.cancelled,
+    }
+
+
+def _write_screen(health: Health) -> None:
+    from holdfast.ops.health import summed_up
+    from holdfast.ops.why import spoken
+
+    totals = health.totals
+    more = "+" if totals.bounded else ""
+    oldest = f"   the oldest since {spoken(health.oldest_us)}" if totals.due else ""
+    silent = f", {health.silent} silent" if health.silent else ""
+    sentence = click.style(summed_up(health), bold=True)
+    click.echo(sentence, color=wants_colour(sys.stdout))
+    for name, value in (
+        ("due", f"{totals.due}{more}{oldest}"),
+        ("running", f"{totals.running}   stuck {totals.stuck}"),
+        ("blocked", f"{totals.blocked}{more}"),
+        ("later", str(health.later)),
+        ("done", f"{totals.completed}   cancelled {totals.cancelled}"),
+        ("dead", str(totals.failed)),
+        ("workers", f"{health.workers} with {health.slots} slots{silent}"),
+    ):
+        click.echo(f"  {name:<8} {value}")
+    if health.types:
+        click.echo()
+    oldest_of = {
+        each.type: None if each.oldest_due_at is None else spoken(health.now - each.oldest_due_at)
+        for each in health.types
+    }
+    rows = [{**_type(each), "oldest": oldest_of[each.type]} for each in health.types]
+    write_table(rows, _TYPE_COLUMNS)
+
+
+def _line(health: Health) -> str:
+    from holdfast.ops.health import summed_up
+
+    totals = health.totals
+    return (
+        f"{rfc3339(health.now)}  due {totals.due}  running {totals.running}  blocked "
+        f"{totals.blocked}  done {totals.completed}  dead {totals.failed}  workers "
+        f"{health.workers}  {summed_up(health)}"
+    )

@@ -1,0 +1,51 @@
+"""Commands as processes of their own, read line by line."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+_PATIENCE_S = 60
+
+
+class Command:
+    """A running command; leaving its block ends it."""
+
+    def __init__(
+        self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.process: subprocess.Popen[str] = subprocess.Popen(
+            [sys.executable, "-m", "holdfast.cli", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=cwd,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(env or {}),
+        )
+
+    def line(self) -> str:
+        """Wait for the next line of data."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, f"the command ended: {self.error()}"
+        return line
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C; return the exit code."""
+        self.process.send_signal(signal.SIGINT)
+        return self.process.wait(_PATIENCE_S)
+
+    def error(self) -> str:
+        """Read what was said on stderr until the end."""
+        assert self.process.stderr is not None
+        return self.process.stderr.read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()

@@ -1,0 +1,108 @@
+"""The state of the queue, for people and for monitors, on both stores."""
+
+import json
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from tests.cli.conftest import Run
+from tests.cli.processes import Command
+from tests.cli.scene import Scene
+
+
+def test_the_figures_are_those_of_the_queue(run: Run, scene: Scene) -> None:
+    scene.failed()
+    scene.ended("complete")
+    running = scene.running("pdf")
+    scene.start("pdf", blockers=(running.id,))
+    scene.start("mail.send")
+    scene.worker("mail.send")
+    found = json.loads(run("status", "-o", "json").stdout)
+    expected = {
+        "live": 3,
+        "due": 1,
+        "running": 1,
+        "blocked": 1,
+        "stuck": 0,
+        "completed": 1,
+        "dead": 1,
+        "workers": 1,
+        "slots": 4,
+        "unhandled": [],
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert {each["type"] for each in found["types"]} == {"mail.send", "pdf"}
+
+
+def test_people_read_one_sentence_first(run: Run, scene: Scene) -> None:
+    scene.start("pdf")
+    result = run("status")
+    assert result.stdout.startswith("No worker lives, and 1 job is due\n  due      1   the oldest")
+    scene.worker("mail.send")
+    assert run("status").stdout.startswith("Jobs of pdf are due, and no live worker handles them\n")
+
+
+@pytest.mark.parametrize("condition", ["due>0", "oldest>=0s", "workers<1", "dead=0", "unhandled>0"])
+def test_a_condition_that_holds_is_told_by_the_exit_code(
+    run: Run, scene: Scene, condition: str
+) -> None:
+    scene.start()
+    result = run("status", "--fail-if", "dead>5", "--fail-if", condition)
+    assert result.exit_code == Exit.CHECK_NOT_MET
+    assert result.stdout != ""
+    assert result.stderr.startswith("error[HF094]: ")
+
+
+def test_conditions_that_do_not_hold_change_nothing(run: Run, scene: Scene) -> None:
+    scene.start()
+    words = [word for each in ("oldest>5m", "dead>0", "due>1") for word in ("--fail-if", each)]
+    result = run("status", *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("condition", "complaint"),
+    [
+        ("oldes>5m", "did you mean oldest?"),
+        ("oldest>soon", "'soon' is not a duration"),
+        ("due>many", "'many' is not a whole number"),
+        ("due", "'due' is not a condition"),
+        ("", "'' is not a condition"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_is_refused_before_anything_is_asked(
+    run: Run, condition: str, complaint: str
+) -> None:
+    result = run("status", "--fail-if", condition, "--url", "postgresql://127.0.0.1:1/shop")
+    assert result.exit_code == Exit.USAGE
+    assert complaint in result.stderr
+
+
+def test_watching_goes_on_line_by_line_until_it_is_interrupted(scene: Scene) -> None:
+    with Command("status", "--watch", "--interval", "0.1", "-o", "ndjson") as command:
+        first = json.loads(command.line())
+        scene.start()
+        while json.loads(command.line())["due"] != 1:
+            pass
+        assert command.interrupt() == Exit.INTERRUPTED
+    assert first["due"] == 0
+
+
+def test_tail_writes_a_line_for_every_change(scene: Scene) -> None:
+    scene.start("old")
+    with Command("jobs", "tail", "type:pdf", "-o", "ndjson") as command:
+        job = scene.running("pdf")
+        seen = [json.loads(command.line())]
+        scene.finish(job, "complete")
+        while seen[-1]["state"] != "completed":
+            seen.append(json.loads(command.line()))
+        assert {each["id"] for each in seen} == {job.id}
+        assert command.interrupt() == Exit.INTERRUPTED
+
+
+def test_tail_begins_with_what_has_happened_before(scene: Scene) -> None:
+    ids = [scene.start() for _ in range(3)]
+    with Command("jobs", "tail", "--lines", "2") as command:
+        assert ids[1] in command.line()
+        assert ids[2] in command.line()
+        command.interrupt()
