@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
@@ -38,8 +38,6 @@ STATEMENT_TIMEOUT_MS = 30_000
 CALLER_TIMEOUT_MS = 0
 
 
-
-
 class PostgresDatabase:
     """See `storage.database.Database`."""
 
@@ -57,6 +55,7 @@ class PostgresDatabase:
         self._pool_size = pool_size
         self._prepare = prepare
         self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._making_pool = threading.Lock()
         self._pools: WeakKeyDictionary[
             asyncio.AbstractEventLoop, AsyncConnectionPool[AsyncConnection[Any]]
         ] = WeakKeyDictionary()
@@ -140,19 +139,8 @@ class PostgresDatabase:
     @contextmanager
     def _connection(self) -> Iterator[Connection[Any]]:
         self._forget_parents_pools()
-        if self._pool is None:
-            self._pool = ConnectionPool(
-                connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
-                min_size=0,
-                max_size=self._pool_size,
-                timeout=POOL_WAIT_S,
-                configure=_pin_isolation,
-                check=ConnectionPool.check_connection,
-                open=True,
-                name="holdfast",
-            )
         try:
-            with self._pool.connection() as connection:
+            with self._sync_pool().connection() as connection:
                 yield connection
         except PoolTimeout as error:
             raise self._no_connection(error) from error
@@ -185,6 +173,22 @@ class PostgresDatabase:
         except psycopg.Error as error:
             raise translate(error) or error from error
 
+    def _sync_pool(self) -> ConnectionPool[Connection[Any]]:
+        """The pool of this process; threads that come first together make one."""
+        with self._making_pool:
+            if self._pool is None:
+                self._pool = ConnectionPool(
+                    connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
+                    min_size=0,
+                    max_size=self._pool_size,
+                    timeout=POOL_WAIT_S,
+                    configure=_pin_isolation,
+                    check=ConnectionPool.check_connection,
+                    open=True,
+                    name="holdfast",
+                )
+            return self._pool
+
     def _no_connection(self, error: Exception) -> DatabaseUnreachable:
         """Ask the server itself why the pool had nothing to give."""
         try:
@@ -199,6 +203,8 @@ class PostgresDatabase:
         if os.getpid() != self._pid:
             self._pid = os.getpid()
             self._pool = None
+            # Another thread of the parent may have held it, and there is no such thread here.
+            self._making_pool = threading.Lock()
             self._pools = WeakKeyDictionary()
 
 
