@@ -13,5 +13,5 @@ select type, fingerprint, number, oldest, finished_at, job_id, error
          limit :look) r
     window kind as (partition by r.type, r.fingerprint))
  where place = 1
- order by number desc, type, fingerprint
+ order by number desc, type, fingerprint is null, fingerprint
  limit :limit;
