@@ -21,6 +21,7 @@ from holdfast.storage.sqlite.lanes import outlast
 from holdfast.storage.sqlite.link import SqliteLink
 from holdfast.storage.sqlite.migration import apply_migrations, read_applied
 from holdfast.storage.sqlite.mounts import read_mounts, refuse_network_mount
+from holdfast.storage.sqlite.patience import Patience
 from holdfast.storage.sqlite.reading import read_apart
 from holdfast.storage.sqlite.resources import Resources
 from holdfast.storage.sqlite.singleton import SqliteSingleton
@@ -32,6 +33,8 @@ from holdfast.storage.statement import Op
 T = TypeVar("T")
 
 OPERATION_LIMIT_S = 30.0
+# Replicas that start together wait for the one that migrates, however large the file is.
+MIGRATION_WAIT_S = 600.0
 
 
 class SqliteDatabase:
@@ -118,7 +121,7 @@ class SqliteDatabase:
         lender = self._resources.transactions
         connection = lender.take(self._wait_s)
         try:
-            return apply_migrations(connection, self._target.patience, new_id)
+            return apply_migrations(connection, Patience(MIGRATION_WAIT_S), new_id)
         finally:
             lender.give(connection)
 
