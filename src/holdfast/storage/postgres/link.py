@@ -58,7 +58,9 @@ class PostgresLink:
             if not self._connection.closed and not self._connection.broken:
                 return self._executor
             await self.close()
-        text = connection_string(self._url, self.purpose, self._statement_timeout_ms)
+        text = connection_string(
+            self._url, self.purpose, self._statement_timeout_ms, only_by_index=True
+        )
         try:
             self._connection = await AsyncConnection.connect(
                 text, autocommit=True, prepare_threshold=self._prepare_threshold
