@@ -1,4 +1,27 @@
-"""The classes that a store must pass, and what they ask of it."""
+"""Conformance: what every store must do, as ordinary pytest classes.
+
+To hold a store of your own to the contract, write two things (pytest and pytest-asyncio are needed):
+
+1. In `conftest.py`, a fixture `harness` that hands out a `Harness` over an empty database for each test. For anything
+   that implements `storage.database.Database`, `SyncHarness` and `AsyncHarness` are ready-made; they only ask for a
+   function that reads every row of every table as text. With both, or several versions, make the fixture parametrised::
+
+       @pytest_asyncio.fixture(params=[SyncHarness, AsyncHarness])
+       async def harness(request, tmp_path):
+           database = MyDatabase(tmp_path / "jobs")
+           database.migrate()
+           made = request.param(database, database.dump_all_tables)
+           yield made
+           await made.close()
+           await database.close_async()
+
+2. In a test module, a class of your own for each class of this package, inherited once::
+
+       class TestFencing(conformance.FencingConformance): ...
+
+Leave out `RowLockConformance` and `LockedReapConformance` when your store lets only one transaction write at a time.
+With pytest-asyncio in strict mode mark the module: `pytestmark = pytest.mark.asyncio`.
+"""
 
 from holdfast.testing.conformance.atomicity import (
     AtomicityConformance,
@@ -62,6 +85,9 @@ from holdfast.testing.conformance.presence import (
     TotalsConformance,
     WorkerPresenceConformance,
 )
+from holdfast.testing.conformance.progress import (
+    ProgressConformance,
+)
 from holdfast.testing.conformance.reading import (
     ChainReadingConformance,
     FilterConformance,
@@ -122,6 +148,7 @@ __all__ = [
     "LockedReapConformance",
     "NextDueConformance",
     "OpenTransaction",
+    "ProgressConformance",
     "ReadingConformance",
     "ReadingEdgesConformance",
     "ReapedForGoodConformance",

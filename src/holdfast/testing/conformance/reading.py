@@ -119,8 +119,14 @@ CONDITIONS: list[tuple[dict[str, Any], str]] = [
     ({"type_like": r"push\_send"}, "c"),
     ({"key": "order-1"}, "a"),
     ({"key": "ORDER-1"}, ""),
+    ({"key_like": "order-%"}, "a"),
+    ({"key_like": "ORDER-%"}, ""),
+    ({"key_like": r"order\_1"}, ""),
     ({"error_like": "%boom%"}, "d"),
     ({"error_like": "boom"}, ""),
+    ({"error_like": "%100\\% sure%"}, "d"),
+    ({"fingerprint": "value-error"}, "d"),
+    ({"fingerprint": "Value-Error"}, ""),
     ({"fingerprint": "value-error"}, "d"),
     ({"fingerprint": "value"}, ""),
     ({"worker": "worker-2"}, "bd"),
@@ -150,6 +156,16 @@ class FilterConformance(Conformance):
         assert "".join(sorted(letters[each.id] for each in jobs)) == expected
         chains = await stage.run(stage.store.chains.page(query, stage.now))
         assert "".join(sorted(letters[each.id] for each in chains)) == expected
+
+    async def test_a_list_of_ids_is_a_condition_too(self, stage: Stage) -> None:
+        jobs = [await stage.start() for _ in range(3)]
+        query = JobQuery(ids=(jobs[0].id, jobs[2].id, stage.new_id()))
+        found = await stage.run(stage.store.jobs.page(query, stage.now))
+        assert [each.id for each in found] == [jobs[2].id, jobs[0].id]
+        chains = await stage.run(stage.store.chains.page(query, stage.now))
+        assert [each.id for each in chains] == [jobs[2].id, jobs[0].id]
+        none = await stage.run(stage.store.jobs.page(JobQuery(ids=()), stage.now))
+        assert none == []
 
     async def test_one_chain_is_a_condition_too(self, stage: Stage) -> None:
         job = await stage.start_running()

@@ -11,7 +11,7 @@ from holdfast.testing.conformance.stage import MAIL, Conformance, Stage
 class DeadLetterConformance(Conformance):
     """Dead letters of one type that failed alike are one group."""
 
-    async def _fail(self, stage: Stage, type: str, fingerprint: str, error: str) -> str:
+    async def _fail(self, stage: Stage, type: str, fingerprint: str | None, error: str) -> str:
         stage.pass_time(seconds=1)
         job = await stage.start_running(type)
         assert await stage.finish_as(job, "fail", fingerprint=fingerprint, error=error)
@@ -29,6 +29,20 @@ class DeadLetterConformance(Conformance):
         assert groups == [
             DeadGroup(MAIL, "timeout", 2, oldest, stage.now, mail_id, "Timeout: 3"),
             DeadGroup("push", "timeout", 1, pushed, pushed, push_id, "Timeout: 2"),
+        ]
+
+    async def test_groups_of_one_size_come_by_type_then_kind_the_unknown_last(
+        self, stage: Stage
+    ) -> None:
+        kinds = [("push", "late"), (MAIL, None), (MAIL, "timeout"), (MAIL, "late")]
+        for type, fingerprint in kinds:
+            await self._fail(stage, type, fingerprint, "Boom: no")
+        groups = await stage.run(stage.store.dead_letters.groups(10, 100))
+        assert [(each.type, each.fingerprint) for each in groups] == [
+            (MAIL, "late"),
+            (MAIL, "timeout"),
+            (MAIL, None),
+            ("push", "late"),
         ]
 
     async def test_what_did_not_fail_is_in_no_group(self, stage: Stage) -> None:
