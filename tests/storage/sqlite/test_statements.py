@@ -13,7 +13,15 @@ from holdfast.storage.sqlite.store import sqlite_statements
 
 STATEMENTS = sqlite_statements()
 # What PostgreSQL does in one statement begins with these here.
-FIRST_STEPS = {"job_claim": "job_claim_look", "job_finish": "job_finish_end"}
+FIRST_STEPS = {
+    "job_claim": "job_claim_look",
+    "job_complete": "job_finish_end",
+    "job_finish": "job_finish_return",
+}
+    "job_claim": "job_claim_look",
+    "job_complete": "job_finish_end",
+    "job_finish": "job_finish_end",
+}
 
 _PARAMETER = re.compile(r":([a-z_]+)")
 _SCAN = re.compile(r"SCAN (\w+)$")
