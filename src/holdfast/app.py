@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from threading import RLock
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client
+from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
 from holdfast.client.hints import HintSender
 from holdfast.client.jobs import AsyncJobs, Jobs
 from holdfast.client.opening import open_database
@@ -20,6 +21,7 @@ from holdfast.client.waiting import Waiting
 from holdfast.core.codec import TypeCodec
 from holdfast.core.jobtype import JobType
 from holdfast.core.json_text import SIZE_LIMIT
+from holdfast.core.model import Instant
 from holdfast.core.registry import (
     Registry,
     TypeOptions,
@@ -37,7 +39,13 @@ from holdfast.storage.identifiers import new_id
 from holdfast.storage.records import AppliedMigration, Subscription
 from holdfast.storage.sqlfile import DEFAULT_SCHEMA, check_identifier
 
+if TYPE_CHECKING:
+    from holdfast.core.events import Observer
+    from holdfast.worker.options import WorkerOptions
+    from holdfast.worker.worker import Worker
+
 H = TypeVar("H", bound=Callable[..., Any])
+M = TypeVar("M", bound=Callable[..., Any])
 
 DEFAULT_URL = "sqlite:///holdfast.db"
 
@@ -48,6 +56,7 @@ class Aio:
     def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
         self.jobs = AsyncJobs(client)
         self.chains = AsyncChains(client, targets, waiting)
+        self.dead_letters = AsyncDeadLetters(client)
 
 
 class Holdfast(Producer):
@@ -78,24 +87,38 @@ class Holdfast(Producer):
         self.schema = check_identifier(
             schema or os.environ.get("HOLDFAST_SCHEMA") or DEFAULT_SCHEMA
         )
-        self._address = parse_url(url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL)
         self._notifier_choice = notifier or os.environ.get("HOLDFAST_NOTIFIER")
+        self._hints = hints
         self._opening = RLock()
         self._database: Database | None = None
         self._notifier: Notifier | None = None
+        self._middlewares: list[Callable[..., Any]] = []
+        self._targets = Targets(self.registry, open_types, payload_limit)
+        self.bind(url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL)
+
+    def bind(self, url: str, instant: Callable[[], Instant | None] = lambda: None) -> None:
+        """Use another database from now on; what was open is closed. For tests and tools. Raises: UnusableUrl.
+
+        `instant` replaces the database's clock where it does not answer None.
+        """
+        address = parse_url(url)
+        self.close()
+        self._address = address
+        self._instant = instant
         client = Client(
-            self._address,
+            address,
             self.schema,
             lambda: self.database,
-            HintSender(lambda: self.notifier) if hints else None,
-            _channel(self._address, self.schema, self._notifier_choice) if hints else None,
+            HintSender(lambda: self.notifier) if self._hints else None,
+            _channel(address, self.schema, self._notifier_choice) if self._hints else None,
+            instant,
         )
-        targets = Targets(self.registry, open_types, payload_limit)
-        waiting = Waiting(lambda: self.database, (lambda: self.notifier) if hints else None)
-        super().__init__(client, targets)
+        waiting = Waiting(lambda: self.database, (lambda: self.notifier) if self._hints else None)
+        super().__init__(client, self._targets)
         self.jobs = Jobs(client)
-        self.chains = Chains(client, targets, waiting)
-        self.aio = Aio(client, targets, waiting)
+        self.chains = Chains(client, self._targets, waiting)
+        self.dead_letters = DeadLetters(client)
+        self.aio = Aio(client, self._targets, waiting)
 
     @property
     def database(self) -> Database:
@@ -165,6 +188,37 @@ class Holdfast(Producer):
                 output=TypeCodec(output, "output"),
                 retry=JOB_RETRY,
             )
+        )
+
+    def middleware(self, function: M) -> M:
+        """Wrap every attempt in the decorated `async def(job, next)`; the first one registered is outermost."""
+        self._middlewares.append(function)
+        return function
+
+    def worker(
+        self,
+        options: WorkerOptions | None = None,
+        *,
+        types: Iterable[str] | None = None,
+        observer: Observer | None = None,
+        database: Database | None = None,
+    ) -> Worker:
+        """Make a worker for this application's job types, or for some of them; `await worker.run()` works.
+
+        Raises: UnknownJobType, HandlerInvalid, and HF017 to HF019 for timings that do not fit.
+        """
+        from holdfast.worker.worker import Worker
+
+        self.registry.check()
+        chosen = [each.name for each in self.registry] if types is None else list(types)
+        return Worker(
+            database or self.database,
+            {name: self.registry.get(name) for name in chosen},
+            options,
+            notifier=self.notifier if self._hints else None,
+            observer=observer,
+            middlewares=self._middlewares,
+            type_of=self.registry.find,
         )
 
     def transaction(self) -> TransactionScope:

@@ -12,10 +12,11 @@ from holdfast.client.providers import provider_of
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
 from holdfast.client.url import Address
 from holdfast.core.errors import UnsupportedConnection
+from holdfast.core.model import Instant
 from holdfast.storage.database import Database
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op, run, run_async
+from holdfast.storage.statement import Op, at, run, run_async
 
 T = TypeVar("T")
 
@@ -40,8 +41,10 @@ class Client:
         database: Callable[[], Database],
         sender: HintSender | None,
         channel: str | None,
+        instant: Callable[[], Instant | None] = lambda: None,
     ) -> None:
         self.store = _store_of(address)
+        self._instant = instant
         self._dialect = address.dialect
         self._schema = schema
         self._database = database
@@ -96,7 +99,9 @@ class Client:
             applied = yield from self.store.schema.applied()
             check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
             self._schema_is_known = True
-        return (yield from op)
+        # Tests move time; everybody else has the database's clock.
+        instant = self._instant()
+        return (yield from op if instant is None else at(op, instant))
 
     def _need(self, writes: bool) -> Need:
         return Need(self._dialect, self._schema, writes)

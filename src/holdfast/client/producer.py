@@ -39,8 +39,8 @@ class Producer:
         Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
         blocker, and the errors of connections and schema; nothing is written then.
         """
-        items = [self._starter.one(Start(target, input, **options))]
-        return self._client.write(tx, first_of(start_write(items)))
+        batch = self._starter.all([Start(target, input, **options)])
+        return self._client.write(tx, first_of(start_write(batch)))
 
     @overload
     def start_many(
@@ -72,8 +72,8 @@ class Producer:
         **options: Unpack[SharedOptions],
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Start a chain for each input in one round trip; `keys` go with the inputs one by one."""
-        items = self._starter.many(target, inputs, keys, options)
-        return self._client.write(tx, start_write(items))
+        batch = self._starter.many(target, inputs, keys, options)
+        return self._client.write(tx, start_write(batch))
 
     @overload
     def start_all(self, tx: SyncTx, starts: Iterable[Start]) -> list[Chain]: ...
@@ -85,7 +85,7 @@ class Producer:
         self, tx: Any, starts: Iterable[Start]
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Start chains of different types and options in one round trip."""
-        return self._client.write(tx, start_write([self._starter.one(each) for each in starts]))
+        return self._client.write(tx, start_write(self._starter.all(starts)))
 
     @overload
     def publish(

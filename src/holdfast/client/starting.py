@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any, Unpack, get_args
 from uuid import UUID
 
+import msgspec
+
 from holdfast.client.client import Write
 from holdfast.client.options import (
     Id,
@@ -36,7 +38,7 @@ from holdfast.core.model import (
     OnBlockerFailure,
 )
 from holdfast.core.registry import Target
-from holdfast.ops.start import Started, StartRequest, start_chains
+from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id, new_ids
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -73,46 +75,48 @@ class Plan:
         """Whether an option was given that means nothing without a key."""
         return self.scope != "open" or self.window_ms is not None or bool(self.exclude)
 
+    def request(self, id: str, key: str | None, input: str) -> StartRequest:
+        """Return what is written for one chain, its delay left open."""
+        job = NewJob(
+            id=id,
+            chain_id=id,
+            type=self.entry.name,
+            input=input,
+            priority=self.priority,
+            at=self.at,
+            key=key,
+            max_attempts=self.max_attempts,
+            blockers=len(self.blockers),
+        )
+        if key is None and not self.blockers:
+            return StartRequest(job)
+        return StartRequest(job, self._new_key(id, key), self._edges(id))
+
+    def _new_key(self, id: str, key: str | None) -> NewKey | None:
+        if key is None:
+            return None
+        return NewKey(self.entry.name, key, id, self.scope, self.window_ms, self.exclude)
+
+    def _edges(self, id: str) -> tuple[NewBlocker, ...]:
+        return tuple(
+            NewBlocker(id, position, chain_id, self.on_blocker_failure)
+            for position, chain_id in enumerate(self.blockers)
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class Item:
-    """One chain to be started."""
+class Batch:
+    """Chains to be started together; `delays_ms` count from the database's clock, None where there is none."""
 
-    plan: Plan
-    id: str
-    key: str | None
-    input: str
+    requests: list[StartRequest]
+    delays_ms: list[int | None] | None
 
-    def request(self, now: Instant | None) -> StartRequest:
-        """Return what is written; `now` is the database's clock where the plan counts from it."""
-        plan = self.plan
-        at = plan.at
-        if plan.after_ms is not None and now is not None:
-            at = now + plan.after_ms * 1000
-        job = NewJob(
-            id=self.id,
-            chain_id=self.id,
-            type=plan.entry.name,
-            input=self.input,
-            priority=plan.priority,
-            at=at,
-            key=self.key,
-            max_attempts=plan.max_attempts,
-            blockers=len(plan.blockers),
-        )
-        return StartRequest(job, self._new_key(), self._edges())
-
-    def _new_key(self) -> NewKey | None:
-        if self.key is None:
-            return None
-        plan = self.plan
-        return NewKey(plan.entry.name, self.key, self.id, plan.scope, plan.window_ms, plan.exclude)
-
-    def _edges(self) -> tuple[NewBlocker, ...]:
-        return tuple(
-            NewBlocker(self.id, position, chain_id, self.plan.on_blocker_failure)
-            for position, chain_id in enumerate(self.plan.blockers)
-        )
+    def timed(self, now: Instant) -> list[StartRequest]:
+        """Return the requests with their delays as times."""
+        return [
+            request if delay is None else _postponed(request, now + delay * 1000)
+            for request, delay in zip(self.requests, self.delays_ms or (), strict=True)
+        ]
 
 
 class Starter:
@@ -121,9 +125,11 @@ class Starter:
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
 
-    def one(self, start: Start) -> Item:
-        """Check one start. Raises: the errors of names, payloads and options."""
-        return self._item(start.target, start.input, **start.options)
+    def all(self, starts: Iterable[Start]) -> Batch:
+        """Check different starts. Raises: the errors of names, payloads and options."""
+        pairs = [self._pair(each.target, each.input, **each.options) for each in starts]
+        delays = [delay for _, delay in pairs]
+        return Batch([request for request, _ in pairs], delays if any(delays) else None)
 
     def many(
         self,
@@ -131,7 +137,7 @@ class Starter:
         inputs: Iterable[Any],
         keys: Iterable[str | None] | None,
         options: SharedOptions,
-    ) -> list[Item]:
+    ) -> Batch:
         """Check many starts of one type, whose options are looked at once."""
         plan = self._plan(target, **options)
         if keys is None and plan.is_about_keys:
@@ -141,12 +147,10 @@ class Starter:
         checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
         if len(checked) != len(texts):
             raise InvalidOption(f"there are {len(texts)} inputs but {len(checked)} keys")
-        return [
-            Item(plan, id, key, text)
-            for id, key, text in zip(new_ids(len(texts)), checked, texts, strict=True)
-        ]
+        requests = list(map(plan.request, new_ids(len(texts)), checked, texts))
+        return Batch(requests, [plan.after_ms] * len(texts) if plan.after_ms else None)
 
-    def _item(
+    def _pair(
         self,
         target: Target,
         input: Any,
@@ -154,12 +158,13 @@ class Starter:
         key: str | None = None,
         id: UUID | str | None = None,
         **shared: Unpack[SharedOptions],
-    ) -> Item:
+    ) -> tuple[StartRequest, int | None]:
         plan = self._plan(target, **shared)
         if key is None and plan.is_about_keys:
             raise InvalidOption("scope, window and exclude mean nothing without a key")
         made = new_id() if id is None else id_text(id)
-        return Item(plan, made, check_key(key), self._targets.encode(plan.entry, input))
+        text = self._targets.encode(plan.entry, input)
+        return plan.request(made, check_key(key), text), plan.after_ms
 
     def _plan(
         self,
@@ -191,20 +196,25 @@ class Starter:
         )
 
 
-def start_write(items: Sequence[Item]) -> Write[list[Chain]]:
+def start_write(batch: Batch) -> Write[list[Chain]]:
     """Return the write that starts chains; whoever waits for such jobs hears of it."""
 
     def op(store: Store, channel: str | None) -> Op[list[Chain]]:
-        now = None
-        if any(each.plan.after_ms is not None for each in items):
-            now = yield from store.schema.clock()
-        requests = [each.request(now) for each in items]
-        started = (yield from start_chains(store, requests, channel)) if requests else []
+        requests = batch.requests
+        if not requests:
+            return []
+        if batch.delays_ms is not None:
+            requests = batch.timed((yield from store.schema.clock()))
+        started = yield from start_chains(store, requests, channel)
         earlier = sorted({each.id for each in started if each.deduplicated})
         records = (yield from store.chains.get(earlier)) if earlier else []
         known = {each.id: each for each in records}
-        pairs = zip(items, started, strict=True)
-        return [_answer(item, answer, known) for item, answer in pairs]
+        return [
+            _earlier(request.job, known.get(answer.id))
+            if answer.deduplicated
+            else new_chain(answer, request.job.key, request.job.input)
+            for request, answer in zip(requests, started, strict=True)
+        ]
 
     return Write(op, due_types)
 
@@ -224,12 +234,14 @@ def due_types(chains: Iterable[Chain]) -> set[str]:
     return {each.type for each in chains if each.state == "pending" and not each.deduplicated}
 
 
-def _answer(item: Item, started: Started, known: dict[str, ChainRecord]) -> Chain:
-    if not started.deduplicated:
-        return new_chain(started, item.key, item.input)
-    record = known.get(started.id)
-    if record is None or record.type != item.plan.entry.name:
+def _earlier(job: NewJob, record: ChainRecord | None) -> Chain:
+    if record is None or record.type != job.type:
         raise InvalidId(
-            f"{started.id} is the id of another job already", help="make a new id for each chain"
+            f"{job.id} is the id of another job already", help="make a new id for each chain"
         )
     return chain_of(record, deduplicated=True)
+
+
+def _postponed(request: StartRequest, at: Instant) -> StartRequest:
+    job = msgspec.structs.replace(request.job, at=at)
+    return msgspec.structs.replace(request, job=job)

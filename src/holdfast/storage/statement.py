@@ -63,3 +63,24 @@ async def run_async(op: Op[T], on: AsyncExecutor) -> T:
     except StopIteration as end:
         result: T = end.value
         return result
+
+
+def at(op: Op[T], instant: int) -> Op[T]:
+    """Run an operation at a given instant: every statement that asks the database's clock gets this one instead."""
+    try:
+        statement = next(op)
+        while True:
+            if statement.name == "clock":
+                statement = op.send([(instant,)])
+                continue
+            if statement.params.get("now", instant) is None:
+                statement = Statement(statement.name, {**statement.params, "now": instant})
+            try:
+                rows = yield statement
+            except Exception as error:
+                statement = op.throw(error)
+            else:
+                statement = op.send(rows)
+    except StopIteration as end:
+        result: T = end.value
+        return result

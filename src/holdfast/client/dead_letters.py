@@ -1,0 +1,103 @@
+"""The noun `dead_letters`: failed jobs, kept until they are redriven or dropped."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Coroutine
+from typing import Any, overload
+
+from holdfast.client.client import Client, Write
+from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.listing import PAGE_LENGTH, read_page
+from holdfast.client.options import Id, id_texts
+from holdfast.client.views import JobInfo, Page, job_of
+from holdfast.core.errors import InvalidOption
+from holdfast.core.model import JobRef
+from holdfast.ops.delete import delete_chains
+from holdfast.ops.move import redrive_jobs
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+_MICROSECONDS = 1_000_000
+
+
+class DeadLetterWrites:
+    """What can be done to dead letters; on an async transaction the answer is awaited."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @overload
+    def redrive(self, tx: SyncTx, *ids: Id, rate: float | None = None) -> int: ...
+    @overload
+    def redrive(
+        self, tx: AsyncTx, *ids: Id, rate: float | None = None
+    ) -> Coroutine[Any, Any, int]: ...
+    def redrive(self, tx: Any, *ids: Id, rate: float | None = None) -> Any:
+        """Take failed jobs back into the queue, at most `rate` a second; return how many were failed.
+
+        Attempts begin anew, the history of earlier ones stays. Raises: InvalidOption, InvalidId.
+        """
+        if rate is not None and not rate > 0:
+            raise InvalidOption(
+                f"a rate of {rate} a second redrives nothing", help="give more than 0"
+            )
+        spacing = 0 if rate is None else int(_MICROSECONDS / rate)
+        wanted, moved = id_texts(ids), builtins.list[JobRef]()
+
+        def op(store: Store, _: str | None) -> Op[int]:
+            moved[:] = yield from redrive_jobs(store, wanted, spacing)
+            return len(moved)
+
+        return self._client.write(tx, Write(op, lambda _: [each.type for each in moved]))
+
+    @overload
+    def drop(self, tx: SyncTx, *ids: Id) -> int: ...
+    @overload
+    def drop(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
+    def drop(self, tx: Any, *ids: Id) -> Any:
+        """Delete the chains of failed jobs for good; return how many jobs went.
+
+        Raises: InvalidId, StillReferenced when other jobs wait for one of them.
+        """
+        wanted = id_texts(ids)
+
+        def op(store: Store, _: str | None) -> Op[int]:
+            records = yield from store.jobs.get(wanted)
+            chains = {each.chain_id for each in records if each.state == "failed"}
+            if not chains:
+                return 0
+            removed = yield from delete_chains(store, sorted(chains))
+            return len(removed)
+
+        return self._client.write(tx, Write(op, lambda _: ()))
+
+    def _page(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
+        return read_page(
+            "jobs",
+            f"state:failed {filter}".strip(),
+            limit,
+            after,
+            self._client.store.jobs.page,
+            job_of,
+        )
+
+
+class DeadLetters(DeadLetterWrites):
+    """Lists dead letters on a connection of ours; writes take the transaction first."""
+
+    def list(
+        self, filter: str = "", *, limit: int = PAGE_LENGTH, after: str | None = None
+    ) -> Page[JobInfo]:
+        """Read a page of dead letters, newest first. Raises: FilterError, InvalidCursor."""
+        return self._client.read(self._page(filter, limit, after))
+
+
+class AsyncDeadLetters(DeadLetterWrites):
+    """See `DeadLetters`; the same operations in the other colour."""
+
+    async def list(
+        self, filter: str = "", *, limit: int = PAGE_LENGTH, after: str | None = None
+    ) -> Page[JobInfo]:
+        """See `DeadLetters.list`."""
+        return await self._client.read_async(self._page(filter, limit, after))
