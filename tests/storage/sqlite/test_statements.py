@@ -16,10 +16,6 @@ STATEMENTS = sqlite_statements()
 FIRST_STEPS = {
     "job_claim": "job_claim_look",
     "job_complete": "job_finish_end",
-    "job_finish": "job_finish_return",
-}
-    "job_claim": "job_claim_look",
-    "job_complete": "job_finish_end",
     "job_finish": "job_finish_end",
 }
 
