@@ -1,5 +1,6 @@
 """Servers of our own for one test: started on a free port, stopped, frozen, ended with the test."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -108,17 +109,21 @@ class FreezablePostgres:
             self.start()
 
     def freeze(self) -> None:
-        for process in self._processes():
-            process.suspend()
+        # The postmaster first, so that no backend is born unseen.
+        self._postmaster().suspend()
+        for backend in self._postmaster().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                backend.suspend()
 
     def thaw(self) -> None:
-        for process in self._processes():
-            process.resume()
+        for backend in self._postmaster().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                backend.resume()
+        self._postmaster().resume()
 
-    def _processes(self) -> list[psutil.Process]:
+    def _postmaster(self) -> psutil.Process:
         lines = (self._process.home / "data" / "postmaster.pid").read_text().splitlines()
-        postmaster = psutil.Process(int(lines[0]))
-        return [postmaster, *postmaster.children(recursive=True)]
+        return psutil.Process(int(lines[0]))
 
 
 def redis_server() -> LeashedServer:
