@@ -35,12 +35,17 @@ class Capacity:
         self._finished.append((at, weight))
         self._finished_weight += weight
 
+    @property
+    def free_slots(self) -> float:
+        """How many slots nothing claimed is meant for; below zero when more was claimed than there are."""
+        taken = sum(count / self._sizes[name] for name, count in self._taken.items() if count)
+        return self._slots - taken
+
     def room(self, now: float, waiting: int) -> float:
         """How many slots' worth of work to ask for while `waiting` attempts wait for one; 0 when it is not worth it."""
         while self._finished and self._finished[0][0] < now - FINISHED_WINDOW_S:
             self._finished_weight -= self._finished.popleft()[1]
-        taken = sum(count / self._sizes[name] for name, count in self._taken.items() if count)
-        room = min(self._batch, self._slots - taken + self._finished_weight)
+        room = min(self._batch, self.free_slots + self._finished_weight)
         if waiting and room < self._batch / 2:
             return 0
         return max(0.0, room)

@@ -184,7 +184,7 @@ class Claimer:
             limit=look.limit,
             probes=look.probes,
             classes=look.classes,
-            allow_crashed=self._backlog.idle_slots > 0 and holdings.crashed == 0,
+            allow_crashed=self._capacity.free_slots > 0 and holdings.crashed == 0,
         )
         holdings.ask(tokens)
         asked_at = self._clock.monotonic()
