@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
@@ -92,6 +93,7 @@ class Holdfast(Producer):
         self._opening = RLock()
         self._database: Database | None = None
         self._notifier: Notifier | None = None
+        self._sender = HintSender(lambda: self.notifier)
         self._middlewares: list[Callable[..., Any]] = []
         self._targets = Targets(self.registry, open_types, payload_limit)
         self.bind(url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL)
@@ -109,7 +111,7 @@ class Holdfast(Producer):
             address,
             self.schema,
             lambda: self.database,
-            HintSender(lambda: self.notifier) if self._hints else None,
+            self._sender if self._hints else None,
             _channel(address, self.schema, self._notifier_choice) if self._hints else None,
             instant,
         )
@@ -224,6 +226,10 @@ class Holdfast(Producer):
     def transaction(self) -> TransactionScope:
         """Return a transaction of Holdfast's own, for `with` or `async with`."""
         return TransactionScope(lambda: self.database)
+
+    def batch_hints(self) -> AbstractContextManager[None]:
+        """Return a block in which many transactions commit and workers are told once, at its end."""
+        return self._sender.batch()
 
     def migrate(self) -> list[AppliedMigration]:
         """Bring the schema up to date and subscribe this application's handlers to their events."""

@@ -221,3 +221,14 @@ async def test_on_a_raw_sqlite_connection_nothing_is_sent(
         app.start(connection, "found")
         connection.commit()
     assert heard.hints == []
+
+
+def test_hints_of_many_transactions_are_sent_once_at_the_end_of_a_batch(
+    app: Holdfast, heard: Heard
+) -> None:
+    with app.batch_hints():
+        for number in range(5):
+            with app.transaction() as tx:
+                app.start(tx, "report", number)
+        assert heard.hints == []
+    assert heard.types == ["report"]

@@ -147,7 +147,7 @@ class Waiting:
             return None
 
         def on_hint(hint: Hint) -> None:
-            if hint.kind == "ended":
+            if hint.kind in ("ended", "look"):
                 self._wake.set()
 
         return self._notifier().listen(on_hint)
