@@ -61,8 +61,9 @@ class Jobs:
         awaited: bool = False,
         now: Instant | None = None,
     ) -> Op[list[Finished]]:
+        only_completions = all(each.kind == "complete" for each in finishes)
         rows = yield Statement(
-            "job_finish",
+            "job_complete" if only_completions else "job_finish",
             {"rows": document(finishes), "freed": texts(freed), "awaited": awaited, "now": now},
         )
         return [Finished(*row) for row in rows]
