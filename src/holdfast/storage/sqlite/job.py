@@ -28,6 +28,8 @@ from holdfast.storage.sqlite.successor import queue_jobs, write_successors
 from holdfast.storage.sqlite.tally import Tally
 from holdfast.storage.statement import Op, Row, Statement
 
+_NOTHING = (None, None, None, None)
+
 
 class SqliteJobs(Jobs):
     """See `storage.port.JobStore`."""
@@ -36,7 +38,8 @@ class SqliteJobs(Jobs):
         self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
     ) -> Op[set[str]]:
         # There is no channel to notify on: other processes watch the file itself.
-        rows = yield Statement("job_insert", {"rows": document(jobs), "now": now})
+        name = "job_insert_plain" if all(map(_is_plain, jobs)) else "job_insert"
+        rows = yield Statement(name, {"rows": document(jobs), "now": now})
         yield from queue_jobs([row[0] for row in rows])
         tally = Tally()
         for type, number in Counter(row[1] for row in rows).items():
@@ -110,3 +113,9 @@ def _count_end(ending: Ending, row: Row, tally: Tally) -> None:
         count.failed += 1
     else:
         count.cancelled += 1
+
+
+def _is_plain(job: NewJob) -> bool:
+    """Whether a job begins a chain and asks for nothing but a priority."""
+    asked = job.at, job.key, job.trace, job.max_attempts
+    return job.chain_id == job.id and asked == _NOTHING and not job.blockers
