@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
@@ -95,6 +95,7 @@ class Holdfast(Producer):
         self._notifier: Notifier | None = None
         self._sender = HintSender(lambda: self.notifier)
         self._middlewares: list[Callable[..., Any]] = []
+        self._observers: list[Observer] = []
         self._targets = Targets(self.registry, open_types, payload_limit)
         self.bind(url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL)
 
@@ -197,18 +198,35 @@ class Holdfast(Producer):
         self._middlewares.append(function)
         return function
 
+    def observe(self, observer: Observer) -> None:
+        """Tell an observer everything that happens in this application's workers, after commit."""
+        self._observers.append(observer)
+
+    def use_opentelemetry(self) -> None:
+        """Trace every attempt, linked to whoever started its job, and keep the metrics. Raises: MissingExtra."""
+        from holdfast.observe.otel import OtelObserver
+        from holdfast.observe.spans import attempt_span
+
+        async def traced(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
+            first = job[0] if isinstance(job, list) else job
+            async with attempt_span(first.type, str(first.id), first.trace):
+                return await next()
+
+        self.middleware(traced)
+        self.observe(OtelObserver())
+
     def worker(
         self,
         options: WorkerOptions | None = None,
         *,
         types: Iterable[str] | None = None,
-        observer: Observer | None = None,
         database: Database | None = None,
     ) -> Worker:
         """Make a worker for this application's job types, or for some of them; `await worker.run()` works.
 
         Raises: UnknownJobType, HandlerInvalid, and HF017 to HF019 for timings that do not fit.
         """
+        from holdfast.observe.fan import Observers
         from holdfast.worker.worker import Worker
 
         self.registry.check()
@@ -218,7 +236,7 @@ class Holdfast(Producer):
             {name: self.registry.get(name) for name in chosen},
             options,
             notifier=self.notifier if self._hints else None,
-            observer=observer,
+            observer=Observers(*self._observers) if self._observers else None,
             middlewares=self._middlewares,
             type_of=self.registry.find,
         )

@@ -9,6 +9,7 @@ from holdfast.client.client import Write
 from holdfast.client.options import check_priority, check_time
 from holdfast.client.starting import due_types
 from holdfast.client.targets import Targets
+from holdfast.client.tracing import ambient_trace
 from holdfast.client.views import Chain, new_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.model import DEFAULT_PRIORITY, NewJob
@@ -48,7 +49,13 @@ def publish_write(
             moment = (yield from store.schema.clock()) + after_ms * 1000
         job_id = new_id()
         job = NewJob(
-            id=job_id, chain_id=job_id, type=event, input=text, priority=urgency, at=moment
+            id=job_id,
+            chain_id=job_id,
+            type=event,
+            input=text,
+            priority=urgency,
+            at=moment,
+            trace=ambient_trace(),
         )
         (deliveries,) = yield from publish_events(store, [job], new_id, channel)
         return [

@@ -24,6 +24,7 @@ from holdfast.client.options import (
     id_texts,
 )
 from holdfast.client.targets import Entry, Targets
+from holdfast.client.tracing import ambient_trace
 from holdfast.client.views import Chain, chain_of, new_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
@@ -85,6 +86,7 @@ class Plan:
             priority=self.priority,
             at=self.at,
             key=key,
+            trace=ambient_trace(),
             max_attempts=self.max_attempts,
             blockers=len(self.blockers),
         )
