@@ -1,0 +1,62 @@
+"""The README's examples and commands work as printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.snippets import python_blocks
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A newcomer's folder with the README's first block as app.py."""
+    (tmp_path / "app.py").write_text(python_blocks("README.md")[0], encoding="utf-8")
+    return tmp_path
+
+
+def run(folder: Path, *command: str) -> str:
+    """Run a command there, without this project's settings, and return its standard output."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    programs = Path(sys.executable).parent
+    environment["PATH"] = f"{programs}{os.pathsep}{environment.get('PATH', '')}"
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_ten_lines_start_a_job_and_a_worker_runs_it(folder: Path) -> None:
+    run(folder, sys.executable, "app.py")
+    run(folder, "holdfast", "worker", "app:app", "--drain")
+    jobs = json.loads(run(folder, "holdfast", "jobs", "list", "-o", "json"))
+    assert [(job["type"], job["state"]) for job in jobs] == [("order.charge", "completed")]
+
+
+def test_the_sqlalchemy_example_starts_in_the_sessions_transaction(folder: Path) -> None:
+    run(folder, sys.executable, "app.py")
+    (folder / "order.py").write_text(python_blocks("README.md")[1], encoding="utf-8")
+    assert "pending" in run(folder, sys.executable, "order.py")
+    types = run(folder, "holdfast", "jobs", "list", "-o", "ndjson")
+    assert sorted(json.loads(line)["type"] for line in types.splitlines()) == [
+        "order.charge",
+        "order.charge",
+        "order.placed",
+    ]
+
+
+def test_every_kind_of_handler_shown_can_be_registered(folder: Path) -> None:
+    (folder / "handlers.py").write_text(python_blocks("README.md")[2], encoding="utf-8")
+    run(folder, sys.executable, "handlers.py")
