@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
@@ -14,7 +15,17 @@ from tests.client.kinds.django import DJANGO
 from tests.client.kinds.drivers import DRIVERS
 from tests.client.kinds.held import Held, Kind
 from tests.client.kinds.own import OWN
+from tests.support.postgres import PostgresServer
 
+EMPTY_ALL_TABLES = """
+do $$ declare name text; begin
+  for name in select format('%I.%I', schemaname, tablename) from pg_tables
+               where schemaname in ('holdfast', 'public')
+                 and tablename not in ('schema_version', 'identity') loop
+    execute 'delete from ' || name;
+  end loop;
+end $$
+"""
 KINDS = [*OWN, *DRIVERS, *ALCHEMY, *DJANGO]
 
 
@@ -44,11 +55,22 @@ def dialect(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def module_postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The address of a database for a whole module: making one per test would take most of the time."""
+    with postgres_server.database() as url:
+        yield url
+
+
 @pytest.fixture
 def url(dialect: str, request: pytest.FixtureRequest) -> str:
-    """The address of a database with a business table, ready for jobs."""
-    name = "postgres_url" if dialect == "postgresql" else "sqlite_url"
-    return str(request.getfixturevalue(name))
+    """The address of a database that knows of no job."""
+    if dialect == "sqlite":
+        return str(request.getfixturevalue("sqlite_url"))
+    url = str(request.getfixturevalue("module_postgres_url"))
+    with psycopg.connect(url) as connection:
+        connection.execute(EMPTY_ALL_TABLES)
+    return url
 
 
 @pytest.fixture
@@ -58,11 +80,11 @@ def heard() -> Heard:
 
 @pytest.fixture
 async def app(url: str, heard: Heard) -> AsyncIterator[Holdfast]:
-    """An application with open types on that database."""
+    """An application with open types on that database, which has a business table too."""
     app = Holdfast(url, notifier=heard, open_types=True)
     app.migrate()
     with app.transaction() as tx:
-        tx.execute("create table sale (n integer)")
+        tx.execute("create table if not exists sale (n integer)")
     yield app
     await app.aclose()
 

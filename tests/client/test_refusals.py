@@ -30,7 +30,7 @@ from tests.client.conftest import KINDS
 from tests.client.kinds.alchemy import driver_url
 from tests.client.kinds.django import database_of_django
 from tests.client.kinds.drivers import file_of
-from tests.client.kinds.held import Held
+from tests.client.kinds.held import Held, Undo
 
 
 async def start(app: Holdfast, tx: Any) -> None:
@@ -218,21 +218,23 @@ async def test_a_schema_that_is_too_old_or_too_new_is_refused(
 ) -> None:
     for later, refusal in (([LATER], SchemaTooNew), ([], SchemaTooOld)):
         fresh = Holdfast(url, open_types=True)
-        with fresh.transaction() as tx:
+        with suppress(Undo), fresh.transaction() as tx:
             tx.execute(FORGET[dialect])
             for migration in later:
                 tx.execute(Statement("schema_record", migration))
             with pytest.raises(refusal):
                 fresh.start(tx, "anything")
+            raise Undo
         fresh.close()
 
 
 async def test_the_schema_is_looked_at_once(app: Holdfast, dialect: str) -> None:
-    with app.transaction() as tx:
+    with suppress(Undo), app.transaction() as tx:
         app.start(tx, "first")
         tx.execute(FORGET[dialect])
         app.start(tx, "second")
-    assert len(app.jobs.list()) == 2
+        assert len(app.jobs.list(tx=tx)) == 2
+        raise Undo
 
 
 FORGET = {
