@@ -16,7 +16,7 @@ from holdfast.storage.statement import AsyncExecutor, Row, Statement
 _FIX = "work inside `async with connection.transaction():`"
 
 
-class AsyncpgConnection(Protocol):
+class DriverConnection(Protocol):
     """What we use of a connection."""
 
     def is_closed(self) -> bool: ...
@@ -37,7 +37,7 @@ class AsyncpgConnection(Protocol):
 class AsyncpgProvider(AsyncProvider):
     """A connection with an open transaction; asyncpg never begins one by itself."""
 
-    def __init__(self, connection: AsyncpgConnection, fix: str = _FIX) -> None:
+    def __init__(self, connection: DriverConnection, fix: str = _FIX) -> None:
         self._connection = connection
         self._fix = fix
 
@@ -56,7 +56,7 @@ class AsyncpgProvider(AsyncProvider):
 class AsyncpgExecutor:
     """Runs statements on an asyncpg connection."""
 
-    def __init__(self, connection: AsyncpgConnection, schema: str) -> None:
+    def __init__(self, connection: DriverConnection, schema: str) -> None:
         self._connection = connection
         self._statements = postgres_statements("dollar", schema)
 
