@@ -121,6 +121,8 @@ create table holdfast_blocker (
   open          integer not null,
   primary key (job_id, position)
 ) without rowid;
+-- Whether a job still waits for anything is one look, however many chains it waited for.
+create index holdfast_blocker_waits on holdfast_blocker (job_id) where open;
 create index holdfast_blocker_chain on holdfast_blocker (chain_id, open, job_id);
 
 create table holdfast_chain_key (
