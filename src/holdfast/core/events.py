@@ -41,9 +41,7 @@ CATALOGUE: dict[str, EventSpec] = {
     for spec in (
         EventSpec("job_created", "debug", "A job was written and its transaction committed.", _JOB),
         EventSpec("job_started", "debug", "A handler was called.", (*_ATTEMPT, "wait_ms")),
-        EventSpec(
-            "job_completed", "info", "An attempt completed its job.", (*_ATTEMPT, "run_ms")
-        ),
+        EventSpec("job_completed", "info", "An attempt completed its job.", (*_ATTEMPT, "run_ms")),
         EventSpec(
             "job_continued",
             "info",
@@ -99,7 +97,10 @@ CATALOGUE: dict[str, EventSpec] = {
             (*_ATTEMPT, "reason", "stuck_ms"),
         ),
         EventSpec(
-            "loop_lagged", "warning", "The event loop did not run for a while.", ("worker", "lag_ms")
+            "loop_lagged",
+            "warning",
+            "The event loop did not run for a while.",
+            ("worker", "lag_ms"),
         ),
         EventSpec(
             "type_unhandled",
@@ -129,7 +130,10 @@ CATALOGUE: dict[str, EventSpec] = {
             ("worker", "slots", "types", "lease_ms", "heartbeat_ms"),
         ),
         EventSpec(
-            "worker_stopping", "info", "A worker takes nothing new.", ("worker", "reason", "running")
+            "worker_stopping",
+            "info",
+            "A worker takes nothing new.",
+            ("worker", "reason", "running"),
         ),
         EventSpec(
             "worker_stopped",
