@@ -55,6 +55,7 @@ from holdfast.storage.records import (
 )
 from holdfast.storage.schedule_port import CycleStore, RetentionStore, RunStore, SlotStore
 from holdfast.storage.statement import Op
+from holdfast.storage.token_port import TokenStore
 
 
 class JobStore(Protocol):
@@ -356,6 +357,8 @@ class Store(Protocol):
     def dead_letters(self) -> DeadLetterStore: ...
     @property
     def audit(self) -> AuditStore: ...
+    @property
+    def tokens(self) -> TokenStore: ...
     @property
     def cycles(self) -> CycleStore: ...
     @property

@@ -193,3 +193,26 @@ class AuditRecord(msgspec.Struct, frozen=True):
     after: str | None
     reason: str | None
     request_id: str | None
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token to be written: who it stands for and the hash of its secret."""
+
+    id: str
+    name: str
+    role: str
+    hash: str
+    lasts_ms: int | None = None
+
+
+class TokenRecord(msgspec.Struct, frozen=True):
+    """A token as the database remembers it; the secret is not in it."""
+
+    id: str
+    name: str
+    role: str
+    hash: str
+    created_at: Instant
+    expires_at: Instant | None
+    revoked_at: Instant | None
+    last_used_at: Instant | None

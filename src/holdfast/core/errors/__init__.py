@@ -6,6 +6,7 @@ HoldfastError
 │   ├── MissingExtra               HF012
 │   ├── InvalidIdentifier          HF013
 │   ├── ShardPairInvalid           HF014
+│   ├── UnsafeBind                 HF015
 │   ├── UnknownVariable            HF016
 │   ├── HeartbeatTooSlow           HF017
 │   ├── ShutdownTooLong            HF018
@@ -62,7 +63,16 @@ HoldfastError
 │   ├── CycleNotFound              HF082
 │   ├── DuplicateCycle             HF083
 │   └── ServiceCallFailed          HF084  retryable
+├── RequestError
+│   ├── BadRequest                 HF074
+│   ├── BodyTooLarge               HF075
+│   ├── Changed                    HF076
+│   └── NoSuchRoute                HF077
 ├── Refused                        HF090
+├── Unauthenticated                HF095
+├── CrossSite                      HF096
+├── TokenNotFound                  HF097
+├── RateLimited                    HF098  retryable
 └── CommandError
     ├── CommandUsage               HF091
     ├── AppNotLoaded               HF092
@@ -70,6 +80,18 @@ HoldfastError
     └── CheckNotMet                HF094
 """
 
+from holdfast.core.errors.access import (
+    BadRequest,
+    BodyTooLarge,
+    Changed,
+    CrossSite,
+    NoSuchRoute,
+    RateLimited,
+    RequestError,
+    TokenNotFound,
+    Unauthenticated,
+    UnsafeBind,
+)
 from holdfast.core.errors.attempts import (
     Aborted,
     AlreadyCompleting,
@@ -160,18 +182,22 @@ __all__ = [
     "AlreadyCompleting",
     "AppNotLoaded",
     "AttemptError",
+    "BadRequest",
+    "BodyTooLarge",
     "Busy",
     "ChainCancelled",
     "ChainDeleted",
     "ChainError",
     "ChainFailed",
     "ChainNotFound",
+    "Changed",
     "CheckNotMet",
     "CommandError",
     "CommandUsage",
     "ConfigError",
     "ConnectionClosed",
     "CopiedDatabase",
+    "CrossSite",
     "CycleError",
     "CycleNotFound",
     "DatabaseBusy",
@@ -196,6 +222,7 @@ __all__ = [
     "KeyConflict",
     "LeaseLost",
     "MissingExtra",
+    "NoSuchRoute",
     "NoTransaction",
     "NotConfirmed",
     "NotTerminal",
@@ -205,9 +232,11 @@ __all__ = [
     "PayloadTooLarge",
     "Permanent",
     "QueryError",
+    "RateLimited",
     "ReaperTooSlow",
     "Refused",
     "RegistryError",
+    "RequestError",
     "ScheduleError",
     "SchemaTooNew",
     "SchemaTooOld",
@@ -215,10 +244,13 @@ __all__ = [
     "ShardPairInvalid",
     "ShutdownTooLong",
     "StillReferenced",
+    "TokenNotFound",
     "TransactionAborted",
     "TransactionError",
+    "Unauthenticated",
     "UnknownJobType",
     "UnknownVariable",
+    "UnsafeBind",
     "UnsupportedConnection",
     "UnusableUrl",
     "WaitTimeout",

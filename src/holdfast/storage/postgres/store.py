@@ -14,6 +14,7 @@ from holdfast.storage.aggregates.job import Jobs
 from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.aggregates.retention import Retention
 from holdfast.storage.aggregates.schema import Schema
+from holdfast.storage.aggregates.token import Tokens
 from holdfast.storage.aggregates.worker import Workers
 from holdfast.storage.sqlfile import (
     Compiled,
@@ -38,6 +39,7 @@ class PostgresStore:
         self.workers = Workers()
         self.dead_letters = DeadLetters()
         self.audit = Audit()
+        self.tokens = Tokens()
         self.cycles = Cycles()
         self.slots = Slots()
         self.runs = Runs()

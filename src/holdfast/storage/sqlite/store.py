@@ -11,6 +11,7 @@ from holdfast.storage.aggregates.dead import DeadLetters
 from holdfast.storage.aggregates.event import Events
 from holdfast.storage.aggregates.retention import Retention
 from holdfast.storage.aggregates.schema import Schema
+from holdfast.storage.aggregates.token import Tokens
 from holdfast.storage.sqlfile import load_statements
 from holdfast.storage.sqlite.chain import SqliteBlockers, SqliteChains
 from holdfast.storage.sqlite.job import SqliteJobs
@@ -34,6 +35,7 @@ class SqliteStore:
         self.workers = SqliteWorkers()
         self.dead_letters = DeadLetters()
         self.audit = Audit()
+        self.tokens = Tokens()
         self.cycles = Cycles()
         self.slots = Slots()
         self.runs = Runs()
