@@ -10,8 +10,9 @@ import click
 
 from holdfast.cli.output import clean
 from holdfast.cli.talk import wants_colour
-from holdfast.cli.views import first_line, shown_blocker, shown_chain, shown_job, state_colour
+from holdfast.cli.views import first_line, state_colour
 from holdfast.core.errors import ChainNotFound
+from holdfast.service.shown import shown_blocker, shown_chain, shown_job
 
 if TYPE_CHECKING:
     from holdfast.storage.port import Store

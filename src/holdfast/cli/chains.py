@@ -16,9 +16,10 @@ from holdfast.cli.listing import after_option, page_length_option, write_page
 from holdfast.cli.moving import Move, move
 from holdfast.cli.output import Format, output_option, write_json
 from holdfast.cli.talk import warn
-from holdfast.cli.views import CHAIN_COLUMNS, payload, shown_chain
+from holdfast.cli.views import CHAIN_COLUMNS
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 from holdfast.core.ids import parse_id
+from holdfast.service.shown import payload, shown_chain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,8 +135,8 @@ def cancel(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int
 
 
 def _cancelled(app: Holdfast, ids: Sequence[str], act: Act) -> list[str]:
-    from holdfast.cli.hints import of_ended
     from holdfast.ops.end import cancel_chain
+    from holdfast.service.hints import of_ended
 
     done = []
     for id in ids:

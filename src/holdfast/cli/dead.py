@@ -18,8 +18,9 @@ from holdfast.cli.listing import after_option, page_length_option, write_page
 from holdfast.cli.moving import Move, move
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.cli.talk import say, warn
-from holdfast.cli.times import rfc3339, to_the_second
-from holdfast.cli.views import JOB_COLUMNS, first_line, shown_error, shown_job
+from holdfast.cli.views import JOB_COLUMNS, first_line
+from holdfast.service.shown import shown_error, shown_job
+from holdfast.service.times import rfc3339, to_the_second
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

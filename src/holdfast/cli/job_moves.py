@@ -11,7 +11,8 @@ from holdfast.cli.choosing import choose_jobs, limit_option, targets_argument
 from holdfast.cli.database import with_database
 from holdfast.cli.lazy import Command
 from holdfast.cli.moving import Move, move
-from holdfast.cli.views import JOB_COLUMNS, shown_job
+from holdfast.cli.views import JOB_COLUMNS
+from holdfast.service.shown import shown_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,8 +92,8 @@ def run_now(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> in
 
 def redriven(app: Holdfast, ids: Sequence[str], act: Act, spacing_us: int = 0) -> list[str]:
     """Take failed jobs back; return the ids of those that still were."""
-    from holdfast.cli.hints import of_moved
     from holdfast.ops.move import redrive_jobs
+    from holdfast.service.hints import of_moved
 
     moved = change(
         app,
@@ -106,8 +107,8 @@ def redriven(app: Holdfast, ids: Sequence[str], act: Act, spacing_us: int = 0) -
 
 
 def _cancelled(app: Holdfast, ids: Sequence[str], act: Act) -> list[str]:
-    from holdfast.cli.hints import of_ended
     from holdfast.ops.end import cancel_jobs
+    from holdfast.service.hints import of_ended
 
     report = change(
         app,
@@ -121,7 +122,7 @@ def _cancelled(app: Holdfast, ids: Sequence[str], act: Act) -> list[str]:
 
 
 def _triggered(app: Holdfast, ids: Sequence[str], act: Act) -> list[str]:
-    from holdfast.cli.hints import of_moved
+    from holdfast.service.hints import of_moved
 
     moved = change(
         app,

@@ -13,7 +13,8 @@ from holdfast.cli.database import read, with_database
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Format, clean, output_option, write_json
 from holdfast.cli.talk import wants_colour
-from holdfast.cli.views import first_line, shown_job, state_colour
+from holdfast.cli.views import first_line, state_colour
+from holdfast.service.shown import shown_job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -15,18 +15,11 @@ from holdfast.cli.job_tail import tail
 from holdfast.cli.lazy import Group
 from holdfast.cli.listing import after_option, page_length_option, write_page
 from holdfast.cli.output import Column, Format, output_option, write_json
-from holdfast.cli.times import to_the_second
-from holdfast.cli.views import (
-    JOB_COLUMNS,
-    first_line,
-    shown_attempt,
-    shown_blocker,
-    shown_job,
-    shown_job_in_full,
-    state_colour,
-)
+from holdfast.cli.views import JOB_COLUMNS, first_line, state_colour
 from holdfast.core.errors import JobNotFound
 from holdfast.core.ids import parse_id
+from holdfast.service.shown import shown_attempt, shown_blocker, shown_job, shown_job_in_full
+from holdfast.service.times import to_the_second
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

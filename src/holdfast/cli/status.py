@@ -12,8 +12,8 @@ from holdfast.cli.database import read, with_database
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
 from holdfast.cli.talk import wants_colour
-from holdfast.cli.times import rfc3339
 from holdfast.core.errors import CheckNotMet
+from holdfast.service.times import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,8 +12,8 @@ from holdfast.cli.lazy import Group
 from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.cli.talk import say
-from holdfast.cli.type_facts import type_facts
 from holdfast.core.errors import CommandUsage, UnknownJobType
+from holdfast.service.type_facts import type_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,8 +12,8 @@ from holdfast.cli.lazy import Group
 from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.talk import say
-from holdfast.cli.views import plain
 from holdfast.core.errors import WorkerNotFound
+from holdfast.service.shown import plain
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

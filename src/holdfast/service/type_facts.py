@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.times import rfc3339
 from holdfast.core.duration import format_duration
 from holdfast.core.model import Instant, TypeSetting
 from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS, spoken
+from holdfast.service.times import rfc3339
 from holdfast.storage.port import Store
 from holdfast.storage.records import TypeTotals
 from holdfast.storage.statement import Op
