@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from holdfast.core.cycle import CycleSpec
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
-from tests.runtime.scene import ManualClock, Recorder
+from tests.runtime.scene import ManualClock, Recorder, Replica
+
+MakeReplica = Callable[..., Replica]
 
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
@@ -48,3 +52,17 @@ async def clock() -> ManualClock:
 async def recorder() -> Recorder:
     """An observer that can be waited for."""
     return Recorder()
+
+
+@pytest_asyncio.fixture
+async def replica(database: Database, clock: ManualClock) -> AsyncIterator[MakeReplica]:
+    """Make processes with cycles on the same database."""
+    made: list[Replica] = []
+
+    def make(*specs: CycleSpec, **options: Any) -> Replica:
+        made.append(Replica(database, options.pop("clock", clock), *specs, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.close()

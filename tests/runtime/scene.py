@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
+from math import inf
 from typing import Any
 
+from holdfast.core.cycle import CycleSpec, RunRecord
 from holdfast.core.events import Event
 from holdfast.core.model import Instant
+from holdfast.runtime.board import Board
+from holdfast.runtime.cycles import CyclePlace, CycleRunner, stored_name
+from holdfast.runtime.runner import Mode
+from holdfast.runtime.shards import Shard
+from holdfast.runtime.summary import TickSummary
+from holdfast.runtime.tick import Tick
 from holdfast.storage.database import Database
 
 SECOND = 1_000_000
 NOON = 1_735_732_800 * SECOND
 """2025-01-01T12:00:00Z, where every test begins."""
 
+LEASE_MS = 60_000
 PATIENCE_S = 20.0
 """How long a test waits for a signal before it fails; nothing waits that long when all is well."""
 
@@ -61,21 +71,23 @@ class ManualClock:
             if not timer.done():
                 timer.set_result(None)
 
-    async def asleep(self) -> float:
-        """Wait until somebody sleeps; return for how long the first of them still does."""
+    async def asleep(self, within: float = inf) -> float:
+        """Wait until somebody sleeps, at most so long; return for how long the first of them still does."""
         async with asyncio.timeout(PATIENCE_S):
-            while not self._pending():
+            while self._soonest() > within or self._soonest() == inf:
                 self._set.clear()
                 await self._set.wait()
-        return self._timers[0][0] - self.time
+        return self._soonest()
 
-    def _pending(self) -> bool:
+    def _soonest(self) -> float:
         while self._timers and self._timers[0][2].done():
             heappop(self._timers)
-        return bool(self._timers)
+        return self._timers[0][0] - self.time if self._timers else inf
 
     def _timer(self, seconds: float) -> asyncio.Future[Any]:
         timer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if seconds <= 0:
+            timer.set_result(None)
         heappush(self._timers, (self.time + seconds, next(self._order), timer))
         self._set.set()
         return timer
@@ -115,3 +127,51 @@ async def pause_all(database: Database, paused: bool = True) -> None:
     """Pause or resume everything, in a database that has an identity."""
     await database.run_async(database.store.schema.identify("00000000-0000-7000-8000-000000000001"))
     await database.run_async(database.store.schema.pause(paused, "test"))
+
+
+class Replica:
+    """A process with cycles, in this process: its ticks are those of `holdfast tick` or of the background mode."""
+
+    def __init__(
+        self,
+        database: Database,
+        clock: ManualClock,
+        *specs: CycleSpec,
+        worker: str = "w-1",
+        mode: Mode = "background",
+        shard: Shard | None = None,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        self.recorder = Recorder()
+        self._database = database
+        self._clock = clock
+        self._threads = ThreadPoolExecutor(2)
+        cycles = {stored_name(each, shard): each for each in specs}
+        place = CyclePlace(database, Board(database.store, cycles), self._threads, lease_ms, shard)
+        self.tick = Tick(
+            database,
+            [CycleRunner(each, place) for each in specs],
+            worker,
+            mode=mode,
+            clock=clock,
+            observer=self.recorder,
+            now=clock.now,
+        )
+
+    async def run(self) -> TickSummary:
+        """Run one tick."""
+        return await self.tick.run()
+
+    async def runs(self, name: str = "cleanup") -> list[RunRecord]:
+        """Read the runs of a cycle, newest first."""
+        op = self._database.store.runs.page(1_000, LEASE_MS, name, self._clock.now())
+        return await self._database.run_async(op)
+
+    async def close(self) -> None:
+        """Stop and leave nothing behind."""
+        closing = asyncio.create_task(self.tick.close())
+        while not closing.done():
+            await asyncio.wait({closing}, timeout=0.05)
+            self._clock.advance(1)
+        await closing
+        self._threads.shutdown()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
@@ -41,13 +42,9 @@ class CyclePlace:
     lease_ms: int
     shard: Shard | None = None
 
-    def name_of(self, spec: CycleSpec) -> str:
-        """Return the name under which a cycle locks, runs and is recorded here."""
-        return stored_name(spec, self.shard)
-
 
 def stored_name(spec: CycleSpec, shard: Shard | None) -> str:
-    """Return a cycle's name, with its shard if it has one."""
+    """Return the name under which a cycle locks, runs and is recorded: with its shard, if it has one."""
     return spec.name if shard is None or not spec.sharded else shard.name_of(spec.name)
 
 
@@ -59,7 +56,7 @@ class CycleRunner:
         self.max_ms = spec.timeout_ms
         self._spec = spec
         self._place = place
-        self._stored = place.name_of(spec)
+        self._stored = stored_name(spec, place.shard)
         self._last: Instant | None = None
 
     async def run(self, context: RunnerContext) -> RunnerReport:
@@ -68,14 +65,12 @@ class CycleRunner:
             state = self._of_this_process(state, context)
         plan = plan_slots(self._spec, state)
         context.wake_in((plan.next_at - state.now) // 1000 + 1)
-        for slot in plan.slots:
-            if state.running is not None:
-                self._skip(context, "slot_is_running")
-                break
-            if context.budget.exhausted(context.now_ms()):
-                break
-            if not await self._run_slot(slot, context):
-                break
+        if plan.slots and state.running is not None:
+            self._skip(context, "slot_is_running")
+        elif plan.slots and self._spec.singleton:
+            await self._run_locked(plan.slots, context)
+        else:
+            await self._run_in_turn(plan.slots, None, context)
         return context.counts.report()
 
     def _of_this_process(self, state: CycleState, context: RunnerContext) -> CycleState:
@@ -83,35 +78,43 @@ class CycleRunner:
         if context.mode == "tick":
             # The process of a single tick has no memory, so the record of the last one serves it.
             return msgspec.structs.replace(state, closed=())
-        if self._last is None:
+        if self._last is None or state.paused:
             self._last = state.now
         return msgspec.structs.replace(state, last_slot=self._last, closed=())
 
-    async def _run_slot(self, slot: Slot, context: RunnerContext) -> bool:
-        """Run a slot if it is to be had; False when the cycle has to wait for another tick."""
-        if not self._spec.singleton:
-            return await self._on_every_replica(slot, context)
+    async def _run_locked(self, slots: Sequence[Slot], context: RunnerContext) -> None:
         lock = self._place.database.singleton(f"{LOCK_PREFIX}{self._stored}")
         if not await lock.acquire():
             self._skip(context, "lock_is_held")
-            return False
+            return
         try:
-            return await self._held(slot, lock, context)
+            await self._run_in_turn(slots, lock, context)
         finally:
             await lock.release()
 
-    async def _on_every_replica(self, slot: Slot, context: RunnerContext) -> bool:
-        if slot.requested:
-            return await self._held(slot, None, context)
+    async def _run_in_turn(
+        self, slots: Sequence[Slot], lock: Singleton | None, context: RunnerContext
+    ) -> None:
+        for slot in slots:
+            if context.budget.exhausted(context.now_ms()):
+                return
+            if not self._spec.singleton and not slot.requested:
+                await self._unheld(slot, context)
+            elif not await self._held(slot, lock, context):
+                return
+
+    async def _unheld(self, slot: Slot, context: RunnerContext) -> None:
+        """Run a slot that other replicas run as well, so that nobody holds it."""
+        store = self._place.database.store
         run = NewRun(new_id(), self._stored, context.worker, slot.name)
-        await context.link.run(self._place.database.store.runs.begin(run, context.now()))
+        await context.link.run(store.runs.begin(run, context.now()))
         self._last = slot.due_at
         if context.mode == "tick":
-            await context.link.run(self._place.database.store.cycles.advance(self._stored, slot))
+            await context.link.run(store.cycles.advance(self._stored, slot))
         await self._perform(slot, run.id, None, None, context)
-        return True
 
     async def _held(self, slot: Slot, lock: Singleton | None, context: RunnerContext) -> bool:
+        """Run a slot under its record; False when it is not to be had."""
         run = NewRun(new_id(), self._stored, context.worker, slot.name)
         store, lease_ms = self._place.database.store, self._place.lease_ms
         held = await context.link.run_atomic(

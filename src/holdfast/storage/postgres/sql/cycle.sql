@@ -149,5 +149,5 @@ select id::text, worker_name, worker_id, slot, holdfast.us(started_at), holdfast
        counters, error_message
   from holdfast.worker_runs
  where worker_name = :name
- order by started_at desc
+ order by started_at desc, id desc
  limit :limit::integer;

@@ -146,5 +146,5 @@ select id, worker_name, worker_id, slot, started_at, seen_at, finished_at,
        counters, error_message
   from holdfast_worker_runs
  where worker_name = :name
- order by started_at desc
+ order by started_at desc, id desc
  limit :limit;

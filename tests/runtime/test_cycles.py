@@ -1,0 +1,390 @@
+"""Cycles across replicas: each slot once, caught up by policy, again after a failure, and when people ask."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.core.cycle import CycleSpec, cycle_spec
+from holdfast.core.errors import LeaseLost
+from holdfast.ops.cycle import pause_cycle, request_cycle
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.runtime.runner import RunnerReport
+from holdfast.runtime.shards import Shard
+from holdfast.storage.database import Database
+from tests.runtime.conftest import MakeReplica
+from tests.runtime.scene import LEASE_MS, ManualClock, soon
+
+MINUTE = 60
+HOUR = 3_600
+
+
+class Diary:
+    """Handlers that write down which slots they ran."""
+
+    def __init__(self, answer: Any = None) -> None:
+        self.keys: list[str] = []
+        self.answer = answer
+        self.error: Exception | None = None
+
+    async def __call__(self, run: CycleRun) -> Any:
+        self.keys.append(run.key)
+        if self.error is not None:
+            raise self.error
+        return self.answer
+
+    def spec(self, name: str = "cleanup", **options: Any) -> CycleSpec:
+        async def handler(run: CycleRun) -> Any:
+            return await self(run)
+
+        return cycle_spec(handler, name, **({"every": "1m"} | options))
+
+
+@pytest.fixture
+def diary() -> Diary:
+    return Diary()
+
+
+async def test_a_new_cycle_begins_with_its_next_slot(
+    replica: MakeReplica, clock: ManualClock, diary: Diary
+) -> None:
+    made = replica(diary.spec())
+    await made.run()
+    assert diary.keys == []
+    assert made.tick.again_in_ms == MINUTE * 1_000 + 1
+    clock.advance(MINUTE)
+    await made.run()
+    await made.run()
+    assert diary.keys == ["cleanup:2025-01-01T12:01:00Z"]
+
+
+async def test_of_two_replicas_one_runs_the_slot(
+    replica: MakeReplica, clock: ManualClock, diary: Diary
+) -> None:
+    one, two = replica(diary.spec(), worker="w-1"), replica(diary.spec(), worker="w-2")
+    await one.run()
+    await two.run()
+    for minute in range(1, 6):
+        clock.advance(MINUTE)
+        await asyncio.gather(one.run(), two.run())
+        assert len(diary.keys) == minute
+    assert len(set(diary.keys)) == 5
+
+
+async def test_a_slot_missed_by_an_hour_is_caught_up_once(
+    replica: MakeReplica, clock: ManualClock, diary: Diary
+) -> None:
+    spec = diary.spec(every=None, cron="17 12 * * *")
+    await replica(spec).run()
+    clock.advance(17 * MINUTE + HOUR)
+    restarted = replica(spec)
+    await restarted.run()
+    await restarted.run()
+    assert diary.keys == ["cleanup:2025-01-01T12:17:00Z"]
+
+
+@pytest.mark.parametrize(("missed", "times"), [("none", 0), ("last", 1), ("all(3)", 3)])
+async def test_missed_slots_follow_the_policy(
+    replica: MakeReplica, clock: ManualClock, diary: Diary, missed: str, times: int
+) -> None:
+    made = replica(diary.spec(every="1h", missed=missed))
+    await made.run()
+    clock.advance(10 * HOUR + 20 * MINUTE)
+    await made.run()
+    await made.run()
+    assert len(diary.keys) == times
+
+
+async def test_a_failed_slot_runs_again_under_the_same_key_until_its_attempts_are_spent(
+    replica: MakeReplica, clock: ManualClock, diary: Diary
+) -> None:
+    diary.error = RuntimeError("no disk")
+    made = replica(diary.spec(every="1d", attempts=2))
+    await made.run()
+    clock.advance(12 * HOUR)
+    summary = await made.run()
+    assert summary.failed_runners == ["cleanup"]
+    assert summary.runner_results["cleanup"].note == "RuntimeError: no disk"
+    await made.run()
+    assert len(diary.keys) == 1
+    assert made.tick.again_in_ms == 30_001
+    clock.advance(30)
+    await made.run()
+    clock.advance(6 * HOUR)
+    await made.run()
+    assert diary.keys == ["cleanup:2025-01-02T00:00:00Z"] * 2
+    assert [each.outcome for each in await made.runs()] == ["failed", "failed"]
+    assert (await made.runs())[0].error == "RuntimeError: no disk"
+
+
+@pytest.mark.parametrize(
+    ("answer", "counters"),
+    [
+        (None, {"processed": 1}),
+        (0, {"processed": 0}),
+        (7, {"processed": 7}),
+        (RunnerReport(4, 3, 2, 1), {"processed": 4, "updated": 3, "skipped": 2, "errors": 1}),
+        ({"processed": 2, "found": 9}, {"processed": 2, "found": 9}),
+    ],
+)
+async def test_a_handlers_answer_is_counted_and_recorded(
+    replica: MakeReplica, clock: ManualClock, answer: Any, counters: dict[str, int]
+) -> None:
+    made = replica(Diary(answer).spec())
+    await made.run()
+    clock.advance(MINUTE)
+    summary = await made.run()
+    assert summary.total_processed == counters["processed"]
+    (run,) = await made.runs()
+    nothing = {"processed": 0, "updated": 0, "skipped": 0, "errors": 0}
+    assert (run.outcome, run.counters) == ("completed", nothing | counters)
+
+
+async def test_an_answer_without_meaning_fails_the_run(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    made = replica(Diary("done").spec())
+    await made.run()
+    clock.advance(MINUTE)
+    assert (await made.run()).failed_runners == ["cleanup"]
+    assert "HF025" in str((await made.runs())[0].error)
+
+
+async def test_a_paused_cycle_rests_and_is_run_when_asked(
+    replica: MakeReplica, clock: ManualClock, database: Database, diary: Diary
+) -> None:
+    made = replica(diary.spec())
+    await made.run()
+    store = database.store
+    await database.run_async(pause_cycle(store, "cleanup", True, "ana", clock.now()))
+    clock.advance(MINUTE)
+    await made.run()
+    assert diary.keys == []
+    await database.run_async(request_cycle(store, "cleanup", "by-ana", clock.now()))
+    await made.run()
+    await made.run()
+    assert diary.keys == ["cleanup:now-by-ana"]
+    await database.run_async(pause_cycle(store, "cleanup", False, None, clock.now()))
+    await made.run()
+    assert len(diary.keys) == 1
+    clock.advance(MINUTE)
+    await made.run()
+    assert diary.keys[1:] == ["cleanup:2025-01-01T12:02:00Z"]
+
+
+async def test_a_cycle_that_is_not_a_singleton_runs_on_every_replica(
+    replica: MakeReplica, clock: ManualClock, diary: Diary, database: Database
+) -> None:
+    spec = diary.spec("dispatch", singleton=False)
+    one, two = replica(spec, worker="w-1"), replica(spec, worker="w-2")
+    await one.run()
+    await two.run()
+    clock.advance(MINUTE)
+    await asyncio.gather(one.run(), two.run())
+    await asyncio.gather(one.run(), two.run())
+    assert diary.keys == ["dispatch:2025-01-01T12:01:00Z"] * 2
+    assert {each.worker for each in await one.runs("dispatch")} == {"w-1", "w-2"}
+    await database.run_async(request_cycle(database.store, "dispatch", "me", clock.now()))
+    await asyncio.gather(one.run(), two.run())
+    assert diary.keys[2:] == ["dispatch:now-me"]
+
+
+async def test_single_ticks_remember_a_cycle_that_is_not_a_singleton(
+    replica: MakeReplica, clock: ManualClock, diary: Diary
+) -> None:
+    spec = diary.spec("dispatch", singleton=False)
+    await replica(spec, mode="tick").run()
+    clock.advance(MINUTE)
+    for _ in range(3):
+        await replica(spec, mode="tick").run()
+    assert diary.keys == ["dispatch:2025-01-01T12:01:00Z"]
+
+
+async def test_each_shard_of_a_sharded_cycle_runs_for_its_own_tenants(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    served: list[tuple[str, str]] = []
+
+    async def bill(run: CycleRun) -> None:
+        served.extend((run.key, tenant) for tenant in "abcdefgh" if run.shard.owns(tenant))
+
+    spec = cycle_spec(bill, "bill", every="1m", sharded=True)
+    made = [replica(spec, shard=Shard(index, 2)) for index in (0, 1, 1)]
+    for each in made:
+        await each.run()
+    clock.advance(MINUTE)
+    await asyncio.gather(*(each.run() for each in made))
+    assert sorted(tenant for _, tenant in served) == list("abcdefgh")
+    assert {key for key, _ in served} == {
+        "bill:0/2:2025-01-01T12:01:00Z",
+        "bill:1/2:2025-01-01T12:01:00Z",
+    }
+
+
+async def test_a_long_run_keeps_its_slot_by_its_heartbeat(
+    replica: MakeReplica, clock: ManualClock, database: Database
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await go_on.wait()
+
+    spec = cycle_spec(slow, "cleanup", every="1m", timeout="1h")
+    one, two = replica(spec, worker="w-1"), replica(spec, worker="w-2")
+    await one.run()
+    await two.run()
+    clock.advance(MINUTE)
+    running = asyncio.create_task(one.run())
+    await soon(began)
+    for _ in range(10):
+        assert await clock.asleep(within=15) == 15
+        clock.advance(15)
+    await clock.asleep(within=15)
+    result = (await two.run()).runner_results["cleanup"]
+    assert result.skipped == 1
+    assert two.recorder.named("cycle_skipped")[0]["reason"] == "slot_is_running"
+    (record,) = await database.run_async(database.store.cycles.page(clock.now()))
+    assert record.held_by == "w-1"
+    go_on.set()
+    assert (await running).total_processed == 1
+
+
+async def test_a_run_that_takes_too_long_is_cancelled_and_tried_again(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    began = asyncio.Event()
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    made = replica(cycle_spec(slow, "cleanup", every="1h", timeout="10s"))
+    await made.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(made.run())
+    await soon(began)
+    clock.advance(10)
+    summary = await running
+    assert summary.failed_runners == ["cleanup"]
+    (run,) = await made.runs()
+    assert (run.outcome, run.error) == ("aborted", "aborted: timeout")
+    began.clear()
+    clock.advance(30)
+    running = asyncio.create_task(made.run())
+    await soon(began)
+    clock.advance(10)
+    await running
+
+
+async def test_at_shutdown_a_run_is_aborted_and_its_slot_is_free_at_once(
+    replica: MakeReplica, clock: ManualClock, diary: Diary
+) -> None:
+    began = asyncio.Event()
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    stopping = replica(cycle_spec(slow, "cleanup", every="1h"))
+    await stopping.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(stopping.run())
+    await soon(began)
+    await stopping.tick.close()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    other = replica(diary.spec(every="1h"), worker="w-2")
+    await other.run()
+    assert diary.keys == ["cleanup:2025-01-01T13:00:00Z"]
+    assert [each.error for each in await other.runs()] == [None, "aborted: shutdown"]
+
+
+async def test_a_sync_handler_runs_in_a_thread_and_obeys_its_signal(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    began = threading.Event()
+    threads: list[int] = []
+
+    def work(run: CycleRun) -> None:
+        threads.append(threading.get_ident())
+        began.set()
+        while not run.wait_for_abort(20):
+            pass
+        run.checkpoint()
+
+    made = replica(cycle_spec(work, "cleanup", every="1h", timeout="10s"))
+    await made.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(made.run())
+    await asyncio.to_thread(began.wait, 20)
+    clock.advance(10)
+    assert (await running).failed_runners == ["cleanup"]
+    assert threads != [threading.get_ident()]
+    assert (await made.runs())[0].error == "aborted: timeout"
+
+
+async def _note(tx: Any, dialect: str, text: str) -> None:
+    mark = "%s" if dialect == "postgresql" else "?"
+    await tx.execute(f"insert into note (text) values ({mark})", [text])  # noqa: S608
+
+
+async def test_a_run_whose_slot_was_taken_over_can_commit_nothing_any_more(
+    replica: MakeReplica, clock: ManualClock, database: Database
+) -> None:
+    async with database.transaction_async() as tx:
+        await tx.connection.execute("create table note (text text)")
+    began, go_on = asyncio.Event(), asyncio.Event()
+    refused: list[str] = []
+    dialect = database.store.dialect
+
+    async def stalled(run: CycleRun) -> None:
+        async with run.transaction() as tx:
+            await _note(tx, dialect, "in time")
+        began.set()
+        await go_on.wait()
+        try:
+            async with run.transaction() as tx:
+                await _note(tx, dialect, "too late")
+        except LeaseLost as error:
+            refused.append(error.reason)
+            raise
+
+    def second(run: CycleRun) -> None:
+        with run.transaction() as tx:
+            mark = "%s" if dialect == "postgresql" else "?"
+            tx.execute(f"insert into note (text) values ({mark})", ["second"])  # noqa: S608
+
+    old = replica(cycle_spec(stalled, "cleanup", every="1h"), worker="w-1", mode="tick")
+    await old.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(old.run())
+    await soon(began)
+    # The old process stalls: nobody renews its slot, and its lock goes with its connection.
+    stalled_clock = ManualClock()
+    stalled_clock.time = clock.time + LEASE_MS / 1000
+    if database.store.dialect == "postgresql":
+        await _end_locks(database)
+    new = replica(
+        cycle_spec(second, "cleanup", every="1h"), worker="w-2", mode="tick", clock=stalled_clock
+    )
+    assert (await new.run()).total_processed == 1
+    go_on.set()
+    assert (await running).failed_runners == ["cleanup"]
+    assert refused == ["slot_lost"]
+    async with database.transaction_async() as tx:
+        rows = await (await tx.execute("select text from note")).fetchall()
+    assert [row[0] for row in rows] == ["in time", "second"]
+    outcomes = {each.worker: each.outcome for each in await new.runs()}
+    assert outcomes == {"w-1": "crashed", "w-2": "completed"}
+
+
+async def _end_locks(database: Database) -> None:
+    async with database.transaction_async() as tx:
+        await tx.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+            " where application_name = 'holdfast singleton' and datname = current_database()"
+        )
