@@ -156,6 +156,7 @@ CATALOGUE: dict[str, EventSpec] = {
             "A tick has run all its runners.",
             ("worker", "run_id", "processed", "errors", "duration_ms"),
         ),
+        EventSpec("tick_failed", "error", "A tick could not run.", ("worker", "error")),
         EventSpec(
             "runner_finished",
             "debug",

@@ -144,6 +144,7 @@ UNMEASURED = frozenset(
         "worker_stopped",
         "worker_vanished",
         "child_died",
+        "tick_failed",
         "runner_finished",
         "runner_skipped",
         "cycle_started",

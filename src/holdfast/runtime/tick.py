@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -53,6 +53,7 @@ class Tick:
         clock: Clock | None = None,
         observer: Observer | None = None,
         now: Now = database_time,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         self.worker = worker
         self.count = 0
@@ -64,6 +65,7 @@ class Tick:
         self._clock = clock or SystemClock()
         self._observer = observer
         self._now = now
+        self._on_close = on_close
         self._runners = _by_name(runners)
         self._order, self._unknown = _ordered(self._runners, self._options.names)
         self._steps = Steps(self._clock)
@@ -74,6 +76,10 @@ class Tick:
     def names(self) -> list[str]:
         """The runners of a tick in order."""
         return list(self._order)
+
+    async def check(self) -> None:
+        """Refuse a database that must not be worked off. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
+        await self._link.run(check_identity(self._store))
 
     async def run(self) -> TickSummary:
         """Run a tick, or join the one that runs. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
@@ -93,6 +99,8 @@ class Tick:
             current.cancel()
             await ends(self._clock, current, 2 * CANCEL_GRACE_S)
         self._steps.close()
+        if self._on_close is not None:
+            self._on_close()
         await self._link.close()
 
     def _ended(self, task: asyncio.Task[TickSummary]) -> None:

@@ -1,0 +1,181 @@
+"""Background mode: the worker streams and a loop repeats the tick; all it decides by time is when to tick again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from holdfast.core.cleaning import clean_error
+from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable
+from holdfast.core.events import Observer, event
+from holdfast.notify.port import Hint, Listener, Notifier
+from holdfast.runtime.pace import LoopPace, PaceOptions
+from holdfast.runtime.tick import Tick
+from holdfast.worker.clock import Clock, SystemClock
+from holdfast.worker.worker import Worker, WorkerReport
+
+REACH_AGAIN_S = 5.0
+
+_CYCLE = "cycle:"
+
+
+def cycle_hint(name: str) -> Hint:
+    """Return the hint that a cycle was asked for, resumed or changed."""
+    return Hint("due", f"{_CYCLE}{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundReport:
+    """How the background mode ended."""
+
+    reason: str
+    ticks: int
+    worker: WorkerReport
+
+    @property
+    def exit_code(self) -> int:
+        """0 only when nothing was abandoned."""
+        return self.worker.exit_code
+
+
+class Background:
+    """Runs until stopped. The first tick comes at once; one tick at a time; a slow one delays no job and no reaper."""
+
+    def __init__(
+        self,
+        tick: Tick,
+        worker: Worker,
+        pace: PaceOptions | None = None,
+        *,
+        shutdown_s: float = 30.0,
+        clock: Clock | None = None,
+        notifier: Notifier | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.tick = tick
+        self.worker = worker
+        self._pace = LoopPace(pace or PaceOptions())
+        self._shutdown_s = shutdown_s
+        self._clock = clock or SystemClock()
+        self._notifier = notifier
+        self._observer = observer
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._stopping_now = asyncio.Event()
+        self._reason = "asked"
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def stop(self, reason: str = "asked") -> None:
+        """Start no tick and claim no job any more, and end when what runs has; the second call ends it now.
+
+        From any thread and at any time.
+        """
+        if self._loop is None:
+            self._stop(reason)
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._stop, reason)
+
+    def _stop(self, reason: str) -> None:
+        if self._stopping.is_set():
+            self._stopping_now.set()
+        else:
+            self._reason = reason
+            self._stopping.set()
+        self._wake.set()
+        self.worker.stop(reason)
+
+    async def run(self) -> BackgroundReport:
+        """Work until stopped, or until the worker ends by itself. Raises: CopiedDatabase; what the worker raises."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._admitted()
+        except BaseException:
+            await self.tick.close()
+            raise
+        listener = self._listen()
+        ticking = asyncio.create_task(self._repeat(), name="holdfast ticks")
+        working = asyncio.create_task(self.worker.run(), name="holdfast worker")
+        try:
+            await asyncio.wait({ticking, working}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._end(working)
+            await self._close_tick(ticking)
+            await asyncio.wait({working})
+            if listener is not None:
+                await asyncio.to_thread(listener.close)
+        await ticking
+        report = await working
+        return BackgroundReport(self._reason, self.tick.count, report)
+
+    async def _admitted(self) -> None:
+        """Wait for the database, and see that it may be worked off, before anything is claimed."""
+        while not self._stopping.is_set():
+            try:
+                await self.tick.check()
+            except (DatabaseUnreachable, DatabaseBusy) as error:
+                self._tell_failed(error)
+                await self._clock.wait(self._stopping, REACH_AGAIN_S)
+            else:
+                return
+
+    def _end(self, working: asyncio.Task[WorkerReport]) -> None:
+        """Whatever ended first takes the other with it."""
+        if not self._stopping.is_set():
+            self._stop(working.result().reason if _succeeded(working) else "error")
+
+    async def _close_tick(self, ticking: asyncio.Task[None]) -> None:
+        """Let a running tick end, unless told to hurry, then end it."""
+        over = asyncio.Event()
+        ticking.add_done_callback(lambda _: over.set())
+        hurry = asyncio.create_task(self._stopping_now.wait())
+        hurry.add_done_callback(lambda _: over.set())
+        if not ticking.done():
+            await self._clock.wait(over, self._shutdown_s)
+        hurry.cancel()
+        await self.tick.close()
+        await asyncio.wait({ticking})
+
+    async def _repeat(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            pause = await self._one_tick()
+            if not self._stopping.is_set():
+                await self._clock.wait(self._wake, pause)
+
+    async def _one_tick(self) -> float:
+        """Run a tick, whatever comes of it; return the pause that follows."""
+        try:
+            summary = await self.tick.run()
+        except CopiedDatabase:
+            raise
+        except asyncio.CancelledError:
+            if self._stopping.is_set():
+                return 0.0
+            raise
+        except Exception as error:
+            self._tell_failed(error)
+            return self._pace.after_error(self._clock.random())
+        self.worker.counters.ticks += 1
+        return self._pace.after_tick(
+            summary.total_processed, self.tick.again_in_ms, self._clock.random()
+        )
+
+    def _tell_failed(self, error: Exception) -> None:
+        if self._observer is not None:
+            text = clean_error(type(error).__name__, str(error))
+            self._observer.observe(event("tick_failed", worker=self.worker.id, error=text))
+
+    def _listen(self) -> Listener | None:
+        if self._notifier is None:
+            return None
+        loop = asyncio.get_running_loop()
+
+        def on_hint(hint: Hint) -> None:
+            if hint.kind == "due" and hint.type.startswith(_CYCLE) and not loop.is_closed():
+                loop.call_soon_threadsafe(self._wake.set)
+
+        return self._notifier.listen(on_hint)
+
+
+def _succeeded(task: asyncio.Task[WorkerReport]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is None

@@ -1,0 +1,71 @@
+"""The outbox as a runner: a worker that drains within the tick's budget, or one that streams between ticks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from holdfast.runtime.runner import RunnerContext, RunnerReport
+from holdfast.worker.counters import Counters
+from holdfast.worker.worker import Worker, WorkerReport
+
+MakeWorker = Callable[[int, float], Worker]
+"""Makes a worker that ends after so many jobs, after so many seconds, or when nothing is due."""
+
+# A worker that stops lets its handlers end, which has to fit into the budget as well.
+_WORKING_SHARE = 0.8
+_NO_LIMIT = 10**9
+
+
+class DrainingOutbox:
+    """Works off what is due, within the budget of items and time."""
+
+    name = "outbox"
+    max_ms: int | None = None
+
+    def __init__(self, make_worker: MakeWorker) -> None:
+        self._make_worker = make_worker
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        left_ms = context.budget.remaining_ms(context.now_ms())
+        seconds = (_NO_LIMIT if left_ms is None else left_ms) / 1000 * _WORKING_SHARE
+        worker = self._make_worker(context.room(_NO_LIMIT), seconds)
+        working = asyncio.create_task(worker.run(), name="holdfast outbox worker")
+        try:
+            report = await asyncio.shield(working)
+        except asyncio.CancelledError:
+            await _stop_now(worker, working)
+            context.counts.add(report_of(worker.counters.as_dict()))
+            raise
+        return report_of(report.counters)
+
+
+async def _stop_now(worker: Worker, working: asyncio.Task[WorkerReport]) -> None:
+    worker.stop("budget")
+    worker.stop("budget")
+    await asyncio.wait({working})
+
+
+class StreamingOutbox:
+    """Reports what the background's worker did since the last tick."""
+
+    name = "outbox"
+    max_ms: int | None = None
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters = counters
+        self._told: Mapping[str, int] = counters.as_dict()
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        before, self._told = self._told, self._counters.as_dict()
+        return report_of({name: count - before[name] for name, count in self._told.items()})
+
+
+def report_of(counters: Mapping[str, int]) -> RunnerReport:
+    """Tell a worker's counters in the words of a runner's report."""
+    return RunnerReport(
+        processed=counters.get("processed", 0),
+        updated=counters.get("snoozed", 0) + counters.get("cancelled", 0),
+        skipped=counters.get("released", 0),
+        errors=counters.get("retried", 0) + counters.get("dead_letters", 0),
+    )

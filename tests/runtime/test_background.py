@@ -1,0 +1,300 @@
+"""Background mode: when it ticks, what wakes it, how it stops, and that a slow cycle delays nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from holdfast import Holdfast, Job
+from holdfast.core.cycle import CycleSpec, cycle_spec
+from holdfast.core.errors import CopiedDatabase
+from holdfast.notify.local import LocalNotifier
+from holdfast.ops.cycle import request_cycle
+from holdfast.runtime.assembly import Assembly
+from holdfast.runtime.background import Background, BackgroundReport, cycle_hint
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.settings import read_settings
+from tests.runtime.scene import ManualClock, Recorder, soon
+
+Start = Callable[..., "Running"]
+
+
+class Running:
+    """A background mode at work. The loop lives by the test's clock, the worker by the real one."""
+
+    def __init__(self, app: Holdfast, assembly: Assembly, recorder: Recorder) -> None:
+        self.app = app
+        self.recorder = recorder
+        self.background: Background = assembly.background()
+        self.task: asyncio.Task[BackgroundReport] = asyncio.create_task(self.background.run())
+
+    async def ticked(self, times: int) -> None:
+        await self.recorder.seen("tick_finished", times)
+
+    async def stop(self) -> BackgroundReport:
+        self.background.stop("test")
+        return await self.task
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The address of a database of either kind."""
+    found: str = request.getfixturevalue(f"{request.param}_url")
+    return found
+
+
+@pytest_asyncio.fixture
+async def app(url: str) -> AsyncIterator[Holdfast]:
+    made = Holdfast(url, notifier=LocalNotifier())
+    await asyncio.to_thread(made.migrate)
+    yield made
+    await made.aclose()
+
+
+@pytest_asyncio.fixture
+async def start(app: Holdfast, clock: ManualClock) -> AsyncIterator[Start]:
+    made: list[Running] = []
+
+    def begin(*cycles: CycleSpec, environ: dict[str, str] | None = None) -> Running:
+        recorder = Recorder()
+        app.observe(recorder)
+        assembly = Assembly(
+            database=app.database,
+            settings=read_settings(environ or {}),
+            make_worker=lambda options, types: app.worker(options, types=types),
+            cycles=cycles,
+            notifier=app.notifier,
+            observer=recorder,
+            clock=clock,
+            now=clock.now,
+        )
+        made.append(Running(app, assembly, recorder))
+        return made[-1]
+
+    yield begin
+    for each in made:
+        if not each.task.done():
+            await each.stop()
+
+
+async def test_the_first_tick_comes_at_once_and_idle_ones_ever_more_seldom(
+    start: Start, clock: ManualClock
+) -> None:
+    running = start()
+    pauses = []
+    for number in range(1, 8):
+        await running.ticked(number)
+        pauses.append(await clock.asleep())
+        clock.advance(pauses[-1])
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+
+
+async def test_idle_means_idle(start: Start, clock: ManualClock) -> None:
+    running = start()
+    ticks = 0
+    while clock.time < 600:
+        ticks += 1
+        await running.ticked(ticks)
+        clock.advance(await clock.asleep())
+    assert ticks <= 5 + 600 / 30
+
+
+async def test_the_streaming_workers_jobs_are_reported_by_the_next_tick(
+    app: Holdfast, start: Start, clock: ManualClock
+) -> None:
+    done = asyncio.Event()
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        done.set()
+
+    running = start()
+    await running.ticked(1)
+    async with app.transaction() as tx:
+        await app.start(tx, "greet", None)
+    await soon(done)
+    await running.recorder.seen("job_completed")
+    clock.advance(await clock.asleep())
+    await running.ticked(2)
+    reports = [
+        each for each in running.recorder.named("runner_finished") if each["runner"] == "outbox"
+    ]
+    assert [each["processed"] for each in reports] == [0, 1]
+    assert await clock.asleep() == 0.25
+
+
+async def test_a_cycle_runs_at_its_slot_whatever_the_idle_pause(
+    start: Start, clock: ManualClock
+) -> None:
+    slots: list[float] = []
+
+    async def work(run: CycleRun) -> None:
+        slots.append(clock.time)
+
+    running = start(cycle_spec(work, "cleanup", every="20s"))
+    ticks = 0
+    while len(slots) < 3:
+        ticks += 1
+        await running.ticked(ticks)
+        clock.advance(await clock.asleep())
+    assert [round(each) for each in slots] == [20, 40, 60]
+    assert ticks < 40
+
+
+async def test_a_request_for_a_cycle_wakes_the_loop(
+    app: Holdfast, start: Start, clock: ManualClock
+) -> None:
+    keys: list[str] = []
+
+    async def work(run: CycleRun) -> None:
+        keys.append(run.key)
+
+    running = start(cycle_spec(work, "cleanup", every="1d"))
+    await running.ticked(1)
+    await clock.asleep()
+    op = request_cycle(app.database.store, "cleanup", "ana", clock.now())
+    await app.database.run_async(op)
+    app.notifier.send([cycle_hint("cleanup")])
+    await running.ticked(2)
+    assert keys == ["cleanup:now-ana"]
+
+
+async def test_a_failed_tick_is_told_and_tried_again_after_a_long_pause(
+    app: Holdfast, start: Start, clock: ManualClock
+) -> None:
+    running = start()
+    await running.ticked(1)
+    is_postgres = app.database.store.dialect == "postgresql"
+    before, after = (
+        ("holdfast.identity", "holdfast.gone") if is_postgres else ("holdfast_identity", "gone")
+    )
+    async with app.transaction() as tx:
+        await tx.execute(f"alter table {before} rename to {after.rpartition('.')[2]}")
+    clock.advance(await clock.asleep())
+    failure = await running.recorder.seen("tick_failed")
+    assert "HF040" in failure["error"]
+    assert await clock.asleep() == 30
+    async with app.transaction() as tx:
+        await tx.execute(f"alter table {after} rename to {before.rpartition('.')[2]}")
+    clock.advance(30)
+    await running.ticked(2)
+
+
+async def test_a_slow_cycle_delays_neither_jobs_nor_the_reaper(
+    app: Holdfast, start: Start, clock: ManualClock
+) -> None:
+    began, done, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        done.set()
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await go_on.wait()
+
+    often = {"OUTBOX_REAPER_INTERVAL_MS": "100"}
+    running = start(cycle_spec(slow, "slow", every="1s"), environ=often)
+    await running.ticked(1)
+    clock.advance(await clock.asleep())
+    await soon(began)
+    async with app.transaction() as tx:
+        await app.start(tx, "greet", None)
+    await soon(done)
+    await running.recorder.seen("reaper_ran", len(running.recorder.named("reaper_ran")) + 1)
+    go_on.set()
+    await running.recorder.seen("cycle_finished")
+
+
+async def test_stopping_lets_the_running_tick_end(start: Start, clock: ManualClock) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+    ended: list[bool] = []
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await go_on.wait()
+        ended.append(True)
+
+    running = start(cycle_spec(slow, "slow", every="1s"))
+    await running.ticked(1)
+    clock.advance(await clock.asleep())
+    await soon(began)
+    running.background.stop("SIGTERM")
+    go_on.set()
+    report = await running.task
+    assert ended == [True]
+    assert (report.reason, report.ticks, report.exit_code) == ("SIGTERM", 2, 0)
+    assert running.background.worker.counters.ticks == 2
+
+
+async def test_the_second_stop_ends_the_running_tick_now(start: Start, clock: ManualClock) -> None:
+    began = asyncio.Event()
+    reasons: list[Any] = []
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(run.abort_reason)
+
+    running = start(cycle_spec(slow, "slow", every="1s"))
+    await running.ticked(1)
+    clock.advance(await clock.asleep())
+    await soon(began)
+    running.background.stop()
+    running.background.stop()
+    await running.task
+    assert reasons == ["shutdown"]
+
+
+async def test_a_worker_that_is_drained_from_outside_ends_the_loop(
+    app: Holdfast, start: Start
+) -> None:
+    running = start(environ={"OUTBOX_LEASE_DURATION_MS": "300"})
+    await running.ticked(1)
+    database = app.database
+    await running.recorder.seen("worker_started")
+    drained = False
+    while not drained:
+        drained = await database.run_async(
+            database.store.workers.drain(running.background.worker.id)
+        )
+    report = await running.task
+    assert report.reason == "drained"
+
+
+async def test_without_the_outbox_among_the_runners_no_job_is_taken(
+    app: Holdfast, start: Start
+) -> None:
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None: ...
+
+    running = start(environ={"WORKER_TICK_RUNNERS": "retention"})
+    await running.ticked(1)
+    started = await running.recorder.seen("worker_started")
+    assert started["types"] == []
+
+
+async def test_a_copied_database_is_refused_before_anything_is_claimed(
+    app: Holdfast, start: Start
+) -> None:
+    ran: list[str] = []
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        ran.append("greet")
+
+    is_postgres = app.database.store.dialect == "postgresql"
+    table = "holdfast.identity" if is_postgres else "holdfast_identity"
+    async with app.transaction() as tx:
+        await app.start(tx, "greet", None)
+        await tx.execute(f"update {table} set database_name = 'production'")  # noqa: S608
+    running = start()
+    with pytest.raises(CopiedDatabase):
+        await running.task
+    assert ran == []
