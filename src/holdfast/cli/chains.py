@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.acting import Act, change, change_options
-from holdfast.cli.chain_tree import read_tree, write_tree
+from holdfast.cli.chain_tree import write_tree
 from holdfast.cli.choosing import choose, filter_argument, limit_option, targets_argument
 from holdfast.cli.database import read, with_database
 from holdfast.cli.lazy import Group
@@ -19,6 +19,7 @@ from holdfast.cli.talk import warn
 from holdfast.cli.views import CHAIN_COLUMNS
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 from holdfast.core.ids import parse_id
+from holdfast.service.chain_tree import read_tree
 from holdfast.service.shown import payload, shown_chain
 
 if TYPE_CHECKING:

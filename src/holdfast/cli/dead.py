@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,14 +19,13 @@ from holdfast.cli.moving import Move, move
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.cli.talk import say, warn
 from holdfast.cli.views import JOB_COLUMNS, first_line
-from holdfast.service.shown import shown_error, shown_job
-from holdfast.service.times import rfc3339, to_the_second
+from holdfast.service.shown import shown_dead_group, shown_job
+from holdfast.service.times import to_the_second
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.app import Holdfast
-    from holdfast.storage.records import DeadGroup
 
 LOOK = 100_000
 """Groups are made of this many of the youngest dead letters."""
@@ -86,25 +85,11 @@ def list_(
         )
         return
     groups = read(app, store.dead_letters.groups(limit, LOOK))
-    write_records([_group(each) for each in groups], _GROUP_COLUMNS, output, id="filter")
+    write_records([shown_dead_group(each) for each in groups], _GROUP_COLUMNS, output, id="filter")
     if not groups:
         say("no dead letters")
     if sum(each.count for each in groups) >= LOOK:
         warn(f"only the youngest {LOOK} were counted")
-
-
-def _group(group: DeadGroup) -> dict[str, Any]:
-    kind = f" fingerprint:{group.fingerprint}" if group.fingerprint else ""
-    return {
-        "type": group.type,
-        "fingerprint": group.fingerprint,
-        "count": group.count,
-        "oldest_at": rfc3339(group.oldest_at),
-        "newest_at": rfc3339(group.newest_at),
-        "newest_id": group.newest_id,
-        "error": shown_error(group.error),
-        "filter": f"type:{group.type}{kind}",
-    }
 
 
 @command.command(

@@ -10,6 +10,7 @@ from holdfast.core.codec import decode_any
 from holdfast.core.model import AttemptRecord, BlockerRecord, ChainRecord, JobRecord
 from holdfast.core.redaction import redact, redact_value
 from holdfast.service.times import rfc3339
+from holdfast.storage.records import DeadGroup, ProgressRecord
 
 
 def plain(record: msgspec.Struct) -> dict[str, Any]:
@@ -68,3 +69,22 @@ def payload(text: str | None, raw: bool = False) -> Any:
         return None
     value = decode_any(text)
     return value if raw else redact_value(value)
+
+
+def shown_progress(progress: ProgressRecord) -> dict[str, Any]:
+    """Show how far a running job says it is."""
+    return {
+        "fraction": progress.fraction,
+        "note": redact(progress.note),
+        "at": rfc3339(progress.at),
+    }
+
+
+def shown_dead_group(group: DeadGroup) -> dict[str, Any]:
+    """Show dead letters of one kind, with the filter that finds them."""
+    kind = f" fingerprint:{group.fingerprint}" if group.fingerprint else ""
+    return {
+        **plain(group),
+        "error": shown_error(group.error),
+        "filter": f"type:{group.type}{kind}",
+    }

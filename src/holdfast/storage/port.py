@@ -32,6 +32,7 @@ from holdfast.core.model import (
     TypeSetting,
     WorkerRecord,
 )
+from holdfast.storage.figure_port import FigureStore
 from holdfast.storage.query import JobQuery
 from holdfast.storage.records import (
     AppliedMigration,
@@ -359,6 +360,8 @@ class Store(Protocol):
     def audit(self) -> AuditStore: ...
     @property
     def tokens(self) -> TokenStore: ...
+    @property
+    def figures(self) -> FigureStore: ...
     @property
     def cycles(self) -> CycleStore: ...
     @property

@@ -216,3 +216,15 @@ class TokenRecord(msgspec.Struct, frozen=True):
     expires_at: Instant | None
     revoked_at: Instant | None
     last_used_at: Instant | None
+
+
+class SeriesPoint(msgspec.Struct, frozen=True):
+    """What happened in one step of time that began at `at`."""
+
+    at: Instant
+    started: int
+    completed: int
+    failed: int
+    cancelled: int
+    retried: int
+    reaped: int

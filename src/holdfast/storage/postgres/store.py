@@ -10,6 +10,7 @@ from holdfast.storage.aggregates.chain import Blockers, Chains
 from holdfast.storage.aggregates.cycle import Cycles, Runs, Slots
 from holdfast.storage.aggregates.dead import DeadLetters
 from holdfast.storage.aggregates.event import Events
+from holdfast.storage.aggregates.figure import Figures
 from holdfast.storage.aggregates.job import Jobs
 from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.aggregates.retention import Retention
@@ -40,6 +41,7 @@ class PostgresStore:
         self.dead_letters = DeadLetters()
         self.audit = Audit()
         self.tokens = Tokens()
+        self.figures = Figures()
         self.cycles = Cycles()
         self.slots = Slots()
         self.runs = Runs()

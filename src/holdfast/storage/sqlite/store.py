@@ -9,6 +9,7 @@ from holdfast.storage.aggregates.audit import Audit
 from holdfast.storage.aggregates.cycle import Cycles, Runs, Slots
 from holdfast.storage.aggregates.dead import DeadLetters
 from holdfast.storage.aggregates.event import Events
+from holdfast.storage.aggregates.figure import Figures
 from holdfast.storage.aggregates.retention import Retention
 from holdfast.storage.aggregates.schema import Schema
 from holdfast.storage.aggregates.token import Tokens
@@ -36,6 +37,7 @@ class SqliteStore:
         self.dead_letters = DeadLetters()
         self.audit = Audit()
         self.tokens = Tokens()
+        self.figures = Figures()
         self.cycles = Cycles()
         self.slots = Slots()
         self.runs = Runs()

@@ -1,0 +1,96 @@
+"""Who may do what: roles in order, and the least role of every action as data. Checked in one place, the desk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from holdfast.core.errors import InvalidOption, Refused
+
+
+class Role(IntEnum):
+    """What somebody may do; each role may do what those below it may."""
+
+    USER = 0
+    VIEWER = 1
+    OPERATOR = 2
+    DEVELOPER = 3
+
+    @property
+    def word(self) -> str:
+        """The role as people write it."""
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, text: str) -> Role:
+        """Return the role of a word. Raises: InvalidOption."""
+        for role in cls:
+            if role.word == text:
+                return role
+        known = ", ".join(role.word for role in cls)
+        raise InvalidOption(f"{text[:40]!r} is not a role", help=f"use one of {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Somebody whose identity is established."""
+
+    name: str
+    role: Role
+
+
+LOCAL = Principal("local", Role.DEVELOPER)
+"""Whoever sits at this machine, while no tokens exist: they can open the database itself as well."""
+
+POLICY: dict[str, Role] = {
+    "audit.list": Role.VIEWER,
+    "chain.cancel": Role.OPERATOR,
+    "chain.delete": Role.DEVELOPER,
+    "chain.get": Role.VIEWER,
+    "chain.list": Role.VIEWER,
+    "chain.start": Role.DEVELOPER,
+    "chain.wait": Role.VIEWER,
+    "cycle.list": Role.VIEWER,
+    "cycle.pause": Role.OPERATOR,
+    "cycle.resume": Role.OPERATOR,
+    "cycle.run_now": Role.OPERATOR,
+    "dead.drop": Role.DEVELOPER,
+    "dead.list": Role.VIEWER,
+    "dead.redrive": Role.OPERATOR,
+    "job.cancel": Role.OPERATOR,
+    "job.get": Role.VIEWER,
+    "job.list": Role.VIEWER,
+    "job.payload": Role.DEVELOPER,
+    "job.retry": Role.OPERATOR,
+    "job.run_now": Role.OPERATOR,
+    "metrics.read": Role.VIEWER,
+    "outbox.run_once": Role.DEVELOPER,
+    "outbox.stats": Role.DEVELOPER,
+    "overview.read": Role.VIEWER,
+    "system.read": Role.VIEWER,
+    "tail.read": Role.VIEWER,
+    "token.create": Role.DEVELOPER,
+    "token.list": Role.DEVELOPER,
+    "token.revoke": Role.DEVELOPER,
+    "type.list": Role.VIEWER,
+    "type.pause": Role.OPERATOR,
+    "type.resume": Role.OPERATOR,
+    "type.set": Role.OPERATOR,
+    "worker.drain": Role.OPERATOR,
+    "worker.list": Role.VIEWER,
+}
+"""The least role of every action. What is not in this table nobody may do."""
+
+
+def may(principal: Principal, action: str) -> bool:
+    """Say whether somebody may do this."""
+    return principal.role >= POLICY[action]
+
+
+def check(principal: Principal, action: str) -> None:
+    """Refuse an action to those who may not do it. Raises: Refused."""
+    if not may(principal, action):
+        raise Refused(
+            f"{principal.name} has the role {principal.role.word}, which may not do {action}",
+            rule=f"{action} needs the role {POLICY[action].word}",
+        )

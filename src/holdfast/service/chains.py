@@ -1,0 +1,139 @@
+"""Chains: questions, starts and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.client.listing import read_page
+from holdfast.client.options import StartOptions
+from holdfast.client.views import Chain
+from holdfast.core.duration import Duration
+from holdfast.core.errors import ChainNotFound
+from holdfast.core.ids import parse_id
+from holdfast.core.model import ChainRecord
+from holdfast.notify.port import Hint
+from holdfast.ops.delete import delete_chains
+from holdfast.ops.end import cancel_chain
+from holdfast.service.access import check
+from holdfast.service.chain_tree import read_tree
+from holdfast.service.desk import Caller, Change, Desk, Effect, deeds_of
+from holdfast.service.hints import of_ended
+from holdfast.service.jobs import Expected, checked_ids, payloads_of
+from holdfast.service.shown import payload, shown_chain
+from holdfast.service.versions import chain_version, require
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op, run_async
+
+TREE_DEPTH = 8
+
+
+class ChainPage(msgspec.Struct, frozen=True):
+    """A part of a list; `next` is the cursor of the following part."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+
+
+class ChainDetail(msgspec.Struct, frozen=True):
+    """A chain in full: its jobs, and below each the chains it waits for."""
+
+    chain: dict[str, Any]
+    tree: dict[str, Any]
+    waiting: list[dict[str, Any]]
+    version: str
+
+
+class ChainDesk:
+    """What can be asked about chains and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def page(self, caller: Caller, filter: str, limit: int, after: str | None) -> ChainPage:
+        """Read a page of chains, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
+
+        def op(store: Store) -> Op[ChainPage]:
+            read = store.chains.page
+            found = yield from read_page("chains", filter, limit, after, read, shown_chain)
+            return ChainPage(list(found.items), found.next)
+
+        return await self._desk.read(caller, "chain.list", op)
+
+    async def get(self, caller: Caller, id: str) -> ChainDetail:
+        """Read a chain with its tree and those who wait for it. Raises: ChainNotFound."""
+        wanted = str(parse_id(id))
+        show = partial(payload, raw=False) if caller.may("job.payload") else None
+
+        def op(store: Store) -> Op[ChainDetail]:
+            record = yield from _one(store, wanted)
+            tree = yield from read_tree(store, wanted, TREE_DEPTH)
+            edges = yield from store.blockers.waiting(wanted, 100)
+            return ChainDetail(
+                chain={**shown_chain(record), **payloads_of(record, show)},
+                tree=tree,
+                waiting=[{"job_id": each.job_id, "open": each.open} for each in edges],
+                version=chain_version(record),
+            )
+
+        return await self._desk.read(caller, "chain.get", op)
+
+    async def wait(self, caller: Caller, id: str, timeout: Duration) -> Chain:
+        """Wait until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
+        check(caller.principal, "chain.wait")
+        return await self._desk.app.aio.chains.wait(parse_id(id), timeout)
+
+    async def start(
+        self, caller: Caller, type: str, input: Any = None, options: StartOptions | None = None
+    ) -> Chain:
+        """Start a chain. Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption."""
+        check(caller.principal, "chain.start")
+        app = self._desk.app
+        async with app.transaction() as tx:
+            chain: Chain = await app.start(tx, type, input, **(options or {}))
+            effects = [Effect(f"chain {chain.id}", None, {"type": type, "state": chain.state})]
+            if not chain.deduplicated:
+                deeds = deeds_of(caller, "chain.start", effects)
+                await run_async(self._desk.store.audit.append(deeds), tx)
+        return chain
+
+    async def cancel(self, caller: Caller, id: str, expected: Expected = None) -> str:
+        """Cancel a chain's live job. Raises: ChainNotFound, WrongState, Changed."""
+        wanted = str(parse_id(id))
+
+        def op(store: Store) -> Op[Change]:
+            record = yield from _one(store, wanted)
+            require(expected, chain_version(record))
+            report = yield from cancel_chain(store, wanted, caller.reason or "")
+            effect = Effect(f"chain {wanted}", {"state": record.state}, {"state": "cancelled"})
+            return Change(wanted, [effect], of_ended(report))
+
+        answer: str = await self._desk.change(caller, "chain.cancel", op)
+        return answer
+
+    async def delete(
+        self, caller: Caller, ids: Sequence[str], cascade: bool = False, expected: Expected = None
+    ) -> int:
+        """Delete chains with all their jobs; return how many jobs. Raises: ChainNotFound, StillReferenced, Changed."""
+        wanted = checked_ids(ids)
+
+        def op(store: Store) -> Op[Change]:
+            records = yield from store.chains.get(wanted)
+            for each in records:
+                require(expected, chain_version(each))
+            removed = yield from delete_chains(store, wanted, cascade)
+            effects = [Effect(f"chain {each.id}", {"state": each.state}) for each in records]
+            return Change(len(removed), effects, [Hint("ended", ids=tuple(wanted))])
+
+        answer: int = await self._desk.change(caller, "chain.delete", op)
+        return answer
+
+
+def _one(store: Store, id: str) -> Op[ChainRecord]:
+    found = yield from store.chains.get([id])
+    if not found:
+        raise ChainNotFound(f"there is no chain {id}")
+    return found[0]

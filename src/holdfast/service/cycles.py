@@ -1,0 +1,116 @@
+"""Cycles: their schedules in plain words, their next and last runs, pausing and running them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.cycle import CycleRecord, RunRecord
+from holdfast.core.errors import ScheduleError
+from holdfast.core.model import Instant
+from holdfast.core.redaction import redact
+from holdfast.core.schedule import parse_schedule
+from holdfast.ops.cycle import pause_cycle, request_cycle
+from holdfast.ops.why import LIVE_WITHIN_MS
+from holdfast.service.desk import Caller, Change, Desk, Effect
+from holdfast.service.shown import plain
+from holdfast.service.times import rfc3339
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+NEXT_RUNS = 5
+LAST_RUNS = 10
+
+
+class CycleFacts(msgspec.Struct, frozen=True):
+    """A cycle with its schedule in words, its next instants, and its last runs, the newest first."""
+
+    now: Instant
+    cycle: CycleRecord
+    words: str
+    next: list[Instant]
+    runs: list[RunRecord]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the facts for programs."""
+        return {
+            **plain(self.cycle),
+            "last_slot": rfc3339(self.cycle.last_slot),
+            "held_until": rfc3339(self.cycle.held_until),
+            "words": self.words,
+            "next": [rfc3339(each) for each in self.next],
+            "runs": [shown_run(each) for each in self.runs],
+        }
+
+
+class CycleDesk:
+    """What can be asked about cycles and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def list(self, caller: Caller, runs: int = LAST_RUNS) -> list[CycleFacts]:
+        """Read every cycle."""
+
+        def op(store: Store) -> Op[list[CycleFacts]]:
+            now = yield from store.schema.clock()
+            cycles = yield from store.cycles.page()
+            facts = []
+            for each in cycles:
+                last = yield from store.runs.page(runs, LIVE_WITHIN_MS, each.name)
+                facts.append(_facts(now, each, last))
+            return facts
+
+        return await self._desk.read(caller, "cycle.list", op)
+
+    async def pause(self, caller: Caller, name: str) -> None:
+        """Let a cycle rest. Raises: CycleNotFound."""
+        await self._switch(caller, name, True)
+
+    async def resume(self, caller: Caller, name: str) -> None:
+        """Let a cycle run again; what the pause left out is not caught up. Raises: CycleNotFound."""
+        await self._switch(caller, name, False)
+
+    async def run_now(self, caller: Caller, name: str) -> None:
+        """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+
+        def op(store: Store) -> Op[Change]:
+            names = yield from request_cycle(store, name, new_id())
+            return Change(None, [Effect(f"cycle {each}", None, {"run": "now"}) for each in names])
+
+        await self._desk.change(caller, "cycle.run_now", op)
+
+    async def _switch(self, caller: Caller, name: str, paused: bool) -> None:
+        def op(store: Store) -> Op[Change]:
+            cycles = yield from store.cycles.page()
+            was = {each.name: each.paused for each in cycles}
+            names = yield from pause_cycle(store, name, paused, caller.name)
+            effects = [
+                Effect(f"cycle {each}", {"paused": was.get(each)}, {"paused": paused})
+                for each in names
+            ]
+            return Change(None, effects)
+
+        await self._desk.change(caller, "cycle.pause" if paused else "cycle.resume", op)
+
+
+def shown_run(run: RunRecord) -> dict[str, Any]:
+    """Show a run of a cycle or a tick."""
+    return {**plain(run), "error": None if run.error is None else redact(run.error)}
+
+
+def _facts(now: Instant, cycle: CycleRecord, runs: list[RunRecord]) -> CycleFacts:
+    try:
+        schedule = parse_schedule(cycle.schedule, cycle.zone)
+    except ScheduleError:
+        # A newer version may have registered a form that this one does not know.
+        return CycleFacts(now, cycle, cycle.schedule, [], runs)
+    upcoming: list[Instant] = []
+    if not cycle.paused:
+        at = now
+        for _ in range(NEXT_RUNS):
+            at = schedule.next_after(at)
+            upcoming.append(at)
+    return CycleFacts(now, cycle, schedule.describe(), upcoming, runs)

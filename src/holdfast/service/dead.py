@@ -1,0 +1,111 @@
+"""Dead letters: by their kind, redriven at a rate, or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.client.query import query_of
+from holdfast.core.errors import InvalidOption
+from holdfast.notify.port import Hint
+from holdfast.ops.dead import drop_dead
+from holdfast.ops.move import redrive_jobs
+from holdfast.service.desk import Caller, Change, Desk, Effect
+from holdfast.service.hints import of_moved
+from holdfast.service.jobs import MOST_AT_ONCE, checked_ids
+from holdfast.service.shown import shown_dead_group
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+LOOK = 10_000
+"""Groups are made of this many of the youngest dead letters."""
+
+_US = 1_000_000
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """What a command did to dead letters; `more` says that it found more than it may take at once."""
+
+    ids: list[str]
+    more: bool
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """Dead letters by their kind; `cut` says that only the youngest were looked at."""
+
+    items: list[dict[str, Any]]
+    cut: bool
+
+
+class DeadDesk:
+    """What can be asked about dead letters and done to them. Each command takes ids, or a filter that finds them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def groups(self, caller: Caller, limit: int = 100) -> Groups:
+        """Read the largest groups by type and kind of error."""
+        found = await self._desk.read(
+            caller, "dead.list", lambda store: store.dead_letters.groups(limit, LOOK)
+        )
+        cut = sum(each.count for each in found) >= LOOK
+        return Groups([shown_dead_group(each) for each in found], cut)
+
+    async def redrive(
+        self,
+        caller: Caller,
+        ids: Sequence[str] = (),
+        filter: str | None = None,
+        rate: float | None = None,
+    ) -> Handled:
+        """Take dead letters back into the queue, at most `rate` a second. Raises: InvalidOption, FilterError."""
+        if rate is not None and not 0.001 <= rate <= 1_000_000:
+            raise InvalidOption(f"a rate of {rate} a second is out of range")
+        spacing_us = 0 if rate is None else int(_US / rate)
+
+        def op(store: Store) -> Op[Change]:
+            wanted, more = yield from _chosen(store, ids, filter)
+            moved = yield from redrive_jobs(store, wanted, spacing_us) if wanted else _none()
+            effects = [
+                Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"})
+                for each in moved
+            ]
+            return Change(Handled([each.id for each in moved], more), effects, of_moved(moved))
+
+        answer: Handled = await self._desk.change(caller, "dead.redrive", op)
+        return answer
+
+    async def drop(
+        self, caller: Caller, ids: Sequence[str] = (), filter: str | None = None
+    ) -> Handled:
+        """Delete dead letters with their chains; those that other jobs wait for are left alone."""
+
+        def op(store: Store) -> Op[Change]:
+            wanted, more = yield from _chosen(store, ids, filter)
+            records = yield from store.jobs.get(wanted) if wanted else _none()
+            chains = sorted({each.chain_id for each in records})
+            gone = yield from drop_dead(store, chains) if chains else _none()
+            effects = [Effect(f"chain {each}", {"state": "failed"}) for each in gone]
+            hints = [Hint("ended", ids=tuple(gone))] if gone else []
+            return Change(Handled(list(gone), more), effects, hints)
+
+        answer: Handled = await self._desk.change(caller, "dead.drop", op)
+        return answer
+
+
+def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:
+    if bool(ids) == (filter is not None):
+        raise InvalidOption("either ids or a filter says which dead letters are meant")
+    if filter is None:
+        return checked_ids(ids), False
+    text = filter if "state:" in filter else f"state:failed {filter}"
+    found = yield from store.jobs.page(query_of(text, MOST_AT_ONCE, None))
+    return [each.id for each in found if each.state == "failed"], len(found) >= MOST_AT_ONCE
+
+
+def _none() -> Op[list[Any]]:
+    """Ask nothing and find nothing."""
+    yield from ()
+    return []

@@ -1,0 +1,129 @@
+"""How everything stands and went: the health of the queue, figures over time, and what answers to probes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.core.model import Instant
+from holdfast.core.redaction import redact
+from holdfast.ops.health import Health, read_health, summed_up
+from holdfast.service.access import LOCAL
+from holdfast.service.desk import Caller, Desk
+from holdfast.service.shown import plain
+from holdfast.settings import Settings, effective
+from holdfast.storage.port import Store
+from holdfast.storage.records import SeriesPoint
+from holdfast.storage.statement import Op
+
+Window = Literal["1h", "6h", "24h"]
+
+STEPS_MS: dict[Window, tuple[int, int]] = {
+    "1h": (3_600_000, 60_000),
+    "6h": (21_600_000, 360_000),
+    "24h": (86_400_000, 1_440_000),
+}
+"""The span of each window and the step that its charts are drawn in: sixty of them."""
+
+WAIT_LOOK = 1_000
+"""Waiting times are told of this many of the youngest ended jobs."""
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The queue at one moment, in one sentence and in figures, and the last hours step by step."""
+
+    health: Health
+    sentence: str
+    window: Window
+    step_us: int
+    series: list[SeriesPoint]
+    p95_wait_us: int | None
+    median_wait_us: int | None
+
+
+class System(msgspec.Struct, frozen=True):
+    """What this installation is made of."""
+
+    dialect: str
+    url: str
+    migrations: list[dict[str, Any]]
+    identity: dict[str, Any] | None
+    configuration: list[dict[str, str]]
+
+
+class OverviewDesk:
+    """What can be asked about the whole."""
+
+    def __init__(self, desk: Desk, settings: Settings) -> None:
+        self._desk = desk
+        self._settings = settings
+
+    async def health(self, caller: Caller) -> Health:
+        """Read how the queue stands."""
+        return await self._desk.read(caller, "overview.read", read_health)
+
+    async def get(self, caller: Caller, window: Window = "1h") -> Overview:
+        """Read how the queue stands and how it went."""
+        span_ms, step_ms = STEPS_MS[window]
+
+        def op(store: Store) -> Op[Overview]:
+            health = yield from read_health(store)
+            series = yield from store.figures.series(span_ms, step_ms)
+            waits = sorted((yield from store.figures.waits(WAIT_LOOK)))
+            return Overview(
+                health=health,
+                sentence=summed_up(health),
+                window=window,
+                step_us=step_ms * 1000,
+                series=series,
+                p95_wait_us=_quantile(waits, 0.95),
+                median_wait_us=_quantile(waits, 0.5),
+            )
+
+        return await self._desk.read(caller, "overview.read", op)
+
+    async def system(self, caller: Caller) -> System:
+        """Read what the database and the settings are."""
+
+        def op(store: Store) -> Op[System]:
+            applied = yield from store.schema.applied()
+            identity = yield from store.schema.identity()
+            return System(
+                dialect=store.dialect,
+                url=redact(self._desk.app.database.url),
+                migrations=[msgspec.structs.asdict(each) for each in applied],
+                identity=None if identity is None else plain(identity),
+                configuration=[msgspec.structs.asdict(each) for each in effective(self._settings)],
+            )
+
+        return await self._desk.read(caller, "system.read", op)
+
+    async def unready(self) -> str | None:
+        """Say why this installation is not ready, None when it is. Raises: DatabaseError when it is away."""
+        interval_ms = self._settings.outbox.reaper_interval_ms
+        return await self._desk.read(
+            Caller(LOCAL), "overview.read", lambda store: _unready(store, interval_ms)
+        )
+
+
+def _unready(store: Store, interval_ms: int) -> Op[str | None]:
+    """A reaper lives with every worker and in every tick; one that works leaves no lease expired for long."""
+    now: Instant = yield from store.schema.clock()
+    patience_ms = 3 * interval_ms
+    leases = yield from store.leases.page(1)
+    if leases and now - leases[0].expires_at > patience_ms * 1000:
+        return "leases are expired and nobody takes them back"
+    living = yield from store.workers.page(1, max(patience_ms, 60_000))
+    if living:
+        return None
+    ticks = yield from store.runs.page(1, patience_ms, "tick")
+    if ticks and now - ticks[0].started_at <= patience_ms * 1000:
+        return None
+    return "nobody has reaped for three intervals: no worker lives"
+
+
+def _quantile(ordered: list[int], share: float) -> int | None:
+    if not ordered:
+        return None
+    return max(0, ordered[min(len(ordered) - 1, int(len(ordered) * share))])

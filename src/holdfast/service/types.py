@@ -1,0 +1,126 @@
+"""Job types: what is known of them, pausing and setting them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.errors import InvalidOption, UnknownJobType
+from holdfast.core.model import TypeSetting
+from holdfast.notify.port import LOOK_EVERYWHERE, Hint
+from holdfast.service.desk import Caller, Change, Desk, Effect
+from holdfast.service.jobs import Expected
+from holdfast.service.shown import plain
+from holdfast.service.type_facts import TypeFacts, type_facts
+from holdfast.service.versions import require, version_of
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+UNSET = -1
+"""Takes a setting back to the code's own."""
+
+_LONGEST_MS = 86_400_000
+_MOST = 1_000_000
+
+
+class TypeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings to be changed while workers run; None leaves a value, -1 takes it back to the code's own."""
+
+    lease_ms: int | None = None
+    timeout_ms: int | None = None
+    concurrency: int | None = None
+    max_attempts: int | None = None
+
+    def check(self) -> None:
+        """Refuse values without meaning. Raises: InvalidOption."""
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+        if not given:
+            raise InvalidOption("nothing is to be set")
+        for name, value in given.items():
+            most = _LONGEST_MS if name.endswith("_ms") else _MOST
+            if value != UNSET and not 1 <= value <= most:
+                raise InvalidOption(f"{name}={value} is not between 1 and {most}")
+        if self.lease_ms is not None and 0 <= self.lease_ms < 100:
+            raise InvalidOption(f"a lease of {self.lease_ms} ms is too short, the least is 100")
+
+
+class TypeDesk:
+    """What can be asked about job types and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def list(self, caller: Caller) -> list[TypeFacts]:
+        """Read every type that was ever started, handled or set."""
+        found = await self._desk.read(caller, "type.list", type_facts)
+        return [*found.values()]
+
+    async def pause(self, caller: Caller, type: str, expected: Expected = None) -> dict[str, Any]:
+        """Let workers take no more of a type. Raises: UnknownJobType, Changed."""
+        return await self._switch(caller, type, True, expected)
+
+    async def resume(self, caller: Caller, type: str, expected: Expected = None) -> dict[str, Any]:
+        """Let workers take a type again. Raises: UnknownJobType, Changed."""
+        return await self._switch(caller, type, False, expected)
+
+    async def pause_all(self, caller: Caller, paused: bool) -> None:
+        """Pause or resume everything."""
+
+        def op(store: Store) -> Op[Change]:
+            before = yield from store.schema.identity()
+            yield from store.schema.pause(paused, caller.name)
+            was = {"paused": before.paused} if before else None
+            effect = Effect("everything", was, {"paused": paused})
+            return Change(None, [effect], [LOOK_EVERYWHERE])
+
+        await self._desk.change(caller, "type.pause" if paused else "type.resume", op)
+
+    async def set(
+        self, caller: Caller, type: str, change: TypeChange, expected: Expected = None
+    ) -> dict[str, Any]:
+        """Change settings of a type. Raises: UnknownJobType, InvalidOption, Changed."""
+        change.check()
+        fields = msgspec.structs.asdict(change)
+        return await self._change(
+            caller, "type.set", type, expected, lambda store: store.workers.set_type(type, **fields)
+        )
+
+    async def _switch(
+        self, caller: Caller, type: str, paused: bool, expected: Expected
+    ) -> dict[str, Any]:
+        action = "type.pause" if paused else "type.resume"
+        return await self._change(
+            caller,
+            action,
+            type,
+            expected,
+            lambda store: store.workers.set_type(type, paused=paused, by=caller.name),
+        )
+
+    async def _change(
+        self,
+        caller: Caller,
+        action: str,
+        type: str,
+        expected: Expected,
+        write: Callable[[Store], Op[None]],
+    ) -> dict[str, Any]:
+        def op(store: Store) -> Op[Change]:
+            known = yield from type_facts(store)
+            if type not in known:
+                raise UnknownJobType(f"the database has not seen the type {type[:60]!r}")
+            before = plain(known[type].setting)
+            require(expected, version_of(before))
+            yield from write(store)
+            after = plain((yield from _setting(store, type)))
+            return Change(after, [Effect(f"type {type}", before, after)], [Hint("look", type)])
+
+        answer: dict[str, Any] = await self._desk.change(caller, action, op)
+        return answer
+
+
+def _setting(store: Store, type: str) -> Op[TypeSetting]:
+    settings = yield from store.workers.settings()
+    return next((each for each in settings if each.type == type), TypeSetting(type))

@@ -1,0 +1,21 @@
+"""What a store must offer to those who draw how it went; the same rules as in `storage.port`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast.core.model import Instant
+from holdfast.storage.records import SeriesPoint
+from holdfast.storage.statement import Op
+
+
+class FigureStore(Protocol):
+    """Figures over time, from the tally and from the youngest results; never from a count of all rows."""
+
+    def series(
+        self, span_ms: int, step_ms: int, now: Instant | None = None
+    ) -> Op[list[SeriesPoint]]:
+        """Read what happened in each step of the last span, oldest first; empty steps are left out. One statement."""
+
+    def waits(self, look: int) -> Op[list[int]]:
+        """Read how long, in microseconds, the youngest `look` ended jobs waited from due to started. One statement."""

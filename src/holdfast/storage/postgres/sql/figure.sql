@@ -1,0 +1,16 @@
+-- name: figure_series
+-- What the tally says of each step of the last span; the tally is small, because it is folded by the minute.
+select at, sum(started)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint, sum(reaped)::bigint
+  from (
+    select holdfast.us(t.at) / :step_us::bigint * :step_us::bigint as at, t.started, t.completed, t.failed, t.cancelled, t.retried, t.reaped
+      from holdfast.tally t
+     where t.at > holdfast.moment(:now::bigint) - :span_us::bigint * interval '1 microsecond') steps
+ group by at
+ order by at;
+
+-- name: figure_waits
+-- How long the youngest ended jobs waited from due to started; blocked ones and later attempts say nothing of the queue.
+select holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.planned_at))
+  from (select job_id, started_at, attempts from holdfast.outcome order by job_id desc limit :look::integer) o
+  join holdfast.job j on j.id = o.job_id
+ where o.started_at is not null and o.attempts = 1 and j.blockers = 0;

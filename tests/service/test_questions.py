@@ -1,0 +1,137 @@
+"""Questions are answered with facts, within limits, and without what the caller may not see."""
+
+import pytest
+
+from holdfast.core.cycle import NewCycle
+from holdfast.core.errors import FilterError, InvalidCursor, InvalidOption, Refused
+from holdfast.service.service import Service
+from tests.cli.scene import Scene
+from tests.service.conftest import DEVELOPER, VIEWER
+
+CANARY = "hf_canarycanarycanary1"
+
+
+async def test_lists_go_page_by_page_in_order(service: Service, scene: Scene) -> None:
+    ids = [scene.start() for _ in range(5)]
+    first = await service.jobs.page(VIEWER, "state:pending", 3, None)
+    second = await service.jobs.page(VIEWER, "state:pending", 3, first.next)
+    assert [each["id"] for each in (*first.items, *second.items)] == ids[::-1]
+    assert second.next is None
+    with pytest.raises(InvalidCursor):
+        await service.jobs.page(VIEWER, "state:failed", 3, first.next)
+    with pytest.raises(FilterError):
+        await service.jobs.page(VIEWER, "stat:failed", 3, None)
+
+
+async def test_payloads_are_withheld_below_developer_and_redacted_for_developers(
+    service: Service, scene: Scene
+) -> None:
+    id = scene.start(input=f'{{"to":"ana","password":"{CANARY}"}}')
+    hidden = await service.jobs.get(VIEWER, id)
+    assert hidden.job["input"] is None
+    assert hidden.job["payloads_withheld"]
+    shown = await service.jobs.get(DEVELOPER, id)
+    assert shown.job["input"]["to"] == "ana"
+    assert CANARY not in str(shown)
+    raw = await service.jobs.get(DEVELOPER, id, raw=True)
+    assert raw.job["input"]["password"] == CANARY
+    with pytest.raises(Refused):
+        await service.jobs.get(VIEWER, id, raw=True)
+    chain = await service.chains.get(VIEWER, id)
+    assert chain.chain["input"] is None
+
+
+async def test_a_job_says_why_it_does_not_run(service: Service, scene: Scene) -> None:
+    detail = await service.jobs.get(VIEWER, scene.start("resize"))
+    assert detail.why == "No live worker handles resize"
+
+
+async def test_a_chain_is_read_with_its_tree_and_those_who_wait(
+    service: Service, scene: Scene
+) -> None:
+    awaited = scene.start()
+    dependent = scene.start(blockers=(awaited,))
+    detail = await service.chains.get(VIEWER, dependent)
+    assert detail.tree["jobs"][0]["waits_for"][0]["chain"]["id"] == awaited
+    below = await service.chains.get(VIEWER, awaited)
+    assert below.waiting == [{"job_id": dependent, "open": True}]
+
+
+async def test_the_overview_sums_up_and_draws_the_last_hour(service: Service, scene: Scene) -> None:
+    now = scene.database.read(scene.store.schema.clock())
+    scene.ended("complete", started_at=now + 2_000_000)
+    scene.failed()
+    overview = await service.overview.get(VIEWER, "1h")
+    assert sum(each.completed for each in overview.series) == 1
+    assert sum(each.failed for each in overview.series) == 1
+    assert overview.p95_wait_us is not None
+    assert 0 < overview.p95_wait_us <= 2_000_000
+    assert overview.sentence
+
+
+async def test_a_cycle_is_told_in_plain_words_with_its_next_runs(
+    service: Service, scene: Scene
+) -> None:
+    cycle = NewCycle("nightly", "17 3 * * *", "America/Santiago", True, "last")
+    scene.database.run(scene.store.cycles.register([cycle]))
+    (facts,) = await service.cycles.list(VIEWER)
+    assert len(facts.next) == 5
+    assert facts.next == sorted(facts.next)
+    assert facts.as_json()["name"] == "nightly"
+    await service.cycles.pause(DEVELOPER, "nightly")
+    (paused,) = await service.cycles.list(VIEWER)
+    assert paused.next == []
+    assert paused.cycle.paused_by == "ana-developer"
+    await service.cycles.run_now(DEVELOPER, "nightly")
+    await service.cycles.resume(DEVELOPER, "nightly")
+
+
+async def test_the_audit_log_goes_page_by_page(service: Service, scene: Scene) -> None:
+    for _ in range(3):
+        await service.jobs.retry(DEVELOPER, [scene.failed()])
+    first = await service.audit.page(VIEWER, 2)
+    second = await service.audit.page(VIEWER, 2, first.next)
+    assert len({each["id"] for each in (*first.items, *second.items)}) == 3
+    assert second.next is None
+    assert len((await service.audit.page(VIEWER, 10, action="job.cancel")).items) == 0
+    for cursor in ("", "%%%", "bm90LW91cnM=", "W10="):
+        with pytest.raises(InvalidCursor):
+            await service.audit.page(VIEWER, 2, cursor)
+    with pytest.raises(InvalidOption):
+        await service.audit.page(VIEWER, 0)
+
+
+async def test_outbox_statistics_have_the_promised_fields(service: Service, scene: Scene) -> None:
+    scene.worker("mail.send")
+    scene.ended("complete")
+    scene.failed()
+    scene.start()
+    with pytest.raises(Refused):
+        await service.outbox.stats(VIEWER)
+    stats = await service.outbox.stats(DEVELOPER)
+    assert set(stats) == {"generated_at", "queue", "runtime", "config"}
+    assert stats["queue"] == {
+        "total": 3,
+        "due_now": 1,
+        "oldest_pending_age_seconds": stats["queue"]["oldest_pending_age_seconds"],
+        "stuck_processing": 0,
+        "pending": 1,
+        "processing": 0,
+        "sent": 1,
+        "failed": 1,
+    }
+    assert stats["runtime"]["is_running"] is True
+    assert stats["runtime"]["processed_total"] == 3
+    assert stats["config"]["batch_size"] == 50
+
+
+async def test_the_system_shows_settings_without_secrets(service: Service) -> None:
+    system = await service.overview.system(VIEWER)
+    assert system.migrations
+    assert {each["name"] for each in system.configuration} > {"HOLDFAST_URL", "OUTBOX_BATCH_SIZE"}
+
+
+async def test_readiness_needs_somebody_who_reaps(service: Service, scene: Scene) -> None:
+    assert "nobody has reaped" in (await service.overview.unready() or "")
+    scene.worker("mail.send")
+    assert await service.overview.unready() is None
