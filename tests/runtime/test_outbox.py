@@ -1,0 +1,146 @@
+"""The outbox in single ticks: drained within its budget, with what it led to, and put together from the settings."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from holdfast import Holdfast, Job, Retry
+from holdfast.core.outcome import Continue
+from holdfast.notify.silent import SilentNotifier
+from holdfast.runtime.assembly import Assembly
+from holdfast.runtime.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.settings import read_settings
+from tests.runtime.scene import Recorder
+
+
+@pytest_asyncio.fixture(params=["sqlite", "postgres"])
+async def app(request: pytest.FixtureRequest) -> AsyncIterator[Holdfast]:
+    made = Holdfast(request.getfixturevalue(f"{request.param}_url"), notifier=SilentNotifier())
+    await asyncio.to_thread(made.migrate)
+    yield made
+    await made.aclose()
+
+
+def _assembly(app: Holdfast, **environ: str) -> Assembly:
+    return Assembly(
+        database=app.database,
+        settings=read_settings(environ),
+        make_worker=lambda options, types: app.worker(options, types=types),
+    )
+
+
+async def _start(app: Holdfast, type: str, count: int) -> None:
+    async with app.transaction() as tx:
+        await app.start_many(tx, type, [None] * count)
+
+
+async def test_a_tick_drains_what_is_due_and_what_it_leads_to(app: Holdfast) -> None:
+    ran: Counter[str] = Counter()
+
+    @app.job("first")
+    async def first(job: Job[Any]) -> Continue:
+        ran["first"] += 1
+        return Continue("second")
+
+    @app.job("second")
+    async def second(job: Job[Any]) -> None:
+        ran["second"] += 1
+
+    await _start(app, "first", 5)
+    tick = _assembly(app).tick()
+    summary = await tick.run()
+    await tick.close()
+    assert ran == {"first": 5, "second": 5}
+    assert summary.runner_results["outbox"].processed == 10
+    assert summary.exit_code == 0
+    assert list(summary.runner_results) == ["reaper", "outbox", "retention"]
+
+
+async def test_the_budget_of_items_leaves_the_rest_to_the_next_tick(app: Holdfast) -> None:
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None: ...
+
+    await _start(app, "greet", 50)
+    tick = _assembly(app, WORKER_TICK_RUNNER_MAX_ITEMS="30").tick()
+    counts = [(await tick.run()).total_processed for _ in range(3)]
+    await tick.close()
+    assert counts == [30, 20, 0]
+
+
+async def test_failed_attempts_are_errors_of_items_not_of_the_runner(app: Holdfast) -> None:
+    @app.job("greet", retry=Retry(max_attempts=1))
+    async def greet(job: Job[Any]) -> None:
+        raise RuntimeError("no")
+
+    await _start(app, "greet", 3)
+    tick = _assembly(app).tick()
+    summary = await tick.run()
+    await tick.close()
+    assert (summary.total_errors, summary.exit_code) == (3, 0)
+
+
+async def test_a_handler_that_outlives_the_budget_is_stopped_and_goes_back(app: Holdfast) -> None:
+    reasons: list[Any] = []
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(job.abort_reason)
+
+    await _start(app, "greet", 1)
+    tick = _assembly(app, WORKER_TICK_RUNNER_MAX_MS="300").tick()
+    summary = await tick.run()
+    await tick.close()
+    assert reasons == ["shutdown"]
+    assert summary.failed_runners == ["outbox"]
+    (job,) = (await app.aio.jobs.list()).items
+    assert (job.state, job.attempt) == ("pending", 0)
+
+
+async def test_the_names_decide_what_runs_and_an_applications_own_runners_may_be_among_them(
+    app: Holdfast,
+) -> None:
+    async def own(context: RunnerContext) -> RunnerReport:
+        return RunnerReport(processed=7)
+
+    recorder = Recorder()
+    assembly = Assembly(
+        database=app.database,
+        settings=read_settings({"WORKER_TICK_RUNNERS": "mine, invoiceReminders"}),
+        make_worker=lambda options, types: app.worker(options, types=types),
+        runners=[FunctionRunner("mine", own)],
+        observer=recorder,
+    )
+    tick = assembly.tick()
+    summary = await tick.run()
+    await tick.close()
+    assert list(summary.runner_results) == ["reaper", "mine"]
+    assert summary.total_processed == 7
+    assert recorder.named("runner_skipped")[0]["runner"] == "invoiceReminders"
+    other = assembly.tick(names=("retention",))
+    assert other.names == ["reaper", "retention"]
+    await other.close()
+
+
+async def test_two_ticks_at_once_share_the_work(app: Holdfast) -> None:
+    ran: Counter[str] = Counter()
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        ran[str(job.id)] += 1
+
+    await _start(app, "greet", 60)
+    ticks = [_assembly(app).tick() for _ in range(2)]
+    summaries = await asyncio.gather(*(tick.run() for tick in ticks))
+    for tick in ticks:
+        await tick.close()
+    assert sum(each.total_processed for each in summaries) == 60
+    assert set(ran.values()) == {1}

@@ -1,0 +1,142 @@
+"""Upkeep: expired leases, vanished workers and old chains, once for all replicas and within budgets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from holdfast.core.model import Claim, Finish, LeaseClass, NewJob, Probe
+from holdfast.notify.local import LocalNotifier
+from holdfast.notify.port import Hint
+from holdfast.ops.retention import Ages
+from holdfast.runtime.runner import Mode, Runner
+from holdfast.runtime.tick import Tick, TickOptions
+from holdfast.runtime.upkeep import ReaperRunner, RetentionRunner
+from holdfast.storage.database import Database
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.records import WorkerSign
+from tests.runtime.scene import ManualClock, Recorder
+
+DAY = 86_400
+AGES = Ages(chains=30, dead_letters=90, runs=30)
+FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+def _tick(
+    database: Database,
+    clock: ManualClock,
+    recorder: Recorder,
+    *runners: Runner,
+    mode: Mode = "tick",
+    **options: Any,
+) -> Tick:
+    return Tick(
+        database,
+        runners,
+        "w-1",
+        TickOptions(**options),
+        mode=mode,
+        clock=clock,
+        observer=recorder,
+        now=clock.now,
+    )
+
+
+async def _start(database: Database, clock: ManualClock, count: int) -> list[NewJob]:
+    jobs = []
+    for _ in range(count):
+        job_id = new_id()
+        jobs.append(NewJob(job_id, job_id, "mail", "{}"))
+    await database.run_async(database.store.jobs.insert(jobs, now=clock.now()))
+    return jobs
+
+
+async def _claim(database: Database, clock: ManualClock, worker: str) -> list[Any]:
+    token = new_id()
+    probe = Probe("mail", 5, token, 100, 0, FIRST)
+    claim = Claim(worker, 100, (probe,), (LeaseClass(token, 60_000, 25, 1_000, 5_000),))
+    return await database.run_async(database.store.jobs.claim(claim, clock.now()))
+
+
+async def test_the_reaper_takes_back_what_a_dead_worker_held_and_tells_everybody(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    heard: list[Hint] = []
+    notifier = LocalNotifier()
+    notifier.listen(heard.append)
+    await _start(database, clock, 3)
+    await _claim(database, clock, "w-dead")
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 3, 60_000, notifier))
+    assert (await tick.run()).total_processed == 0
+    clock.advance(60)
+    assert (await tick.run()).total_processed == 3
+    assert (await tick.run()).total_processed == 0
+    await tick.close()
+    notifier.close()
+    assert [each["worker"] for each in recorder.named("job_reaped")] == ["w-dead"] * 3
+    assert [each["recovered"] for each in recorder.named("reaper_ran")] == [0, 3, 0]
+    assert {(each.kind, each.type, each.worker) for each in heard} >= {
+        ("due", "mail", ""),
+        ("lost", "", "w-dead"),
+    }
+
+
+async def test_a_vanished_worker_is_reported_by_one_of_two_replicas(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    sign = WorkerSign("w-dead", "w", "host", 1, "0.1", 10, "[]", "{}", None)
+    await database.run_async(database.store.workers.sign(sign, clock.now()))
+    replicas = [
+        _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3, 60_000))
+        for _ in range(2)
+    ]
+    for seconds in (59, 1, 60):
+        clock.advance(seconds)
+        await asyncio.gather(*(each.run() for each in replicas))
+    for each in replicas:
+        await each.close()
+    assert recorder.named("worker_vanished") == [
+        {"worker": "w-dead", "by": "w-1", "silent_ms": 60_000}
+    ]
+
+
+async def _finished(database: Database, clock: ManualClock, count: int) -> None:
+    await _start(database, clock, count)
+    finishes = [
+        Finish(each.id, each.token, "complete", "w", each.chain_id)
+        for each in await _claim(database, clock, "w")
+    ]
+    await database.run_async(database.store.jobs.finish(finishes, now=clock.now()))
+
+
+async def test_retention_removes_a_bounded_part_in_each_tick_and_rests_when_all_is_seen(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await _finished(database, clock, 25)
+    # Ids carry the time of their making, which is now; the test's clock has to pass that first.
+    clock.advance(20 * 365 * DAY)
+    tick = _tick(
+        database,
+        clock,
+        recorder,
+        RetentionRunner(database.store, AGES, every_ms=60_000),
+        mode="background",
+        items=10,
+    )
+    counts = [(await tick.run()).total_processed for _ in range(4)]
+    assert counts == [10, 10, 5, 0]
+    await _finished(database, clock, 5)
+    clock.advance(31 * DAY)
+    assert (await tick.run()).total_processed == 5
+    await tick.close()
+
+
+async def test_zero_days_keep_chains_for_ever(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await _finished(database, clock, 3)
+    clock.advance(50 * 365 * DAY)
+    runner = RetentionRunner(database.store, Ages(0, 90, 30))
+    tick = _tick(database, clock, recorder, runner)
+    assert (await tick.run()).total_processed == 0
+    await tick.close()
