@@ -93,6 +93,10 @@ class Database(Protocol):
     def store(self) -> Store: ...
 
     @property
+    def schema(self) -> str:
+        """The PostgreSQL schema of the tables; SQLite has none and says the default."""
+
+    @property
     def url(self) -> str:
         """Where it is, without secrets."""
 

@@ -55,6 +55,10 @@ class TimedDatabase:
         return self._database.store
 
     @property
+    def schema(self) -> str:
+        return self._database.schema
+
+    @property
     def url(self) -> str:
         return self._database.url
 

@@ -21,6 +21,7 @@ class Counters:
     leases_lost: int = 0
     ticks: int = 0
     reaper_runs: int = 0
+    heartbeats: int = 0
     stuck: int = 0
 
     def as_dict(self) -> dict[str, int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
+from holdfast.core.codec import encode_any
 from holdfast.core.errors import (
     Aborted,
     DatabaseBusy,
@@ -20,6 +22,7 @@ from holdfast.ops.finish import FinishReport
 from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.calls import Calls
 from holdfast.worker.continuing import Continuation
+from holdfast.worker.handover import Handover, undone
 from holdfast.worker.job import Job
 from holdfast.worker.judge import describe, finish_of, judge_error, judge_value
 from holdfast.worker.workplace import Workplace
@@ -59,7 +62,13 @@ class Execution:
     async def run(self, attempt: Attempt) -> Ended:
         """Run the handler to its end, whatever that is; never raises but when the slot itself is cancelled."""
         claimed = attempt.claimed
-        job: Job[Any] = Job(attempt, self._place.id, self._place.database)
+        job: Job[Any] = Job(
+            attempt,
+            self._place.id,
+            self._place.database,
+            # What is handed over is not what the handler is annotated to return.
+            partial(self._judge, attempt, encode=encode_any),
+        )
         token = current_job.set(
             JobContext(
                 claimed.id,
@@ -145,10 +154,9 @@ class Execution:
             raise LeaseLost(str(reason), "the answer came too late")
         if reason not in (None, "shutdown"):
             raise Aborted(str(reason))
-        if isinstance(value, Continue):
-            finish = self._continuation.finish(attempt, value)
-        else:
-            finish = judge_value(attempt, self._place.id, value)
+        if job.handover is not None:
+            return await self._handed_over(job.handover)
+        finish = self._judge(attempt, value)
         completion = job.completion
         if completion is None or not completion.is_open:
             return Ended(finish)
@@ -158,8 +166,28 @@ class Execution:
             return Ended(finish, report=await completion.commit_async(finish))
         return Ended(finish, report=await self._calls.in_thread(completion.commit, finish))
 
+    def _judge(
+        self, attempt: Attempt, value: Any, encode: Callable[[Any], str] | None = None
+    ) -> Finish:
+        if isinstance(value, Continue):
+            return self._continuation.finish(attempt, value)
+        return judge_value(attempt, self._place.id, value, encode)
+
+    async def _handed_over(self, handover: Handover) -> Ended:
+        """End with what the handler's own transaction wrote. Raises: TransactionAborted when it did not commit."""
+        outcome = await handover.outcome()
+        if outcome is None:
+            raise undone()
+        finish, report = outcome
+        return Ended(finish, report=report)
+
     async def _failed(self, attempt: Attempt, job: Job[Any], error: BaseException) -> Ended:
         await self._undo(job, error)
+        if job.handover is not None:
+            outcome = await job.handover.outcome()
+            if outcome is not None:
+                # The commit came before the error: the job is completed, whatever was raised after it.
+                return Ended(outcome[0], report=outcome[1], error=error)
         reason = attempt.abort_reason
         if isinstance(error, asyncio.CancelledError) and reason is None:
             raise error

@@ -74,6 +74,7 @@ class Heartbeat:
             self._place.trouble.note(PURPOSE, error)
             return False
         self._place.trouble.over(PURPOSE)
+        self._place.counters.heartbeats += 1
         return True
 
     async def _renew(self) -> None:

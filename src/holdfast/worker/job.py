@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from uuid import UUID
 
 import msgspec
@@ -14,7 +15,11 @@ from holdfast.core.errors import Aborted, AlreadyCompleting, WrongState
 from holdfast.core.model import BlockerRecord, ClaimedJob, State, to_datetime
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
+from holdfast.worker.handover import Handover, Judge
 from holdfast.worker.stages import Completion, Preparation
+
+if TYPE_CHECKING:
+    from holdfast.client.kinds import AsyncTx, SyncTx
 
 T = TypeVar("T")
 
@@ -38,13 +43,22 @@ class Job(Generic[T]):
         "_database",
         "_input",
         "_is_prepared",
+        "_judge",
         "completion",
+        "handover",
         "transaction",
         "worker",
     )
 
-    def __init__(self, attempt: Attempt, worker: str, database: Database | None) -> None:
+    def __init__(
+        self,
+        attempt: Attempt,
+        worker: str,
+        database: Database | None,
+        judge: Judge | None = None,
+    ) -> None:
         self._attempt = attempt
+        self._judge = judge
         self._database = database
         self._input: Any = _UNREAD
         self._blockers: tuple[BlockerResult, ...] = ()
@@ -52,6 +66,7 @@ class Job(Generic[T]):
         self.worker = worker
         self.transaction: Any = None
         self.completion: Completion | None = None
+        self.handover: Handover | None = None
 
     @property
     def id(self) -> UUID:
@@ -152,7 +167,7 @@ class Job(Generic[T]):
         """Open a short transaction before the work: `with` in a sync handler, `async with` in an async one."""
         if self.transaction is not None:
             raise AlreadyCompleting("an atomic handler is one transaction already")
-        if self.completion is not None:
+        if self.completion is not None or self.handover is not None:
             raise AlreadyCompleting("prepare() came after complete()")
         if self._is_prepared:
             raise AlreadyCompleting("prepare() was called twice")
@@ -160,14 +175,30 @@ class Job(Generic[T]):
         self._is_prepared = True
         return preparation
 
-    def complete(self) -> Completion:
-        """Open the transaction that completes this job; it commits when handler and middlewares have returned."""
+    @overload
+    def complete(self) -> Completion: ...
+    @overload
+    def complete(self, *, tx: SyncTx, output: Any = None) -> None: ...
+    @overload
+    def complete(self, *, tx: AsyncTx, output: Any = None) -> Coroutine[Any, Any, None]: ...
+    def complete(self, *, tx: Any = None, output: Any = None) -> Any:
+        """Open the transaction that completes this job; it commits when handler and middlewares have returned.
+
+        With `tx` the job is completed in a transaction of yours instead (SQLAlchemy, Django, psycopg …), as its last
+        statement: `output` is what the handler would have returned, and your commit is the job's.
+        Raises: AlreadyCompleting, LeaseLost.
+        """
         if self.transaction is not None:
             raise AlreadyCompleting("an atomic handler is one transaction already")
-        if self.completion is not None:
+        if self.completion is not None or self.handover is not None:
             raise AlreadyCompleting("complete() was called twice")
-        self.completion = self.new_completion()
-        return self.completion
+        if tx is None:
+            self.completion = self.new_completion()
+            return self.completion
+        database = self._reachable()
+        assert self._judge is not None
+        self.handover = Handover(database, self._judge, self._attempt.terms.lease_ms // 2)
+        return self.handover.write(tx, output)
 
     def new_completion(self) -> Completion:
         """Make the transaction that ends this attempt; silence in it is bearable for half a lease."""

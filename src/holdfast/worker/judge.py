@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -37,7 +38,9 @@ def finish_of(attempt: Attempt, worker: str, kind: FinishKind, **values: Any) ->
     )
 
 
-def judge_value(attempt: Attempt, worker: str, value: Any) -> Finish:
+def judge_value(
+    attempt: Attempt, worker: str, value: Any, encode: Callable[[Any], str] | None = None
+) -> Finish:
     """Record a handler's answer: a value completes, Snooze and Cancel do what they say. Raises: OutputInvalid."""
     if value is None:
         return finish_of(attempt, worker, "complete", output="null")
@@ -46,7 +49,9 @@ def judge_value(attempt: Attempt, worker: str, value: Any) -> Finish:
     if isinstance(value, Cancel):
         error = f"Cancelled: {value.reason}" if value.reason else "Cancelled"
         return finish_of(attempt, worker, "cancel", error=error)
-    return finish_of(attempt, worker, "complete", output=attempt.type.output.encode(value))
+    return finish_of(
+        attempt, worker, "complete", output=(encode or attempt.type.output.encode)(value)
+    )
 
 
 def judge_error(attempt: Attempt, worker: str, error: BaseException, jitter: float) -> Finish:

@@ -15,6 +15,7 @@ from holdfast.core.errors import DatabaseUnreachable
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.records import AppliedMigration
+from holdfast.storage.sqlfile import DEFAULT_SCHEMA
 from holdfast.storage.sqlite.connection import MEMORY, Synchronous, Target, check_version
 from holdfast.storage.sqlite.fork import watch_forks
 from holdfast.storage.sqlite.lanes import outlast
@@ -49,6 +50,7 @@ class SqliteDatabase:
     ) -> None:
         check_version()
         self.store = SqliteStore()
+        self.schema = DEFAULT_SCHEMA
         self.path: Path | None = None
         if path != MEMORY:
             self.path = Path(path).absolute()

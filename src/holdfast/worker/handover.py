@@ -1,0 +1,65 @@
+"""A completion in a transaction that the handler holds itself: written there, believed when that has committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+
+from holdfast.client.providers import provider_of
+from holdfast.client.providers.port import AsyncProvider, Need
+from holdfast.client.url import Dialect
+from holdfast.core.errors import TransactionAborted
+from holdfast.core.model import Finish, Held
+from holdfast.ops.finish import FinishReport
+from holdfast.storage.database import Database
+from holdfast.storage.statement import run, run_async
+from holdfast.worker.stages import finish_fenced
+
+Judge = Callable[[Any], Finish]
+"""Turns a handler's answer into the write that records it."""
+
+
+class Handover:
+    """One attempt's end, given to a transaction of the handler's own."""
+
+    def __init__(self, database: Database, judge: Judge, idle_ms: int) -> None:
+        self._database = database
+        self._judge = judge
+        self._idle_ms = idle_ms
+        self._made: tuple[Finish, FinishReport] | None = None
+
+    def write(self, tx: Any, output: Any) -> Coroutine[Any, Any, None] | None:
+        """Make the fenced write on the caller's transaction; awaited where that is async.
+
+        Raises: LeaseLost, OutputInvalid, and the errors of connections.
+        """
+        finish = self._judge(output)
+        op = finish_fenced(self._database.store, finish, self._idle_ms)
+        provider = provider_of(tx)
+        need = Need(cast(Dialect, self._database.store.dialect), self._database.schema, True)
+        if isinstance(provider, AsyncProvider):
+
+            async def write() -> None:
+                access = await provider.open(need)
+                self._made = (finish, await run_async(op, access.executor))
+
+            return write()
+        self._made = (finish, run(op, provider.open(need).executor))
+        return None
+
+    async def outcome(self) -> tuple[Finish, FinishReport] | None:
+        """What was written, if its transaction has committed; None when nothing was written or it was undone."""
+        if self._made is None:
+            return None
+        finish, report = self._made
+        pair = Held(finish.id, finish.token)
+        (stand,) = await self._database.read_async(self._database.store.jobs.stand([pair]))
+        return (finish, report) if stand.standing == "done" else None
+
+
+def undone() -> TransactionAborted:
+    """The error of a handler that returned although its completing transaction was rolled back."""
+    return TransactionAborted(
+        "the transaction in which the job was completed did not commit",
+        help="let an exception leave the handler when the transaction is rolled back",
+    )
