@@ -32,11 +32,13 @@ from holdfast.testing.conformance.blocking import (
     ReadingEdgesConformance,
 )
 from holdfast.testing.conformance.claiming import (
-    AttemptCountingConformance,
     ClaimingConformance,
     ConcurrentClaimsConformance,
-    CrashedJobsConformance,
     NextDueConformance,
+)
+from holdfast.testing.conformance.counting import (
+    AttemptCountingConformance,
+    CrashedJobsConformance,
 )
 from holdfast.testing.conformance.cycles import (
     CycleConformance,

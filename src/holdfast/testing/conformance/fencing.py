@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
-from holdfast.core.model import ClaimedJob, Ending, FinishKind, Held
+from holdfast.core.model import ClaimedJob, Ending, Finish, FinishKind, Held
 from holdfast.testing.conformance.stage import LEASE_MS, MAIL, WORKER, Conformance, Stage
 
 KINDS: tuple[FinishKind, ...] = get_args(FinishKind)
@@ -37,8 +37,7 @@ class FencingConformance(Conformance):
     ) -> None:
         lost, held = await _taken_over(stage)
         before = await stage.harness.contents()
-        successor = stage.next_job(lost) if kind == "continue" else None
-        assert not await stage.finish_as(lost, kind, next=successor)
+        assert await stage.finish(self._end(stage, lost, kind)) == []
         assert await stage.harness.contents() == before
         assert (await stage.stand(lost)).standing == "taken"
         assert (await stage.stand(held)).standing == "held"
@@ -49,9 +48,7 @@ class FencingConformance(Conformance):
     ) -> None:
         mine, other = await stage.start_running("a"), await stage.start_running("b")
         before = await stage.harness.contents()
-        successor = stage.next_job(other) if kind == "continue" else None
-        finish = stage.ending(other, kind, token=mine.token, next=successor)
-        assert await stage.finish(finish) == []
+        assert await stage.finish(self._end(stage, other, kind, token=mine.token)) == []
         assert await stage.harness.contents() == before
 
     async def test_a_reaped_lease_is_not_renewed(self, stage: Stage) -> None:
@@ -69,18 +66,37 @@ class FencingConformance(Conformance):
         await stage.run(stage.store.leases.free([lost.token, held.token]))
         assert await stage.run(stage.store.leases.renew([held.token], stage.now)) == {held.token}
 
+    @pytest.mark.parametrize("kind", KINDS)
     @pytest.mark.parametrize("stale_first", [True, False])
     async def test_the_old_token_beside_the_new_one_in_one_flush_is_refused(
-        self, stage: Stage, stale_first: bool
+        self, stage: Stage, kind: FinishKind, stale_first: bool
     ) -> None:
         lost, held = await _taken_over(stage)
         finishes = [
-            stage.ending(lost, "complete", output='"old"'),
+            self._end(stage, lost, kind, output='"old"'),
             stage.ending(held, "complete", output='"new"'),
         ]
         finished = await stage.finish(*(finishes if stale_first else reversed(finishes)))
         assert [each.id for each in finished] == [held.id]
-        assert (await stage.read(held.id)).output == '"new"'
+        record = await stage.read(held.id)
+        assert (record.state, record.output) == ("completed", '"new"')
+
+    @pytest.mark.parametrize("kind", KINDS)
+    async def test_two_jobs_of_one_flush_cannot_exchange_their_tokens(
+        self, stage: Stage, kind: FinishKind
+    ) -> None:
+        first, second = await stage.start_running("a"), await stage.start_running("b")
+        before = await stage.harness.contents()
+        finishes = [
+            self._end(stage, first, kind, token=second.token),
+            self._end(stage, second, kind, token=first.token),
+        ]
+        assert await stage.finish(*finishes) == []
+        assert await stage.harness.contents() == before
+
+    def _end(self, stage: Stage, job: ClaimedJob, kind: FinishKind, **fields: Any) -> Finish:
+        successor = stage.next_job(job) if kind == "continue" else None
+        return stage.ending(job, kind, next=successor, **fields)
 
     async def test_a_process_that_claims_its_own_job_again_cannot_finish_its_first_attempt(
         self, stage: Stage
