@@ -19,6 +19,8 @@ from tests.bench.payload import INPUT_TEXT, OUTPUT_TEXT
 
 LONG_AGO = "2000-01-01 00:00:00+00"
 NIL = UUID(int=0)
+# Without it statistics of another moment make a claim collect and sort the whole backlog.
+ONLY_BY_INDEX = "-c enable_seqscan=off -c enable_bitmapscan=off"
 
 _made = 0
 
@@ -51,7 +53,9 @@ class LimitLoop:
     """One connection to a database in which `create` has made the frozen tables."""
 
     def __init__(self, url: str, batch: int = 200, types: int = 1) -> None:
-        self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=1)
+        self._connection = psycopg.connect(
+            url, autocommit=True, prepare_threshold=1, options=ONLY_BY_INDEX
+        )
         self._batch = batch
         self._types = [f"type{number}" for number in range(types)]
         self._marks: dict[str, tuple[Any, UUID]] = {}
