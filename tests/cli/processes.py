@@ -29,9 +29,17 @@ class Command:
     def line(self) -> str:
         """Wait for the next line of data."""
         assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        line: str = self.process.stdout.readline()
         assert line, f"the command ended: {self.error()}"
         return line
+
+    def wait_for_word(self, word: str) -> None:
+        """Wait until something is said on stderr."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if word in line:
+                return
+        raise AssertionError(f"the command ended without saying {word!r}")
 
     def interrupt(self) -> int:
         """Press Ctrl-C; return the exit code."""
@@ -41,7 +49,8 @@ class Command:
     def error(self) -> str:
         """Read what was said on stderr until the end."""
         assert self.process.stderr is not None
-        return self.process.stderr.read()
+        said: str = self.process.stderr.read()
+        return said
 
     def __enter__(self) -> Self:
         return self

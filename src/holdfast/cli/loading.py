@@ -65,10 +65,13 @@ def _find(name: str) -> None:
 
 
 def _exists(parent: str, part: str, path: list[str] | None) -> bool:
+    name = f"{parent}.{part}" if parent else part
+    if name in sys.modules:
+        return True
     if path is not None and not path:
         return False
     try:
-        return find_spec(f"{parent}.{part}" if parent else part) is not None
+        return find_spec(name) is not None
     except (ImportError, ValueError):
         return False
 

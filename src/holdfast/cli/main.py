@@ -9,6 +9,12 @@ from holdfast.cli.root import Root
 from holdfast.version import VERSION
 
 SECTIONS = {
+    "Begin": {
+        "demo": Entry("holdfast.demo.command", "Run a small shop that shows what is promised."),
+    },
+    "Run": {
+        "worker": Entry("holdfast.cli.worker", "Run an application's jobs until told to stop."),
+    },
     "Look and act": {
         "status": Entry(
             "holdfast.cli.status",

@@ -1,0 +1,44 @@
+"""Logs of long-running commands, on stderr: lines for people, JSON for machines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import click
+
+T = TypeVar("T")
+
+LEVELS = ("debug", "info", "warning", "error")
+FORMATS = ("plain", "json")
+
+
+def log_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command `--log-level` and `--log-format`."""
+    level = click.option(
+        "--log-level", type=click.Choice(LEVELS), default="info", show_default=True
+    )
+    form = click.option(
+        "--log-format", type=click.Choice(FORMATS), default="plain", show_default=True
+    )
+    return level(form(command))
+
+
+def set_up_logging(level: str, form: str) -> None:
+    """Write what loggers say from this level on to stderr."""
+    from holdfast.observe.logging import JsonFormatter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else _plain())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _plain() -> logging.Formatter:
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s", "%Y-%m-%dT%H:%M:%S"
+    )
+    formatter.converter = time.gmtime
+    return formatter

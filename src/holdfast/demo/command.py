@@ -1,0 +1,70 @@
+"""`holdfast demo`: its options, and where the shop is found. The rest is imported only then."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from holdfast.cli.lazy import Command
+from holdfast.core.errors import CommandUsage
+
+SHOWN_LEASE = "15s"
+QUICK_LEASE = "3s"
+
+
+@click.command(
+    "demo",
+    cls=Command,
+    examples=(
+        "holdfast demo",
+        "holdfast demo --headless --orders 50 --kill --exit",
+        "holdfast demo --postgres",
+        "holdfast demo --url postgresql://app@db/scratch --fresh",
+    ),
+)
+@click.option("--orders", type=click.IntRange(0, 100_000), default=200, show_default=True)
+@click.option(
+    "--rate", type=click.FloatRange(0.1, 1_000), default=25.0, show_default=True, help="Orders/s."
+)
+@click.option("--kill", is_flag=True, help="Kill the worker in the middle of a payment.")
+@click.option("--exit", "exits", is_flag=True, help="End when all is done: 0 only if all is well.")
+@click.option("--headless", is_flag=True, help="Plain lines, no keys, and a short lease.")
+@click.option(
+    "--lease", metavar="DURATION", help=f"[default: {SHOWN_LEASE}; {QUICK_LEASE} with --headless]"
+)
+@click.option("--postgres", is_flag=True, help="On a real PostgreSQL, started for the demo.")
+@click.option("--url", metavar="URL", help="On a database of yours, in tables of its own.")
+@click.option("--fresh", is_flag=True, help="Forget what earlier runs left.")
+def command(
+    orders: int,
+    rate: float,
+    kill: bool,
+    exits: bool,
+    headless: bool,
+    lease: str | None,
+    postgres: bool,
+    url: str | None,
+    fresh: bool,
+) -> int:
+    """Run a small shop that shows what is promised.
+
+    Every order is a row, an event and a chain of jobs, written in one transaction. A worker
+    process charges, ships and mails. Kill it: its leases end, another worker takes over, and the
+    shop's own tables tell whether an order was lost or paid twice.
+    """
+    from holdfast.core.duration import milliseconds
+    from holdfast.demo.guardian import Guardian
+    from holdfast.demo.place import found_place
+
+    if postgres and url is not None:
+        raise CommandUsage("--postgres and --url exclude each other", help="give one of them")
+    lease_ms = milliseconds(lease or (QUICK_LEASE if headless else SHOWN_LEASE))
+    with Guardian() as guardian, found_place(url, postgres, fresh, guardian) as place:
+        # The shop's module reads its address when it is imported, here as in its worker.
+        os.environ["SHOP_URL"] = place.url
+        from holdfast.demo.run import Demo
+        from holdfast.demo.story import Plan
+
+        plan = Plan(orders, rate, kill, exits, lease_ms, headless)
+        return Demo(plan, place, guardian).run()

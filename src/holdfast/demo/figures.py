@@ -1,0 +1,84 @@
+"""What the demo shows, all of it read from the database: the shop's own tables, the queue, and the worker's leases."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from holdfast.core.model import JobRecord, QueueTotals
+from holdfast.demo import tables
+from holdfast.demo.shop import CHARGE, app
+from holdfast.storage.query import JobQuery
+from holdfast.storage.statement import run
+
+RATE_OVER_S = 5.0
+
+_COUNTED = 10_000
+_WAITS_OF = 200
+# Types that wait for nothing but a worker: from creation to start is their whole wait.
+_PLAIN_TYPES = ("order.placed/mail_receipt", "order.ship", "stock.reserve")
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The shop's own books: what was ordered, and what became of it."""
+
+    orders: int
+    paid: int
+    paid_twice: int
+    unpaid: int
+    in_payment: int
+    shipped: int
+    mailed: int
+    paid_lately: int
+
+    @property
+    def per_second(self) -> float:
+        """Payments a second, over the last few."""
+        return self.paid_lately / RATE_OVER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One look at everything, all of one moment."""
+
+    ledger: Ledger
+    queue: QueueTotals
+    charges_open: int
+    p95_wait_ms: float | None
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing is left to do: all jobs have ended, one way or the other."""
+        return self.queue.live == 0
+
+    @property
+    def lost(self) -> int:
+        """Orders that are not paid although nothing works on their payment or waits to be redriven."""
+        return max(0, self.ledger.unpaid - self.charges_open)
+
+
+def read_figures(connection: tables.Connection) -> Figures:
+    """Look at the shop's own tables and at the queue."""
+    store = app.database.store
+    query = JobQuery(limit=_WAITS_OF, states=("completed",), types=_PLAIN_TYPES)
+    with tables.snapshot(connection) as executor:
+        row = tables.execute(connection, tables.LEDGER, since=time.time() - RATE_OVER_S)
+        queue = run(store.workers.totals(_COUNTED), executor)
+        types = run(store.workers.type_totals(), executor)
+        jobs = run(store.jobs.page(query), executor)
+    assert row is not None
+    charges_open = sum(each.live + each.failed for each in types if each.type == CHARGE)
+    return Figures(Ledger(*row), queue, charges_open, p95_wait_ms(jobs))
+
+
+def p95_wait_ms(jobs: list[JobRecord]) -> float | None:
+    """Return what 95 of 100 jobs waited at most between creation and start, of those that began at once."""
+    waits = sorted(
+        (each.started_at - each.created_at) / 1000
+        for each in jobs
+        if each.started_at is not None and each.attempt == 1
+    )
+    if not waits:
+        return None
+    return max(0.0, waits[min(len(waits) - 1, int(len(waits) * 0.95))])

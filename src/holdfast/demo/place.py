@@ -1,0 +1,70 @@
+"""Where the shop is: a file beside the demo, a PostgreSQL started for it, or a database of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.client.url import parse_url
+from holdfast.core.errors import CommandUsage, MissingExtra
+from holdfast.demo import tables
+from holdfast.demo.guardian import Guardian
+
+FILE = Path("holdfast-demo.db")
+_BESIDE = ("", "-wal", "-shm")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The shop's address, and how people are told of it."""
+
+    url: str
+    name: str
+
+
+@contextmanager
+def found_place(
+    url: str | None, postgres: bool, fresh: bool, guardian: Guardian
+) -> Iterator[Place]:
+    """Find or make the shop's database; `fresh` removes what earlier runs left in it.
+
+    Raises: UnusableUrl, MissingExtra, CommandUsage.
+    """
+    if postgres:
+        from holdfast.demo.postgres import served
+
+        with served(fresh, guardian) as (address, where):
+            yield Place(address, f"PostgreSQL {where}")
+    elif url is None:
+        yield _file(fresh)
+    else:
+        yield _given(url, fresh)
+
+
+def _file(fresh: bool) -> Place:
+    if fresh:
+        for end in _BESIDE:
+            FILE.with_name(f"{FILE.name}{end}").unlink(missing_ok=True)
+    age = "kept" if FILE.exists() else "new"
+    return Place(f"sqlite:///{FILE}", f"SQLite ./{FILE} ({age})")
+
+
+def _given(url: str, fresh: bool) -> Place:
+    address = parse_url(url)
+    if address.dialect == "sqlite":
+        if fresh:
+            raise CommandUsage(
+                "--fresh removes no file of yours", help=f"remove {address.path} yourself"
+            )
+        return Place(address.url, f"SQLite {address.path}")
+    try:
+        from holdfast.storage.postgres.connect import shown_url
+    except ImportError as error:
+        raise MissingExtra(
+            f"PostgreSQL needs the package {error.name}", help='pip install "holdfast[postgres]"'
+        ) from error
+    if fresh:
+        tables.close_shop(address.url)
+    return Place(address.url, shown_url(address.url))

@@ -1,0 +1,54 @@
+"""The demo as plain lines, for logs and pipes: what happens when it happens, and figures once a second."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from holdfast.demo.story import Story
+
+FIGURES_S = 1.0
+LOOK_S = 0.2
+
+
+class PlainLines:
+    """Writes a story line by line."""
+
+    def __init__(self, story: Story) -> None:
+        """Begin with nothing told."""
+        self._story = story
+        self._figures_due = 0.0
+
+    def run(self) -> None:
+        """Follow the story until it is settled, if it is to end then, or for ever."""
+        while True:
+            self._story.step()
+            self.tell()
+            if self._story.plan.exit and self._story.is_settled:
+                return
+            time.sleep(LOOK_S)
+
+    def tell(self) -> None:
+        """Write what is new, and the figures when they are due."""
+        while self._story.notes:
+            click.echo(f"  {self._story.notes.popleft()}")
+        if time.monotonic() >= self._figures_due:
+            self._figures_due = time.monotonic() + FIGURES_S
+            for line in figure_lines(self._story):
+                click.echo(line)
+
+
+def figure_lines(story: Story) -> list[str]:
+    """Return the figures, and how long the leases of killed workers still last."""
+    figures = story.figures
+    queue, ledger = figures.queue, figures.ledger
+    wait = "-" if figures.p95_wait_ms is None else f"{figures.p95_wait_ms:.0f} ms"
+    lines = [
+        f"  orders {ledger.paid}/{story.total} paid · {ledger.per_second:.0f}/s · p95 wait {wait}"
+        f" · due {queue.due} · running {queue.running} · blocked {queue.blocked}"
+        f" · done {queue.completed} · dead {queue.failed}"
+    ]
+    for each in story.recoveries:
+        lines.append(f"  the leases of {each.name} end in {each.left_s():.0f} s")
+    return lines

@@ -1,0 +1,116 @@
+"""The demo as a moving screen: figures, a bar, what happened last, and keys."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from holdfast.demo.story import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.demo.keys import Keyboard
+
+LOOK_S = 0.2
+MORE = 100
+
+_BAR = 28
+_NARROW = 94
+
+
+class Screen:
+    """Shows a story and obeys keys until told to quit."""
+
+    def __init__(self, story: Story, keyboard: Keyboard, console: Console) -> None:
+        """Take what is shown, what is obeyed, and where."""
+        self._story = story
+        self._keyboard = keyboard
+        self._console = console
+        self._quit = False
+        self._keys: Mapping[str, Callable[[], None]] = {
+            "k": story.kill,
+            "f": story.turn_gateway,
+            "p": story.turn_pause,
+            "o": lambda: story.order(MORE),
+            "q": self._leave,
+        }
+
+    def run(self) -> None:
+        """Show the story until `q`, or until it is settled if it is to end then."""
+        with Live(console=self._console, auto_refresh=False, redirect_stderr=False) as live:
+            while not self._quit:
+                self._story.step()
+                live.update(self.render(), refresh=True)
+                if self._story.plan.exit and self._story.is_settled:
+                    return
+                self._obey(time.monotonic() + LOOK_S)
+
+    def render(self) -> Group:
+        """Return everything that moves."""
+        story = self._story
+        lines = [Text(), self._orders(), self._jobs(), self._recovered(), Text()]
+        lines += [Text(f"  {each}") for each in story.notes]
+        if story.notes:
+            lines.append(Text())
+        return Group(*lines, self._help())
+
+    def _obey(self, until: float) -> None:
+        while (left := until - time.monotonic()) > 0 and not self._quit:
+            action = self._keys.get(self._keyboard.read(left) or "")
+            if action is not None:
+                action()
+                return
+
+    def _leave(self) -> None:
+        self._quit = True
+
+    def _orders(self) -> Text:
+        story, ledger = self._story, self._story.figures.ledger
+        share = ledger.paid / story.total if story.total else 0.0
+        full = round(share * _BAR)
+        wait = story.figures.p95_wait_ms
+        line = Text("  Orders     ")
+        line.append("█" * full, "green").append("░" * (_BAR - full), "bright_black")
+        line.append(f"  {ledger.paid}/{story.total}", "bold")
+        line.append(f"    {ledger.per_second:.0f}/s")
+        return line.append(f"    p95 wait {'-' if wait is None else f'{wait:.0f} ms'}")
+
+    def _jobs(self) -> Text:
+        queue = self._story.figures.queue
+        line = Text("  Jobs       ")
+        line.append(f"due {queue.due} · running {queue.running} · blocked {queue.blocked} · ")
+        line.append(f"done {queue.completed} · ")
+        line.append(f"dead {queue.failed}", "red" if queue.failed else "")
+        if self._story.is_paused:
+            line.append(" · paused", "yellow")
+        if self._story.gateway_is_down:
+            line.append(" · payments fail", "yellow")
+        return line
+
+    def _recovered(self) -> Text:
+        story = self._story
+        sound = story.figures.lost == 0 and story.figures.ledger.paid_twice == 0
+        line = Text(f"  Recovered  {story.recovered} · ")
+        line.append(story.verdict(), "green" if sound else "bold red")
+        for each in story.recoveries:
+            line.append(f" · {len(each.held)} held by {each.name}", "yellow")
+            line.append(f", lease ends in {each.left_s():.0f} s", "yellow")
+        return line
+
+    def _help(self) -> Text:
+        pause = "resume" if self._story.is_paused else "pause"
+        gateway = "let payments work" if self._story.gateway_is_down else "make payments fail"
+        if self._console.width < _NARROW:
+            gateway = "mend payments" if self._story.gateway_is_down else "fail payments"
+            words = f"[k] kill worker  [f] {gateway}  [p] {pause}  [o] order {MORE}  [q] quit"
+        else:
+            words = (
+                f"[k] kill the worker hard   [f] {gateway}   [p] {pause}   [o] order {MORE}   "
+                "[q] quit"
+            )
+        return Text(f"  {words}", "dim")

@@ -1,0 +1,92 @@
+"""The shop's application: what an order sets in motion. The demo's worker runs `holdfast.demo.shop:app`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast import Continue, Holdfast, Job, Retry
+from holdfast.demo import tables
+
+DEFAULT_URL = "sqlite:///holdfast-demo.db"
+CHARGE = "order.charge"
+URL_VARIABLE = "SHOP_URL"
+PAYMENT_VARIABLE = "SHOP_PAYMENT_MS"
+
+url = os.environ.get(URL_VARIABLE, DEFAULT_URL)
+payment_ms = int(os.environ.get(PAYMENT_VARIABLE, "120"))
+app = Holdfast(url, schema=tables.SCHEMA)
+soon = Retry(max_attempts=5, base="500ms", cap="5s", jitter="250ms")
+
+
+@dataclass
+class Order:
+    """What the handlers need to know of an order."""
+
+    id: int
+    amount: int
+
+
+class GatewayDown(Exception):
+    """The payment provider does not answer; another attempt may help."""
+
+
+@app.on("order.placed", retry=soon)
+def mail_receipt(job: Job[Order]) -> None:
+    """Mail the receipt: at least once, so the job's id is the provider's idempotency key."""
+    with app.transaction() as tx:
+        tx.execute(_sql(tables.MAIL), _values(job, key=str(job.id)))
+
+
+@app.job("stock.reserve", retry=soon, atomic=True)
+def reserve(job: Job[Order]) -> None:
+    """Take the goods from the shelf, in one transaction with the job's completion."""
+    job.tx.execute(_sql(tables.RESERVE), _values(job))
+
+
+@app.job(CHARGE, retry=soon)
+async def charge(job: Job[Order]) -> Continue:
+    """Charge the card: no transaction is open while the gateway works, and the payment counts only under the lease."""
+    async with job.prepare() as tx:
+        await tx.execute(_sql(tables.BEGIN_PAYMENT), _values(job, attempt=job.attempt))
+        row = await (await tx.execute(_sql(tables.GATEWAY_IS_DOWN))).fetchone()
+    if row[0]:
+        raise GatewayDown("the payment gateway does not answer")
+    await asyncio.sleep(payment_ms / 1000 * random.uniform(0.5, 1.5))
+    async with job.complete() as done:
+        paid = _values(job, amount=job.input.amount, attempt=job.attempt, worker=job.worker)
+        await done.tx.execute(_sql(tables.PAY), paid)
+        return done.continue_with("order.ship", job.input)
+
+
+@app.job("order.ship", retry=soon, atomic=True, entry=False)
+def ship(job: Job[Order]) -> None:
+    """Hand the parcel over, in one transaction with the job's completion."""
+    job.tx.execute(_sql(tables.SHIP), _values(job))
+
+
+def place_order(connection: tables.Connection, item: str, amount: int, heavy: bool) -> int:
+    """Place an order: its row, its event and its chain are one transaction of the shop's own connection.
+
+    A heavy one is charged only when its goods were reserved: its chain waits for another one.
+    """
+    with tables.transaction(connection):
+        row = tables.execute(connection, tables.PLACE, item=item, amount=amount, at=time.time())
+        assert row is not None
+        order = Order(row[0], amount)
+        app.publish(connection, "order.placed", order)
+        first = [app.start(connection, reserve, order)] if heavy else []
+        app.start(connection, charge, order, key=f"order:{order.id}", blockers=first)
+    return order.id
+
+
+def _sql(statement: str) -> str:
+    return tables.worded(statement, app.database.store.dialect)
+
+
+def _values(job: Job[Order], **more: Any) -> dict[str, Any]:
+    return {"order": job.input.id, "at": time.time(), **more}

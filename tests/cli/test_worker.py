@@ -1,0 +1,137 @@
+"""The worker as a process: it runs an application's jobs, obeys signals, and says what it cannot load."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from tests.cli.conftest import Run
+from tests.cli.processes import Command
+from tests.cli.scene import Scene
+
+APPLICATION = """
+import time
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+@app.job("hello")
+async def hello(job: Job[dict]) -> str:
+    return f"hello {job.input['name']}"
+
+@app.job("slow")
+def slow(job: Job[None]) -> str:
+    print("slow begins", flush=True)
+    job.wait_for_abort(60)
+    return "aborted" if job.aborted else "done"
+
+@app.on("order.placed")
+def mail(job: Job[dict]) -> None:
+    print("mailed", flush=True)
+
+nothing = Holdfast()
+number = 7
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with an application, to work in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    (tmp_path / "broken.py").write_text("import shop\nraise RuntimeError('no such luck')\n")
+    return tmp_path
+
+
+def drained(*words: str) -> subprocess.CompletedProcess[str]:
+    with Command("worker", "shop:app", "--drain", *words) as command:
+        out, err = command.process.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, command.process.returncode, out, err)
+
+
+def test_draining_runs_what_is_due_and_ends(folder: Path, scene: Scene) -> None:
+    id = scene.start("hello", input='{"name":"ana"}')
+    later = scene.start("unknown")
+    done = drained("--name", "w-1", "--slots", "2")
+    assert done.returncode == 0, done.stderr
+    assert scene.state(id) == "completed"
+    assert scene.state(later) == "pending"
+    assert "worker w-1-" in done.stderr
+    assert "job_completed" in done.stderr
+    assert done.stdout == ""
+
+
+def test_only_the_types_that_were_named_are_run(folder: Path, scene: Scene) -> None:
+    hello, event = scene.start("hello", input='{"name":"ana"}'), scene.start("order.placed/mail")
+    assert drained("--types", "order.*,slow").returncode == 0
+    assert (scene.state(hello), scene.state(event)) == ("pending", "completed")
+
+
+def test_logs_can_be_json(folder: Path, scene: Scene) -> None:
+    done = drained("--log-format", "json", "--log-level", "info")
+    assert '"event": "worker_started"' in done.stderr
+
+
+def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scene: Scene) -> None:
+    ids = [scene.start("slow") for _ in range(3)]
+    with Command("worker", "shop:app", "--slots", "1") as command:
+        assert command.line() == "slow begins\n"
+        command.process.send_signal(signal.SIGTERM)
+        command.wait_for_word("worker_stopping")
+        command.process.send_signal(signal.SIGTERM)
+        command.process.communicate(timeout=60)
+        assert command.process.returncode == 0
+    assert {scene.state(each) for each in ids} <= {"pending", "completed"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "complaint", "help"),
+    [
+        ("shp:app", "there is no module shp here", "did you mean shop?"),
+        ("shop:ap", "shop has no ap", "did you mean shop:app?"),
+        ("shop:number", "shop:number is int, not a Holdfast", "did you mean shop:app?"),
+        ("shop.jobs:app", "there is no module shop.jobs here", "help: "),
+        ("no-module", "'no-module' does not name a module", "help: "),
+        (":app", "':app' does not name a module", "help: "),
+        ("broken", "importing broken failed: RuntimeError: no such luck", "mend the module first"),
+    ],
+)
+def test_what_cannot_be_loaded_is_named(
+    folder: Path, run: Run, spec: str, complaint: str, help: str
+) -> None:
+    result = run("worker", spec)
+    assert result.exit_code == Exit.USAGE
+    assert f"error[HF092]: {complaint}" in result.stderr
+    assert help in result.stderr
+
+
+def test_a_broken_module_is_shown_with_its_place(folder: Path, run: Run) -> None:
+    result = run("worker", "broken")
+    assert f"{folder / 'broken.py'}:2: raise RuntimeError" in result.stderr
+
+
+def test_an_unknown_type_is_answered_with_the_nearest(folder: Path, run: Run) -> None:
+    result = run("worker", "shop", "--types", "helo")
+    assert result.exit_code == Exit.NOT_FOUND
+    assert "did you mean hello?" in result.stderr
+
+
+def test_an_application_without_handlers_has_nothing_to_run(folder: Path, run: Run) -> None:
+    result = run("worker", "shop:nothing")
+    assert result.exit_code == Exit.USAGE
+    assert "has no handlers" in result.stderr
+
+
+def test_a_database_without_the_schema_is_refused(folder: Path, run: Run) -> None:
+    result = run("worker", "shop")
+    assert result.exit_code == Exit.DATABASE
+    assert "holdfast migrate" in result.stderr
+
+
+def test_an_application_checks_what_it_is_given_to_start(folder: Path, scene: Scene) -> None:
+    with Command("jobs", "start", "hello", '["not a dict"]', "--app", "shop") as command:
+        _, err = command.process.communicate(timeout=60)
+    assert command.process.returncode == Exit.USAGE
+    assert "error[HF022]" in err

