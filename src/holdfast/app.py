@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from threading import RLock
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client
@@ -20,6 +20,9 @@ from holdfast.client.transaction import TransactionScope
 from holdfast.client.url import Address, parse_url
 from holdfast.client.waiting import Waiting
 from holdfast.core.codec import TypeCodec
+from holdfast.core.cycle import CycleSpec, cycle_spec
+from holdfast.core.duration import Duration
+from holdfast.core.errors import DuplicateJobType
 from holdfast.core.jobtype import JobType
 from holdfast.core.json_text import SIZE_LIMIT
 from holdfast.core.model import Instant
@@ -42,6 +45,9 @@ from holdfast.storage.sqlfile import DEFAULT_SCHEMA, check_identifier
 
 if TYPE_CHECKING:
     from holdfast.core.events import Observer
+    from holdfast.runtime.assembly import Assembly
+    from holdfast.runtime.embedded import EmbeddedWorker
+    from holdfast.settings import Settings
     from holdfast.worker.options import WorkerOptions
     from holdfast.worker.worker import Worker
 
@@ -49,6 +55,20 @@ H = TypeVar("H", bound=Callable[..., Any])
 M = TypeVar("M", bound=Callable[..., Any])
 
 DEFAULT_URL = "sqlite:///holdfast.db"
+
+
+class CycleOptions(TypedDict, total=False):
+    """When a cycle runs, and what becomes of slots that were missed."""
+
+    every: Duration | None
+    cron: str | None
+    tz: str | None
+    singleton: bool
+    missed: str
+    jitter: Duration
+    timeout: Duration | None
+    attempts: int
+    sharded: bool
 
 
 class Aio:
@@ -96,6 +116,7 @@ class Holdfast(Producer):
         self._sender = HintSender(lambda: self.notifier)
         self._middlewares: list[Callable[..., Any]] = []
         self._observers: list[Observer] = []
+        self.cycle_specs: dict[str, CycleSpec] = {}
         self._targets = Targets(self.registry, open_types, payload_limit)
         self.bind(url or os.environ.get("HOLDFAST_URL") or DEFAULT_URL)
 
@@ -215,18 +236,43 @@ class Holdfast(Producer):
         self.middleware(traced)
         self.observe(OtelObserver())
 
-    def worker(
+    def cycle(self, name: str, **options: Unpack[CycleOptions]) -> Callable[[H], H]:
+        """Run the decorated function on a schedule, one replica at a time, each slot once.
+
+        Raises: InvalidName, InvalidSchedule, InvalidOption, DuplicateJobType.
+        """
+
+        def register(handler: H) -> H:
+            if name in self.cycle_specs:
+                raise DuplicateJobType(f"there is a cycle {name} already")
+            self.cycle_specs[name] = cycle_spec(handler, name, **options)
+            return handler
+
+        return register
+
+    def worker(self, settings: Settings | None = None) -> EmbeddedWorker:
+        """Return a worker for `async with` inside a web application; off unless OUTBOX_WORKER_ENABLED=true.
+
+        Raises: ConfigError for settings that do not fit together.
+        """
+        from holdfast.runtime.embedded import EmbeddedWorker
+        from holdfast.settings import load_settings
+
+        settings = settings or load_settings()
+        assembly = self.assembly(settings)
+        return EmbeddedWorker(settings.embedded.enabled, lambda: assembly.background(True))
+
+    def make_worker(
         self,
         options: WorkerOptions | None = None,
         *,
         types: Iterable[str] | None = None,
         database: Database | None = None,
     ) -> Worker:
-        """Make a worker for this application's job types, or for some of them; `await worker.run()` works.
+        """Make a bare worker for this application's job types, or for some of them: no cycles, no retention.
 
         Raises: UnknownJobType, HandlerInvalid, and HF017 to HF019 for timings that do not fit.
         """
-        from holdfast.observe.fan import Observers
         from holdfast.worker.worker import Worker
 
         self.registry.check()
@@ -236,10 +282,31 @@ class Holdfast(Producer):
             {name: self.registry.get(name) for name in chosen},
             options,
             notifier=self.notifier if self._hints else None,
-            observer=Observers(*self._observers) if self._observers else None,
+            observer=self._observer(),
             middlewares=self._middlewares,
             type_of=self.registry.find,
         )
+
+    def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
+        """Bring everything a tick or a background mode is made of; `types` narrows what its worker runs."""
+        from holdfast.runtime.assembly import Assembly
+
+        own = None if types is None else list(types)
+        return Assembly(
+            database=self.database,
+            settings=settings,
+            make_worker=lambda options, some: self.make_worker(
+                options, types=own if some is None else some
+            ),
+            cycles=tuple(self.cycle_specs.values()),
+            notifier=self.notifier if self._hints else None,
+            observer=self._observer(),
+        )
+
+    def _observer(self) -> Observer | None:
+        from holdfast.observe.fan import Observers
+
+        return Observers(*self._observers) if self._observers else None
 
     def transaction(self) -> TransactionScope:
         """Return a transaction of Holdfast's own, for `with` or `async with`."""

@@ -65,7 +65,7 @@ async def start(app: Holdfast, clock: ManualClock) -> AsyncIterator[Start]:
         assembly = Assembly(
             database=app.database,
             settings=read_settings(environ or {}),
-            make_worker=lambda options, types: app.worker(options, types=types),
+            make_worker=lambda options, types: app.make_worker(options, types=types),
             cycles=cycles,
             notifier=app.notifier,
             observer=recorder,

@@ -31,7 +31,7 @@ def _assembly(app: Holdfast, **environ: str) -> Assembly:
     return Assembly(
         database=app.database,
         settings=read_settings(environ),
-        make_worker=lambda options, types: app.worker(options, types=types),
+        make_worker=lambda options, types: app.make_worker(options, types=types),
     )
 
 
@@ -115,7 +115,7 @@ async def test_the_names_decide_what_runs_and_an_applications_own_runners_may_be
     assembly = Assembly(
         database=app.database,
         settings=read_settings({"WORKER_TICK_RUNNERS": "mine, invoiceReminders"}),
-        make_worker=lambda options, types: app.worker(options, types=types),
+        make_worker=lambda options, types: app.make_worker(options, types=types),
         runners=[FunctionRunner("mine", own)],
         observer=recorder,
     )

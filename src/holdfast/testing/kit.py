@@ -60,7 +60,7 @@ class Kit:
         # The worker's own reaper has a timer; a test must not depend on which comes first.
         await database.run_async(reap_leases(database.store))
         options = WorkerOptions(name="test", stop_when_idle=True, max_items=limit)
-        return await self.app.worker(options, database=database).run()
+        return await self.app.make_worker(options, database=database).run()
 
     def started(self, type: str | None = None) -> list[JobInfo]:
         """The jobs that exist, oldest first; of one type when it is given."""

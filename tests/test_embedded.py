@@ -1,0 +1,60 @@
+"""A worker inside a web application: off by default, on by environment, gone when the application is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Job
+from holdfast.settings import load_settings
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def app(request: pytest.FixtureRequest) -> Iterator[Holdfast]:
+    app = Holdfast(request.getfixturevalue(f"{request.param}_url"))
+    app.migrate()
+    yield app
+    app.close()
+
+
+async def test_it_is_off_unless_switched_on(app: Holdfast) -> None:
+    async with app.worker(load_settings(environ={})) as worker:
+        assert not worker.is_running
+    await app.aclose()
+
+
+async def test_it_works_jobs_off_while_the_application_runs(app: Holdfast) -> None:
+    ran = asyncio.Event()
+
+    @app.job("report")
+    async def report(job: Job[Any]) -> None:
+        ran.set()
+
+    settings = load_settings(environ={"OUTBOX_WORKER_ENABLED": "true"})
+    async with app.worker(settings) as worker:
+        async with app.transaction() as tx:
+            chain = await app.start(tx, report)
+        async with asyncio.timeout(30):
+            await ran.wait()
+            assert worker.is_running
+            await app.aio.chains.wait(chain.id)
+    await app.aclose()
+
+
+async def test_cycles_run_beside_the_jobs(app: Holdfast) -> None:
+    ran = asyncio.Event()
+
+    @app.cycle("pulse", every="1s")
+    async def pulse(tick: Any) -> None:
+        ran.set()
+
+    settings = load_settings(
+        environ={"OUTBOX_WORKER_ENABLED": "true", "WORKER_IDLE_BACKOFF_MIN_MS": "100"}
+    )
+    async with app.worker(settings):
+        async with asyncio.timeout(30):
+            await ran.wait()
+    await app.aclose()
