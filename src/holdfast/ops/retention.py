@@ -37,7 +37,7 @@ def remove_chains(
     instant = yield from _instant(store, now)
     before = instant - ages.chains * _DAY_US
     dead_before = instant - max(ages.chains, ages.dead_letters) * _DAY_US
-    found = yield from store.retention.page(after, _id_at(before), limit)
+    found = yield from store.retention.page(after, id_at(before), limit)
     if not found:
         return RetentionPage(0, 0, after)
     held = yield from store.retention.hold(found, before, dead_before, now)
@@ -52,7 +52,7 @@ def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = N
     """Remove old runs, slots and workers, and fold the tally; return how many rows went."""
     instant = yield from _instant(store, now)
     before = instant - ages.runs * _DAY_US
-    runs = yield from store.retention.drop_runs(_id_at(before), limit)
+    runs = yield from store.retention.drop_runs(id_at(before), limit)
     slots = yield from store.retention.drop_slots(before, limit)
     workers = yield from store.retention.drop_workers(before, limit)
     yield from store.workers.fold_tally(limit, now)
@@ -65,6 +65,6 @@ def _instant(store: Store, now: Instant | None) -> Op[Instant]:
     return (yield from store.schema.clock())
 
 
-def _id_at(instant: Instant) -> str:
+def id_at(instant: Instant) -> str:
     """Return the least id of an instant."""
     return uuid7_text(max(instant, 0) // 1000, 0, bytes(6))

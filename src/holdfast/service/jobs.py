@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client.listing import read_page
+from holdfast.client.query import query_of
 from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
 from holdfast.core.ids import parse_id
 from holdfast.core.model import ChainRecord, Instant, JobRecord
@@ -26,6 +27,7 @@ from holdfast.service.shown import (
     shown_progress,
 )
 from holdfast.service.versions import job_version, require
+from holdfast.service.watch import Watch
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
@@ -84,6 +86,14 @@ class JobDesk:
             check(caller.principal, "job.payload")
         show = partial(payload, raw=raw) if caller.may("job.payload") else None
         return await self._desk.read(caller, "job.get", lambda store: _detail(store, wanted, show))
+
+    async def changes(
+        self, caller: Caller, filter: str, watch: Watch, look: int
+    ) -> list[dict[str, Any]]:
+        """Read what is new or changed among the newest jobs since the watch's last look. Raises: FilterError."""
+        query = query_of(filter, look, None)
+        found = await self._desk.read(caller, "tail.read", lambda store: store.jobs.page(query))
+        return [shown_job(each) for each in watch.changes(found)]
 
     async def retry(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
         """Take failed jobs back into the queue. Raises: JobNotFound, WrongState, Changed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -9,12 +11,13 @@ import msgspec
 from holdfast.core.model import Instant
 from holdfast.core.redaction import redact
 from holdfast.ops.health import Health, read_health, summed_up
+from holdfast.ops.retention import id_at
 from holdfast.service.access import LOCAL
 from holdfast.service.desk import Caller, Desk
 from holdfast.service.shown import plain
 from holdfast.settings import Settings, effective
 from holdfast.storage.port import Store
-from holdfast.storage.records import SeriesPoint
+from holdfast.storage.records import SeriesPoint, Wait, WaitStep
 from holdfast.storage.statement import Op
 
 Window = Literal["1h", "6h", "24h"]
@@ -26,8 +29,15 @@ STEPS_MS: dict[Window, tuple[int, int]] = {
 }
 """The span of each window and the step that its charts are drawn in: sixty of them."""
 
-WAIT_LOOK = 1_000
-"""Waiting times are told of this many of the youngest ended jobs."""
+WAIT_LOOK = 20
+"""Waiting times are told of this many ended jobs of each step."""
+
+
+class StepWait(msgspec.Struct, frozen=True):
+    """How long all but the unluckiest twentieth of the jobs waited that were made in the step from `at` on."""
+
+    at: Instant
+    p95_us: int
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -38,6 +48,7 @@ class Overview(msgspec.Struct, frozen=True):
     window: Window
     step_us: int
     series: list[SeriesPoint]
+    waits: list[StepWait]
     p95_wait_us: int | None
     median_wait_us: int | None
 
@@ -63,6 +74,10 @@ class OverviewDesk:
         """Read how the queue stands."""
         return await self._desk.read(caller, "overview.read", read_health)
 
+    async def metrics(self, caller: Caller) -> Health:
+        """Read the same for a machine that keeps figures."""
+        return await self._desk.read(caller, "metrics.read", read_health)
+
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
         """Read how the queue stands and how it went."""
         span_ms, step_ms = STEPS_MS[window]
@@ -70,13 +85,16 @@ class OverviewDesk:
         def op(store: Store) -> Op[Overview]:
             health = yield from read_health(store)
             series = yield from store.figures.series(span_ms, step_ms)
-            waits = sorted((yield from store.figures.waits(WAIT_LOOK)))
+            steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
+            found = yield from store.figures.waits(steps, WAIT_LOOK)
+            waits = sorted(each.us for each in found)
             return Overview(
                 health=health,
                 sentence=summed_up(health),
                 window=window,
                 step_us=step_ms * 1000,
                 series=series,
+                waits=_by_step(found),
                 p95_wait_us=_quantile(waits, 0.95),
                 median_wait_us=_quantile(waits, 0.5),
             )
@@ -121,6 +139,23 @@ def _unready(store: Store, interval_ms: int) -> Op[str | None]:
     if ticks and now - ticks[0].started_at <= patience_ms * 1000:
         return None
     return "nobody has reaped for three intervals: no worker lives"
+
+
+def _steps(now: Instant, span_us: int, step_us: int) -> list[WaitStep]:
+    last = now // step_us * step_us
+    begins = range(last - span_us + step_us, last + 1, step_us)
+    return [WaitStep(at, id_at(at), id_at(at + step_us)) for at in begins]
+
+
+def _by_step(waits: Sequence[Wait]) -> list[StepWait]:
+    found: dict[Instant, list[int]] = defaultdict(list)
+    for each in waits:
+        found[each.at].append(each.us)
+    return [
+        StepWait(at, p95)
+        for at, spans in sorted(found.items())
+        if (p95 := _quantile(sorted(spans), 0.95)) is not None
+    ]
 
 
 def _quantile(ordered: list[int], share: float) -> int | None:

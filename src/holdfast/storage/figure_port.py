@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant
-from holdfast.storage.records import SeriesPoint
+from holdfast.storage.records import SeriesPoint, Wait, WaitStep
 from holdfast.storage.statement import Op
 
 
@@ -17,5 +18,5 @@ class FigureStore(Protocol):
     ) -> Op[list[SeriesPoint]]:
         """Read what happened in each step of the last span, oldest first; empty steps are left out. One statement."""
 
-    def waits(self, look: int) -> Op[list[int]]:
-        """Read how long, in microseconds, the youngest `look` ended jobs waited from due to started. One statement."""
+    def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
+        """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""

@@ -228,3 +228,18 @@ class SeriesPoint(msgspec.Struct, frozen=True):
     cancelled: int
     retried: int
     reaped: int
+
+
+class WaitStep(msgspec.Struct, frozen=True):
+    """A step of time that began at `at`, as the ids that were made in it: from `first` on and before `last`."""
+
+    at: Instant
+    first: str
+    last: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """How long a job of one step waited from due to started."""
+
+    at: Instant
+    us: int

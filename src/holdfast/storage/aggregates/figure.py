@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.model import Instant
-from holdfast.storage.records import SeriesPoint
+from holdfast.storage.aggregates.wire import document
+from holdfast.storage.records import SeriesPoint, Wait, WaitStep
 from holdfast.storage.statement import Op, Statement
 
 
@@ -18,6 +21,6 @@ class Figures:
         )
         return [SeriesPoint(*row) for row in rows]
 
-    def waits(self, look: int) -> Op[list[int]]:
-        rows = yield Statement("figure_waits", {"look": look})
-        return [row[0] for row in rows]
+    def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
+        rows = yield Statement("figure_waits", {"rows": document(steps), "look": look})
+        return [Wait(*row) for row in rows]

@@ -9,8 +9,12 @@ select at, sum(started)::bigint, sum(completed)::bigint, sum(failed)::bigint, su
  order by at;
 
 -- name: figure_waits
--- How long the youngest ended jobs waited from due to started; blocked ones and later attempts say nothing of the queue.
-select holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.planned_at))
-  from (select job_id, started_at, attempts from holdfast.outcome order by job_id desc limit :look::integer) o
+-- How long jobs waited from due to started: of each step some that were made in it, along the key. Blocked ones and later
+-- attempts say nothing of the queue.
+select s.at, holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.planned_at))
+  from json_to_recordset(:rows::json) s(at bigint, first uuid, last uuid)
+ cross join lateral (
+    select job_id, started_at, attempts from holdfast.outcome
+     where job_id >= s.first and job_id < s.last order by job_id limit :look::integer) o
   join holdfast.job j on j.id = o.job_id
  where o.started_at is not null and o.attempts = 1 and j.blockers = 0;

@@ -7,8 +7,12 @@ select t.at / :step_us * :step_us as step, sum(t.started), sum(t.completed), sum
  order by step;
 
 -- name: figure_waits
--- How long the youngest ended jobs waited from due to started; blocked ones and later attempts say nothing of the queue.
-select o.started_at - max(j.created_at, coalesce(j.planned_at, j.created_at))
-  from (select job_id, started_at, attempts from holdfast_outcome order by job_id desc limit :look) o
-  join holdfast_job j on j.id = o.job_id
+-- How long jobs waited from due to started: of each step some that were made in it, along the key. Blocked ones and later
+-- attempts say nothing of the queue. A row of the FROM clause cannot be looked at sideways here, hence the list of keys.
+select json_extract(s.value, '$.at'), o.started_at - max(j.created_at, coalesce(j.planned_at, j.created_at))
+  from json_each(:rows) s
+  cross join holdfast_outcome o on o.job_id in (
+    select job_id from holdfast_outcome
+     where job_id >= json_extract(s.value, '$.first') and job_id < json_extract(s.value, '$.last') order by job_id limit :look)
+  cross join holdfast_job j on j.id = o.job_id
  where o.started_at is not null and o.attempts = 1 and j.blockers = 0;

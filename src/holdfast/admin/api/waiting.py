@@ -1,0 +1,87 @@
+"""Waiting for a chain over HTTP: until it ends, until the time is over, or until the client goes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from typing import Any
+
+from starlette.requests import Request
+
+from holdfast.admin.call import Call
+from holdfast.admin.route import Answer
+from holdfast.client.views import Chain
+from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
+from holdfast.core.ids import instant_of
+
+LONGEST_MS = 60_000
+RETRY_AFTER_S = "1"
+
+_PREFER = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?=$|[,;\s])", re.ASCII)
+_DAY_MS = 86_400_000
+
+
+def preferred_ms(request: Request) -> int | None:
+    """Return how long the caller would wait, from `Prefer: wait=N` in seconds; None when it does not say."""
+    header = request.headers.get("prefer", "")
+    match = _PREFER.search(header)
+    return None if match is None else min(int(match[1]) * 1000, LONGEST_MS)
+
+
+async def waited(call: Call, id: str, timeout_ms: int) -> Answer:
+    """Wait for a chain and answer: 200 with its output, 202 while it goes on.
+
+    Raises: ChainFailed, ChainCancelled, ChainDeleted, ChainNotFound.
+    """
+    headers = (
+        {"Preference-Applied": f"wait={timeout_ms // 1000}"} if preferred_ms(call.request) else {}
+    )
+    try:
+        chain = await _until_gone(call, id, timeout_ms)
+    except WaitTimeout:
+        place = call.site.address(call.request, f"/api/v1/chains/{id}/wait")
+        more = {"Location": place, "Retry-After": RETRY_AFTER_S, **headers}
+        return Answer({"id": id, "state": "running"}, 202, more)
+    except ChainNotFound:
+        raise _gone(call, id) from None
+    return Answer(_shown(call, chain), 200, headers)
+
+
+async def _until_gone(call: Call, id: str, timeout_ms: int) -> Chain:
+    """Wait, but not longer than the client does."""
+    waiting = asyncio.create_task(call.service.chains.wait(call.caller, id, timeout_ms / 1000))
+    leaving = asyncio.create_task(_left(call.request))
+    try:
+        await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise BadRequest("the client has gone")
+        return await waiting
+    finally:
+        for each in (waiting, leaving):
+            each.cancel()
+        await asyncio.gather(waiting, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _gone(call: Call, id: str) -> ChainNotFound | ChainDeleted:
+    """Tell a chain that was removed for its age from one that never was."""
+    days = call.service.settings.holdfast.retention_days
+    if days and time.time() * 1000 - instant_of(id) > days * _DAY_MS:
+        return ChainDeleted(f"chain {id} is older than {days} days and was removed or archived")
+    return ChainNotFound(f"there is no chain {id}")
+
+
+def _shown(call: Call, chain: Chain) -> dict[str, Any]:
+    withheld = not call.caller.may("job.payload")
+    return {
+        "id": str(chain.id),
+        "type": chain.type,
+        "state": chain.state,
+        "output": None if withheld else chain.output,
+        "payloads_withheld": withheld,
+    }

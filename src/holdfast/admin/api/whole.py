@@ -1,0 +1,259 @@
+"""The whole over HTTP: overview, system, audit, tokens, streams, and the outbox under its first users' names."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+from starlette.responses import StreamingResponse
+
+from holdfast.admin.api.jobs import Reasoned
+from holdfast.admin.call import Call
+from holdfast.admin.live import SHORTEST_S
+from holdfast.admin.route import AFTER, FILTER, ID, LIMIT, Answer, Param, Route
+from holdfast.ops.health import Health
+from holdfast.service.access import Role
+from holdfast.service.overview import STEPS_MS
+from holdfast.service.shown import plain
+from holdfast.service.times import rfc3339
+from holdfast.service.watch import Watch
+
+TAIL_LOOK = 200
+"""The newest jobs that a tail watches."""
+
+
+class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to be made."""
+
+    name: str
+    role: str
+    expires: str | None = None
+    reason: str | None = None
+
+
+async def overview(call: Call) -> Answer:
+    """Show how everything stands."""
+    found = await call.service.overview.get(call.caller, call["window"])
+    return Answer(
+        {
+            "sentence": found.sentence,
+            "health": shown_health(found.health),
+            "window": found.window,
+            "p95_wait_seconds": _seconds(found.p95_wait_us),
+            "median_wait_seconds": _seconds(found.median_wait_us),
+            "series": [{**plain(each), "at": rfc3339(each.at)} for each in found.series],
+        }
+    )
+
+
+async def system(call: Call) -> Answer:
+    """Show what the installation is made of."""
+    return Answer(await call.service.overview.system(call.caller))
+
+
+async def audit(call: Call) -> Answer:
+    """List deeds."""
+    wanted = {name: call[name] for name in ("actor", "action", "target")}
+    return Answer(
+        await call.service.audit.page(call.caller, call["limit"], call["after"], **wanted)
+    )
+
+
+async def tokens(call: Call) -> Answer:
+    """List tokens."""
+    return Answer({"items": await call.service.tokens.list(call.caller)})
+
+
+async def create_token(call: Call) -> Answer:
+    """Make a token."""
+    wanted: NewToken = call.body
+    role = Role.parse(wanted.role)
+    made = await call.service.tokens.create(call.caller, wanted.name, role, wanted.expires)
+    return Answer(made, 201)
+
+
+async def revoke_token(call: Call) -> Answer:
+    """Revoke a token."""
+    await call.service.tokens.revoke(call.caller, call["id"])
+    return Answer({"id": call["id"], "revoked": True})
+
+
+async def live(call: Call) -> StreamingResponse:
+    """Tell when something may have changed."""
+
+    async def news() -> AsyncIterator[bytes]:
+        async with call.site.live.watch() as watcher:
+            yield b"retry: 2000\n\n"
+            while not call.site.live.is_closing:
+                found = await watcher.news()
+                yield _sent("hint", found)
+                await call.site.pause(SHORTEST_S)
+
+    return _stream(news())
+
+
+async def tail(call: Call) -> StreamingResponse:
+    """Follow jobs."""
+    watch = Watch()
+    earlier = await call.service.jobs.changes(call.caller, call["filter"], watch, TAIL_LOOK)
+
+    async def changes() -> AsyncIterator[bytes]:
+        async with call.site.live.watch() as watcher:
+            yield b"retry: 2000\n\n"
+            for job in earlier[len(earlier) - call["lines"] :]:
+                yield _sent("job", job)
+            while not call.site.live.is_closing:
+                await watcher.news(1.0)
+                found = await call.service.jobs.changes(
+                    call.caller, call["filter"], watch, TAIL_LOOK
+                )
+                for job in found:
+                    yield _sent("job", job)
+                yield b": alive\n\n"
+                await call.site.pause(SHORTEST_S)
+
+    return _stream(changes())
+
+
+async def outbox_stats(call: Call) -> Answer:
+    """Show the outbox."""
+    return Answer(await call.service.outbox.stats(call.caller))
+
+
+async def outbox_run_once(call: Call) -> Answer:
+    """Run a tick."""
+    call.site.run_once_rate.take()
+    return Answer(await call.service.outbox.run_once(call.caller))
+
+
+def shown_health(health: Health) -> dict[str, Any]:
+    """Show the queue at one moment."""
+    totals = health.totals
+    return {
+        "at": rfc3339(health.now),
+        "live": totals.live,
+        "due": totals.due,
+        "later": health.later,
+        "running": totals.running,
+        "blocked": totals.blocked,
+        "stuck": totals.stuck,
+        "bounded": totals.bounded,
+        "oldest_due_seconds": health.oldest_us / 1_000_000,
+        "completed": totals.completed,
+        "failed": totals.failed,
+        "cancelled": totals.cancelled,
+        "workers": health.workers,
+        "slots": health.slots,
+        "silent": health.silent,
+        "unhandled": list(health.unhandled),
+    }
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / 1_000_000
+
+
+def _sent(event: str, value: Any) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event.encode(), msgspec.json.encode(value))
+
+
+def _stream(parts: AsyncIterator[bytes]) -> StreamingResponse:
+    return StreamingResponse(
+        parts, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
+    )
+
+
+_WINDOW = Param("window", "query", text="How far back.", default="1h", choices=tuple(STEPS_MS))
+_LINES = Param("lines", "query", "number", "Of what happened before, this many.", 10, 0, TAIL_LOOK)
+_ACTOR = Param("actor", "query", text="Only what this one did.")
+_ACTION = Param("action", "query", text="Only deeds of this kind, as in job.retry.")
+_TARGET = Param("target", "query", text="Only what was done to this, as in `type mail.send`.")
+_STREAM = "text/event-stream"
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/v1/overview",
+        "overview.read",
+        overview,
+        "Show how the queue stands and how it went.",
+        (_WINDOW,),
+        tag="overview",
+    ),
+    Route(
+        "GET",
+        "/api/v1/system",
+        "system.read",
+        system,
+        "Show database, schema and effective settings.",
+        tag="overview",
+    ),
+    Route(
+        "GET",
+        "/api/v1/audit",
+        "audit.list",
+        audit,
+        "List who did what, newest first.",
+        (LIMIT, AFTER, _ACTOR, _ACTION, _TARGET),
+        tag="audit",
+    ),
+    Route("GET", "/api/v1/tokens", "token.list", tokens, "List tokens.", tag="tokens"),
+    Route(
+        "POST",
+        "/api/v1/tokens",
+        "token.create",
+        create_token,
+        "Make a token; its secret is in this answer and nowhere else.",
+        body=NewToken,
+        answers=(201,),
+        tag="tokens",
+    ),
+    Route(
+        "POST",
+        "/api/v1/tokens/{id}/revoke",
+        "token.revoke",
+        revoke_token,
+        "Make a token invalid from now on.",
+        (ID,),
+        Reasoned,
+        answers=(200, 404),
+        tag="tokens",
+    ),
+    Route(
+        "GET",
+        "/api/v1/live",
+        "tail.read",
+        live,
+        "Stream hints that something may have changed, as server-sent events.",
+        media=_STREAM,
+        tag="streams",
+    ),
+    Route(
+        "GET",
+        "/api/v1/tail",
+        "tail.read",
+        tail,
+        "Stream jobs that appear or change their state, as server-sent events.",
+        (FILTER, _LINES),
+        media=_STREAM,
+        tag="streams",
+    ),
+    Route(
+        "GET",
+        "/api/settings/events/outbox/stats",
+        "outbox.stats",
+        outbox_stats,
+        "Show queue, runtime and configuration of the outbox.",
+        tag="outbox",
+    ),
+    Route(
+        "POST",
+        "/api/settings/events/outbox/run-once",
+        "outbox.run_once",
+        outbox_run_once,
+        "Run one tick in this process; says so when one runs already.",
+        answers=(200, 429),
+        tag="outbox",
+    ),
+)

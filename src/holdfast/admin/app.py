@@ -1,0 +1,74 @@
+"""Makes the ASGI application: the API and the dashboard, to be served alone or mounted into another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute
+from starlette.routing import Route as StarletteRoute
+
+from holdfast.admin.limits import BODY_LIMIT, Rate
+from holdfast.admin.requests import Guarded
+from holdfast.admin.routes import ROUTES
+from holdfast.admin.serving import endpoint, missing
+from holdfast.admin.site import Site, make_site
+from holdfast.settings import load_settings
+
+if TYPE_CHECKING:
+    from holdfast.admin.door import Hook
+    from holdfast.app import Holdfast
+    from holdfast.service.outbox import Ticks
+    from holdfast.settings import Settings
+
+
+def create(
+    app: Holdfast,
+    *,
+    settings: Settings | None = None,
+    authenticate: Hook | None = None,
+    ticks: Ticks | None = None,
+    dashboard: bool = True,
+    body_limit: int = BODY_LIMIT,
+    run_once_rate: Rate | None = None,
+) -> Starlette:
+    """Make the application over an application's database.
+
+    authenticate: the host application's word on who asks; it gets the request and returns a
+    Principal or None. Without it tokens decide, and until the first token is made only this machine
+    may come in. ticks: who runs ticks in this process, if somebody does; otherwise run-once has its
+    own. The database stays the caller's to close.
+    """
+    site = make_site(
+        app, settings or load_settings(), authenticate, ticks, body_limit, run_once_rate
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        await site.close()
+
+    served = Starlette(
+        routes=[*_api(site), *(_pages(site) if dashboard else [])],
+        middleware=[Middleware(Guarded)],
+        exception_handlers={404: missing, 405: missing},
+        lifespan=lifespan,
+    )
+    served.state.site = site
+    return served
+
+
+def _api(site: Site) -> list[BaseRoute]:
+    return [
+        StarletteRoute(route.path, endpoint(site, route), methods=[route.method])
+        for route in ROUTES
+    ]
+
+
+def _pages(site: Site) -> list[BaseRoute]:
+    from holdfast.admin.pages.serving import page_routes
+
+    return page_routes(site)

@@ -1,0 +1,99 @@
+"""Errors over HTTP: which status each means, and the problem document (RFC 9457) that tells it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from holdfast.core import errors
+from holdfast.core.errors import HoldfastError
+
+MEDIA = "application/problem+json"
+
+# The nearest class in an error's ancestry decides; what is not here is a failure of ours.
+STATUSES: dict[type[HoldfastError], int] = {
+    errors.Unauthenticated: 401,
+    errors.Refused: 403,
+    errors.CrossSite: 403,
+    errors.ChainNotFound: 404,
+    errors.JobNotFound: 404,
+    errors.WorkerNotFound: 404,
+    errors.CycleNotFound: 404,
+    errors.TokenNotFound: 404,
+    errors.NoSuchRoute: 404,
+    errors.UnknownJobType: 404,
+    errors.ChainDeleted: 410,
+    errors.WrongState: 409,
+    errors.StillReferenced: 409,
+    errors.KeyConflict: 409,
+    errors.Changed: 412,
+    errors.BodyTooLarge: 413,
+    errors.PayloadTooLarge: 413,
+    errors.ChainFailed: 422,
+    errors.ChainCancelled: 422,
+    errors.PayloadError: 422,
+    errors.RateLimited: 429,
+    errors.RequestError: 400,
+    errors.QueryError: 400,
+    errors.InvalidOption: 400,
+    errors.ScheduleError: 400,
+    errors.RegistryError: 400,
+    errors.MissingExtra: 501,
+    errors.DatabaseError: 503,
+    errors.ConnectionClosed: 503,
+}
+_RETRY_AFTER_S = "1"
+
+
+def status_of(error: HoldfastError) -> int:
+    """Return the status that an error means."""
+    for kind in type(error).__mro__:
+        if kind in STATUSES:
+            return STATUSES[kind]
+    return 500
+
+
+def problem(error: HoldfastError, request_id: str, status: int | None = None) -> dict[str, Any]:
+    """Return the document of an error: its code, what happened, and how to mend it."""
+    title = type(error).__doc__ or ""
+    return {
+        "type": f"urn:holdfast:error:{error.code}",
+        "title": title.partition("\n")[0].removesuffix("."),
+        "status": status or status_of(error),
+        "detail": error.message,
+        "code": error.code,
+        "help": error.help,
+        "rule": error.rule,
+        "details": list(error.details),
+        "request_id": request_id,
+    }
+
+
+def failure(request_id: str) -> dict[str, Any]:
+    """Return the document of something unforeseen; what it was stands in the log, not here."""
+    return {
+        "type": "about:blank",
+        "title": "Something went wrong here",
+        "status": 500,
+        "detail": "the request could not be served; the log has the reason",
+        "request_id": request_id,
+    }
+
+
+def problem_response(error: HoldfastError, request_id: str) -> Response:
+    """Answer with an error."""
+    document = problem(error, request_id)
+    status: int = document["status"]
+    headers = dict[str, str]()
+    if status == 401:
+        headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
+    if status in (429, 503):
+        headers["Retry-After"] = _RETRY_AFTER_S
+    return Response(msgspec.json.encode(document), status, headers, MEDIA)
+
+
+def failure_response(request_id: str) -> Response:
+    """Answer with something unforeseen."""
+    return Response(msgspec.json.encode(failure(request_id)), 500, media_type=MEDIA)

@@ -1,0 +1,75 @@
+"""From a request to an answer: who asks, what exactly, and what becomes of errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.admin.call import Call, read_json, read_params, reason_of
+from holdfast.admin.limits import read_body
+from holdfast.admin.problems import failure_response, problem_response
+from holdfast.admin.requests import request_id_of
+from holdfast.admin.route import Answer, Route
+from holdfast.admin.site import Site
+from holdfast.core.errors import HoldfastError, NoSuchRoute
+from holdfast.service.access import Principal, Role, check
+from holdfast.service.desk import Caller
+
+log = logging.getLogger("holdfast.admin")
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+NOBODY = Principal("nobody", Role.USER)
+"""Who asks for what is open to everybody."""
+
+
+def endpoint(site: Site, route: Route) -> Endpoint:
+    """Return what serves a route."""
+
+    async def serve(request: Request) -> Response:
+        return await answered(request, lambda: _served(site, route, request))
+
+    return serve
+
+
+def missing(request: Request, error: Exception) -> Response:
+    """Answer for a path or method that is not served."""
+    path = request.url.path[:200]
+    return problem_response(
+        NoSuchRoute(f"{request.method} {path} is not served here"), request_id_of(request)
+    )
+
+
+async def answered(request: Request, serve: Callable[[], Awaitable[Response]]) -> Response:
+    """Serve; whatever is raised becomes a problem document, and the unforeseen goes to the log."""
+    try:
+        return await serve()
+    except HoldfastError as error:
+        return problem_response(error, request_id_of(request))
+    except Exception:
+        log.exception("request %s failed", request_id_of(request))
+        return failure_response(request_id_of(request))
+
+
+async def _served(site: Site, route: Route, request: Request) -> Response:
+    principal = NOBODY
+    if route.action is not None:
+        principal = (await site.door.enter(request)).principal
+        # Whoever may not do it learns nothing about whether it could be done.
+        check(principal, route.action)
+    params = read_params(route, request)
+    body = read_json(route, await read_body(request, site.body_limit))
+    caller = Caller(principal, request_id_of(request), reason_of(request, body))
+    answer = await route.handler(Call(site, request, caller, params, body))
+    return answer if isinstance(answer, Response) else _response(answer)
+
+
+def _response(answer: Answer) -> Response:
+    headers = dict(answer.headers)
+    if answer.version is not None:
+        headers["ETag"] = f'"{answer.version}"'
+    return Response(msgspec.json.encode(answer.value), answer.status, headers, "application/json")
