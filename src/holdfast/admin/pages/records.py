@@ -1,0 +1,34 @@
+"""The audit log, the system and the tail."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from holdfast.admin.pages.visit import Visit, show
+
+PAGE_LENGTH = 50
+_NARROWED = ("actor", "action", "target")
+
+
+async def audit(visit: Visit) -> Response:
+    """Show who did what."""
+    chosen = {name: visit.query.get(name, "").strip() for name in _NARROWED}
+    wanted = {name: value or None for name, value in chosen.items()}
+    page = await visit.service.audit.page(
+        visit.caller, PAGE_LENGTH, visit.query.get("after") or None, **wanted
+    )
+    next = page.next and visit.here(after=page.next)
+    values = {"deeds": page.items, "next": next, **chosen}
+    return show(visit, "audit.html", "Audit", "audit", values)
+
+
+async def system(visit: Visit) -> Response:
+    """Show what this installation is made of."""
+    found = await visit.service.overview.system(visit.caller)
+    values = {"system": found}
+    return show(visit, "system.html", "System", "system", values)
+
+
+async def tail(visit: Visit) -> Response:
+    """Show the stream of what happens; a script fills it."""
+    return show(visit, "tail.html", "Tail", "tail", {"filter": visit.query.get("filter", "")})

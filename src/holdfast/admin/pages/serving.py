@@ -1,0 +1,101 @@
+"""From a request to a page: who asks, what they get, and how errors look to people."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from holdfast.admin.pages.environment import STATIC
+from holdfast.admin.pages.routes import ROUTES, PageRoute
+from holdfast.admin.pages.signing import sign_in, sign_out
+from holdfast.admin.pages.visit import LIVE_HEADER, Visit, show
+from holdfast.admin.problems import failure, problem, problem_response
+from holdfast.admin.requests import request_id_of
+from holdfast.core.errors import HoldfastError, Unauthenticated
+from holdfast.service.desk import Caller
+
+if TYPE_CHECKING:
+    from holdfast.admin.site import Site
+
+Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
+
+log = logging.getLogger("holdfast.admin")
+
+
+def page_routes(site: Site) -> list[BaseRoute]:
+    """Return the routes of the dashboard, to be put beside those of the API."""
+    return [
+        *(Route(each.path, _served(site, each), methods=[each.method]) for each in ROUTES),
+        Route("/sign-in", sign_in(site), methods=["GET", "POST"]),
+        Route("/sign-out", sign_out(site), methods=["POST"]),
+        Mount("/static", _Files(directory=STATIC)),
+    ]
+
+
+def _served(site: Site, page: PageRoute) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        request_id = request_id_of(request)
+        try:
+            entry = await site.door.enter(request)
+        except Unauthenticated as error:
+            return _sent_to_sign_in(request, error, request_id)
+        except HoldfastError as error:
+            return problem_response(error, request_id)
+        caller = Caller(entry.principal, request_id)
+        visit = Visit(request, site.service, caller, entry.way == "cookie")
+        return await _answered(visit, page, request_id)
+
+    return endpoint
+
+
+async def _answered(visit: Visit, page: PageRoute, request_id: str) -> Response:
+    try:
+        return await page.handler(visit)
+    except HoldfastError as error:
+        if _is_script(visit.request):
+            return problem_response(error, request_id)
+        return _explained(visit, problem(error, request_id))
+    except Exception:
+        log.exception("page %s could not be served, request %s", page.path, request_id)
+        return _explained(visit, failure(request_id))
+
+
+def _explained(visit: Visit, found: dict[str, Any]) -> Response:
+    values = {
+        "message": found["detail"],
+        "code": found.get("code"),
+        "rule": found.get("rule"),
+        "details": found.get("details", ()),
+        "help": found.get("help"),
+    }
+    return show(visit, "error.html", found["title"], "", values, status=found["status"])
+
+
+def _sent_to_sign_in(request: Request, error: Unauthenticated, request_id: str) -> Response:
+    if request.method != "GET" or _is_script(request) or LIVE_HEADER in request.headers:
+        return problem_response(error, request_id)
+    path = request.url.path
+    back = f"{path}?{request.url.query}" if request.url.query else path
+    root = request.scope.get("root_path", "").rstrip("/")
+    return RedirectResponse(f"{root}/sign-in?{urlencode({'back': back})}", status_code=303)
+
+
+def _is_script(request: Request) -> bool:
+    accepted = request.headers.get("accept", "")
+    return "application/json" in accepted or "text/event-stream" in accepted
+
+
+class _Files(StaticFiles):
+    """The scripts and styles; browsers ask whether they changed, because scripts name one another without a version."""
+
+    def file_response(self, *arguments: Any, **options: Any) -> Response:
+        response = super().file_response(*arguments, **options)
+        response.headers["Cache-Control"] = "no-cache"
+        return response

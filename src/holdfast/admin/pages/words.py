@@ -1,0 +1,98 @@
+"""Values as pages write them: spans in one unit, instants to the second, ids by their end, counts with thin spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.core.model import Instant, to_instant
+from holdfast.ops.why import spoken
+
+LONGEST_LINE = 300
+LONGEST_PAYLOAD = 20_000
+_SHORT = 8
+_CUT = "\n… cut here; the API and the command line show all of it"
+
+
+def instant_of(text: str) -> Instant:
+    """Read an instant as the service writes it."""
+    return to_instant(datetime.fromisoformat(text))
+
+
+def ms(text: str) -> int:
+    """Return an instant as milliseconds since the epoch, for scripts."""
+    return instant_of(text) // 1000
+
+
+def clock(text: str) -> str:
+    """Write an instant to the second, in UTC."""
+    return f"{text[:10]} {text[11:19]} UTC"
+
+
+def minute(text: str) -> str:
+    """Write an instant to the minute, for lists of several."""
+    return f"{text[5:10]} {text[11:16]}"
+
+
+def since(text: str, now: Instant) -> str:
+    """Write how long ago an instant was."""
+    return spoken(now - instant_of(text))
+
+
+def until(text: str, now: Instant) -> str:
+    """Write how far ahead an instant is; one that has passed is no time away."""
+    return spoken(instant_of(text) - now)
+
+
+def between(start: str | None, end: str | None) -> str:
+    """Write the span between two instants, if both are known."""
+    if start is None or end is None:
+        return "–"
+    return spoken(instant_of(end) - instant_of(start))
+
+
+def count(number: int) -> str:
+    """Write a count in groups of three."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def short(id: str) -> str:
+    """Shorten an id to its end: ids made together begin alike."""
+    return f"…{id[-_SHORT:]}"
+
+
+def first_line(text: str | None) -> str:
+    """Return what an error says before its stack."""
+    line = (text or "").strip().partition("\n")[0]
+    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+
+
+def pretty(value: Any) -> str:
+    """Write a payload for reading."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return text if len(text) <= LONGEST_PAYLOAD else f"{text[:LONGEST_PAYLOAD]}{_CUT}"
+
+
+def note(job: Mapping[str, Any], now: Instant) -> str:
+    """Say in a few words what a list should tell of a job besides its state."""
+    match job["state"]:
+        case "running":
+            return f"on {job['worker']}"
+        case "completed":
+            ran = between(job["started_at"], job["finished_at"])
+            return f"ran {ran}, went on" if job["continued"] else f"ran {ran}"
+        case "blocked":
+            return "waits for other chains"
+        case "pending":
+            return _due(job, now)
+        case _:
+            return first_line(job["error"])
+
+
+def _due(job: Mapping[str, Any], now: Instant) -> str:
+    due = instant_of(job["available_at"])
+    word = "retry" if job["attempt"] else "due"
+    return f"{word} in {spoken(due - now)}" if due > now else f"due since {spoken(now - due)}"

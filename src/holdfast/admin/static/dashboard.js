@@ -1,0 +1,14 @@
+// Starts the parts; each one does nothing on pages that lack what it serves.
+import { startActing } from "./acting.js";
+import { startChoosing } from "./choosing.js";
+import { startKeys } from "./keys.js";
+import { startLive } from "./live.js";
+import { startTail } from "./tail.js";
+import { startTimes } from "./times.js";
+
+startTimes();
+startChoosing();
+startActing();
+startKeys();
+startTail();
+startLive();

@@ -1,0 +1,38 @@
+// Keys: / to the filter, g and a letter to a page, j and k through rows, x chooses one.
+export function startKeys() {
+  let going = false;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (going) {
+      going = false;
+      document.querySelector(`.rail a[data-key-letter="${CSS.escape(event.key)}"]`)?.click();
+      return;
+    }
+    switch (event.key) {
+      case "g": going = true; setTimeout(() => { going = false; }, 1500); break;
+      case "/": focusFilter(event); break;
+      case "j": step(1); break;
+      case "k": step(-1); break;
+      case "x": document.activeElement?.closest("tr")?.querySelector("input[name=id]")?.click(); break;
+      default:
+    }
+  });
+}
+
+function isTyping(target) {
+  return target.matches("input:not([type=checkbox]), textarea, select") || target.closest("dialog[open]");
+}
+
+function focusFilter(event) {
+  const field = document.querySelector("input[name=filter]");
+  if (!field) return;
+  event.preventDefault();
+  field.focus();
+}
+
+function step(by) {
+  const links = [...document.querySelectorAll("tbody tr a.row-link")];
+  const here = links.indexOf(document.activeElement?.closest("tr")?.querySelector("a.row-link"));
+  const next = links[here < 0 ? 0 : Math.min(links.length - 1, Math.max(0, here + by))];
+  next?.focus();
+}
