@@ -51,7 +51,7 @@ def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
     due = sorted(each.available_at or 0 for each in jobs)
     gap = milliseconds("30s") * 1000
     assert [later - due[0] for later in due] == [0, gap, 2 * gap]
-    assert [action for action, _, _ in scene.deeds()] == ["job.retry"] * 3
+    assert [action for action, _, _ in scene.deeds()] == ["dead.redrive"] * 3
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "-1/s", "5/week", "nan/s"])

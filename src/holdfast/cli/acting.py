@@ -1,12 +1,11 @@
-"""Changes: shown before they are made where there are many, audited, and told to workers after commit."""
+"""How changes are asked for: options that all of them share, and a look at what many would touch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from getpass import getuser
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -14,15 +13,8 @@ from holdfast.cli.output import Column, Format, Record, output_option, write_rec
 from holdfast.cli.talk import count_of, is_interactive, say, warn
 from holdfast.core.errors import NotConfirmed
 
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.notify.port import Hint
-    from holdfast.storage.statement import Op
-
 T = TypeVar("T")
 
-# Whoever can reach the database may do everything in it; roles exist where access is given out.
-ROLE = "developer"
 SAMPLE = 5
 
 
@@ -86,38 +78,3 @@ def may_go_on(
     if is_interactive() and click.confirm("Go on?", err=True):
         return True
     raise NotConfirmed(f"{count_of(len(records), noun)} would be changed, which was not confirmed")
-
-
-def change(
-    app: Holdfast,
-    op: Op[T],
-    *,
-    action: str,
-    targets: Callable[[T], Iterable[str]],
-    reason: str | None,
-    hints: Callable[[T], Sequence[Hint]] = lambda _: (),
-    after: str | None = None,
-) -> T:
-    """Make a change in one transaction with its audit, then tell workers; `after` is a JSON text."""
-    from holdfast.ops.audit import audited
-    from holdfast.storage.identifiers import new_id
-    from holdfast.storage.records import Deed
-
-    def deeds_of(result: T) -> list[Deed]:
-        return [
-            Deed(new_id(), actor(), ROLE, action, target, after=after, reason=reason)
-            for target in targets(result)
-        ]
-
-    result = app.database.run(audited(app.database.store, op, deeds_of))
-    app.notifier.send(hints(result))
-    return result
-
-
-def actor() -> str:
-    """Return who acts: the user of this process."""
-    try:
-        return getuser()
-    except (KeyError, OSError):
-        # A container may run under a number that has no name.
-        return "unknown"

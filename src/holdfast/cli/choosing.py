@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import click
 
-from holdfast.cli.database import read
 from holdfast.core.errors import CommandUsage, InvalidId
 from holdfast.core.ids import parse_id
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from holdfast.cli.session import Session
     from holdfast.core.model import JobRecord
     from holdfast.storage.query import JobQuery
     from holdfast.storage.statement import Op
@@ -60,15 +59,15 @@ class Choice(Generic[R]):
 
 
 def choose_jobs(
-    app: Holdfast, targets: Sequence[str], limit: int, implied: str = ""
+    session: Session, targets: Sequence[str], limit: int, implied: str = ""
 ) -> Choice[JobRecord]:
     """Choose jobs; `implied` is a term that a filter gets unless it speaks of the state itself."""
-    store = app.database.store
-    return choose(app, targets, limit, implied, store.jobs.get, store.jobs.page)
+    store = session.store
+    return choose(session, targets, limit, implied, store.jobs.get, store.jobs.page)
 
 
 def choose(
-    app: Holdfast,
+    session: Session,
     targets: Sequence[str],
     limit: int,
     implied: str,
@@ -81,18 +80,18 @@ def choose(
         raise CommandUsage("ids and a filter cannot be mixed", help="give one or the other")
     if ids:
         wanted = list(dict.fromkeys(ids))
-        found = read(app, get(wanted))
+        found = session.read(get(wanted))
         known = {each.id for each in found}
         return Choice(found, [each for each in wanted if each not in known], False, False)
     text = " ".join(targets)
     if implied and "state:" not in text:
         text = f"{implied} {text}"
-    chosen = _filtered(app, text, limit + 1, page)
+    chosen = _filtered(session, text, limit + 1, page)
     return Choice(chosen[:limit], [], True, len(chosen) > limit)
 
 
 def _filtered(
-    app: Holdfast,
+    session: Session,
     text: str,
     limit: int,
     page: Callable[[JobQuery], Op[list[R]]],
@@ -103,7 +102,7 @@ def _filtered(
     before = None
     while len(found) < limit:
         size = min(_PAGE, limit - len(found))
-        batch = read(app, page(query_of(text, size, before)))
+        batch = session.read(page(query_of(text, size, before)))
         found += batch
         if len(batch) < size:
             break

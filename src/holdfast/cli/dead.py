@@ -8,32 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.acting import Act, change, change_options
+from holdfast.cli.acting import Act, change_options
 from holdfast.cli.choosing import choose_jobs, filter_argument, limit_option, targets_argument
-from holdfast.cli.database import read, with_database
-from holdfast.cli.job_moves import RETRY, redriven
+from holdfast.cli.job_moves import RETRY
 from holdfast.cli.jobs import show as show_job
 from holdfast.cli.lazy import Command, Group
 from holdfast.cli.listing import after_option, page_length_option, write_page
 from holdfast.cli.moving import Move, move
 from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say, warn
-from holdfast.cli.views import JOB_COLUMNS, first_line
-from holdfast.service.shown import shown_dead_group, shown_job
-from holdfast.service.times import to_the_second
+from holdfast.cli.views import JOB_COLUMNS, first_line, to_the_second
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.app import Holdfast
+    from holdfast.service.dead import DeadDesk
 
-LOOK = 100_000
-"""Groups are made of this many of the youngest dead letters."""
-
-_US = 1_000_000
 _SECONDS = {"s": 1, "m": 60, "h": 3_600}
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)/([smh])", re.ASCII)
-_DROP = Move("drop", "dropped", "job", ("failed",), shown_job, JOB_COLUMNS)
+_DROP = Move("drop", "dropped", "job", ("failed",), JOB_COLUMNS)
 _GROUP_COLUMNS = (
     Column("count", lambda row: row["count"]),
     Column("type", lambda row: row["type"]),
@@ -71,25 +65,26 @@ def command() -> None:
 @output_option
 @with_database
 def list_(
-    app: Holdfast, filter: tuple[str, ...], limit: int, after: str | None, output: Format
+    session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List dead letters: by type and kind of error, or each that a filter finds.
 
     -o id writes the filter of each group, to be handed to redrive or drop.
     """
-    store = app.database.store
+    from holdfast.service.jobs import JobDesk
+
+    caller = session.caller()
     if filter:
-        terms = ("state:failed", *filter)
-        write_page(
-            app, "jobs", terms, limit, after, store.jobs.page, shown_job, JOB_COLUMNS, output
-        )
+        text = " ".join(("state:failed", *filter))
+        page = session.run(JobDesk(session.desk).page(caller, text, limit, after))
+        write_page("dead letters", page.items, page.next, JOB_COLUMNS, output)
         return
-    groups = read(app, store.dead_letters.groups(limit, LOOK))
-    write_records([shown_dead_group(each) for each in groups], _GROUP_COLUMNS, output, id="filter")
-    if not groups:
+    groups = session.run(_desk(session).groups(caller, limit))
+    write_records(groups.items, _GROUP_COLUMNS, output, id="filter")
+    if not groups.items:
         say("no dead letters")
-    if sum(each.count for each in groups) >= LOOK:
-        warn(f"only the youngest {LOOK} were counted")
+    if groups.cut:
+        warn("only the youngest were looked at")
 
 
 @command.command(
@@ -105,23 +100,38 @@ def list_(
 @limit_option
 @change_options
 @with_database
-def redrive(app: Holdfast, targets: tuple[str, ...], rate: str | None, limit: int, act: Act) -> int:
+def redrive(
+    session: Session, targets: tuple[str, ...], rate: str | None, limit: int, act: Act
+) -> int:
     """Take dead letters back into the queue, at a rate if told; their history is kept."""
-    spacing_us = 0 if rate is None else _spacing_us(rate)
-    choice = choose_jobs(app, targets, limit, "state:failed")
-    # Places within one statement make the rate, so that all of them go in one.
-    size = max(1, len(choice.found))
-    return move(app, choice, act, RETRY, partial(redriven, spacing_us=spacing_us), size)
+    from holdfast.service.jobs import MOST_AT_ONCE
+
+    per_second = None if rate is None else _per_second(rate)
+    if per_second is not None:
+        # One command spreads what it takes; two of them would not know of each other.
+        limit = min(limit, MOST_AT_ONCE)
+    choice = choose_jobs(session, targets, limit, "state:failed")
+    return move(session, choice, act, RETRY, partial(_redriven, rate=per_second), MOST_AT_ONCE)
 
 
-def _spacing_us(rate: str) -> int:
+def _redriven(session: Session, ids: Sequence[str], act: Act, rate: float | None) -> list[str]:
+    return session.run(_desk(session).redrive(session.caller(act.reason), ids, rate=rate)).ids
+
+
+def _desk(session: Session) -> DeadDesk:
+    from holdfast.service.dead import DeadDesk
+
+    return DeadDesk(session.desk)
+
+
+def _per_second(rate: str) -> float:
     match = _RATE.fullmatch(rate)
     number = float(match[1]) if match else 0.0
     if match is None or number == 0:
         raise click.BadParameter(
             f"{rate[:20]!r} is not a rate like 50/s or 10/m", param_hint="'--rate'"
         )
-    return round(_US * _SECONDS[match[2]] / number)
+    return number / _SECONDS[match[2]]
 
 
 @command.command(
@@ -135,27 +145,15 @@ def _spacing_us(rate: str) -> int:
 @limit_option
 @change_options
 @with_database
-def drop(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def drop(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
     """Delete dead letters with their chains; those that other jobs wait for are left alone."""
-    choice = choose_jobs(app, targets, limit, "state:failed")
+    choice = choose_jobs(session, targets, limit, "state:failed")
     chains = {each.id: each.chain_id for each in choice.found}
-    return move(app, choice, act, _DROP, partial(_dropped, chains=chains))
+    return move(session, choice, act, _DROP, partial(_dropped, chains=chains))
 
 
-def _dropped(app: Holdfast, ids: Sequence[str], act: Act, chains: dict[str, str]) -> list[str]:
-    from holdfast.notify.port import Hint
-    from holdfast.ops.dead import drop_dead
-
-    gone = set(
-        change(
-            app,
-            drop_dead(app.database.store, [chains[id] for id in ids]),
-            action="dead.drop",
-            targets=lambda dropped: [f"chain {each}" for each in dropped],
-            reason=act.reason,
-            hints=lambda dropped: [Hint("ended", ids=tuple(dropped))] if dropped else [],
-        )
-    )
+def _dropped(session: Session, ids: Sequence[str], act: Act, chains: dict[str, str]) -> list[str]:
+    gone = session.run(_desk(session).drop(session.caller(act.reason), ids)).ids
     return [id for id in ids if chains[id] in gone]
 
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.acting import Act, change, change_options
+from holdfast.cli.acting import Act, change_options
 from holdfast.cli.choosing import choose_jobs, limit_option, targets_argument
-from holdfast.cli.database import with_database
 from holdfast.cli.lazy import Command
 from holdfast.cli.moving import Move, move
+from holdfast.cli.session import Session, with_database
 from holdfast.cli.views import JOB_COLUMNS
-from holdfast.service.shown import shown_job
+from holdfast.core.errors import JobNotFound, WrongState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Sequence
 
-    from holdfast.app import Holdfast
+    from holdfast.service.jobs import JobDesk, Moved
 
-RETRY = Move("retry", "retried", "job", ("failed",), shown_job, JOB_COLUMNS)
-_CANCEL = Move(
-    "cancel", "cancelled", "job", ("blocked", "pending", "running"), shown_job, JOB_COLUMNS
-)
-_RUN_NOW = Move("run", "made due", "job", ("pending",), shown_job, JOB_COLUMNS)
+RETRY = Move("retry", "retried", "job", ("failed",), JOB_COLUMNS)
+_CANCEL = Move("cancel", "cancelled", "job", ("blocked", "pending", "running"), JOB_COLUMNS)
+_RUN_NOW = Move("run", "made due", "job", ("pending",), JOB_COLUMNS)
 
 
 @click.command(
@@ -39,13 +37,13 @@ _RUN_NOW = Move("run", "made due", "job", ("pending",), shown_job, JOB_COLUMNS)
 @limit_option
 @change_options
 @with_database
-def retry(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def retry(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
     """Take failed jobs back into the queue, with all their attempts before them.
 
     A filter that says nothing of the state means failed ones.
     """
-    choice = choose_jobs(app, targets, limit, "state:failed")
-    return move(app, choice, act, RETRY, redriven)
+    choice = choose_jobs(session, targets, limit, "state:failed")
+    return move(session, choice, act, RETRY, redriven)
 
 
 @click.command(
@@ -60,13 +58,13 @@ def retry(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int:
 @limit_option
 @change_options
 @with_database
-def cancel(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
     """Cancel jobs that have not ended; a running handler is told to stop.
 
     A filter that says nothing of the state means blocked, pending and running ones.
     """
-    choice = choose_jobs(app, targets, limit, "state:blocked,pending,running")
-    return move(app, choice, act, _CANCEL, _cancelled)
+    choice = choose_jobs(session, targets, limit, "state:blocked,pending,running")
+    return move(session, choice, act, _CANCEL, _cancelled)
 
 
 @click.command(
@@ -81,55 +79,37 @@ def cancel(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int
 @limit_option
 @change_options
 @with_database
-def run_now(app: Holdfast, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def run_now(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
     """Make pending jobs due now, whatever they were waiting for.
 
     A filter that says nothing of the state means pending ones.
     """
-    choice = choose_jobs(app, targets, limit, "state:pending")
-    return move(app, choice, act, _RUN_NOW, _triggered)
+    choice = choose_jobs(session, targets, limit, "state:pending")
+    return move(session, choice, act, _RUN_NOW, _triggered)
 
 
-def redriven(app: Holdfast, ids: Sequence[str], act: Act, spacing_us: int = 0) -> list[str]:
+def redriven(session: Session, ids: Sequence[str], act: Act) -> list[str]:
     """Take failed jobs back; return the ids of those that still were."""
-    from holdfast.ops.move import redrive_jobs
-    from holdfast.service.hints import of_moved
-
-    moved = change(
-        app,
-        redrive_jobs(app.database.store, ids, spacing_us),
-        action="job.retry",
-        targets=lambda refs: [f"job {each.id}" for each in refs],
-        reason=act.reason,
-        hints=of_moved,
-    )
-    return [each.id for each in moved]
+    return _moved(session, _desk(session).retry(session.caller(act.reason), ids))
 
 
-def _cancelled(app: Holdfast, ids: Sequence[str], act: Act) -> list[str]:
-    from holdfast.ops.end import cancel_jobs
-    from holdfast.service.hints import of_ended
-
-    report = change(
-        app,
-        cancel_jobs(app.database.store, ids, act.reason or ""),
-        action="job.cancel",
-        targets=lambda report: [f"job {each.id}" for each in report.ended],
-        reason=act.reason,
-        hints=of_ended,
-    )
-    return [each.id for each in report.ended]
+def _cancelled(session: Session, ids: Sequence[str], act: Act) -> list[str]:
+    return _moved(session, _desk(session).cancel(session.caller(act.reason), ids))
 
 
-def _triggered(app: Holdfast, ids: Sequence[str], act: Act) -> list[str]:
-    from holdfast.service.hints import of_moved
+def _triggered(session: Session, ids: Sequence[str], act: Act) -> list[str]:
+    return _moved(session, _desk(session).run_now(session.caller(act.reason), ids))
 
-    moved = change(
-        app,
-        app.database.store.jobs.trigger(ids),
-        action="job.run_now",
-        targets=lambda refs: [f"job {each.id}" for each in refs],
-        reason=act.reason,
-        hints=of_moved,
-    )
-    return [each.id for each in moved]
+
+def _desk(session: Session) -> JobDesk:
+    from holdfast.service.jobs import JobDesk
+
+    return JobDesk(session.desk)
+
+
+def _moved(session: Session, command: Coroutine[Any, Any, Moved]) -> list[str]:
+    try:
+        return session.run(command).moved
+    except (JobNotFound, WrongState):
+        # All of them changed meanwhile; which ones is told at the end.
+        return []

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.acting import Act, change_options
-from holdfast.cli.database import database_options, opened, read, refuse_absent
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, write_records
+from holdfast.cli.session import Session, database_options, opened, using
 from holdfast.cli.talk import say
 from holdfast.cli.views import state_colour
 from holdfast.core.errors import CommandUsage, UnknownJobType
@@ -38,6 +39,9 @@ _MOST_WORKERS = 1_000
 
 class _Undone(Exception):
     """Leaves a transaction without keeping what was written in it."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
 
 
 @click.command(
@@ -76,45 +80,44 @@ def start(
     that the database has seen, so that a mistyped name does not wait for ever.
     """
     value = _value(input)
-    with ExitStack() as stack:
-        if spec is not None:
-            if url is not None or schema is not None:
-                raise CommandUsage(
-                    "--app brings its own database", help="leave out --url, --schema"
-                )
-            app = load_app(spec)
-            stack.callback(app.close)
-        else:
-            app = stack.enter_context(opened(url, schema))
-            refuse_absent(app)
-            app.database.check()
-            if not new_type:
-                _refuse_unknown(app, type)
-        chain = _started(app, type, value, _given(options), act)
+    with _session(spec, url, schema) as session:
+        if spec is None and not new_type:
+            _refuse_unknown(session, type)
+        chain = _started(session, type, value, _given(options), act)
     write_records([_row(chain)], _COLUMNS, act.output, single=True)
     say(_sentence(chain, act.dry_run))
 
 
-def _started(app: Holdfast, type: str, value: Any, options: StartOptions, act: Act) -> Chain:
-    from holdfast.cli.acting import ROLE, actor
-    from holdfast.storage.identifiers import new_id
-    from holdfast.storage.records import Deed
-    from holdfast.storage.statement import run
+@contextmanager
+def _session(spec: str | None, url: str | None, schema: str | None) -> Iterator[Session]:
+    if spec is None:
+        with opened(url, schema) as session:
+            session.refuse_absent()
+            session.app.database.check()
+            yield session
+        return
+    if url is not None or schema is not None:
+        raise CommandUsage("--app brings its own database", help="leave out --url and --schema")
+    with using(load_app(spec)) as session:
+        yield session
 
-    chain: Chain | None = None
+
+def _started(session: Session, type: str, value: Any, options: StartOptions, act: Act) -> Chain:
+    from holdfast.service.chains import ChainDesk
+
+    if act.dry_run:
+        return _started_in_vain(session.app, type, value, options)
+    desk = ChainDesk(session.desk)
+    return session.run(desk.start(session.caller(act.reason), type, value, options))
+
+
+def _started_in_vain(app: Holdfast, type: str, value: Any, options: StartOptions) -> Chain:
+    """Start a chain and undo it, so that everything is checked as it would be."""
     try:
         with app.transaction() as tx:
-            chain = app.start(tx, type, value, **options)
-            deed = Deed(
-                new_id(), actor(), ROLE, "chain.start", f"chain {chain.id}", None, None, act.reason
-            )
-            run(app.database.store.audit.append([deed]), tx)
-            if act.dry_run:
-                raise _Undone
-    except _Undone:
-        pass
-    assert chain is not None
-    return chain
+            raise _Undone(app.start(tx, type, value, **options))
+    except _Undone as undone:
+        return undone.chain
 
 
 def _sentence(chain: Chain, dry_run: bool) -> str:
@@ -150,8 +153,8 @@ def _value(text: str) -> Any:
         ) from None
 
 
-def _refuse_unknown(app: Holdfast, type: str) -> None:
-    known = read(app, _known_types(app.database.store))
+def _refuse_unknown(session: Session, type: str) -> None:
+    known = session.read(_known_types(session.store))
     if type in known:
         return
     near = nearest(type, known)

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.choosing import filter_argument
-from holdfast.cli.database import read, with_database
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Format, clean, output_option, write_json
+from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import wants_colour
 from holdfast.cli.views import first_line, state_colour
-from holdfast.service.shown import shown_job
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from holdfast.app import Holdfast
     from holdfast.core.model import JobRecord
 
 WINDOW = 500
@@ -47,43 +43,33 @@ _INTERVAL_S = 0.5
 )
 @output_option
 @with_database
-def tail(app: Holdfast, filter: tuple[str, ...], lines: int, output: Format) -> None:
+def tail(session: Session, filter: tuple[str, ...], lines: int, output: Format) -> None:
     """Follow jobs: a line for each that appears or changes its state, until interrupted.
 
     The newest 500 jobs of the filter are watched; JSON comes one object a line.
     """
+    from holdfast.service.watch import Watch
+
     watch = Watch()
-    earlier = list(watch.changes(_look(app, filter)))
+    earlier = list(watch.changes(_look(session, filter)))
     for job in earlier[len(earlier) - lines :]:
         _write(job, output)
     while True:
         sys.stdout.flush()
         sleep(_INTERVAL_S)
-        for job in watch.changes(_look(app, filter)):
+        for job in watch.changes(_look(session, filter)):
             _write(job, output)
 
 
-class Watch:
-    """Remembers how each job was last seen."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[str, int]] = {}
-
-    def changes(self, jobs: list[JobRecord]) -> Iterator[JobRecord]:
-        """Return what is new or changed since the last look, the oldest first."""
-        before, self._seen = self._seen, {each.id: (each.state, each.attempt) for each in jobs}
-        for job in reversed(jobs):
-            if before.get(job.id) != self._seen[job.id]:
-                yield job
-
-
-def _look(app: Holdfast, filter: tuple[str, ...]) -> list[JobRecord]:
+def _look(session: Session, filter: tuple[str, ...]) -> list[JobRecord]:
     from holdfast.client.query import query_of
 
-    return read(app, app.database.store.jobs.page(query_of(" ".join(filter), WINDOW, None)))
+    return session.read(session.store.jobs.page(query_of(" ".join(filter), WINDOW, None)))
 
 
 def _write(job: JobRecord, output: Format) -> None:
+    from holdfast.service.shown import shown_job
+
     shown = shown_job(job)
     match output:
         case "table":

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.choosing import filter_argument
-from holdfast.cli.database import read, with_database
 from holdfast.cli.detail import Detail, write_detail
 from holdfast.cli.job_moves import cancel, retry, run_now
 from holdfast.cli.job_start import start
@@ -15,16 +14,11 @@ from holdfast.cli.job_tail import tail
 from holdfast.cli.lazy import Group
 from holdfast.cli.listing import after_option, page_length_option, write_page
 from holdfast.cli.output import Column, Format, output_option, write_json
-from holdfast.cli.views import JOB_COLUMNS, first_line, state_colour
-from holdfast.core.errors import JobNotFound
-from holdfast.core.ids import parse_id
-from holdfast.service.shown import shown_attempt, shown_blocker, shown_job, shown_job_in_full
-from holdfast.service.times import to_the_second
+from holdfast.cli.session import Session, with_database
+from holdfast.cli.views import JOB_COLUMNS, first_line, state_colour, to_the_second
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.storage.port import Store
-    from holdfast.storage.statement import Op
+    from holdfast.service.jobs import JobDesk, JobDetail
 
 _ATTEMPT_COLUMNS = (
     Column("attempt", lambda row: row["attempt"]),
@@ -68,15 +62,21 @@ def command() -> None:
 @output_option
 @with_database
 def list_(
-    app: Holdfast, filter: tuple[str, ...], limit: int, after: str | None, output: Format
+    session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List jobs, the newest first.
 
     A filter is made of terms that must all hold: state:failed,cancelled · type:mail.* · age>5m ·
     attempt>=3 · error:"timed out" · fingerprint:… · chain:… · key:… · id:…
     """
-    page = app.database.store.jobs.page
-    write_page(app, "jobs", filter, limit, after, page, shown_job, JOB_COLUMNS, output)
+    page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
+    write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
+
+
+def _desk(session: Session) -> JobDesk:
+    from holdfast.service.jobs import JobDesk
+
+    return JobDesk(session.desk)
 
 
 @command.command(
@@ -90,40 +90,33 @@ def list_(
 @click.option("--raw", is_flag=True, help="Show payloads as they are, secrets included.")
 @output_option
 @with_database
-def show(app: Holdfast, id: str, raw: bool, output: Format) -> None:
+def show(session: Session, id: str, raw: bool, output: Format) -> None:
     """Show a job: why it is not running, its attempts, its input and output."""
-    found = read(app, _whole(app.database.store, str(parse_id(id)), raw))
+    found = session.run(_desk(session).get(session.caller(), id, raw))
     if output == "table":
         write_detail(_detail(found))
     elif output == "id":
-        click.echo(found["id"])
+        click.echo(found.job["id"])
     else:
-        write_json(found, indent=2 if output == "json" else None)
+        write_json(_whole(found), indent=2 if output == "json" else None)
 
 
-def _whole(store: Store, id: str, raw: bool) -> Op[dict[str, Any]]:
-    from holdfast.ops.why import look_around, why
-
-    records = yield from store.jobs.get([id])
-    if not records:
-        raise JobNotFound(f"there is no job {id}")
-    job = records[0]
-    around = yield from look_around(store, job)
-    attempts = yield from store.jobs.attempts(id)
-    blockers = yield from store.blockers.of_jobs([id])
+def _whole(found: JobDetail) -> dict[str, Any]:
     return {
-        **shown_job_in_full(job, raw),
-        "why": why(job, around),
-        "attempts": [shown_attempt(each) for each in attempts],
-        "blockers": [shown_blocker(each) for each in blockers],
+        **found.job,
+        "why": found.why,
+        "progress": found.progress,
+        "attempts": found.attempts,
+        "blockers": found.blockers,
     }
 
 
-def _detail(job: dict[str, Any]) -> Detail:
+def _detail(found: JobDetail) -> Detail:
+    job, progress = found.job, found.progress
     most = job["max_attempts"]
     return Detail(
         title=f"{job['type']} · {job['state']}",
-        sentence=job["why"],
+        sentence=found.why,
         colour=state_colour(job),
         facts={
             "id": job["id"],
@@ -139,11 +132,12 @@ def _detail(job: dict[str, Any]) -> Detail:
             "finished": job["finished_at"],
             "worker": job["worker"],
             "lease until": job["lease_expires_at"],
+            "progress": progress and f"{progress['fraction']:.0%} {progress['note']}",
             "trace": job["trace"],
         },
         payloads={"input": job["input"], "output": job["output"]},
         text=job["error"],
-        tables=((job["blockers"], _BLOCKER_COLUMNS), (job["attempts"], _ATTEMPT_COLUMNS)),
+        tables=((found.blockers, _BLOCKER_COLUMNS), (found.attempts, _ATTEMPT_COLUMNS)),
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from logging import Formatter
 
 T = TypeVar("T")
 
@@ -29,6 +31,8 @@ def log_options(command: Callable[..., T]) -> Callable[..., T]:
 
 def set_up_logging(level: str, form: str) -> None:
     """Write what loggers say from this level on to stderr."""
+    import logging
+
     from holdfast.observe.logging import JsonFormatter
 
     handler = logging.StreamHandler(sys.stderr)
@@ -36,7 +40,9 @@ def set_up_logging(level: str, form: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
-def _plain() -> logging.Formatter:
+def _plain() -> Formatter:
+    import logging
+
     formatter = logging.Formatter(
         "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s", "%Y-%m-%dT%H:%M:%S"
     )

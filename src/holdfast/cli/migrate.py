@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from holdfast.cli.database import database_options, opened, read, refuse_absent
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.session import Session, database_options, opened
 from holdfast.cli.talk import count_of, say
 from holdfast.core.errors import WrongDatabase
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
     from holdfast.storage.migrate import Migration
     from holdfast.storage.records import AppliedMigration
 
@@ -47,41 +46,41 @@ def command(action: Action, url: str | None, schema: str | None, output: Format)
     applied. check exits 7 unless this version can work on the schema. sql prints the whole schema
     for people who apply it by other means; it never connects.
     """
-    with opened(url, schema) as app:
+    with opened(url, schema) as session:
         match action:
             case "up":
-                _up(app, output)
+                _up(session, output)
             case "list":
-                _list(app, output)
+                _list(session, output)
             case "check":
-                refuse_absent(app)
-                newest = app.database.check()[-1].version
+                session.refuse_absent()
+                newest = session.app.database.check()[-1].version
                 say(f"the schema is at version {newest}, which this version works on")
             case "sql":
-                click.echo(_sql(app), nl=False)
+                click.echo(_sql(session), nl=False)
 
 
-def _up(app: Holdfast, output: Format) -> None:
-    applied = app.migrate()
+def _up(session: Session, output: Format) -> None:
+    applied = session.app.migrate()
     write_records([_row(each, "applied now") for each in applied], _COLUMNS, output, id="version")
     say(
         f"applied {count_of(len(applied), 'migration')}" if applied else "the schema was up to date"
     )
 
 
-def _list(app: Holdfast, output: Format) -> None:
-    applied = _applied(app)
+def _list(session: Session, output: Format) -> None:
+    applied = _applied(session)
     done = {each.version for each in applied}
-    known = {step.version: step.record for step in _known(app)}
+    known = {step.version: step.record for step in _known(session)}
     rows = [_row(each, "applied" if each.version in done else "pending") for each in known.values()]
     rows += [_row(each, "newer than this code") for each in applied if each.version not in known]
     write_records(rows, _COLUMNS, output, id="version")
 
 
-def _applied(app: Holdfast) -> list[AppliedMigration]:
+def _applied(session: Session) -> list[AppliedMigration]:
     try:
-        refuse_absent(app)
-        return read(app, app.database.store.schema.applied())
+        session.refuse_absent()
+        return session.read(session.store.schema.applied())
     except WrongDatabase:
         return []
 
@@ -96,18 +95,18 @@ def _row(each: AppliedMigration, state: str) -> Record:
     }
 
 
-def _known(app: Holdfast) -> tuple[Migration, ...]:
+def _known(session: Session) -> tuple[Migration, ...]:
     from holdfast.storage.migrate import load_migrations
 
-    dialect = "postgres" if app.database.store.dialect == "postgresql" else "sqlite"
+    dialect = "postgres" if session.store.dialect == "postgresql" else "sqlite"
     return load_migrations(f"holdfast.storage.{dialect}")
 
 
-def _sql(app: Holdfast) -> str:
-    if app.database.store.dialect == "sqlite":
+def _sql(session: Session) -> str:
+    if session.store.dialect == "sqlite":
         from holdfast.storage.sqlite.migration import migration_sql as sqlite_sql
 
         return sqlite_sql()
     from holdfast.storage.postgres.migration import migration_sql as postgres_sql
 
-    return postgres_sql(app.schema)
+    return postgres_sql(session.app.schema)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.cli.acting import Act, may_go_on
 from holdfast.cli.choosing import Choice
@@ -14,7 +14,8 @@ from holdfast.cli.talk import count_of, progress, say, warn
 from holdfast.core.errors import ChainError, ChainNotFound, JobNotFound, WrongState
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
+    from holdfast.cli.session import Session
+    from holdfast.core.model import ChainRecord, JobRecord
 
 BATCH = 500
 
@@ -27,42 +28,30 @@ _MOVED_COLUMNS = (
 )
 
 
-class Movable(Protocol):
-    """A job or a chain."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def type(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-
-
-R = TypeVar("R", bound=Movable)
+R = TypeVar("R", bound="JobRecord | ChainRecord")
 
 
 @dataclass(frozen=True, slots=True)
-class Move(Generic[R]):
+class Move:
     """A move in words: what is about to be done, what was done, to what, from which states."""
 
     verb: str
     done: str
     noun: str
     states: tuple[str, ...]
-    show: Callable[[R], dict[str, Any]]
     columns: Sequence[Column]
 
-    def allows(self, each: R) -> bool:
+    def allows(self, each: JobRecord | ChainRecord) -> bool:
         """Whether the move can be made from the state that something is in."""
         return each.state in self.states
 
 
 def move(
-    app: Holdfast,
+    session: Session,
     choice: Choice[R],
     act: Act,
-    kind: Move[R],
-    make: Callable[[Holdfast, Sequence[str], Act], Iterable[str]],
+    kind: Move,
+    make: Callable[[Session, Sequence[str], Act], Iterable[str]],
     size: int = BATCH,
 ) -> int:
     """Move what was chosen in batches; `make` returns the ids that moved. Return the exit code.
@@ -74,13 +63,13 @@ def move(
     unable = [each for each in choice.found if not kind.allows(each)]
     if not choice.by_filter and not able:
         raise _impossible(choice, unable, kind)
-    shown = [kind.show(each) for each in able]
+    shown = [_shown(each) for each in able]
     many, more = choice.by_filter, choice.more
     if not may_go_on(act, kind.verb, kind.noun, shown, kind.columns, many=many, more=more):
         return Exit.OK
     moved: set[str] = set()
     for batch in progress([each.id for each in able], size, kind.verb):
-        moved.update(make(app, batch, act))
+        moved.update(make(session, batch, act))
     rows = [_row(each) for each in able if each.id in moved]
     write_records(rows, _MOVED_COLUMNS, act.output)
     say(f"{kind.done} {count_of(len(moved), kind.noun)}")
@@ -88,7 +77,7 @@ def move(
     return _tell_rest(left, choice.missing, kind.noun)
 
 
-def _tell_rest(left: Sequence[Movable], missing: Sequence[str], noun: str) -> int:
+def _tell_rest(left: Sequence[JobRecord | ChainRecord], missing: Sequence[str], noun: str) -> int:
     for each in left[:_NAMED]:
         warn(f"{noun} {each.id} was left alone: it is {each.state}, or changed meanwhile")
     for id in missing[:_NAMED]:
@@ -96,11 +85,18 @@ def _tell_rest(left: Sequence[Movable], missing: Sequence[str], noun: str) -> in
     return Exit.PARTLY if left or missing else Exit.OK
 
 
-def _row(each: Movable) -> dict[str, Any]:
+def _shown(each: JobRecord | ChainRecord) -> dict[str, Any]:
+    from holdfast.core.model import JobRecord
+    from holdfast.service.shown import shown_chain, shown_job
+
+    return shown_job(each) if isinstance(each, JobRecord) else shown_chain(each)
+
+
+def _row(each: JobRecord | ChainRecord) -> dict[str, Any]:
     return {"id": each.id, "type": each.type, "was": each.state}
 
 
-def _impossible(choice: Choice[R], unable: Sequence[R], kind: Move[R]) -> ChainError:
+def _impossible(choice: Choice[R], unable: Sequence[R], kind: Move) -> ChainError:
     if not unable:
         return _NOT_FOUND[kind.noun](f"there is no {kind.noun} {choice.missing[0]}")
     return WrongState(

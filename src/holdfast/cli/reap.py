@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.database import with_database
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import count_of, say
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
     from holdfast.core.model import Reaped
 
 _COLUMNS = (
@@ -37,14 +36,14 @@ _COLUMNS = (
 )
 @output_option
 @with_database
-def command(app: Holdfast, poison_limit: int, output: Format) -> None:
+def command(session: Session, poison_limit: int, output: Format) -> None:
     """Take back the jobs of expired leases, of all types, once.
 
     Workers do this by themselves; the command is for a fleet that is down, and for cron.
     """
     from holdfast.ops.reap import reap_leases
 
-    database = app.database
+    database = session.app.database
     reaped: list[Reaped] = []
     after = None
     while True:

@@ -8,17 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.database import read, with_database
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
+from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import wants_colour
 from holdfast.core.errors import CheckNotMet
-from holdfast.service.times import rfc3339
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.app import Holdfast
     from holdfast.cli.conditions import Condition
     from holdfast.ops.health import Health
     from holdfast.storage.records import TypeTotals
@@ -64,7 +62,7 @@ def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> li
 @output_option
 @with_database
 def command(
-    app: Holdfast, watch: bool, interval: float, conditions: list[Condition], output: Format
+    session: Session, watch: bool, interval: float, conditions: list[Condition], output: Format
 ) -> None:
     """Say how the queue stands: one sentence, figures, and job types.
 
@@ -73,7 +71,7 @@ def command(
     from holdfast.ops.health import read_health
 
     while True:
-        health = read(app, read_health(app.database.store))
+        health = session.read(read_health(session.store))
         _write(health, output, watch)
         _check(health, conditions)
         if not watch:
@@ -107,6 +105,7 @@ def _write(health: Health, output: Format, watch: bool) -> None:
 
 def _figures(health: Health) -> dict[str, Any]:
     from holdfast.ops.health import summed_up
+    from holdfast.service.times import rfc3339
 
     totals = health.totals
     return {
@@ -132,6 +131,8 @@ def _figures(health: Health) -> dict[str, Any]:
 
 
 def _type(each: TypeTotals) -> dict[str, Any]:
+    from holdfast.service.times import rfc3339
+
     return {
         "type": each.type,
         "live": each.live,
@@ -174,6 +175,7 @@ def _write_screen(health: Health) -> None:
 
 def _line(health: Health) -> str:
     from holdfast.ops.health import summed_up
+    from holdfast.service.times import rfc3339
 
     totals = health.totals
     return (

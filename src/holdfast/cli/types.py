@@ -6,24 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.acting import Act, actor, change, change_options
-from holdfast.cli.database import read, with_database
+from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Group
 from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
 from holdfast.core.errors import CommandUsage, UnknownJobType
-from holdfast.service.type_facts import type_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.app import Holdfast
-    from holdfast.storage.statement import Op
+    from holdfast.service.types import TypeDesk
 
 _UNSET = -1
 _DEFAULT = "default"
-_DONE = {"pause": "paused", "resume": "resumed", "set": "set"}
 
 _COLUMNS = (
     Column("type", lambda row: row["type"]),
@@ -57,19 +54,16 @@ def command() -> None:
 @command.command("list", examples=("holdfast types list", "holdfast types list -o json"))
 @output_option
 @with_database
-def list_(app: Holdfast, output: Format) -> None:
+def list_(session: Session, output: Format) -> None:
     """List the job types that the database has seen, with depth, age, handlers and settings."""
-    facts = read(app, type_facts(app.database.store))
-    rows = [each.as_record() if output == "table" else each.as_json() for each in facts.values()]
+    facts = session.run(_desk(session).list(session.caller()))
+    rows = [each.as_record() if output == "table" else each.as_json() for each in facts]
     write_records(rows, _COLUMNS, output, id="type")
     if not rows:
         say("no job types found")
 
 
 _types_argument = click.argument("types", nargs=-1, metavar="TYPE...")
-_new_type_option = click.option(
-    "--new-type", is_flag=True, help="Accept a type that the database has not seen."
-)
 _all_option = click.option("--all", "everything", is_flag=True, help="Everything at once.")
 
 
@@ -82,14 +76,11 @@ _all_option = click.option("--all", "everything", is_flag=True, help="Everything
 )
 @_types_argument
 @_all_option
-@_new_type_option
 @change_options
 @with_database
-def pause(
-    app: Holdfast, types: tuple[str, ...], everything: bool, new_type: bool, act: Act
-) -> None:
+def pause(session: Session, types: tuple[str, ...], everything: bool, act: Act) -> None:
     """Pause job types: workers finish what they run and take no more of them."""
-    _switch(app, types, everything, new_type, act, paused=True)
+    _switch(session, types, everything, act, paused=True)
 
 
 @command.command(
@@ -97,73 +88,47 @@ def pause(
 )
 @_types_argument
 @_all_option
-@_new_type_option
 @change_options
 @with_database
-def resume(
-    app: Holdfast, types: tuple[str, ...], everything: bool, new_type: bool, act: Act
-) -> None:
+def resume(session: Session, types: tuple[str, ...], everything: bool, act: Act) -> None:
     """Resume what was paused."""
-    _switch(app, types, everything, new_type, act, paused=False)
+    _switch(session, types, everything, act, paused=False)
 
 
 def _switch(
-    app: Holdfast,
-    types: tuple[str, ...],
-    everything: bool,
-    new_type: bool,
-    act: Act,
-    *,
-    paused: bool,
+    session: Session, types: tuple[str, ...], everything: bool, act: Act, *, paused: bool
 ) -> None:
-    from holdfast.notify.port import LOOK_EVERYWHERE, Hint
-
     if everything == bool(types):
         raise CommandUsage("name job types, or say --all")
-    verb, store, who = "pause" if paused else "resume", app.database.store, actor()
-    if everything:
-        op = store.schema.pause(paused, who)
-        _set(app, op, ["everything"], verb, act, [LOOK_EVERYWHERE])
-        return
-    _refuse_unknown(app, types, new_type)
-    for type in types:
-        op = store.workers.set_type(type, paused=paused, by=who)
-        _set(app, op, [f"type {type}"], verb, act, [Hint("look", type)])
-
-
-def _set(
-    app: Holdfast,
-    op: Op[None],
-    targets: Sequence[str],
-    verb: str,
-    act: Act,
-    hints: Sequence[Any] = (),
-) -> None:
-    name = ", ".join(targets)
+    word = "pause" if paused else "resume"
+    _refuse_unknown(session, types)
     if act.dry_run:
-        op.close()
-        say(f"would {verb} {name}; nothing was changed")
+        say(f"would {word} {'everything' if everything else ', '.join(types)}; nothing was changed")
         return
-    change(
-        app,
-        op,
-        action=f"type.{verb}",
-        targets=lambda _: targets,
-        reason=act.reason,
-        hints=lambda _: hints,
-    )
-    say(f"{_DONE[verb]} {name}")
-
-
-def _refuse_unknown(app: Holdfast, types: Sequence[str], new_type: bool) -> None:
-    known = read(app, type_facts(app.database.store))
+    desk, caller = _desk(session), session.caller(act.reason)
+    if everything:
+        session.run(desk.pause_all(caller, paused))
     for type in types:
-        if type not in known and not new_type:
+        session.run(desk.pause(caller, type) if paused else desk.resume(caller, type))
+    say(f"{word}d {'everything' if everything else ', '.join(types)}")
+
+
+def _refuse_unknown(session: Session, types: Sequence[str]) -> None:
+    facts = session.run(_desk(session).list(session.caller()))
+    known = [each.totals.type for each in facts]
+    for type in types:
+        if type not in known:
             near = nearest(type, known)
             raise UnknownJobType(
                 f"the database has never seen a job type {type[:60]!r}",
-                help=near or "see `holdfast types list`, or add --new-type",
+                help=near or "see `holdfast types list`",
             )
+
+
+def _desk(session: Session) -> TypeDesk:
+    from holdfast.service.types import TypeDesk
+
+    return TypeDesk(session.desk)
 
 
 def _or_default(read_value: Callable[[str], int]) -> Callable[..., int | None]:
@@ -201,31 +166,21 @@ def _number(text: str) -> int:
 @click.option("--timeout", "timeout_ms", callback=_or_default(_milliseconds), metavar="DURATION")
 @click.option("--concurrency", callback=_or_default(_number), metavar="N")
 @click.option("--max-attempts", callback=_or_default(_number), metavar="N")
-@_new_type_option
 @change_options
 @with_database
-def set_(
-    app: Holdfast,
-    type: str,
-    lease_ms: int | None,
-    timeout_ms: int | None,
-    concurrency: int | None,
-    max_attempts: int | None,
-    new_type: bool,
-    act: Act,
-) -> None:
+def set_(session: Session, type: str, act: Act, **values: int | None) -> None:
     """Change settings of a job type while workers run; `default` takes one back to the code's own.
 
     Workers read them at their next heartbeat; leases already taken keep their length.
     """
-    if lease_ms is timeout_ms is concurrency is max_attempts is None:
+    from holdfast.service.types import TypeChange
+
+    if all(each is None for each in values.values()):
         raise CommandUsage("nothing is to be set", help="give --lease, --timeout, --concurrency …")
-    _refuse_unknown(app, [type], new_type)
-    op = app.database.store.workers.set_type(
-        type,
-        lease_ms=lease_ms,
-        timeout_ms=timeout_ms,
-        concurrency=concurrency,
-        max_attempts=max_attempts,
-    )
-    _set(app, op, [f"type {type}"], "set", act)
+    _refuse_unknown(session, [type])
+    if act.dry_run:
+        say(f"would set {type}; nothing was changed")
+        return
+    change = TypeChange(**values)
+    session.run(_desk(session).set(session.caller(act.reason), type, change))
+    say(f"set {type}")

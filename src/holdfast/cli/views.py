@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.cli.output import Column, Record
-from holdfast.service.times import to_the_second
 
 STATE_COLOURS = {
     "blocked": "magenta",
@@ -18,6 +17,11 @@ STATE_COLOURS = {
 def state_colour(record: Record) -> str | None:
     """Return the colour of a record's state."""
     return STATE_COLOURS.get(str(record.get("state")))
+
+
+def to_the_second(text: str | None) -> str | None:
+    """Shorten a written instant for a table."""
+    return None if text is None else f"{text[:19]}Z"
 
 
 def first_line(text: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -19,7 +18,7 @@ from holdfast.cli.talk import say, warn
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from holdfast.app import Holdfast
     from holdfast.core.jobtype import JobType
@@ -67,7 +66,7 @@ def command(
     _check_schema(app)
     worker = build_worker(app, chosen, settings, drain)
     say(f"worker {worker.id} · {settings.holdfast.slots} slots · {len(chosen)} job types")
-    report = asyncio.run(_run(app, worker))
+    report = _run(app, worker)
     if report.abandoned:
         # A handler that obeys nobody would keep its thread, and with it the process.
         sys.stderr.flush()
@@ -123,15 +122,16 @@ def _check_schema(app: Holdfast) -> None:
         warn(f"{error.message}; waiting for it")
 
 
-async def _run(app: Holdfast, worker: Worker) -> WorkerReport:
-    _obey_signals(worker, (signal.SIGTERM, signal.SIGINT))
-    try:
-        return await worker.run()
-    finally:
-        await app.aclose()
+def _run(app: Holdfast, worker: Worker) -> WorkerReport:
+    import asyncio
 
+    async def run() -> WorkerReport:
+        loop = asyncio.get_running_loop()
+        for each in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(each, worker.stop, each.name)
+        try:
+            return await worker.run()
+        finally:
+            await app.aclose()
 
-def _obey_signals(worker: Worker, signals: Sequence[signal.Signals]) -> None:
-    loop = asyncio.get_running_loop()
-    for each in signals:
-        loop.add_signal_handler(each, worker.stop, each.name)
+    return asyncio.run(run())

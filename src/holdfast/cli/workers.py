@@ -6,20 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.acting import Act, change, change_options
-from holdfast.cli.database import read, with_database
+from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Group
 from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
 from holdfast.core.errors import WorkerNotFound
-from holdfast.service.shown import plain
 
 if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-    from holdfast.core.model import Instant, WorkerRecord
-    from holdfast.storage.port import Store
-    from holdfast.storage.statement import Op
+    from holdfast.service.workers import WorkerDesk, WorkerFacts
+
+MOST = 1_000
 
 _COLOURS = {"live": "green", "draining": "yellow", "silent": "red", "stopped": "bright_black"}
 
@@ -34,6 +32,7 @@ _COLUMNS = (
     Column("host", lambda row: f"{row['host']}:{row['pid']}"),
     Column("version", lambda row: row["version"]),
     Column("slots", lambda row: row["slots"]),
+    Column("held", lambda row: row["held"]),
     Column("seen", lambda row: row["seen"]),
     Column("processed", lambda row: row["counters"].get("processed", 0)),
     Column("types", lambda row: ", ".join(row["types"])),
@@ -54,36 +53,24 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True)
 @output_option
 @with_database
-def list_(app: Holdfast, everyone: bool, limit: int, output: Format) -> None:
+def list_(session: Session, everyone: bool, limit: int, output: Format) -> None:
     """List workers, the youngest first."""
-    rows = read(app, _rows(app.database.store, limit))
-    shown = [each for each in rows if everyone or each["standing"] != "stopped"]
-    write_records(shown, _COLUMNS, output)
-    if not shown:
+    found = session.run(_desk(session).list(session.caller(), everyone, limit))
+    write_records([_row(each) for each in found], _COLUMNS, output)
+    if not found:
         say("no worker lives")
 
 
-def _rows(store: Store, limit: int) -> Op[list[dict[str, Any]]]:
-    now = yield from store.schema.clock()
-    records = yield from store.workers.page(limit)
-    return [_row(each, now) for each in records]
+def _desk(session: Session) -> WorkerDesk:
+    from holdfast.service.workers import WorkerDesk
+
+    return WorkerDesk(session.desk)
 
 
-def _row(worker: WorkerRecord, now: Instant) -> dict[str, Any]:
+def _row(facts: WorkerFacts) -> dict[str, Any]:
     from holdfast.ops.why import spoken
 
-    seen = f"{spoken(now - worker.seen_at)} ago"
-    return {**plain(worker), "standing": _standing(worker, now), "seen": seen}
-
-
-def _standing(worker: WorkerRecord, now: Instant) -> str:
-    from holdfast.ops.why import LIVE_WITHIN_MS
-
-    if worker.stopped_at is not None:
-        return "stopped"
-    if now - worker.seen_at > LIVE_WITHIN_MS * 1000:
-        return "silent"
-    return "draining" if worker.draining else "live"
+    return {**facts.as_json(), "seen": f"{spoken(facts.now - facts.worker.seen_at)} ago"}
 
 
 @command.command(
@@ -96,13 +83,13 @@ def _standing(worker: WorkerRecord, now: Instant) -> str:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @change_options
 @with_database
-def drain(app: Holdfast, ids: tuple[str, ...], act: Act) -> None:
+def drain(session: Session, ids: tuple[str, ...], act: Act) -> None:
     """Ask workers to take nothing new, finish what they run, and end.
 
     They learn of it at their next heartbeat.
     """
-    rows = read(app, _rows(app.database.store, 1_000))
-    known = {each["id"] for each in rows if each["standing"] != "stopped"}
+    desk, caller = _desk(session), session.caller(act.reason)
+    known = {each.worker.id for each in session.run(desk.list(caller, limit=MOST))}
     for id in ids:
         if id not in known:
             near = nearest(id, known)
@@ -111,15 +98,5 @@ def drain(app: Holdfast, ids: tuple[str, ...], act: Act) -> None:
         if act.dry_run:
             say(f"would drain {id}; nothing was changed")
         else:
-            _drain(app, id, act.reason)
-
-
-def _drain(app: Holdfast, id: str, reason: str | None) -> None:
-    change(
-        app,
-        app.database.store.workers.drain(id),
-        action="worker.drain",
-        targets=lambda done: [f"worker {id}"] if done else [],
-        reason=reason,
-    )
-    say(f"asked {id} to drain")
+            session.run(desk.drain(caller, id))
+            say(f"asked {id} to drain")
