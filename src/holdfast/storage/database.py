@@ -127,6 +127,9 @@ class Database(Protocol):
     def migrate(self) -> list[AppliedMigration]:
         """Bring the schema up to date under a lock; return what was applied."""
 
+    def is_pooled(self) -> bool:
+        """Say whether a pooler stands between this process and the server. Opens a connection to see."""
+
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
 

@@ -54,7 +54,13 @@ from holdfast.storage.records import (
     WaitingEvent,
     WorkerSign,
 )
-from holdfast.storage.schedule_port import CycleStore, RetentionStore, RunStore, SlotStore
+from holdfast.storage.schedule_port import (
+    CycleStore,
+    RetentionStore,
+    RunStore,
+    SlotStore,
+    VitalsStore,
+)
 from holdfast.storage.statement import Op
 from holdfast.storage.token_port import TokenStore
 
@@ -370,5 +376,7 @@ class Store(Protocol):
     def runs(self) -> RunStore: ...
     @property
     def retention(self) -> RetentionStore: ...
+    @property
+    def vitals(self) -> VitalsStore: ...
     @property
     def schema(self) -> SchemaStore: ...

@@ -1,4 +1,4 @@
-"""What a store must offer to cycles, runs and retention; the same rules as in `storage.port`."""
+"""What a store must offer to cycles, runs, retention and the doctor; the same rules as in `storage.port`."""
 
 from __future__ import annotations
 
@@ -135,3 +135,10 @@ class RetentionStore(Protocol):
 
     def drop_workers(self, before: Instant, limit: int) -> Op[int]:
         """Remove workers that stopped before an instant; return how many. One statement."""
+
+
+class VitalsStore(Protocol):
+    """What the database says of itself."""
+
+    def document(self) -> Op[str]:
+        """Read the dialect's own figures as one JSON object. It only reads."""

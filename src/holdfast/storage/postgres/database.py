@@ -107,6 +107,12 @@ class PostgresDatabase:
         with self._direct("migrate") as connection:
             return apply_migrations(connection, self.schema, new_id)
 
+    def is_pooled(self) -> bool:
+        with self._direct("doctor") as connection:
+            row = connection.execute("select pg_backend_pid()").fetchone()
+            # A pooler makes up the number that it tells its clients.
+            return row is not None and row[0] != connection.info.backend_pid
+
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
         with self._direct("check") as connection:

@@ -16,6 +16,7 @@ from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.aggregates.retention import Retention
 from holdfast.storage.aggregates.schema import Schema
 from holdfast.storage.aggregates.token import Tokens
+from holdfast.storage.aggregates.vitals import Vitals
 from holdfast.storage.aggregates.worker import Workers
 from holdfast.storage.sqlfile import (
     Compiled,
@@ -46,6 +47,7 @@ class PostgresStore:
         self.slots = Slots()
         self.runs = Runs()
         self.retention = Retention()
+        self.vitals = Vitals()
         self.schema = Schema()
 
 

@@ -127,6 +127,9 @@ class SqliteDatabase:
         finally:
             lender.give(connection)
 
+    def is_pooled(self) -> bool:
+        return False
+
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
         lender = self._resources.readers

@@ -17,6 +17,7 @@ from holdfast.storage.sqlfile import load_statements
 from holdfast.storage.sqlite.chain import SqliteBlockers, SqliteChains
 from holdfast.storage.sqlite.job import SqliteJobs
 from holdfast.storage.sqlite.lease import SqliteLeases
+from holdfast.storage.sqlite.vitals import SqliteVitals
 from holdfast.storage.sqlite.worker import SqliteWorkers
 
 PACKAGE = "holdfast.storage.sqlite"
@@ -42,6 +43,7 @@ class SqliteStore:
         self.slots = Slots()
         self.runs = Runs()
         self.retention = Retention()
+        self.vitals = SqliteVitals()
         self.schema = Schema()
 
 

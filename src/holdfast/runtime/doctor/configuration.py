@@ -1,0 +1,50 @@
+"""Checks of the settings; they need no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.lease import Lease
+from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
+from holdfast.settings import Settings, check_leases
+
+
+def check_configuration(settings: Settings, leases: Mapping[str, Lease]) -> list[Finding]:
+    """Check what is set against itself and against the leases of the job types."""
+    return [_names(settings), _timing(settings, leases), _retention(settings)]
+
+
+def _names(settings: Settings) -> Finding:
+    unknown = [each.message.split()[0] for each in settings.warnings]
+    if not unknown:
+        return ok("variables", f"{len(settings.given)} set, all known")
+    return warning(
+        "variables",
+        f"unknown: {', '.join(unknown)}",
+        "a misspelt name leaves its setting at the default",
+        "; ".join(f"{each.message.split()[0]}: {each.help}" for each in settings.warnings),
+    )
+
+
+def _timing(settings: Settings, leases: Mapping[str, Lease]) -> Finding:
+    outbox = settings.outbox
+    smallest = min([outbox.lease_duration_ms, *(each.duration_ms for each in leases.values())])
+    measured = f"smallest lease {smallest} ms, heartbeat {outbox.lease_heartbeat_ms} ms"
+    try:
+        check_leases(settings, leases)
+    except ConfigError as error:
+        return problem("timing", measured, error.message, error.help)
+    return ok("timing", measured)
+
+
+def _retention(settings: Settings) -> Finding:
+    days = settings.holdfast.retention_days
+    if days:
+        return ok("retention", f"finished chains are kept {days} days")
+    return warning(
+        "retention",
+        "finished chains are kept for ever",
+        "tables grow without end, and backups with them",
+        "set HOLDFAST_RETENTION_DAYS=30",
+    )

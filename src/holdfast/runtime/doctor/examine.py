@@ -1,0 +1,88 @@
+"""Runs all checks that apply, and mends what can be mended without asking anybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.errors import HoldfastError
+from holdfast.core.lease import Lease
+from holdfast.core.model import Instant
+from holdfast.ops.reap import reap_leases
+from holdfast.runtime.doctor.configuration import check_configuration
+from holdfast.runtime.doctor.finding import Finding, ok, problem
+from holdfast.runtime.doctor.fleet import check_fleet, read_fleet
+from holdfast.runtime.doctor.postgres import check_postgres
+from holdfast.runtime.doctor.sqlite import check_sqlite
+from holdfast.settings import Settings
+from holdfast.storage.database import Database
+
+READ_TIMEOUT_MS = 10_000
+
+MENDABLE = frozenset({"schema", "expired_leases"})
+"""The checks whose problems `mend` takes care of."""
+
+
+async def examine(
+    database: Database, settings: Settings, leases: Mapping[str, Lease] | None = None
+) -> list[Finding]:
+    """Check everything; what cannot be read is a finding like the others. Nothing is written."""
+    findings = check_configuration(settings, leases or {})
+    schema = await asyncio.to_thread(_schema, database)
+    findings.append(schema)
+    if schema.verdict != "ok":
+        return findings
+    try:
+        findings += await _fleet(database, settings)
+        findings += await _database(database, settings)
+    except HoldfastError as error:
+        findings.append(problem("database", error.message, "it could not be examined", error.help))
+    return findings
+
+
+def _schema(database: Database) -> Finding:
+    try:
+        applied = database.check()
+    except HoldfastError as error:
+        return problem("schema", error.message, "nothing else can be examined", error.help)
+    return ok("schema", f"version {max(each.version for each in applied)} at {database.url}")
+
+
+async def _fleet(database: Database, settings: Settings) -> list[Finding]:
+    grace_ms = settings.outbox.lease_duration_ms
+    op = read_fleet(database.store, grace_ms)
+    fleet = await database.read_async(op, READ_TIMEOUT_MS)
+    return check_fleet(fleet, settings.outbox.reaper_interval_ms)
+
+
+async def _database(database: Database, settings: Settings) -> list[Finding]:
+    document = await database.read_async(database.store.vitals.document(), READ_TIMEOUT_MS)
+    if database.store.dialect == "sqlite":
+        return check_sqlite(document, database.url.removeprefix("sqlite:///"))
+    is_pooled = await asyncio.to_thread(database.is_pooled)
+    return check_postgres(document, settings, is_pooled)
+
+
+async def mend(database: Database, settings: Settings, findings: Sequence[Finding]) -> list[str]:
+    """Mend the problems that need no decision; return what was done."""
+    wrong = {each.check for each in findings if each.verdict != "ok"} & MENDABLE
+    done: list[str] = []
+    if "schema" in wrong:
+        applied = await asyncio.to_thread(database.migrate)
+        done.append(f"applied {len(applied)} migrations")
+    if "expired_leases" in wrong:
+        done.append(f"took {await _reap(database, settings)} jobs back from expired leases")
+    return done
+
+
+async def _reap(database: Database, settings: Settings) -> int:
+    own = settings.holdfast
+    after: tuple[Instant, str] | None = None
+    count = 0
+    while True:
+        op = reap_leases(database.store, own.reaper_batch, own.poison_limit, after)
+        page = (await database.run_async(op)).page
+        count += len(page.reaped)
+        if page.leases < own.reaper_batch:
+            return count
+        after = page.last

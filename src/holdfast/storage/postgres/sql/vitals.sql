@@ -1,0 +1,28 @@
+-- name: vitals
+-- What the server says of itself, as one document. Other users' sessions show no details to a role that may not see them.
+select json_build_object(
+  'settings', (
+    select json_object_agg(name, setting) from pg_settings
+     where name in ('max_connections', 'superuser_reserved_connections', 'synchronous_commit', 'fsync', 'full_page_writes', 'autovacuum')),
+  'connections', (select count(*) from pg_stat_activity where backend_type = 'client backend'),
+  'own', (
+    select coalesce(json_object_agg(purpose, n), '{}'::json) from (
+      select substr(application_name, 10) as purpose, count(*) as n from pg_stat_activity
+       where application_name like 'holdfast %' and datname = current_database() group by 1) x),
+  'oldest', (
+    select json_build_object('pid', pid, 'who', coalesce(nullif(application_name, ''), usename), 'state', coalesce(state, 'hidden'),
+                             'seconds', extract(epoch from clock_timestamp() - xact_start)::bigint)
+      from pg_stat_activity
+     where xact_start is not null and pid <> pg_backend_pid() and backend_type = 'client backend'
+       and (backend_xid is not null or backend_xmin is not null)
+     order by xact_start limit 1),
+  'prepared', (select count(*) from pg_prepared_xacts where prepared < clock_timestamp() - interval '5 minutes'),
+  'replication_slots', (
+    select coalesce(json_agg(slot_name), '[]'::json) from pg_replication_slots where not active and (xmin is not null or catalog_xmin is not null)),
+  'tables', (
+    select coalesce(json_agg(json_build_object(
+             'name', s.relname, 'live', s.n_live_tup, 'dead', s.n_dead_tup, 'bytes', pg_total_relation_size(s.relid),
+             'autovacuum', not coalesce('autovacuum_enabled=false' = any (c.reloptions), false)) order by s.relname), '[]'::json)
+      from pg_stat_user_tables s join pg_class c on c.oid = s.relid
+     where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass))
+)::text;

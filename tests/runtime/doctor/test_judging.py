@@ -1,0 +1,142 @@
+"""What the doctor makes of what it measured, without a database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.lease import Lease
+from holdfast.runtime.doctor.configuration import check_configuration
+from holdfast.runtime.doctor.finding import Finding
+from holdfast.runtime.doctor.postgres import check_postgres
+from holdfast.runtime.doctor.sqlite import check_sqlite
+from holdfast.settings import read_settings
+
+HEALTHY: dict[str, Any] = {
+    "settings": {
+        "max_connections": "100",
+        "superuser_reserved_connections": "3",
+        "synchronous_commit": "on",
+        "fsync": "on",
+        "full_page_writes": "on",
+        "autovacuum": "on",
+    },
+    "connections": 5,
+    "own": {"claim": 1},
+    "oldest": None,
+    "prepared": 0,
+    "replication_slots": [],
+    "tables": [
+        {"name": "queue", "live": 10, "dead": 100, "bytes": 8192, "autovacuum": True},
+        {"name": "job", "live": 10, "dead": 10**9, "bytes": 8192, "autovacuum": True},
+    ],
+}
+FILE: dict[str, Any] = {
+    "journal": "wal",
+    "synchronous": 2,
+    "busy_timeout": 5000,
+    "pages": 100,
+    "free_pages": 0,
+    "page_size": 4096,
+}
+
+
+def _postgres(
+    is_pooled: bool = False, environ: dict[str, str] | None = None, **changes: Any
+) -> dict[str, Finding]:
+    document = msgspec.json.encode(HEALTHY | changes).decode()
+    found = check_postgres(document, read_settings(environ or {}), is_pooled)
+    return {each.check: each for each in found}
+
+
+def _sqlite(**changes: Any) -> dict[str, Finding]:
+    found = check_sqlite(msgspec.json.encode(FILE | changes).decode(), "x.db")
+    return {each.check: each for each in found}
+
+
+def _settings(**changes: str) -> dict[str, Any]:
+    return {"settings": HEALTHY["settings"] | changes}
+
+
+def test_a_healthy_server_has_no_findings_worth_a_look() -> None:
+    assert {each.verdict for each in _postgres().values()} == {"ok"}
+
+
+def _session(seconds: int) -> dict[str, Any]:
+    return {"oldest": {"pid": 7, "who": "psql", "state": "idle", "seconds": seconds}}
+
+
+def _table(**changes: Any) -> dict[str, Any]:
+    table = {"name": "lease", "live": 1, "dead": 1, "bytes": 1, "autovacuum": True}
+    return {"tables": [table | changes]}
+
+
+@pytest.mark.parametrize(
+    ("check", "verdict", "changes", "fix"),
+    [
+        ("old_transactions", "ok", _session(299), ""),
+        ("old_transactions", "warning", _session(300), "pg_terminate_backend(7)"),
+        ("old_transactions", "problem", _session(9999), "pg_terminate_backend(7)"),
+        ("vacuum_horizon", "warning", {"prepared": 2}, "rollback prepared"),
+        ("vacuum_horizon", "warning", {"replication_slots": ["old"]}, "slot('old')"),
+        ("dead_tuples", "warning", _table(dead=10_001), 'vacuum (analyze) "holdfast".lease;'),
+        ("autovacuum", "problem", _settings(autovacuum="off"), "set autovacuum = on"),
+        ("autovacuum", "problem", _table(autovacuum=False), "reset (autovacuum_enabled)"),
+        ("durability", "warning", _settings(synchronous_commit="off"), "synchronous_commit = on"),
+        ("durability", "problem", _settings(fsync="off"), "fsync = on"),
+        ("connections", "warning", {"connections": 90}, "HOLDFAST_CONNECTIONS"),
+    ],
+)
+def test_what_is_wrong_with_a_server_is_told_with_its_fix(
+    check: str, verdict: str, changes: dict[str, Any], fix: str
+) -> None:
+    found = _postgres(**changes)
+    assert found[check].verdict == verdict
+    assert fix in found[check].fix
+    assert {each.check for each in found.values() if each.verdict != "ok"} <= {check}
+
+
+def test_a_pooler_needs_a_direct_way_for_hints() -> None:
+    assert _postgres(is_pooled=True)["pooler"].verdict == "warning"
+    environ = {"HOLDFAST_LISTEN_URL": "postgresql://db/shop"}
+    assert _postgres(is_pooled=True, environ=environ)["pooler"].verdict == "ok"
+
+
+def test_a_healthy_file_has_no_findings_worth_a_look() -> None:
+    assert {each.verdict for each in _sqlite().values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("check", "changes", "fix"),
+    [
+        ("journal", {"journal": "delete"}, "sqlite3 x.db 'pragma journal_mode = wal'"),
+        ("synchronous", {"synchronous": 1}, "HOLDFAST_SYNCHRONOUS=FULL"),
+        ("busy_timeout", {"busy_timeout": 0}, "5000 ms"),
+        ("space", {"pages": 30_000, "free_pages": 20_000}, "sqlite3 x.db vacuum"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_with_its_fix(
+    check: str, changes: dict[str, Any], fix: str
+) -> None:
+    found = _sqlite(**changes)[check]
+    assert found.verdict == "warning"
+    assert fix in found.fix
+
+
+def test_the_configuration_is_checked_against_itself_and_the_job_types() -> None:
+    good = check_configuration(read_settings({}), {"mail": Lease("30s")})
+    assert {each.verdict for each in good} == {"ok"}
+    environ = {
+        "OUTBOX_LEASE_HEARTBEAT_MS": "9000",
+        "OUTBOX_BATCHSIZE": "3",
+        "HOLDFAST_RETENTION_DAYS": "0",
+    }
+    bad = check_configuration(read_settings(environ), {"ping": Lease("20s")})
+    assert [(each.check, each.verdict) for each in bad] == [
+        ("variables", "warning"),
+        ("timing", "problem"),
+        ("retention", "warning"),
+    ]
+    assert "did you mean OUTBOX_BATCH_SIZE?" in bad[0].fix
