@@ -35,6 +35,7 @@ SECTIONS = {
         "explain": Entry(
             "holdfast.cli.explain", "Say what an error code means and how to mend it."
         ),
+        "bench": Entry("holdfast.cli.bench", "Measure this machine, from a checkout."),
         "completion": Entry("holdfast.cli.completion", "Print the completion script of a shell."),
     },
 }

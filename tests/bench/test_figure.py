@@ -1,0 +1,80 @@
+"""The bench's own arithmetic: what a verdict, a ratio and an interleaved contest mean."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.bench.figure import Contest, Target, make_result
+from tests.bench.figures import FIGURES
+from tests.bench.subjects import ROOT
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(0.4, "below"), (0.5, "floor"), (0.79, "floor"), (0.8, "goal")]
+)
+def test_more_is_better_when_the_goal_lies_above_the_floor(value: float, verdict: str) -> None:
+    assert Target("ratio", value, floor=0.5, goal=0.8).verdict == verdict
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(11, "below"), (10, "floor"), (5, "goal")])
+def test_less_is_better_when_the_goal_lies_below_the_floor(value: float, verdict: str) -> None:
+    assert Target("ms", value, floor=10, goal=5).verdict == verdict
+
+
+def test_contenders_take_turns_and_the_first_of_a_round_changes() -> None:
+    order: list[str] = []
+
+    def contender(name: str) -> float:
+        order.append(name)
+        return 1.0
+
+    Contest(3, {"ours": lambda: contender("ours"), "limit": lambda: contender("limit")})
+    assert order == ["ours", "limit", "limit", "ours", "ours", "limit"]
+
+
+def test_a_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians() -> None:
+    ours, limit = iter([10.0, 50.0, 90.0]), iter([20.0, 500.0, 100.0])
+    contest = Contest(3, {"ours": lambda: next(ours), "limit": lambda: next(limit)})
+    assert contest.ratio("ours", "limit") == 0.5
+    assert contest.median("ours") == 50.0
+    assert contest.spread("ours") == 1.6
+
+
+def test_a_result_shows_figures_that_a_reader_can_take_in() -> None:
+    result = make_result("drain", "jobs/s", ours=12345.678, limit=98.7654, beside={"x": 0.12345})
+    assert (result.ours, result.limit, result.beside) == (12346, 98.765, {"x": 0.123})
+
+
+def test_every_figure_has_one_name() -> None:
+    names = [name for family in FIGURES.values() for name in family]
+    assert len(names) == len(set(names))
+
+
+def test_the_bench_prints_machine_settings_and_results_as_json() -> None:
+    asked = ["--quick", "--only", "import_holdfast", "-o", "json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench", *asked],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report = json.loads(done.stdout)
+    assert set(report) == {"machine", "settings", "results"}
+    assert report["settings"]["server"]["fsync"] == "on"
+    (result,) = report["results"]
+    assert {"name", "ours", "limit", "ratio", "unit", "spread"} <= set(result)
+
+
+def test_a_figure_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench", "--only", "speed"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "there is no figure speed; there are drain," in done.stderr
