@@ -45,7 +45,7 @@ demo: setup ## Run the main job on embedded SQLite.
 	@$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: setup ## Run all tests, on real PostgreSQL too.
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: setup ## Check format, lint, types and layers.
 	@$(BIN)/ruff format --check .

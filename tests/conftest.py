@@ -48,7 +48,9 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     """The server of this test run."""
     shared = getattr(request.config, "workerinput", {}).get(WORKER_INPUT)
     if shared:
-        yield PostgresServer(**shared)
+        server = PostgresServer(**shared)
+        yield server
+        server.drop_idle()
         return
     with serve_for_tests() as server:
         yield server

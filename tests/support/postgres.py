@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ from psycopg import sql
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.installation import embedded_binaries
 from tests.support.process import PostgresProcess
+from tests.support.reuse import emptied, shape_of
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 
@@ -42,20 +43,35 @@ class PostgresServer:
     url: str
     version: int
     template: str
+    shape: str
+    idle: list[str] = field(default_factory=list)
 
     @contextmanager
     def database(self) -> Iterator[str]:
-        """Yield the address of a fresh copy of the template, dropped afterwards."""
+        """Yield the address of a database like the template: a used one that was emptied, or a fresh copy."""
+        name = self.idle.pop() if self.idle else self._copy()
+        url = with_database(self.url, name)
+        try:
+            yield url
+        finally:
+            if emptied(url, self.shape):
+                self.idle.append(name)
+            else:
+                self.drop(name)
+
+    def _copy(self) -> str:
         name = f"holdfast_test_{uuid4().hex}"
         self._execute(
             sql.SQL("create database {} template {}").format(
                 sql.Identifier(name), sql.Identifier(self.template)
             )
         )
-        try:
-            yield with_database(self.url, name)
-        finally:
-            self.drop(name)
+        return name
+
+    def drop_idle(self) -> None:
+        """Drop the databases that wait for another test."""
+        while self.idle:
+            self.drop(self.idle.pop())
 
     def drop(self, name: str) -> None:
         """Drop a database and end whoever is still connected to it."""
@@ -94,11 +110,15 @@ def templated(url: str) -> Iterator[PostgresServer]:
             sql.SQL("create database {} template template0").format(sql.Identifier(template))
         )
         version = connection.info.server_version // 10_000
-    server = PostgresServer(url, version, template)
+    template_url = with_database(url, template)
+    prepare_template(template_url)
+    with psycopg.connect(template_url, autocommit=True) as connection:
+        shape = shape_of(connection)
+    server = PostgresServer(url, version, template, shape)
     try:
-        prepare_template(with_database(url, template))
         yield server
     finally:
+        server.drop_idle()
         server.drop(template)
 
 

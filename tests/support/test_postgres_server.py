@@ -53,13 +53,17 @@ def test_a_server_tells_its_major_version(any_server: PostgresServer) -> None:
     assert any_server.version == int(str(answer)) // 10_000
 
 
-def test_each_database_is_its_own_and_gone_afterwards(any_server: PostgresServer) -> None:
+def test_each_database_is_its_own_and_like_new_afterwards(any_server: PostgresServer) -> None:
     with any_server.database() as first, any_server.database() as second:
         execute(first, "create table here (id int)")
         assert ask(first, "select to_regclass('here')") == "here"
         assert ask(second, "select to_regclass('here')") is None
+        execute(second, "alter table holdfast.job add column here int")
+    with any_server.database() as third:
+        assert third == first
+        assert ask(third, "select to_regclass('here')") is None
     with pytest.raises(psycopg.OperationalError, match="does not exist"):
-        ask(first, "select 1")
+        ask(second, "select 1")
 
 
 def test_a_database_is_dropped_though_somebody_is_connected(

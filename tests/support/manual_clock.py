@@ -1,0 +1,66 @@
+"""A clock that stands still until a test moves it; several event loops in several threads may live by it."""
+
+import asyncio
+import threading
+from dataclasses import dataclass
+
+
+@dataclass(eq=False, slots=True)
+class _Alarm:
+    """Somebody who waits for a time, and where they are to be woken."""
+
+    due: float
+    loop: asyncio.AbstractEventLoop
+    rings: asyncio.Event
+
+    def ring(self) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.rings.set)
+
+
+class ManualClock:
+    """See `holdfast.worker.clock.Clock`."""
+
+    def __init__(self, now: float = 1_000.0, random: float = 0.0) -> None:
+        self._now = now
+        self._random = random
+        self._lock = threading.Lock()
+        self._alarms: list[_Alarm] = []
+
+    def monotonic(self) -> float:
+        return self._now
+
+    def random(self) -> float:
+        return self._random
+
+    async def sleep(self, seconds: float) -> None:
+        await self.wait(asyncio.Event(), seconds)
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
+        if event.is_set():
+            return True
+        if seconds is None:
+            return await event.wait()
+        alarm = _Alarm(self._now + seconds, asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            self._alarms.append(alarm)
+            if alarm.due <= self._now:
+                alarm.rings.set()
+        waiting = [asyncio.ensure_future(each.wait()) for each in (event, alarm.rings)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            with self._lock:
+                self._alarms.remove(alarm)
+            for each in waiting:
+                each.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+        return event.is_set()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass and wake whoever waited for it. From any thread."""
+        with self._lock:
+            self._now += seconds
+            due = [each for each in self._alarms if each.due <= self._now]
+        for alarm in due:
+            alarm.ring()
