@@ -1,12 +1,7 @@
--- name: vitals_journal
-pragma journal_mode;
-
--- name: vitals_synchronous
-pragma synchronous;
-
--- name: vitals_busy_timeout
-pragma busy_timeout;
-
--- name: vitals_pages
-select json_object('pages', c.page_count, 'free_pages', f.freelist_count, 'page_size', s.page_size)
-  from pragma_page_count c cross join pragma_freelist_count f cross join pragma_page_size s;
+-- name: vitals
+-- What the file and this connection to it say of themselves, as one document.
+select json_object(
+         'journal', j.journal_mode, 'synchronous', y.synchronous, 'busy_timeout', b.timeout,
+         'pages', c.page_count, 'free_pages', f.freelist_count, 'page_size', s.page_size)
+  from pragma_journal_mode j cross join pragma_synchronous y cross join pragma_busy_timeout b
+ cross join pragma_page_count c cross join pragma_freelist_count f cross join pragma_page_size s;
