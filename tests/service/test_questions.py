@@ -87,8 +87,9 @@ async def test_a_cycle_is_told_in_plain_words_with_its_next_runs(
 
 
 async def test_the_audit_log_goes_page_by_page(service: Service, scene: Scene) -> None:
-    for _ in range(3):
-        await service.jobs.retry(DEVELOPER, [scene.failed()])
+    dead = [scene.failed() for _ in range(3)]
+    for id in dead:
+        await service.jobs.retry(DEVELOPER, [id])
     first = await service.audit.page(VIEWER, 2)
     second = await service.audit.page(VIEWER, 2, first.next)
     assert len({each["id"] for each in (*first.items, *second.items)}) == 3

@@ -1,0 +1,95 @@
+"""`holdfast api serve`: the HTTP API and the dashboard in a process of their own."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.lazy import Group
+from holdfast.cli.loading import load_app
+from holdfast.cli.logs import log_options, set_up_logging
+from holdfast.cli.session import Session, database_options, opened, using
+from holdfast.cli.talk import say
+from holdfast.core.errors import CommandUsage, MissingExtra
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+
+@click.group(
+    "api",
+    cls=Group,
+    examples=("holdfast api serve shop.jobs:app", "holdfast api serve --port 8080"),
+)
+def command() -> None:
+    """Serve the HTTP API and the dashboard."""
+
+
+@command.command(
+    "serve",
+    examples=(
+        "holdfast api serve shop.jobs:app",
+        "holdfast api serve --url sqlite:///holdfast.db --port 8080",
+        "holdfast api serve shop.jobs:app --host 0.0.0.0    # once a token exists",
+    ),
+)
+@click.argument("spec", metavar="[APP]", required=False)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=4000, show_default=True)
+@database_options
+@log_options
+def serve(
+    spec: str | None,
+    host: str,
+    port: int,
+    url: str | None,
+    schema: str | None,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Serve the HTTP API and the dashboard until told to stop.
+
+    With APP a tick can be run by hand and inputs are checked against its types; without it the
+    database alone is served. Other addresses than this machine's own need a token first.
+    """
+    if spec is not None and (url is not None or schema is not None):
+        raise CommandUsage("APP brings its own database", help="leave out --url, --schema")
+    set_up_logging(log_level, log_format)
+    with _session(spec, url, schema) as session:
+        session.refuse_absent()
+        session.app.database.check()
+        _check_bind(session.app, host)
+        session.run(_serve(session.app, host, port))
+
+
+def _session(
+    spec: str | None, url: str | None, schema: str | None
+) -> AbstractContextManager[Session]:
+    return opened(url, schema) if spec is None else using(load_app(spec))
+
+
+def _check_bind(app: Holdfast, host: str) -> None:
+    try:
+        from holdfast.admin.door import check_bind
+    except ImportError as error:
+        raise MissingExtra(
+            "the API needs starlette and uvicorn", help='pip install "holdfast[web]"'
+        ) from error
+    has_tokens = app.database.read(app.database.store.tokens.exist())
+    check_bind(host, has_tokens, has_hook=False)
+
+
+async def _serve(app: Holdfast, host: str, port: int) -> None:
+    import asyncio
+
+    from holdfast.admin.app import create
+    from holdfast.admin.server import make_server
+
+    server = make_server(create(app), host, port)
+    serving = asyncio.create_task(server.serve())
+    address = await server.address()
+    if address is not None:
+        say(f"serving the API and the dashboard on {address}")
+    await serving

@@ -1,0 +1,103 @@
+"""`holdfast token`: making, listing and revoking the tokens of the API."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.lazy import Group
+from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.session import Session, with_database
+from holdfast.cli.talk import say
+
+if TYPE_CHECKING:
+    from holdfast.service.tokens import TokenDesk
+
+ROLES = ("user", "viewer", "operator", "developer")
+
+_COLUMNS = (
+    Column("id", lambda row: row["id"]),
+    Column("name", lambda row: row["name"]),
+    Column("role", lambda row: row["role"]),
+    Column("created", lambda row: row["created_at"]),
+    Column("expires", lambda row: row["expires_at"]),
+    Column("last used", lambda row: row["last_used_at"]),
+    Column("revoked", lambda row: row["revoked_at"]),
+)
+_SECRET_COLUMNS = (Column("secret", lambda row: row["secret"]), *_COLUMNS[:3])
+
+_reason_option = click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
+
+
+@click.group(
+    "token",
+    cls=Group,
+    examples=(
+        "holdfast token create --role developer --name ana",
+        "holdfast token list",
+        "holdfast token revoke 0193a6f0-7c00-7000-8000-000000000000",
+    ),
+)
+def command() -> None:
+    """Make, list and revoke tokens of the API."""
+
+
+@command.command(
+    "create",
+    examples=(
+        "holdfast token create --role developer --name ana --expires 90d",
+        "TOKEN=$(holdfast token create --role viewer --name grafana -o id)",
+    ),
+)
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
+@click.option("--name", required=True, help="Whom it stands for; the audit log names it.")
+@click.option("--expires", metavar="DURATION", help="When it ends by itself, as in 90d.")
+@_reason_option
+@output_option
+@with_database
+def create(
+    session: Session,
+    role: str,
+    name: str,
+    expires: str | None,
+    reason: str | None,
+    output: Format,
+) -> None:
+    """Make a token; its secret is shown this once, and alone with -o id."""
+    from holdfast.service.access import Role
+
+    made = session.run(
+        _desk(session).create(session.caller(reason), name, Role.parse(role), expires)
+    )
+    row = {**made.token, "secret": made.secret}
+    write_records([row], _SECRET_COLUMNS, output, id="secret", single=True)
+    say("keep the secret now: it is not stored and cannot be shown again")
+
+
+@command.command("list", examples=("holdfast token list", "holdfast token list -o json"))
+@output_option
+@with_database
+def list_(session: Session, output: Format) -> None:
+    """List tokens, the youngest first; no secret is among what is known of them."""
+    rows = session.run(_desk(session).list(session.caller()))
+    write_records(rows, _COLUMNS, output)
+    if not rows:
+        say("no token was made; until one is, only this machine may use the API")
+
+
+@command.command("revoke", examples=("holdfast token revoke 0193a6f0-7c00-7000-8000-000000000000",))
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@_reason_option
+@with_database
+def revoke(session: Session, ids: tuple[str, ...], reason: str | None) -> None:
+    """Make tokens invalid from now on."""
+    for id in ids:
+        session.run(_desk(session).revoke(session.caller(reason), id))
+        say(f"revoked {id}")
+
+
+def _desk(session: Session) -> TokenDesk:
+    from holdfast.service.tokens import TokenDesk
+
+    return TokenDesk(session.desk)

@@ -1,0 +1,179 @@
+"""The outbox's endpoints, probes, metrics, streams, headers and the description of it all."""
+
+import asyncio
+import re
+
+import httpx
+import msgspec
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from holdfast.admin.limits import Rate
+from holdfast.admin.live import Live
+from holdfast.admin.routes import ROUTES
+from holdfast.app import Holdfast
+from holdfast.core.errors import RateLimited
+from holdfast.notify.local import LocalNotifier
+from holdfast.notify.port import Hint
+from holdfast.service.access import Role
+from tests.admin.conftest import HOST, Api, until
+from tests.cli.scene import Scene
+
+RUN_ONCE = "/api/settings/events/outbox/run-once"
+
+
+async def test_run_once_drains_what_is_due_and_returns_its_summary(api: Api, scene: Scene) -> None:
+    id = scene.start("echo", input='{"n":1}')
+    answer = await api.call(Role.DEVELOPER, "POST", RUN_ONCE)
+    summary = answer.json()["summary"]
+    assert set(summary) == {
+        *("runId", "startedAt", "finishedAt", "durationMs"),
+        *("runnerResults", "totalProcessed", "totalErrors"),
+    }
+    assert summary["runnerResults"]["outbox"]["processed"] == 1
+    assert next(iter(summary["runnerResults"])) == "reaper"
+    assert scene.state(id) == "completed"
+    assert [action for action, _, _ in scene.deeds()] == ["outbox.run_once"]
+
+
+async def test_run_once_while_a_tick_runs_says_that_it_was_skipped(api: Api, app: Holdfast) -> None:
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.job("slow")
+    async def slow(job: object) -> None:
+        inside.set()
+        await go_on.wait()
+
+    Scene(app.database).start("slow")
+    first = asyncio.create_task(api.call(Role.DEVELOPER, "POST", RUN_ONCE))
+    async with asyncio.timeout(20):
+        await inside.wait()
+    second = await api.call(Role.DEVELOPER, "POST", RUN_ONCE)
+    assert second.json() == {"skipped": True, "reason": "tick_already_in_progress"}
+    go_on.set()
+    assert (await first).json()["summary"]["totalProcessed"] == 1
+
+
+async def test_run_once_too_often_is_refused_with_when_to_come_back(api: Api) -> None:
+    answers = [await api.call(Role.DEVELOPER, "POST", RUN_ONCE) for _ in range(4)]
+    assert [each.status_code for each in answers] == [200, 200, 200, 429]
+    assert answers[-1].headers["Retry-After"]
+
+
+def test_permits_come_back_with_time() -> None:
+    now = [0.0]
+    rate = Rate(2, 1, lambda: now[0])
+    rate.take()
+    try:
+        rate.take()
+    except RateLimited:
+        now[0] = 0.5
+        rate.take()
+    else:
+        raise AssertionError("a second permit was given at once")
+
+
+async def test_being_alive_asks_nothing_of_the_database(api: Api, app: Holdfast) -> None:
+    app.bind("sqlite:////nowhere/at/all.db")
+    assert (await api.call(None, "GET", "/livez")).json() == {"status": "alive"}
+    ready = await api.call(None, "GET", "/readyz")
+    assert (ready.status_code, ready.json()["reason"]) == (503, "the database is away")
+
+
+async def test_being_ready_needs_somebody_who_reaps(api: Api, scene: Scene) -> None:
+    assert (await api.call(None, "GET", "/readyz")).status_code == 503
+    scene.worker("echo")
+    assert (await api.call(None, "GET", "/readyz")).json() == {"status": "ready"}
+
+
+async def test_a_lease_that_nobody_takes_back_makes_it_unready(api: Api, scene: Scene) -> None:
+    scene.worker("echo")
+    token = scene.running(lease_ms=1).token
+    now = scene.database.read(scene.store.schema.clock())
+    scene.database.run(scene.store.leases.renew([token], now - 3_600_000_000))
+    answer = await api.call(None, "GET", "/readyz")
+    assert answer.json()["reason"] == "leases are expired and nobody takes them back"
+
+
+async def test_metrics_tell_the_depth_of_the_queue(api: Api, scene: Scene) -> None:
+    scene.failed()
+    scene.start()
+    text = (await api.call(Role.VIEWER, "GET", "/metrics")).text
+    assert re.search(r'^holdfast_queue_depth\{state="failed"\} 1\.0$', text, re.MULTILINE)
+    assert "holdfast_queue_oldest_age_seconds" in text
+
+
+async def test_every_answer_carries_headers_that_bind_browsers(api: Api) -> None:
+    for path in ("/livez", "/api/v1/jobs", "/nope"):
+        headers = (await api.call(Role.VIEWER, "GET", path)).headers
+        assert headers["Content-Security-Policy"].startswith("default-src 'none'")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cache-Control"] == "no-store"
+        assert headers["X-Request-Id"]
+
+
+async def test_a_request_id_that_could_break_a_log_is_replaced(api: Api) -> None:
+    answer = await api.call(None, "GET", "/livez", headers={"X-Request-Id": "a b;c"})
+    assert re.fullmatch(r"[0-9a-f-]{36}", answer.headers["X-Request-Id"])
+
+
+async def test_the_description_names_every_route_and_its_role(api: Api) -> None:
+    document = (await api.call(None, "GET", "/api/v1/openapi.json")).json()
+    described = {
+        (method.upper(), path) for path, each in document["paths"].items() for method in each
+    }
+    assert described == {
+        (each.method, re.sub(r"\{(\w+):\w+\}", r"{\1}", each.path)) for each in ROUTES
+    }
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    names = [each["operationId"] for each in operations]
+    assert len(names) == len(set(names))
+
+
+async def test_mounted_elsewhere_it_still_says_the_right_places(api: Api, scene: Scene) -> None:
+    outer = Starlette(routes=[Mount("/holdfast", api.served)])
+    transport = httpx.ASGITransport(outer, client=("127.0.0.1", 1))
+    async with httpx.AsyncClient(transport=transport, base_url=HOST) as client:
+        id = scene.start()
+        answer = await client.get(f"/holdfast/api/v1/chains/{id}/wait?timeout=1ms")
+        assert answer.headers["Location"] == f"/holdfast/api/v1/chains/{id}/wait"
+        document = (await client.get("/holdfast/api/v1/openapi.json")).json()
+        assert document["servers"] == [{"url": "/holdfast"}]
+
+
+async def test_all_who_watch_share_one_ear_that_closes_with_the_last(api: Api) -> None:
+    heard: list[int] = []
+
+    class Counting(LocalNotifier):
+        def listen(self, on_hint: object) -> object:  # type: ignore[override]
+            heard.append(1)
+            return super().listen(on_hint)  # type: ignore[arg-type]
+
+    notifier = Counting()
+    live = Live(lambda: notifier)  # type: ignore[arg-type,return-value]
+    async with live.watch() as one, live.watch() as other:
+        notifier.send([Hint("due", "mail"), Hint("ended")])
+        async with asyncio.timeout(10):
+            first, second = await one.news(), await other.news()
+        assert first.kinds
+        assert second.kinds
+        assert live.watchers == 2
+    assert len(heard) == 1
+    async with live.watch():
+        assert len(heard) == 2
+    notifier.close()
+
+
+async def test_a_tail_streams_jobs_as_they_change(api: Api, scene: Scene) -> None:
+    scene.failed()
+    site = api.served.state.site
+    reading = asyncio.create_task(
+        api.call(Role.VIEWER, "GET", "/api/v1/tail?filter=state:failed&lines=5")
+    )
+    await until(lambda: site.live.watchers)
+    # The transport hands an answer over when it has ended, so the stream is told to end.
+    await site.live.close()
+    answer = await reading
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    (data,) = re.findall(r"^data: (.*)$", answer.text, re.MULTILINE)
+    assert msgspec.json.decode(data)["state"] == "failed"
