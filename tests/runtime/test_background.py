@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -15,8 +16,9 @@ from holdfast.core.errors import CopiedDatabase
 from holdfast.notify.local import LocalNotifier
 from holdfast.ops.cycle import request_cycle
 from holdfast.runtime.assembly import Assembly
-from holdfast.runtime.background import Background, BackgroundReport, cycle_hint
+from holdfast.runtime.background import Background, BackgroundReport
 from holdfast.runtime.cycle_run import CycleRun
+from holdfast.runtime.hints import cycle_hint
 from holdfast.settings import read_settings
 from tests.runtime.scene import ManualClock, Recorder, soon
 
@@ -298,3 +300,42 @@ async def test_a_copied_database_is_refused_before_anything_is_claimed(
     with pytest.raises(CopiedDatabase):
         await running.task
     assert ran == []
+
+
+async def test_two_replicas_share_jobs_and_run_each_slot_once(
+    app: Holdfast, start: Start, clock: ManualClock
+) -> None:
+    jobs: Counter[str] = Counter()
+    slots: Counter[str] = Counter()
+    done = asyncio.Event()
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        jobs[str(job.id)] += 1
+        if len(jobs) == 40:
+            done.set()
+
+    async def work(run: CycleRun) -> None:
+        slots[run.key] += 1
+
+    spec = cycle_spec(work, "cleanup", every="10s")
+    replicas = [start(spec), start(spec)]
+    for each in replicas:
+        await each.ticked(1)
+    async with app.transaction() as tx:
+        await app.start_many(tx, "greet", [None] * 40)
+    await soon(done)
+    while len(slots) < 3:
+        ticks = [len(each.recorder.named("tick_finished")) for each in replicas]
+        clock.advance(await clock.asleep())
+        waits = [
+            asyncio.create_task(each.ticked(count + 1))
+            for each, count in zip(replicas, ticks, strict=True)
+        ]
+        _, pending = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in pending:
+            wait.cancel()
+    for each in replicas:
+        await each.stop()
+    assert set(jobs.values()) == {1}
+    assert set(slots.values()) == {1}

@@ -100,6 +100,31 @@ async def test_a_vanished_worker_is_reported_by_one_of_two_replicas(
     ]
 
 
+async def test_types_that_nobody_handles_are_told_once_until_somebody_does(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    tick = _tick(
+        database,
+        clock,
+        recorder,
+        ReaperRunner(database.store, 100, 3, 3_600_000),
+        mode="background",
+    )
+    await _start(database, clock, 1)
+    for _ in range(3):
+        await tick.run()
+        clock.advance(60)
+    assert recorder.named("type_unhandled") == [{"type": "mail", "worker": "w-1"}]
+    sign = WorkerSign("w-2", "w", "host", 1, "0.1", 10, '["mail"]', "{}", None)
+    await database.run_async(database.store.workers.sign(sign, clock.now()))
+    await tick.run()
+    await database.run_async(database.store.workers.stop("w-2", "{}", clock.now()))
+    clock.advance(60)
+    await tick.run()
+    await tick.close()
+    assert len(recorder.named("type_unhandled")) == 2
+
+
 async def _finished(database: Database, clock: ManualClock, count: int) -> None:
     await _start(database, clock, count)
     finishes = [

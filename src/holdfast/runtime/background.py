@@ -9,19 +9,13 @@ from holdfast.core.cleaning import clean_error
 from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import Observer, event
 from holdfast.notify.port import Hint, Listener, Notifier
+from holdfast.runtime.hints import is_about_cycles
 from holdfast.runtime.pace import LoopPace, PaceOptions
 from holdfast.runtime.tick import Tick
 from holdfast.worker.clock import Clock, SystemClock
 from holdfast.worker.worker import Worker, WorkerReport
 
 REACH_AGAIN_S = 5.0
-
-_CYCLE = "cycle:"
-
-
-def cycle_hint(name: str) -> Hint:
-    """Return the hint that a cycle was asked for, resumed or changed."""
-    return Hint("due", f"{_CYCLE}{name}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +165,7 @@ class Background:
         loop = asyncio.get_running_loop()
 
         def on_hint(hint: Hint) -> None:
-            if hint.kind == "due" and hint.type.startswith(_CYCLE) and not loop.is_closed():
+            if is_about_cycles(hint) and not loop.is_closed():
                 loop.call_soon_threadsafe(self._wake.set)
 
         return self._notifier.listen(on_hint)

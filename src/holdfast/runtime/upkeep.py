@@ -8,6 +8,7 @@ from holdfast.core.model import Instant, Reaped
 from holdfast.notify.port import Hint, Notifier
 from holdfast.ops.reap import ReapReport, reap_leases
 from holdfast.ops.retention import FIRST_ID, Ages, remove_chains, remove_records
+from holdfast.runtime.fleet import FleetWatch
 from holdfast.runtime.runner import RunnerContext, RunnerReport
 from holdfast.storage.port import Store
 
@@ -16,7 +17,7 @@ _IDS_PER_HINT = 50
 
 
 class ReaperRunner:
-    """Takes back what dead workers held, all types, and reports workers that vanished. First in every tick."""
+    """Takes back what dead workers held, all types, and looks after the fleet. First in every tick."""
 
     name = "reaper"
     max_ms: int | None = None
@@ -32,7 +33,7 @@ class ReaperRunner:
         self._store = store
         self._batch = batch
         self._poison_limit = poison_limit
-        self._grace_ms = grace_ms
+        self._fleet = FleetWatch(store, grace_ms)
         self._notifier = notifier
 
     async def run(self, context: RunnerContext) -> RunnerReport:
@@ -51,7 +52,7 @@ class ReaperRunner:
             recovered=context.counts.processed,
             duration_ms=context.now_ms() - began,
         )
-        await self._report_vanished(context)
+        await self._fleet.look(context)
         return context.counts.report()
 
     def _found(self, context: RunnerContext, report: ReapReport) -> None:
@@ -72,24 +73,6 @@ class ReaperRunner:
         hints = [Hint("due", type) for type in sorted(opened | freed)] + _losses(jobs)
         if self._notifier is not None and hints:
             self._notifier.send(hints)
-
-    async def _report_vanished(self, context: RunnerContext) -> None:
-        """Each vanished worker is reported by the one replica that marks it."""
-        op = self._store.workers.vanished(self._grace_ms, context.now())
-        gone = await context.link.run_atomic(op)
-        if not gone:
-            return
-        now = context.now()
-        if now is None:
-            now = await context.link.run(self._store.schema.clock())
-        for each in gone:
-            context.counts.updated += 1
-            context.tell(
-                "worker_vanished",
-                worker=each.id,
-                by=context.worker,
-                silent_ms=(now - each.seen_at) // 1000,
-            )
 
 
 def _losses(jobs: Sequence[Reaped]) -> list[Hint]:

@@ -13,6 +13,7 @@ from holdfast.core.redaction import redact
 from holdfast.core.schedule import parse_schedule
 from holdfast.ops.cycle import pause_cycle, request_cycle
 from holdfast.ops.why import LIVE_WITHIN_MS
+from holdfast.runtime.hints import cycle_hint
 from holdfast.service.desk import Caller, Change, Desk, Effect
 from holdfast.service.shown import plain
 from holdfast.service.times import rfc3339
@@ -78,7 +79,8 @@ class CycleDesk:
 
         def op(store: Store) -> Op[Change]:
             names = yield from request_cycle(store, name, new_id())
-            return Change(None, [Effect(f"cycle {each}", None, {"run": "now"}) for each in names])
+            effects = [Effect(f"cycle {each}", None, {"run": "now"}) for each in names]
+            return Change(None, effects, [cycle_hint(name)])
 
         await self._desk.change(caller, "cycle.run_now", op)
 

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.model import Instant, QueueTotals, WorkerRecord
 from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
+from holdfast.runtime.fleet import unhandled_types
 from holdfast.storage.port import Store
 from holdfast.storage.records import Identity, LeaseRecord, TypeTotals
 from holdfast.storage.statement import Op
@@ -102,12 +103,7 @@ def _versions(workers: Sequence[WorkerRecord]) -> Finding:
 
 
 def _unhandled(fleet: Fleet) -> Finding:
-    handled = {name for worker in fleet.workers for name in worker.types}
-    waiting = [
-        each.type
-        for each in fleet.types
-        if each.oldest_due_at is not None and each.type not in handled
-    ]
+    waiting = unhandled_types(fleet.workers, fleet.types)
     if not waiting or not fleet.workers:
         return ok(
             "unhandled_types", "every due type has a worker" if fleet.workers else "no workers"
