@@ -6,6 +6,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import Case
+from schemathesis.core.result import Ok
 from schemathesis.generation import GenerationMode
 from starlette.testclient import TestClient
 
@@ -37,7 +38,7 @@ FUZZ = settings(
 )
 
 
-def _check(client: TestClient, case: Case) -> None:
+def _check(client: TestClient, case: Case[Any]) -> None:
     request: dict[str, Any] = case.as_transport_kwargs(base_url=HOST)
     request.pop("cookies", None)
     headers = {
@@ -64,11 +65,12 @@ def test_no_request_makes_the_api_fail(sqlite_url: str, mode: GenerationMode) ->
     called = 0
     with TestClient(served, base_url=HOST, client=("127.0.0.1", 1)) as client:
         for found in schema.get_all_operations():
+            assert isinstance(found, Ok)
             operation = found.ok()
 
             @FUZZ
             @given(case=operation.as_strategy(generation_mode=mode))
-            def fuzz(case: Case) -> None:
+            def fuzz(case: Case[Any]) -> None:
                 nonlocal called
                 called += 1
                 _check(client, case)

@@ -177,3 +177,12 @@ async def test_a_tail_streams_jobs_as_they_change(api: Api, scene: Scene) -> Non
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     (data,) = re.findall(r"^data: (.*)$", answer.text, re.MULTILINE)
     assert msgspec.json.decode(data)["state"] == "failed"
+
+
+async def test_the_doctors_findings_come_the_worst_first(api: Api, scene: Scene) -> None:
+    scene.start("nobody.handles")
+    found = (await api.call(Role.VIEWER, "GET", "/api/v1/doctor")).json()["items"]
+    verdicts = [each["verdict"] for each in found]
+    order = ("problem", "warning", "ok")
+    assert verdicts == sorted(verdicts, key=order.index)
+    assert any("nobody.handles" in str(each) for each in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -57,6 +58,7 @@ POLICY: dict[str, Role] = {
     "dead.drop": Role.DEVELOPER,
     "dead.list": Role.VIEWER,
     "dead.redrive": Role.OPERATOR,
+    "doctor.read": Role.VIEWER,
     "job.cancel": Role.OPERATOR,
     "job.get": Role.VIEWER,
     "job.list": Role.VIEWER,
@@ -85,6 +87,11 @@ POLICY: dict[str, Role] = {
 def may(principal: Principal, action: str) -> bool:
     """Say whether somebody may do this."""
     return principal.role >= POLICY[action]
+
+
+def least_of(actions: Sequence[str]) -> str:
+    """Return the action of the lowest role among several."""
+    return min(actions, key=POLICY.__getitem__)
 
 
 def check(principal: Principal, action: str) -> None:

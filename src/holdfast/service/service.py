@@ -9,6 +9,7 @@ from holdfast.service.chains import ChainDesk
 from holdfast.service.cycles import CycleDesk
 from holdfast.service.dead import DeadDesk
 from holdfast.service.desk import READ_TIMEOUT_MS, Desk
+from holdfast.service.doctor import DoctorDesk
 from holdfast.service.jobs import JobDesk
 from holdfast.service.outbox import OutboxDesk, Ticks
 from holdfast.service.overview import OverviewDesk
@@ -44,3 +45,4 @@ class Service:
         self.overview = OverviewDesk(desk, settings)
         self.outbox = OutboxDesk(desk, settings, ticks)
         self.tokens = TokenDesk(desk)
+        self.doctor = DoctorDesk(desk, settings)

@@ -52,6 +52,11 @@ async def system(call: Call) -> Answer:
     return Answer(await call.service.overview.system(call.caller))
 
 
+async def doctor(call: Call) -> Answer:
+    """Show the doctor's findings."""
+    return Answer({"items": await call.service.doctor.findings(call.caller)})
+
+
 async def audit(call: Call) -> Answer:
     """List deeds."""
     wanted = {name: call[name] for name in ("actor", "action", "target")}
@@ -187,6 +192,14 @@ ROUTES = (
         "system.read",
         system,
         "Show database, schema and effective settings.",
+        tag="overview",
+    ),
+    Route(
+        "GET",
+        "/api/v1/doctor",
+        "doctor.read",
+        doctor,
+        "Check configuration, fleet and database; each finding says what mends it.",
         tag="overview",
     ),
     Route(

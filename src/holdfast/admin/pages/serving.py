@@ -19,6 +19,7 @@ from holdfast.admin.pages.visit import LIVE_HEADER, Visit, show
 from holdfast.admin.problems import failure, problem, problem_response
 from holdfast.admin.requests import request_id_of
 from holdfast.core.errors import HoldfastError, Unauthenticated
+from holdfast.service.access import check, least_of
 from holdfast.service.desk import Caller
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def _served(site: Site, page: PageRoute) -> Endpoint:
 
 async def _answered(visit: Visit, page: PageRoute, request_id: str) -> Response:
     try:
+        check(visit.caller.principal, least_of(page.actions))
         return await page.handler(visit)
     except HoldfastError as error:
         if _is_script(visit.request):

@@ -1,0 +1,92 @@
+"""Pages: who may see and use them, signing in, and what foreign texts become on them."""
+
+import re
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from holdfast.admin.door import COOKIE
+from holdfast.admin.pages.routes import ROUTES, PageRoute
+from holdfast.service.access import POLICY, Role, least_of
+from tests.admin.conftest import Api
+from tests.cli.scene import Scene
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
+PLAIN = [each for each in ROUTES if each.method == "GET" and "{" not in each.path]
+SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
+
+
+def target_of(page: PageRoute, id: str) -> str:
+    return re.sub(r"\{[^}]+\}", id, page.path)
+
+
+def form_of(page: PageRoute, id: str) -> dict[str, Any]:
+    """What a form of this page would send."""
+    if page.method == "GET":
+        return {}
+    move = page.actions[0].partition(".")[2]
+    return {"data": {"move": move, "id": id, "name": "mail.send", "filter": "type:mail.send"}}
+
+
+@pytest.mark.parametrize("role", [None, *Role], ids=lambda each: getattr(each, "word", each))
+async def test_the_matrix_of_pages_and_roles_holds(
+    api: Api, scene: Scene, role: Role | None
+) -> None:
+    api.secret(Role.VIEWER)
+    id = scene.failed()
+    for page in ROUTES:
+        answer = await api.call(role, page.method, target_of(page, id), **form_of(page, id))
+        told = f"{page.method} {page.path}: {answer.status_code}"
+        if role is None:
+            assert answer.status_code == (303 if page.method == "GET" else 401), told
+        elif role < POLICY[least_of(page.actions)]:
+            assert answer.status_code == 403, told
+        else:
+            assert answer.status_code not in (401, 403, 500), told
+
+
+async def test_signing_in_with_a_token_gives_a_cookie_that_scripts_cannot_read(api: Api) -> None:
+    secret = api.secret(Role.VIEWER)
+    async with api.client() as client:
+        wrong = await client.post("/sign-in", data={"token": "hf_wrong"}, headers=SAME_SITE)
+        assert "set-cookie" not in wrong.headers
+        right = await client.post("/sign-in", data={"token": secret}, headers=SAME_SITE)
+        cookie = right.headers["set-cookie"]
+        assert cookie.startswith(f"{COOKIE}=")
+        assert "httponly" in cookie.lower()
+        assert re.search("samesite=(strict|lax)", cookie.lower())
+        assert (await client.get("/")).status_code == 200
+
+
+@pytest.mark.parametrize("back", ["//evil.example/", "https://evil.example/", "/\\evil.example"])
+async def test_signing_in_leads_to_our_own_pages_only(api: Api, back: str) -> None:
+    secret = api.secret(Role.VIEWER)
+    async with api.client() as client:
+        form = {"token": secret, "back": back}
+        answer = await client.post(f"/sign-in?back={quote(back)}", data=form, headers=SAME_SITE)
+        assert "evil" not in answer.headers.get("location", "")
+
+
+async def test_foreign_texts_are_escaped_on_every_page(api: Api, scene: Scene) -> None:
+    dead = scene.failed(f"ValueError: {HOSTILE}", type="mail.send")
+    scene.worker(HOSTILE.replace('"', "'"), id="w-<b>")
+    id = scene.start(HOSTILE, key=HOSTILE, input='{"x":"</script><script>alert(1)</script>"}')
+    for path in [
+        *(page.path for page in PLAIN),
+        *(f"/{noun}/{each}" for noun in ("jobs", "chains") for each in (dead, id)),
+        f"/jobs?filter={quote(HOSTILE)}",
+        f"/audit?actor={quote(HOSTILE)}",
+        f"/tail?filter={quote(HOSTILE)}",
+        "/nope",
+    ]:
+        answer = await api.call(Role.DEVELOPER, "GET", path)
+        assert "<script>alert" not in answer.text, path
+        assert "<img src=x" not in answer.text, path
+        assert "w-<b>" not in answer.text, path
+        assert " style=" not in answer.text, f"{path}: the policy forbids inline styles"
+
+
+async def test_a_form_that_is_too_large_is_refused(api: Api) -> None:
+    answer = await api.call(Role.OPERATOR, "POST", "/jobs/move", content=b"id=" + b"x" * 1_100_000)
+    assert answer.status_code == 413
