@@ -90,10 +90,13 @@ async def job(visit: Visit) -> Response:
     """Show a job, and why it is not running in one sentence."""
     detail = await visit.service.jobs.get(visit.caller, visit.request.path_params["id"])
     shown = detail.job
+    lease = shown["lease_expires_at"]
+    expired = lease is not None and instant_of(lease) <= detail.now
     values = {
         "job": shown,
         "why": _counting(detail.why, shown, detail.now),
-        "tone": _TONES[shown["state"]],
+        "tone": "warn" if expired else _TONES[shown["state"]],
+        "expired": expired,
         "life": life_of(shown, detail.attempts, detail.now),
         "attempts": detail.attempts,
         "blockers": detail.blockers,

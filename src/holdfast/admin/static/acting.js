@@ -37,6 +37,7 @@ function ask(dialog, form, button) {
     return sendAll(form, button, fields, wide ? null : ids, progress);
   };
   dialog.showModal();
+  document.dispatchEvent(new Event("holdfast:asked"));
   dialog.querySelector("input[name=reason]").focus();
 }
 

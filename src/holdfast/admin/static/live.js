@@ -10,8 +10,9 @@ const state = { wanted: false, underWay: false, last: 0, timer: 0, connected: fa
 
 export function startLive() {
   if (!document.querySelector("[data-live]")) return;
+  document.getElementById("live")?.removeAttribute("hidden");
   connect();
-  for (const kind of ["visibilitychange", "change", "close", "holdfast:chosen"]) {
+  for (const kind of ["visibilitychange", "change", "close", "holdfast:chosen", "holdfast:asked"]) {
     document.addEventListener(kind, () => { tell(); plan(); }, true);
   }
   document.getElementById("fresh")?.addEventListener("click", () => refresh(true));

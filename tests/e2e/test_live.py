@@ -1,0 +1,94 @@
+"""Pages follow what happens, and stay still under somebody's hand."""
+
+from playwright.sync_api import Page, expect
+
+from holdfast.app import Holdfast
+from tests.cli.scene import Scene
+from tests.e2e.conftest import OpenPage
+
+REFRESHED = "(count) => Number(document.body.dataset.refreshes || 0) >= count"
+
+
+def refreshes(page: Page) -> int:
+    """How often the page has brought itself up to date."""
+    return int(page.evaluate("Number(document.body.dataset.refreshes || 0)"))
+
+
+def test_new_jobs_appear_and_change_by_themselves(scene: Scene, open_page: OpenPage) -> None:
+    page = open_page("/jobs")
+    expect(page.locator("main")).to_contain_text("Nothing was started yet")
+    job = scene.running()
+    row = page.locator(f'tr[data-key="{job.id}"]')
+    expect(row.locator(".chip")).to_have_text("running", timeout=15_000)
+    scene.finish(job, "complete")
+    expect(row.locator(".chip")).to_have_text("completed", timeout=15_000)
+
+
+def test_selected_rows_survive_ten_hints_and_the_page_goes_on_afterwards(
+    app: Holdfast, scene: Scene, open_page: OpenPage
+) -> None:
+    ids = [scene.start() for _ in range(5)]
+    page = open_page("/jobs")
+    chosen = page.locator(f'input[value="{ids[1]}"], input[value="{ids[3]}"]')
+    for each in chosen.all():
+        each.check()
+    expect(page.locator("[data-count]")).to_have_text("2 selected")
+    expect(page.locator("#live")).to_have_attribute("data-mode", "held")
+    page.evaluate(
+        """() => { window.hints = 0;
+        const source = new EventSource(document.body.dataset.stream);
+        source.addEventListener("hint", () => { window.hints += 1; }); }"""
+    )
+    before = refreshes(page)
+    for number in range(1, 11):
+        scene.start()
+        with app.transaction() as tx:
+            app.start(tx, "mail.send", {})
+        page.wait_for_function("(count) => window.hints >= count", arg=number, timeout=15_000)
+    assert refreshes(page) == before
+    expect(page.locator("tbody tr")).to_have_count(5)
+    assert [each.is_checked() for each in chosen.all()] == [True, True]
+    page.get_by_role("button", name="Clear").click()
+    page.mouse.move(0, 0)
+    expect(page.locator("tbody tr")).to_have_count(25, timeout=15_000)
+
+
+def test_rows_do_not_move_under_the_pointer(scene: Scene, open_page: OpenPage) -> None:
+    first = scene.start()
+    page = open_page("/jobs")
+    row = page.locator(f'tr[data-key="{first}"]')
+    row.hover()
+    second = scene.start()
+    scene.claim()
+    expect(page.locator("#fresh")).to_have_text("1 new row, show", timeout=15_000)
+    expect(row.locator(".chip")).to_have_text("running")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("#fresh").click()
+    expect(page.locator("tbody tr").first).to_have_attribute("data-key", second)
+
+
+def test_refreshing_rests_while_a_dialog_is_open(scene: Scene, open_page: OpenPage) -> None:
+    job = scene.failed()
+    page = open_page(f"/jobs/{job}")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator("#live")).to_have_attribute("data-mode", "held")
+    page.get_by_role("button", name="Leave it").click()
+    expect(page.locator("#live")).to_have_attribute("data-mode", "on")
+
+
+def test_refreshing_can_be_stopped_by_hand(scene: Scene, open_page: OpenPage) -> None:
+    page = open_page("/jobs")
+    page.locator("#live-switch").click()
+    expect(page.locator("#live")).to_have_attribute("data-mode", "held")
+    page.locator("#live-switch").click()
+    scene.start()
+    expect(page.locator("tbody tr")).to_have_count(1, timeout=15_000)
+
+
+def test_the_tail_tells_what_happens(scene: Scene, open_page: OpenPage) -> None:
+    page = open_page("/tail")
+    job = scene.running("order.charge")
+    line = page.locator("#tail li").first
+    expect(line).to_contain_text("order.charge", timeout=15_000)
+    scene.finish(job, "fail", error="Boom: it broke")
+    expect(line).to_contain_text("Boom: it broke", timeout=15_000)

@@ -1,0 +1,130 @@
+"""Changes from pages: asked for once more, made in bulk with progress, and audited with their reason."""
+
+from playwright.sync_api import Page, expect
+
+from tests.cli.scene import Scene
+from tests.e2e.conftest import OpenPage
+
+MANY = 230
+
+
+def confirm(page: Page, button: str, reason: str = "") -> None:
+    """Say yes in the dialog."""
+    dialog = page.get_by_role("dialog")
+    if reason:
+        dialog.get_by_label("Reason, for the audit log").fill(reason)
+    dialog.get_by_role("button", name=button).click()
+
+
+def test_chosen_jobs_are_retried_and_the_rest_is_left_alone(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    failed = [scene.failed() for _ in range(3)]
+    completed = scene.ended("complete")
+    page = open_page("/jobs")
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Retry 4 jobs?")
+    confirm(page, "Retry", "the provider is back")
+    expect(page.get_by_role("status")).to_contain_text("3 taken back into the queue; 1 left alone")
+    assert [scene.state(each) for each in failed] == ["pending"] * 3
+    assert scene.state(completed) == "completed"
+    assert ("job.retry", f"job {failed[0]}", "the provider is back") in scene.deeds()
+    page.goto("/audit")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(page.locator("tbody tr").first).to_contain_text("the provider is back")
+
+
+def test_everything_a_filter_finds_is_cancelled_page_by_page(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    ids = [scene.start() for _ in range(MANY)]
+    other = scene.start("order.charge")
+    page = open_page("/jobs?filter=type:mail.send")
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("button", name="Choose all that the filter finds").click()
+    page.get_by_role("button", name="Cancel jobs").click()
+    confirm(page, "Cancel jobs")
+    expect(page.get_by_role("status")).to_contain_text(f"{MANY} cancelled", timeout=30_000)
+    assert {scene.state(each) for each in ids} == {"cancelled"}
+    assert scene.state(other) == "pending"
+
+
+def test_a_job_is_made_due_by_its_own_page(scene: Scene, open_page: OpenPage) -> None:
+    now = scene.database.read(scene.store.schema.clock())
+    id = scene.start(at=now + 3_600_000_000)
+    scene.worker("mail.send")
+    page = open_page(f"/jobs/{id}")
+    expect(page.locator(".sentence")).to_contain_text("as planned")
+    page.get_by_role("button", name="Run now").click()
+    confirm(page, "Run now")
+    expect(page.get_by_role("status")).to_contain_text("1 made due now")
+    expect(page.locator(".sentence")).to_contain_text("Due since")
+
+
+def test_dead_letters_of_one_kind_are_redriven_at_a_rate(scene: Scene, open_page: OpenPage) -> None:
+    refused = [scene.failed("Declined: no") for _ in range(3)]
+    other = scene.failed("Timeout: late")
+    page = open_page("/dead")
+    row = page.locator("tbody tr", has_text="Declined")
+    row.get_by_role("button", name="Redrive").click()
+    page.get_by_role("dialog").get_by_label("Rate").fill("1/m")
+    confirm(page, "Redrive")
+    expect(page.get_by_role("status")).to_contain_text("3 taken back into the queue")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    records = scene.database.read(scene.store.jobs.get(refused))
+    due = sorted(each.available_at or 0 for each in records)
+    assert due[2] - due[0] == 120_000_000
+    assert scene.state(other) == "failed"
+
+
+def test_dead_letters_are_dropped(scene: Scene, open_page: OpenPage) -> None:
+    scene.failed()
+    page = open_page("/dead")
+    page.get_by_role("button", name="Drop").click()
+    confirm(page, "Drop")
+    expect(page.get_by_role("status")).to_contain_text("1 dropped")
+    expect(page.locator("main")).to_contain_text("No dead letters")
+
+
+def test_a_type_is_paused_and_says_by_whom(scene: Scene, open_page: OpenPage) -> None:
+    id = scene.start()
+    page = open_page("/types")
+    page.get_by_role("button", name="Pause").click()
+    confirm(page, "Pause", "disk is full")
+    expect(page.locator("tbody")).to_contain_text("paused by local")
+    page.goto(f"/jobs/{id}")
+    expect(page.locator(".sentence")).to_contain_text("Paused by local")
+    page.goto("/types")
+    page.get_by_role("button", name="Resume").click()
+    confirm(page, "Resume")
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
+def test_a_worker_is_drained(scene: Scene, open_page: OpenPage) -> None:
+    scene.worker("mail.send")
+    page = open_page("/workers")
+    page.get_by_role("button", name="Drain").click()
+    confirm(page, "Drain")
+    expect(page.locator("tbody")).to_contain_text("draining")
+
+
+def test_a_chain_is_cancelled_and_deleted(scene: Scene, open_page: OpenPage) -> None:
+    id = scene.start()
+    page = open_page(f"/chains/{id}")
+    page.get_by_role("button", name="Cancel chain").click()
+    confirm(page, "Cancel chain")
+    expect(page.locator(".page-head .chip")).to_have_text("cancelled")
+    page.get_by_role("button", name="Delete").click()
+    confirm(page, "Delete")
+    expect(page.get_by_role("status")).to_contain_text("1 deleted")
+    expect(page.locator("h1")).to_have_text("Jobs")
+
+
+def test_a_refusal_is_explained_on_a_page(scene: Scene, open_page: OpenPage) -> None:
+    awaited = scene.start()
+    scene.start(blockers=(awaited,))
+    page = open_page(f"/chains/{awaited}", later=409)
+    page.get_by_role("button", name="Delete").click()
+    confirm(page, "Delete")
+    expect(page.get_by_role("alert")).to_contain_text("still wait")

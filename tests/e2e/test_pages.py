@@ -1,0 +1,91 @@
+"""Every page in light and dark, wide and on a phone: no complaint of the browser, nothing unreachable or unnamed."""
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.afternoon import Afternoon
+from tests.e2e.conftest import Filled, OpenPage
+
+SIZES = {"wide": {"width": 1280, "height": 860}, "phone": {"width": 390, "height": 844}}
+
+UNNAMED = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, summary")]
+  .filter((each) => each.offsetParent !== null)
+  .filter((each) => !(each.getAttribute("aria-label") || each.textContent.trim()
+    || (each.labels && each.labels.length)))
+  .map((each) => each.outerHTML)"""
+
+DOUBLED = """() => {
+  const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
+  return ids.filter((each, place) => ids.indexOf(each) !== place);
+}"""
+
+
+def paths(afternoon: Afternoon) -> list[str]:
+    """The address of every page."""
+    report, dead = afternoon.report, afternoon.failed[0]
+    return [
+        *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", f"/jobs/{dead}"),
+        *(f"/jobs/{report}", f"/chains/{report}", f"/chains/{report}?view=tree"),
+        *(f"/chains/{report}?view=time", "/dead", "/types", "/workers", "/workers?all=yes"),
+        *("/cycles", "/tail", "/audit", "/system", "/sign-in"),
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_is_sound(filled: Filled, open_filled: OpenPage, scheme: str, size: str) -> None:
+    page = open_filled("/", color_scheme=scheme, viewport=SIZES[size])
+    for path in paths(filled.afternoon):
+        page.goto(path)
+        check(page, path)
+
+
+def check(page: Page, path: str) -> None:
+    """Check what holds for every page."""
+    expect(page.locator("h1")).to_have_count(1)
+    expect(page.locator("main")).to_have_count(1)
+    assert page.title().endswith("Holdfast"), path
+    assert page.evaluate("document.documentElement.lang") == "en"
+    assert page.evaluate(UNNAMED) == [], path
+    assert page.evaluate(DOUBLED) == [], path
+    width = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    assert width <= 0, f"{path} is {width} px wider than the screen"
+
+
+def test_an_empty_database_has_pages_too(open_page: OpenPage) -> None:
+    page = open_page("/")
+    for path in ("/", "/jobs", "/dead", "/types", "/workers", "/cycles", "/tail", "/audit"):
+        page.goto(path)
+        check(page, path)
+
+
+def test_the_keyboard_leads_past_the_menu_and_through_the_list(
+    open_filled: OpenPage,
+) -> None:
+    page = open_filled("/jobs")
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.keyboard.press("j")
+    expect(page.locator("tbody tr").first.locator("a.row-link")).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator("tbody tr").nth(1).locator("input")).to_be_checked()
+    page.keyboard.press("/")
+    expect(page.locator("#filter")).to_be_focused()
+    page.locator("h1").click()
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    expect(page.locator("h1")).to_have_text("Dead letters")
+
+
+def test_a_filter_that_makes_no_sense_is_explained(open_filled: OpenPage) -> None:
+    page = open_filled("/jobs?filter=stat:failed", 400)
+    expect(page.get_by_role("alert")).to_contain_text("did you mean state?")
+    expect(page.locator("#filter")).to_have_value("stat:failed")
+
+
+def test_what_is_not_there_is_said_with_a_code(open_filled: OpenPage) -> None:
+    page = open_filled("/jobs/0193a6f0-7c00-7000-8000-000000000000", 404)
+    expect(page.get_by_role("alert")).to_contain_text("there is no job")
+    expect(page.locator("main")).to_contain_text("HF")
