@@ -161,23 +161,28 @@ async def test_a_transaction_serves_with_and_async_with(app: Holdfast) -> None:
     await app.aclose()
 
 
-def threads_of_ours() -> list[str]:
-    return [each.name for each in threading.enumerate() if "holdfast" in each.name]
+def threads_of_ours(before: list[threading.Thread]) -> list[str]:
+    return [
+        each.name
+        for each in threading.enumerate()
+        if "holdfast" in each.name and each not in before
+    ]
 
 
 async def test_closing_leaves_no_thread_and_a_closed_one_opens_again(tmp_path: Path) -> None:
+    before = threading.enumerate()
     app = Holdfast(f"sqlite:///{tmp_path / 'jobs.db'}", open_types=True)
     app.migrate()
     with app.transaction() as tx:
         app.start(tx, "anything")
     async with app.transaction() as async_tx:
         await app.start(async_tx, "anything")
-    assert threads_of_ours() != []
+    assert threads_of_ours(before) != []
     await app.aclose()
-    assert threads_of_ours() == []
+    assert threads_of_ours(before) == []
     assert len(app.jobs.list()) == 2
     app.close()
-    assert threads_of_ours() == []
+    assert threads_of_ours(before) == []
 
 
 def test_migrating_twice_changes_nothing_the_second_time(app: Holdfast) -> None:

@@ -61,6 +61,7 @@ def test_each_database_in_memory_is_its_own(database: SqliteDatabase) -> None:
 
 
 async def test_closing_leaves_no_thread_and_refuses_what_comes_after() -> None:
+    before = threading.enumerate()
     database = SqliteDatabase(":memory:")
     database.migrate()
     await database.run_async(database.store.jobs.insert([new_job()]))
@@ -68,7 +69,7 @@ async def test_closing_leaves_no_thread_and_refuses_what_comes_after() -> None:
     async with database.transaction_async() as transaction:
         await transaction.execute("select 1")
     await database.close_async()
-    assert [each.name for each in threading.enumerate() if each.name.startswith("holdfast")] == []
+    assert [each.name for each in threading.enumerate() if each not in before] == []
     with pytest.raises(ConnectionClosed):
         database.run(database.store.jobs.get([]))
     with pytest.raises(ConnectionClosed):
