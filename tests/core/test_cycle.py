@@ -62,6 +62,7 @@ def _state(**fields: Any) -> CycleState:
         ({"cron": "* * * * *", "tz": "Nowhere"}, InvalidSchedule),
         ({"every": "1m", "missed": "some"}, InvalidSchedule),
         ({"every": "1m", "jitter": "1m"}, InvalidOption),
+        ({"cron": "0 3 * * *", "missed": "none", "jitter": "5m"}, InvalidOption),
         ({"every": "1m", "attempts": 0}, InvalidOption),
     ],
 )
@@ -72,8 +73,8 @@ def test_a_declaration_without_meaning_is_refused(
         cycle_spec(_nothing, "cleanup", **options)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "x" * 101])
-def test_a_name_that_could_be_a_shards_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "x" * 101, "outbox", "tick"])
+def test_a_name_that_means_something_else_is_refused(name: str) -> None:
     with pytest.raises(InvalidName):
         cycle_spec(_nothing, name, every="1m")
 

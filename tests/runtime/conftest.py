@@ -9,10 +9,13 @@ import pytest
 import pytest_asyncio
 
 from holdfast.core.cycle import CycleSpec
+from holdfast.runtime.runner import FunctionRunner, Mode
+from holdfast.runtime.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.runtime.scene import ManualClock, Recorder, Replica
+from tests.runtime.ticks import Log, MakeTick
 
 MakeReplica = Callable[..., Replica]
 
@@ -32,14 +35,6 @@ def _opened(request: pytest.FixtureRequest, kind: str) -> Database:
     made = SqliteDatabase(url.removeprefix("sqlite:///"))
     made.migrate()
     return made
-
-
-@pytest_asyncio.fixture
-async def postgres(postgres_url: str) -> AsyncIterator[PostgresDatabase]:
-    """A prepared PostgreSQL database."""
-    made = PostgresDatabase(postgres_url)
-    yield made
-    await made.close_async()
 
 
 @pytest_asyncio.fixture
@@ -66,3 +61,33 @@ async def replica(database: Database, clock: ManualClock) -> AsyncIterator[MakeR
     yield make
     for each in made:
         await each.close()
+
+
+@pytest.fixture
+def log() -> Log:
+    return Log()
+
+
+@pytest_asyncio.fixture
+async def make_tick(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> AsyncIterator[MakeTick]:
+    made: list[Tick] = []
+
+    def make(*runners: FunctionRunner, mode: Mode = "tick", **options: Any) -> Tick:
+        tick = Tick(
+            database,
+            runners,
+            "w-1",
+            TickOptions(**options),
+            mode=mode,
+            clock=clock,
+            observer=recorder,
+            now=clock.now,
+        )
+        made.append(tick)
+        return tick
+
+    yield make
+    for tick in made:
+        await tick.close()

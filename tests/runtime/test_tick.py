@@ -3,70 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from holdfast.core.errors import CopiedDatabase, DuplicateCycle
-from holdfast.core.model import to_datetime
-from holdfast.runtime.runner import FunctionRunner, Mode, RunnerContext, RunnerReport
+from holdfast.core.errors import DuplicateCycle
+from holdfast.runtime.runner import FunctionRunner, RunnerContext, RunnerReport
 from holdfast.runtime.summary import TickSkipped, TickSummary
-from holdfast.runtime.tick import Tick, TickOptions
-from holdfast.storage.database import Database
-from tests.runtime.scene import ManualClock, Recorder, pause_all, soon
+from tests.runtime.scene import ManualClock, Recorder, soon
+from tests.runtime.ticks import Log, MakeTick, failing
 
-MakeTick = Callable[..., Tick]
-
-
-class Log:
-    """Runners that write down that they ran."""
-
-    def __init__(self) -> None:
-        self.ran: list[str] = []
-
-    def runner(self, name: str, report: RunnerReport | None = None) -> FunctionRunner:
-        async def run(context: RunnerContext) -> RunnerReport:
-            self.ran.append(name)
-            return report or RunnerReport()
-
-        return FunctionRunner(name, run)
-
-
-@pytest.fixture
-def log() -> Log:
-    return Log()
-
-
-@pytest_asyncio.fixture
-async def make_tick(
-    database: Database, clock: ManualClock, recorder: Recorder
-) -> AsyncIterator[MakeTick]:
-    made: list[Tick] = []
-
-    def make(*runners: FunctionRunner, mode: Mode = "tick", **options: Any) -> Tick:
-        tick = Tick(
-            database,
-            runners,
-            "w-1",
-            TickOptions(**options),
-            mode=mode,
-            clock=clock,
-            observer=recorder,
-            now=clock.now,
-        )
-        made.append(tick)
-        return tick
-
-    yield make
-    for tick in made:
-        await tick.close()
-
-
-def _failing(context: RunnerContext) -> Any:
-    raise RuntimeError("token=hunter2 broke")
+pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
 
 async def _for_ever(context: RunnerContext) -> RunnerReport:
@@ -110,10 +56,10 @@ async def test_two_runners_of_one_name_are_refused(make_tick: MakeTick, log: Log
         make_tick(log.runner("a"), log.runner("a"))
 
 
-async def test_a_failing_runner_stops_neither_the_next_nor_the_tick(
+async def test_afailing_runner_stops_neither_the_next_nor_the_tick(
     make_tick: MakeTick, log: Log
 ) -> None:
-    summary = await make_tick(FunctionRunner("bad", _failing), log.runner("good")).run()
+    summary = await make_tick(FunctionRunner("bad", failing), log.runner("good")).run()
     assert log.ran == ["good"]
     assert summary.failed_runners == ["bad"]
     assert summary.total_errors == 1
@@ -243,64 +189,3 @@ async def test_the_summary_has_the_names_that_everybody_knows(
         "totalProcessed": 2,
         "totalErrors": 0,
     }
-
-
-async def test_a_single_tick_is_recorded_as_a_run(
-    make_tick: MakeTick, log: Log, database: Database, clock: ManualClock
-) -> None:
-    summary = await make_tick(log.runner("a"), FunctionRunner("bad", _failing)).run()
-    (run,) = await database.run_async(database.store.runs.page(10, 1_000, "tick", clock.now()))
-    assert (run.id, run.name, run.worker) == (summary.run_id, "tick", "w-1")
-    assert (run.outcome, run.error) == ("failed", "failed: bad")
-    assert to_datetime(run.started_at) == summary.started_at
-    assert run.counters == json.loads(json.dumps(summary.as_dict()))
-
-
-async def test_in_the_background_only_work_and_failures_are_recorded_and_seldom(
-    make_tick: MakeTick, log: Log, database: Database, clock: ManualClock
-) -> None:
-    async def recorded() -> int:
-        runs = await database.run_async(database.store.runs.page(50, 1_000, "tick", clock.now()))
-        return len(runs)
-
-    await make_tick(log.runner("idle"), mode="background").run()
-    assert await recorded() == 0
-    busy = make_tick(log.runner("busy", RunnerReport(processed=1)), mode="background")
-    for _ in range(5):
-        await busy.run()
-    assert await recorded() == 1
-    clock.advance(60)
-    await busy.run()
-    assert await recorded() == 2
-    await make_tick(FunctionRunner("bad", _failing), mode="background").run()
-    assert await recorded() == 3
-
-
-async def test_a_global_pause_leaves_only_the_reaper(
-    make_tick: MakeTick, log: Log, database: Database
-) -> None:
-    await pause_all(database)
-    tick = make_tick(log.runner("reaper"), log.runner("outbox"))
-    summary = await tick.run()
-    assert log.ran == ["reaper"]
-    assert summary.runner_results["outbox"].note == "paused"
-    await pause_all(database, paused=False)
-    await tick.run()
-    assert log.ran == ["reaper", "reaper", "outbox"]
-
-
-async def test_a_copied_database_is_not_worked_off_until_it_is_adopted(
-    make_tick: MakeTick, log: Log, database: Database
-) -> None:
-    await pause_all(database, paused=False)
-    table = "holdfast.identity" if database.store.dialect == "postgresql" else "holdfast_identity"
-    async with database.transaction_async() as tx:
-        await tx.connection.execute(f"update {table} set database_name = 'production'")  # noqa: S608
-    tick = make_tick(log.runner("outbox"))
-    with pytest.raises(CopiedDatabase, match=r"HF045.*production.*holdfast adopt"):
-        await tick.run()
-    assert log.ran == []
-    adoption = database.store.schema.adopt("00000000-0000-7000-8000-000000000002")
-    await database.run_async(adoption)
-    await tick.run()
-    assert log.ran == ["outbox"]

@@ -9,13 +9,16 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.core.catchup import CatchUp, due_slots, jitter_us
+from holdfast.core.catchup import GRACE_MS, CatchUp, due_slots, jitter_us
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import InvalidName, InvalidOption, InvalidSchedule
 from holdfast.core.model import Instant, to_datetime
 from holdfast.core.schedule import Cron, Interval, Schedule
 
 LOCK_PREFIX = "worker:scheduler:"
+RESERVED = frozenset({"reaper", "outbox", "retention", "tick"})
+"""Names of runners and runs that are always there."""
+
 DEFAULT_ATTEMPTS = 3
 DEFAULT_MISSED = CatchUp(1)
 RETRY_BASE_MS = 30_000
@@ -57,15 +60,12 @@ def cycle_spec(
     sharded: bool = False,
 ) -> CycleSpec:
     """Make a cycle of what a decorator was told. Raises: InvalidName, InvalidSchedule, InvalidOption."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name in RESERVED:
         raise InvalidName(f"{repr(name)[:60]} cannot be the name of a cycle")
     schedule = _schedule(every, cron, tz)
+    policy = CatchUp.parse(missed)
     jitter_ms = milliseconds(jitter)
-    if isinstance(schedule, Interval) and jitter_ms >= schedule.interval_ms:
-        raise InvalidOption(
-            f"a jitter of {format_duration(jitter_ms)} is not shorter than the interval",
-            help=f"set less than {format_duration(schedule.interval_ms)}",
-        )
+    _check_jitter(jitter_ms, schedule, policy)
     if attempts < 1:
         raise InvalidOption(f"attempts={attempts} is too small, the least is 1")
     return CycleSpec(
@@ -73,12 +73,24 @@ def cycle_spec(
         handler=handler,
         schedule=schedule,
         singleton=singleton,
-        missed=CatchUp.parse(missed),
+        missed=policy,
         jitter_ms=jitter_ms,
         timeout_ms=None if timeout is None else max(1, milliseconds(timeout)),
         attempts=attempts,
         sharded=sharded,
     )
+
+
+def _check_jitter(jitter_ms: int, schedule: Schedule, missed: CatchUp) -> None:
+    limits = [schedule.interval_ms] if isinstance(schedule, Interval) else []
+    if missed.slots == 0:
+        # A slot that begins later than this counts as missed, and would never run.
+        limits.append(GRACE_MS)
+    if jitter_ms >= min(limits, default=jitter_ms + 1):
+        raise InvalidOption(
+            f"a jitter of {format_duration(jitter_ms)} is too long for this cycle",
+            help=f"set less than {format_duration(min(limits))}",
+        )
 
 
 def _schedule(every: Duration | None, cron: str | None, tz: str | None) -> Schedule:

@@ -1,0 +1,189 @@
+"""One run of a cycle: kept by its heartbeat, ended by its budget or the shutdown, and fenced when its slot was taken."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast.core.cycle import cycle_spec
+from holdfast.core.errors import LeaseLost
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.storage.database import Database
+from tests.runtime.conftest import MakeReplica
+from tests.runtime.scene import LEASE_MS, ManualClock, soon
+
+MINUTE = 60
+HOUR = 3_600
+
+
+async def test_a_long_run_keeps_its_slot_by_its_heartbeat(
+    replica: MakeReplica, clock: ManualClock, database: Database
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await go_on.wait()
+
+    spec = cycle_spec(slow, "cleanup", every="1m", timeout="1h")
+    one, two = replica(spec, worker="w-1"), replica(spec, worker="w-2")
+    await one.run()
+    await two.run()
+    clock.advance(MINUTE)
+    running = asyncio.create_task(one.run())
+    await soon(began)
+    for _ in range(10):
+        assert await clock.asleep(within=15) == 15
+        clock.advance(15)
+    await clock.asleep(within=15)
+    result = (await two.run()).runner_results["cleanup"]
+    assert result.skipped == 1
+    assert two.recorder.named("cycle_skipped")[0]["reason"] == "slot_is_running"
+    (record,) = await database.run_async(database.store.cycles.page(clock.now()))
+    assert record.held_by == "w-1"
+    go_on.set()
+    assert (await running).total_processed == 1
+
+
+async def test_a_run_that_takes_too_long_is_cancelled_and_tried_again(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    began = asyncio.Event()
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    made = replica(cycle_spec(slow, "cleanup", every="1h", timeout="10s"))
+    await made.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(made.run())
+    await soon(began)
+    clock.advance(10)
+    summary = await running
+    assert summary.failed_runners == ["cleanup"]
+    (run,) = await made.runs()
+    assert (run.outcome, run.error) == ("aborted", "aborted: timeout")
+    began.clear()
+    clock.advance(30)
+    running = asyncio.create_task(made.run())
+    await soon(began)
+    clock.advance(10)
+    await running
+
+
+async def test_at_shutdown_a_run_is_aborted_and_its_slot_is_free_at_once(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    began = asyncio.Event()
+    keys: list[str] = []
+
+    async def slow(run: CycleRun) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    async def quick(run: CycleRun) -> None:
+        keys.append(run.key)
+
+    stopping = replica(cycle_spec(slow, "cleanup", every="1h"))
+    await stopping.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(stopping.run())
+    await soon(began)
+    await stopping.tick.close()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    other = replica(cycle_spec(quick, "cleanup", every="1h"), worker="w-2")
+    await other.run()
+    assert keys == ["cleanup:2025-01-01T13:00:00Z"]
+    assert [each.error for each in await other.runs()] == [None, "aborted: shutdown"]
+
+
+async def test_a_sync_handler_runs_in_a_thread_and_obeys_its_signal(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    began = threading.Event()
+    threads: list[int] = []
+
+    def work(run: CycleRun) -> None:
+        threads.append(threading.get_ident())
+        began.set()
+        while not run.wait_for_abort(20):
+            pass
+        run.checkpoint()
+
+    made = replica(cycle_spec(work, "cleanup", every="1h", timeout="10s"))
+    await made.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(made.run())
+    await asyncio.to_thread(began.wait, 20)
+    clock.advance(10)
+    assert (await running).failed_runners == ["cleanup"]
+    assert threads != [threading.get_ident()]
+    assert (await made.runs())[0].error == "aborted: timeout"
+
+
+async def _note(tx: Any, dialect: str, text: str) -> None:
+    mark = "%s" if dialect == "postgresql" else "?"
+    await tx.execute(f"insert into note (text) values ({mark})", [text])  # noqa: S608
+
+
+async def test_a_run_whose_slot_was_taken_over_can_commit_nothing_any_more(
+    replica: MakeReplica, clock: ManualClock, database: Database
+) -> None:
+    async with database.transaction_async() as tx:
+        await tx.connection.execute("create table note (text text)")
+    began, go_on = asyncio.Event(), asyncio.Event()
+    refused: list[str] = []
+    dialect = database.store.dialect
+
+    async def stalled(run: CycleRun) -> None:
+        async with run.transaction() as tx:
+            await _note(tx, dialect, "in time")
+        began.set()
+        await go_on.wait()
+        try:
+            async with run.transaction() as tx:
+                await _note(tx, dialect, "too late")
+        except LeaseLost as error:
+            refused.append(error.reason)
+            raise
+
+    def second(run: CycleRun) -> None:
+        with run.transaction() as tx:
+            mark = "%s" if dialect == "postgresql" else "?"
+            tx.execute(f"insert into note (text) values ({mark})", ["second"])  # noqa: S608
+
+    old = replica(cycle_spec(stalled, "cleanup", every="1h"), worker="w-1", mode="tick")
+    await old.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(old.run())
+    await soon(began)
+    # The old process stalls: nobody renews its slot, and its lock goes with its connection.
+    stalled_clock = ManualClock()
+    stalled_clock.time = clock.time + LEASE_MS / 1000
+    if database.store.dialect == "postgresql":
+        await _end_locks(database)
+    new = replica(
+        cycle_spec(second, "cleanup", every="1h"), worker="w-2", mode="tick", clock=stalled_clock
+    )
+    assert (await new.run()).total_processed == 1
+    go_on.set()
+    assert (await running).failed_runners == ["cleanup"]
+    assert refused == ["slot_lost"]
+    async with database.transaction_async() as tx:
+        rows = await (await tx.execute("select text from note")).fetchall()
+    assert [row[0] for row in rows] == ["in time", "second"]
+    outcomes = {each.worker: each.outcome for each in await new.runs()}
+    assert outcomes == {"w-1": "crashed", "w-2": "completed"}
+
+
+async def _end_locks(database: Database) -> None:
+    async with database.transaction_async() as tx:
+        await tx.execute(
+            "select pg_terminate_backend(pid, 5000) from pg_stat_activity"
+            " where application_name = 'holdfast singleton' and datname = current_database()"
+        )
