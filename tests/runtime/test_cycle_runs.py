@@ -1,4 +1,4 @@
-"""One run of a cycle: kept by its heartbeat, ended by its budget or the shutdown, and fenced when its slot was taken."""
+"""One run of a cycle: kept by its heartbeat, ended by its budget or the shutdown, fenced when its slot was taken."""
 
 from __future__ import annotations
 
