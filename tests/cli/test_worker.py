@@ -58,7 +58,7 @@ def test_draining_runs_what_is_due_and_ends(folder: Path, scene: Scene) -> None:
     assert done.returncode == 0, done.stderr
     assert scene.state(id) == "completed"
     assert scene.state(later) == "pending"
-    assert "worker w-1-" in done.stderr
+    assert "worker=w-1-" in done.stderr
     assert "job_completed" in done.stderr
     assert done.stdout == ""
 

@@ -18,6 +18,7 @@ import psutil
 PATIENCE_S = 90
 SIZE = (40, 110)
 
+_SIZES = ("COLUMNS", "LINES")
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
@@ -28,10 +29,9 @@ class Terminal:
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
-            # Given in full: readline adds a size to the real environment behind Python's back.
-            os.execve(
-                sys.executable, [sys.executable, "-m", "holdfast.demo", *words], dict(os.environ)
-            )
+            # readline adds a size to the real environment, behind Python's back.
+            env = {name: text for name, text in os.environ.items() if name not in _SIZES}
+            os.execve(sys.executable, [sys.executable, "-m", "holdfast.demo", *words], env)
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
         self._shown = ""
         self._read_to = 0

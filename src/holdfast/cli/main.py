@@ -13,7 +13,14 @@ SECTIONS = {
         "demo": Entry("holdfast.demo.command", "Run a small shop that shows what is promised."),
     },
     "Run": {
-        "worker": Entry("holdfast.cli.worker", "Run an application's jobs until told to stop."),
+        "worker": Entry(
+            "holdfast.cli.worker", "Run an application's jobs and cycles until told to stop."
+        ),
+        "tick": Entry(
+            "holdfast.cli.tick",
+            "Run one pass over all runners and end: exits 1 when one of them failed.",
+        ),
+        "api": Entry("holdfast.cli.api", "Serve the HTTP API and the dashboard."),
     },
     "Look and act": {
         "status": Entry(
@@ -24,6 +31,7 @@ SECTIONS = {
         "chains": Entry("holdfast.cli.chains", "List, show, await, cancel and delete chains."),
         "dead": Entry("holdfast.cli.dead", "List, show, redrive and drop dead letters."),
         "types": Entry("holdfast.cli.types", "List, pause, resume and set job types."),
+        "cycles": Entry("holdfast.cli.cycles", "List, run, pause and resume cycles."),
         "workers": Entry("holdfast.cli.workers", "List workers, and ask one to stop."),
     },
     "Set up and operate": {
@@ -31,6 +39,15 @@ SECTIONS = {
         "reap": Entry(
             "holdfast.cli.reap", "Take back the jobs of expired leases, of all types, once."
         ),
+        "doctor": Entry(
+            "holdfast.cli.doctor",
+            "Check configuration, fleet and database; exits 6 when something does not work.",
+        ),
+        "audit": Entry("holdfast.cli.audit", "Show who did what, and why."),
+        "adopt": Entry(
+            "holdfast.cli.adopt", "Say that a copied database is meant to be worked off."
+        ),
+        "token": Entry("holdfast.cli.token", "Make, list and revoke tokens of the API."),
         "config": Entry("holdfast.cli.config", "Show the effective settings."),
         "explain": Entry(
             "holdfast.cli.explain", "Say what an error code means and how to mend it."

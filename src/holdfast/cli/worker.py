@@ -14,7 +14,7 @@ import click
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
-from holdfast.cli.talk import say, warn
+from holdfast.cli.talk import count_of, say, warn
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.app import Holdfast
     from holdfast.core.jobtype import JobType
+    from holdfast.runtime.background import BackgroundReport
     from holdfast.settings import Settings
     from holdfast.worker.worker import Worker, WorkerReport
 
@@ -50,28 +51,34 @@ def command(
     log_level: str,
     log_format: str,
 ) -> int:
-    """Run an application's jobs until told to stop.
+    """Run an application's jobs and cycles until told to stop.
 
     The first SIGTERM or SIGINT lets running handlers end and gives back what has not begun; the
     second tells the handlers to stop now. Exits 0 only when nothing had to be abandoned.
     """
-    from holdfast.settings import load_settings
-
-    settings = load_settings({"HOLDFAST_SLOTS": slots, "HOLDFAST_WORKER_NAME": name})
+    settings = serving_settings({"HOLDFAST_SLOTS": slots, "HOLDFAST_WORKER_NAME": name})
     set_up_logging(log_level, log_format)
-    for each in settings.warnings:
-        warn(f"{each.message} ({each.help})")
     app = load_app(spec)
     chosen = chosen_types(app, types)
-    _check_schema(app)
-    worker = build_worker(app, chosen, settings, drain)
-    say(f"worker {worker.id} · {settings.holdfast.slots} slots · {len(chosen)} job types")
-    report = _run(app, worker)
-    if report.abandoned:
+    check_schema(app)
+    size = f"{count_of(settings.holdfast.slots, 'slot')} · {count_of(len(chosen), 'job type')}"
+    say(f"worker · {size} · {app.database.url}")
+    report = _run(app, settings, list(chosen), drain)
+    if report.exit_code:
         # A handler that obeys nobody would keep its thread, and with it the process.
         sys.stderr.flush()
         os._exit(report.exit_code)
     return report.exit_code
+
+
+def serving_settings(arguments: Mapping[str, object]) -> Settings:
+    """Read the settings of a process that serves, and point out what is misspelt. Raises: ConfigError."""
+    from holdfast.settings import load_settings
+
+    settings = load_settings(arguments)
+    for each in settings.warnings:
+        warn(f"{each.message} ({each.help})")
+    return settings
 
 
 def chosen_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
@@ -94,44 +101,42 @@ def chosen_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
     return chosen
 
 
-def build_worker(
-    app: Holdfast, types: Mapping[str, JobType], settings: Settings, drain: bool = False
-) -> Worker:
-    """Put a worker together as the settings say. Raises: HF017, HF018, HF019."""
-    from holdfast.observe.logging import LoggingObserver
-    from holdfast.settings import worker_options
-    from holdfast.worker.options import WorkerOptions
-    from holdfast.worker.worker import Worker
-
-    options = replace(WorkerOptions(**worker_options(settings)), stop_when_idle=drain)
-    return Worker(
-        app.database,
-        types,
-        options,
-        notifier=app.notifier,
-        observer=LoggingObserver(),
-        type_of=app.registry.find,
-    )
-
-
-def _check_schema(app: Holdfast) -> None:
+def check_schema(app: Holdfast) -> None:
+    """Refuse a schema that this code does not understand; a database that is away is waited for."""
     try:
         app.database.check()
     except DatabaseUnreachable as error:
-        # A worker may be up before its database; it waits, and works when the database answers.
+        # A worker may be up before its database; it works when the database answers.
         warn(f"{error.message}; waiting for it")
 
 
-def _run(app: Holdfast, worker: Worker) -> WorkerReport:
+def _run(
+    app: Holdfast, settings: Settings, types: list[str], drain: bool
+) -> BackgroundReport | WorkerReport:
     import asyncio
 
-    async def run() -> WorkerReport:
+    from holdfast.observe.logging import LoggingObserver
+
+    app.observe(LoggingObserver())
+
+    async def run() -> BackgroundReport | WorkerReport:
+        mode = (
+            _draining(app, settings, types) if drain else app.assembly(settings, types).background()
+        )
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, worker.stop, each.name)
+            loop.add_signal_handler(each, mode.stop, each.name)
         try:
-            return await worker.run()
+            return await mode.run()
         finally:
             await app.aclose()
 
     return asyncio.run(run())
+
+
+def _draining(app: Holdfast, settings: Settings, types: list[str]) -> Worker:
+    from holdfast.settings import worker_options
+    from holdfast.worker.options import WorkerOptions
+
+    options = replace(WorkerOptions(**worker_options(settings)), stop_when_idle=True)
+    return app.make_worker(options, types=types)

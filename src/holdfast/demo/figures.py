@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from holdfast.core.model import JobRecord, QueueTotals
+from holdfast.core.cycle import CycleRecord
+from holdfast.core.model import Instant, JobRecord, QueueTotals
+from holdfast.core.schedule import parse_schedule
 from holdfast.demo import tables
 from holdfast.demo.shop import CHARGE, app
 from holdfast.storage.query import JobQuery
@@ -46,6 +48,7 @@ class Figures:
     queue: QueueTotals
     charges_open: int
     p95_wait_ms: float | None
+    next_cycle: tuple[str, float] | None
 
     @property
     def is_drained(self) -> bool:
@@ -67,9 +70,20 @@ def read_figures(connection: tables.Connection) -> Figures:
         queue = run(store.workers.totals(_COUNTED), executor)
         types = run(store.workers.type_totals(), executor)
         jobs = run(store.jobs.page(query), executor)
+        cycles = run(store.cycles.page(), executor)
+        now = run(store.schema.clock(), executor)
     assert row is not None
     charges_open = sum(each.live + each.failed for each in types if each.type == CHARGE)
-    return Figures(Ledger(*row), queue, charges_open, p95_wait_ms(jobs))
+    return Figures(Ledger(*row), queue, charges_open, p95_wait_ms(jobs), _next(cycles, now))
+
+
+def _next(cycles: list[CycleRecord], now: Instant) -> tuple[str, float] | None:
+    """Return which cycle runs next, and in how many seconds; none is known before a worker has registered it."""
+    due = [(parse_schedule(each.schedule, each.zone).next_after(now), each.name) for each in cycles]
+    if not due:
+        return None
+    at, name = min(due)
+    return name, (at - now) / 1_000_000
 
 
 def p95_wait_ms(jobs: list[JobRecord]) -> float | None:

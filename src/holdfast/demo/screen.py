@@ -53,7 +53,7 @@ class Screen:
     def render(self) -> Group:
         """Return everything that moves."""
         story = self._story
-        lines = [Text(), self._orders(), self._jobs(), self._recovered(), Text()]
+        lines = [Text(), self._orders(), self._jobs(), self._recovered(), self._cycle(), Text()]
         lines += [Text(f"  {each}") for each in story.notes]
         if story.notes:
             lines.append(Text())
@@ -101,6 +101,12 @@ class Screen:
             line.append(f" · {len(each.held)} held by {each.name}", "yellow")
             line.append(f", lease ends in {each.left_s():.0f} s", "yellow")
         return line
+
+    def _cycle(self) -> Text:
+        upcoming = self._story.figures.next_cycle
+        return Text(
+            "  Next cycle " + (f"{upcoming[0]} in {upcoming[1]:.0f} s" if upcoming else "-")
+        )
 
     def _help(self) -> Text:
         pause = "resume" if self._story.is_paused else "pause"

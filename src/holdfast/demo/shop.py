@@ -14,6 +14,7 @@ from holdfast.demo import tables
 
 DEFAULT_URL = "sqlite:///holdfast-demo.db"
 CHARGE = "order.charge"
+RECONCILE_EVERY = "15s"
 URL_VARIABLE = "SHOP_URL"
 PAYMENT_VARIABLE = "SHOP_PAYMENT_MS"
 
@@ -67,6 +68,15 @@ async def charge(job: Job[Order]) -> Continue:
 def ship(job: Job[Order]) -> None:
     """Hand the parcel over, in one transaction with the job's completion."""
     job.tx.execute(_sql(tables.SHIP), _values(job))
+
+
+@app.cycle("reconcile", every=RECONCILE_EVERY)
+def reconcile(run: Any) -> dict[str, int]:
+    """Compare orders with payments, one replica at a time; the numbers are kept with the run."""
+    with tables.connected(url) as connection:
+        row = tables.execute(connection, tables.LEDGER, since=0.0)
+    assert row is not None
+    return {"processed": row[0], "paid_twice": row[2], "unpaid": row[3]}
 
 
 def place_order(connection: tables.Connection, item: str, amount: int, heavy: bool) -> int:

@@ -1,0 +1,61 @@
+"""`holdfast adopt`: saying that a copied database is meant to be worked off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.acting import Act, change_options
+from holdfast.cli.lazy import Command
+from holdfast.cli.session import Session, with_database
+from holdfast.cli.talk import is_interactive, say
+from holdfast.core.errors import NotConfirmed
+
+if TYPE_CHECKING:
+    from holdfast.storage.records import Identity
+
+_ACTION = "database.adopt"
+
+
+@click.command(
+    "adopt",
+    cls=Command,
+    examples=(
+        "holdfast adopt --url postgresql://app@db/shop_staging --dry-run",
+        "holdfast adopt --yes --reason 'restored after the failure of db-1'",
+    ),
+)
+@change_options
+@with_database
+def command(session: Session, act: Act) -> None:
+    """Say that a copied database is meant to be worked off.
+
+    A database remembers the name it was made under. Workers refuse one that was restored or copied
+    under another name, so that a copy for testing sends no mail.
+    """
+    identity = session.read(session.store.schema.identity())
+    if identity is None or identity.recorded_name == identity.name:
+        say("this database is no copy; there is nothing to adopt")
+        return
+    question = f"{identity.name} was made as {identity.recorded_name}; its jobs will be worked off"
+    if act.dry_run:
+        say(f"{question}; nothing was changed")
+        return
+    if not act.yes and not (is_interactive() and click.confirm(f"{question}. Go on?", err=True)):
+        raise NotConfirmed(question)
+    _adopt(session, identity, act.reason)
+    say(f"adopted {identity.name}")
+
+
+def _adopt(session: Session, identity: Identity, reason: str | None) -> None:
+    from holdfast.ops.audit import audited
+    from holdfast.service.desk import Effect, deeds_of
+    from holdfast.storage.identifiers import new_id
+
+    effect = Effect(
+        "database", {"name": identity.recorded_name, "id": identity.id}, {"name": identity.name}
+    )
+    deeds = deeds_of(session.caller(reason), _ACTION, [effect])
+    op = audited(session.store, session.store.schema.adopt(new_id()), lambda _: deeds)
+    session.app.database.run(op)

@@ -1,0 +1,71 @@
+"""`holdfast audit`: who did what, and why."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.lazy import Group
+from holdfast.cli.listing import after_option, page_length_option, write_page
+from holdfast.cli.output import Column, Format, output_option
+from holdfast.cli.session import Session, with_database
+from holdfast.cli.views import to_the_second
+
+if TYPE_CHECKING:
+    from holdfast.service.audit import AuditDesk
+
+_COLUMNS = (
+    Column("at", lambda row: to_the_second(row["at"])),
+    Column("who", lambda row: row["actor"]),
+    Column("role", lambda row: row["role"]),
+    Column("did", lambda row: row["action"]),
+    Column("to", lambda row: row["target"]),
+    Column("why", lambda row: row["reason"]),
+)
+
+
+@click.group(
+    "audit", cls=Group, examples=("holdfast audit list", "holdfast audit list --actor ana -o json")
+)
+def command() -> None:
+    """Show who did what, and why."""
+
+
+@command.command(
+    "list",
+    examples=(
+        "holdfast audit list",
+        "holdfast audit list --action type.pause",
+        "holdfast audit list --target 'job 0193a6f0-7c00-7000-8000-000000000000'",
+    ),
+)
+@click.option("--actor", help="Only what this user or token did.")
+@click.option("--action", help="Only this, as in job.cancel.")
+@click.option("--target", help="Only what was done to this.")
+@page_length_option
+@after_option
+@output_option
+@with_database
+def list_(
+    session: Session,
+    actor: str | None,
+    action: str | None,
+    target: str | None,
+    limit: int,
+    after: str | None,
+    output: Format,
+) -> None:
+    """List changes from outside, the newest first."""
+    page = session.run(
+        _desk(session).page(
+            session.caller(), limit, after, actor=actor, action=action, target=target
+        )
+    )
+    write_page("changes", page.items, page.next, _COLUMNS, output)
+
+
+def _desk(session: Session) -> AuditDesk:
+    from holdfast.service.audit import AuditDesk
+
+    return AuditDesk(session.desk)

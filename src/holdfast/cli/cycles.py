@@ -1,0 +1,143 @@
+"""`holdfast cycles`: schedules in plain words, their next and last runs, pausing and running them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.acting import Act, change_options
+from holdfast.cli.lazy import Group
+from holdfast.cli.nearest import nearest
+from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.session import Session, with_database
+from holdfast.cli.talk import say
+from holdfast.cli.views import first_line, to_the_second
+from holdfast.core.errors import CycleNotFound
+
+if TYPE_CHECKING:
+    from holdfast.service.cycles import CycleDesk, CycleFacts
+
+_OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
+_COLUMNS = (
+    Column("name", lambda row: row["name"]),
+    Column("runs", lambda row: row["words"]),
+    Column("next", lambda row: "paused" if row["paused"] else _first(row["next"])),
+    Column("last", lambda row: to_the_second((_last(row) or {}).get("started_at"))),
+    Column(
+        "outcome",
+        lambda row: (_last(row) or {}).get("outcome"),
+        lambda row: _OUTCOMES.get(str((_last(row) or {}).get("outcome"))),
+    ),
+    Column("error", lambda row: first_line((_last(row) or {}).get("error"))),
+)
+_NEXT_COLUMNS = (Column("name", lambda row: row["name"]), Column("at", lambda row: row["at"]))
+
+
+def _first(instants: list[str]) -> str | None:
+    return to_the_second(instants[0]) if instants else None
+
+
+def _last(row: Any) -> dict[str, Any] | None:
+    return row["runs"][0] if row["runs"] else None
+
+
+@click.group(
+    "cycles",
+    cls=Group,
+    examples=("holdfast cycles list", "holdfast cycles run-now cleanup"),
+)
+def command() -> None:
+    """List, run, pause and resume cycles."""
+
+
+@command.command("list", examples=("holdfast cycles list", "holdfast cycles list -o json"))
+@output_option
+@with_database
+def list_(session: Session, output: Format) -> None:
+    """List the cycles that workers have registered: when they run, and how they ran last."""
+    rows = [each.as_json() for each in _facts(session)]
+    write_records(rows, _COLUMNS, output, id="name")
+    if not rows:
+        say("no cycles found; a worker registers those of its application")
+
+
+@command.command(
+    "next", examples=("holdfast cycles next", "holdfast cycles next cleanup -o ndjson")
+)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@output_option
+@with_database
+def next_(session: Session, names: tuple[str, ...], output: Format) -> None:
+    """Show the next instants of cycles, in UTC."""
+    facts = {each.cycle.name: each for each in _facts(session)}
+    _refuse_unknown(names, facts)
+    rows = [
+        {"name": name, "at": at}
+        for name, each in facts.items()
+        if not names or name in names
+        for at in each.as_json()["next"]
+    ]
+    write_records(sorted(rows, key=lambda row: row["at"]), _NEXT_COLUMNS, output, id="at")
+
+
+_names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+
+
+@command.command(
+    "run-now", examples=("holdfast cycles run-now cleanup --reason 'disk is nearly full'",)
+)
+@_names_argument
+@change_options
+@with_database
+def run_now(session: Session, names: tuple[str, ...], act: Act) -> None:
+    """Have the next tick of any worker run cycles, paused or not."""
+    _each(session, names, act, "run")
+
+
+@command.command("pause", examples=("holdfast cycles pause cleanup --reason 'being mended'",))
+@_names_argument
+@change_options
+@with_database
+def pause(session: Session, names: tuple[str, ...], act: Act) -> None:
+    """Let cycles rest."""
+    _each(session, names, act, "pause")
+
+
+@command.command("resume", examples=("holdfast cycles resume cleanup",))
+@_names_argument
+@change_options
+@with_database
+def resume(session: Session, names: tuple[str, ...], act: Act) -> None:
+    """Let cycles run again; what the pause left out is not caught up."""
+    _each(session, names, act, "resume")
+
+
+def _each(session: Session, names: tuple[str, ...], act: Act, verb: str) -> None:
+    _refuse_unknown(names, {each.cycle.name: each for each in _facts(session)})
+    if act.dry_run:
+        say(f"would {verb} {', '.join(names)}; nothing was changed")
+        return
+    desk, caller = _desk(session), session.caller(act.reason)
+    commands = {"run": desk.run_now, "pause": desk.pause, "resume": desk.resume}
+    for name in names:
+        session.run(commands[verb](caller, name))
+    done = {"run": "asked for", "pause": "paused", "resume": "resumed"}
+    say(f"{done[verb]} {', '.join(names)}")
+
+
+def _facts(session: Session) -> list[CycleFacts]:
+    return session.run(_desk(session).list(session.caller(), runs=1))
+
+
+def _refuse_unknown(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None:
+    for name in names:
+        if name not in known:
+            near = nearest(name, known)
+            raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
+
+
+def _desk(session: Session) -> CycleDesk:
+    from holdfast.service.cycles import CycleDesk
+
+    return CycleDesk(session.desk)

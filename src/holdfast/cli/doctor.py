@@ -1,0 +1,114 @@
+"""`holdfast doctor`: checks of configuration, fleet and database, each with what it measured and what mends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.lazy import Command
+from holdfast.cli.loading import load_app
+from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.session import Session, database_options, opened, using
+from holdfast.cli.talk import say
+from holdfast.core.errors import CommandUsage
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from holdfast.runtime.doctor.finding import Finding
+    from holdfast.settings import Settings
+
+_COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+_MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
+
+
+def _colour(row: Record) -> str | None:
+    return _COLOURS[row["verdict"]]
+
+
+_COLUMNS = (
+    Column("", lambda row: _MARKS[row["verdict"]], _colour),
+    Column("check", lambda row: row["check"]),
+    Column("measured", lambda row: row["measured"]),
+    Column("finding", lambda row: row["text"]),
+    Column("mended by", lambda row: row["fix"]),
+)
+
+
+@click.command(
+    "doctor",
+    cls=Command,
+    examples=(
+        "holdfast doctor",
+        "holdfast doctor shop.jobs:app --fix",
+        "holdfast doctor -o json",
+    ),
+)
+@click.argument("spec", metavar="[APP]", required=False)
+@click.option("--fix", is_flag=True, help="Mend what needs no decision, then look again.")
+@database_options
+@output_option
+def command(
+    spec: str | None, fix: bool, url: str | None, schema: str | None, output: Format
+) -> int:
+    """Check configuration, fleet and database; exits 6 when something does not work.
+
+    With an application, the leases of its job types are checked as well.
+    """
+    from holdfast.settings import load_settings
+
+    settings = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema})
+    with _session(spec, url, schema) as session:
+        findings = _examined(session, settings)
+        if fix:
+            for each in session.run(_mended(session, settings, findings)):
+                say(each)
+            findings = _examined(session, settings)
+    write_records([_row(each) for each in findings], _COLUMNS, output, id="check")
+    return _told(findings)
+
+
+def _session(
+    spec: str | None, url: str | None, schema: str | None
+) -> AbstractContextManager[Session]:
+    if spec is None:
+        return opened(url, schema)
+    if url is not None or schema is not None:
+        raise CommandUsage("APP brings its own database", help="leave out --url and --schema")
+    return using(load_app(spec))
+
+
+def _examined(session: Session, settings: Settings) -> list[Finding]:
+    from holdfast.runtime.doctor.examine import examine
+
+    session.refuse_absent()
+    leases = {each.name: each.lease for each in session.app.registry if each.lease is not None}
+    return session.run(examine(session.app.database, settings, leases))
+
+
+async def _mended(session: Session, settings: Settings, findings: list[Finding]) -> list[str]:
+    from holdfast.runtime.doctor.examine import mend
+
+    return await mend(session.app.database, settings, findings)
+
+
+def _row(each: Finding) -> dict[str, Any]:
+    return {
+        "check": each.check,
+        "verdict": each.verdict,
+        "measured": each.measured,
+        "text": each.text,
+        "fix": each.fix,
+    }
+
+
+def _told(findings: list[Finding]) -> int:
+    wrong = sum(each.verdict == "problem" for each in findings)
+    odd = sum(each.verdict == "warning" for each in findings)
+    if wrong or odd:
+        say(f"{wrong} problems, {odd} warnings in {len(findings)} checks")
+    else:
+        say(f"all {len(findings)} checks are well")
+    return Exit.CHECK_NOT_MET if wrong else Exit.OK

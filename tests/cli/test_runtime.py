@@ -1,0 +1,167 @@
+"""Ticks, cycles, the doctor, adoption and the audit log from the shell."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from holdfast.storage.identifiers import new_id
+from tests.cli.conftest import Run
+from tests.cli.processes import Command
+from tests.cli.scene import Scene
+
+APPLICATION = """
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+@app.job("hello")
+async def hello(job: Job[dict]) -> str:
+    return "hello"
+
+@app.cycle("cleanup", cron="17 3 * * *", tz="America/Santiago")
+async def cleanup(run):
+    return 3
+
+broken = Holdfast()
+
+@broken.cycle("broken", every="1s")
+async def fails(run):
+    raise RuntimeError("no such luck")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "office.py").write_text(APPLICATION)
+    return tmp_path
+
+
+def tick(*words: str) -> tuple[int, dict[str, Any]]:
+    with Command("tick", *words, "-o", "json") as command:
+        out, err = command.process.communicate(timeout=60)
+    assert out, err
+    return command.process.returncode, json.loads(out)
+
+
+def test_a_tick_runs_everything_once_and_ends(folder: Path, scene: Scene) -> None:
+    id = scene.start("hello", input="{}")
+    code, summary = tick("office:app")
+    assert code == 0
+    assert list(summary["runnerResults"]) == ["reaper", "outbox", "cleanup", "retention"]
+    assert summary["totalProcessed"] == 1
+    assert scene.state(id) == "completed"
+
+
+def test_a_tick_runs_only_what_was_named_after_the_reaper(folder: Path, scene: Scene) -> None:
+    id = scene.start("hello", input="{}")
+    _, summary = tick("office:app", "--runners", "retention")
+    assert list(summary["runnerResults"]) == ["reaper", "retention"]
+    assert scene.state(id) == "pending"
+
+
+def test_cycles_are_listed_in_words_run_paused_and_resumed(
+    folder: Path, scene: Scene, run: Run
+) -> None:
+    assert run("cycles", "list").stderr.startswith("no cycles found")
+    tick("office:app")
+    (cycle,) = json.loads(run("cycles", "list", "-o", "json").stdout)
+    assert cycle["words"] == "at 03:17 every day, America/Santiago"
+    assert len(run("cycles", "next", "cleanup", "-o", "id").stdout.split()) == 5
+    assert run("cycles", "pause", "cleanup", "--reason", "mending").exit_code == 0
+    assert "paused" in run("cycles", "list").stdout
+    assert run("cycles", "run-now", "cleanup").exit_code == 0
+    _, summary = tick("office:app")
+    assert summary["runnerResults"]["cleanup"]["processed"] == 3
+    assert run("cycles", "resume", "cleanup").exit_code == 0
+    (cycle,) = json.loads(run("cycles", "list", "-o", "json").stdout)
+    assert (cycle["paused"], cycle["runs"][0]["outcome"]) == (False, "completed")
+    assert [each[0] for each in scene.deeds()] == ["cycle.pause", "cycle.run_now", "cycle.resume"]
+
+
+def test_an_unknown_cycle_is_answered_with_the_nearest(
+    folder: Path, scene: Scene, run: Run
+) -> None:
+    tick("office:app")
+    for verb in ("run-now", "pause", "resume", "next"):
+        result = run("cycles", verb, "clean")
+        assert result.exit_code == Exit.NOT_FOUND
+        assert "did you mean cleanup?" in result.stderr
+
+
+def test_a_dry_run_asks_for_no_cycle(folder: Path, scene: Scene, run: Run) -> None:
+    tick("office:app")
+    assert run("cycles", "pause", "cleanup", "--dry-run").exit_code == 0
+    assert scene.deeds() == []
+
+
+def test_the_doctor_finds_nothing_wrong_with_a_quiet_database(run: Run, scene: Scene) -> None:
+    result = run("doctor", "-o", "json")
+    assert result.exit_code == 0, result.output
+    assert {each["verdict"] for each in json.loads(result.stdout)} <= {"ok", "warning"}
+
+
+def test_the_doctor_finds_what_dead_workers_hold_and_mends_it(run: Run, scene: Scene) -> None:
+    id = scene.abandoned()
+    result = run("doctor", "-o", "json")
+    assert result.exit_code == Exit.CHECK_NOT_MET
+    findings = {each["check"]: each for each in json.loads(result.stdout)}
+    assert findings["expired_leases"]["verdict"] == "problem"
+    assert findings["expired_leases"]["fix"]
+    assert "took 1 jobs back" in run("doctor", "--fix").stderr
+    assert scene.state(id) == "pending"
+
+
+def test_the_doctor_needs_a_database(run: Run, sqlite_url: str) -> None:
+    result = run("doctor", "--url", sqlite_url)
+    assert result.exit_code == Exit.DATABASE
+    assert "there is no database" in result.stderr
+
+
+def test_a_copied_database_is_worked_off_only_when_it_was_adopted(
+    folder: Path, scene: Scene, run: Run
+) -> None:
+    assert "is no copy" in run("adopt").stderr
+    _rename(scene)
+    with Command("tick", "office:app") as command:
+        _, err = command.process.communicate(timeout=60)
+    assert command.process.returncode == Exit.REFUSED
+    assert "error[HF045]" in err
+    assert run("adopt").exit_code == Exit.REFUSED
+    assert run("adopt", "--dry-run").exit_code == 0
+    assert run("adopt", "--yes", "--reason", "restored").exit_code == 0
+    assert scene.deeds() == [("database.adopt", "database", "restored")]
+    assert tick("office:app")[0] == 0
+
+
+def _rename(scene: Scene) -> None:
+    statement = "update holdfast_identity set database_name = 'another'"
+    if scene.store.dialect == "postgresql":
+        statement = "update holdfast.identity set database_name = 'another'"
+    scene.database.run(scene.store.schema.identify(new_id()))
+    with scene.database.transaction() as transaction:
+        transaction.connection.execute(statement)
+
+
+def test_the_audit_log_tells_who_did_what_and_why(run: Run, scene: Scene) -> None:
+    id = scene.start()
+    run("jobs", "cancel", id, "--reason", "not needed")
+    run("types", "pause", "mail.send")
+    rows = json.loads(run("audit", "list", "-o", "json").stdout)
+    assert [each["action"] for each in rows] == ["type.pause", "job.cancel"]
+    (cancelled,) = json.loads(run("audit", "list", "--action", "job.cancel", "-o", "json").stdout)
+    assert (cancelled["target"], cancelled["reason"]) == (f"job {id}", "not needed")
+    assert cancelled["before"] == {"state": "pending"}
+    assert "not needed" in run("audit", "list", "--target", f"job {id}").stdout
+
+
+def test_a_failing_runner_is_told_by_the_exit_code(folder: Path, scene: Scene) -> None:
+    tick("office:broken")
+    asked = Command("cycles", "run-now", "broken")
+    asked.process.communicate(timeout=60)
+    code, summary = tick("office:broken")
+    assert code == Exit.FAILED
+    assert summary["runnerResults"]["broken"]["failed"] is True
