@@ -1,0 +1,67 @@
+"""The API is served by a process of its own, which says where, answers, and stops when told."""
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+
+from holdfast.cli.exits import Exit
+from tests.cli.conftest import Run
+from tests.cli.scene import Scene
+
+APP = """
+from holdfast import Holdfast, Job
+
+app = Holdfast("{url}")
+
+@app.job("echo")
+async def echo(job: Job[object]) -> object:
+    return job.input
+"""
+STATS = "api/settings/events/outbox/stats"
+RUN_ONCE = "api/settings/events/outbox/run-once"
+
+
+def test_an_address_that_others_reach_is_refused_until_a_token_exists(
+    run: Run, scene: Scene
+) -> None:
+    result = run("api", "serve", "--host", "0.0.0.0", "--port", "0")
+    assert result.exit_code == Exit.USAGE
+    assert "HF015" in result.stderr
+    assert "holdfast token create" in result.stderr
+
+
+def test_the_seeds_requests_work_against_a_served_application(
+    run: Run, scene: Scene, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(APP.format(url=url))
+    made = run("token", "create", "--role", "developer", "--name", "ana", "-o", "id")
+    bearer = {"Authorization": f"Bearer {made.stdout.strip()}"}
+    id = scene.start("echo")
+    command = [sys.executable, "-m", "holdfast.cli", "api", "serve", "shop:app", "--port", "0"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            address = next(
+                found[0]
+                for line in process.stderr
+                if (found := re.findall(r"dashboard on (http://\S+/)", line))
+            )
+            assert httpx.get(f"{address}livez").json() == {"status": "alive"}
+            assert httpx.get(f"{address}{STATS}").status_code == 401
+            stats = httpx.get(f"{address}{STATS}", headers=bearer).json()
+            assert stats["queue"]["due_now"] == 1
+            answer = httpx.post(f"{address}{RUN_ONCE}", headers=bearer, timeout=30).json()
+            assert answer["summary"]["totalProcessed"] == 1
+            assert scene.state(id) == "completed"
+            with httpx.stream("GET", f"{address}api/v1/live", headers=bearer) as stream:
+                lines = stream.iter_lines()
+                assert next(lines) == "retry: 2000"
+                process.send_signal(signal.SIGTERM)
+                assert list(lines), "an open stream ends; it does not hold the process"
+            assert process.wait(20) == Exit.OK
+        finally:
+            process.kill()
