@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -36,18 +35,20 @@ _MARK = Path("tests", "bench", "__main__.py")
     show_default=True,
     help="How figures are written.",
 )
-def command(quick: bool, full: bool, check: bool, only: str | None, output: str) -> None:
+def command(quick: bool, full: bool, check: bool, only: str | None, output: str) -> int:
     """Measure this machine: our figures beside hand-written loops in the same run.
 
     Needs a checkout of the sources with its development dependencies; PostgreSQL is started by
     itself. The usual run takes up to half an hour.
     """
+    import subprocess
+
     flags = {"--quick": quick, "--full": full, "--check": check}
     chosen = [flag for flag, wanted in flags.items() if wanted]
     if only:
         chosen += ["--only", only]
     bench = [sys.executable, "-m", "tests.bench", "--output", output, *chosen]
-    sys.exit(subprocess.run(bench, cwd=_checkout(), check=False).returncode)
+    return subprocess.run(bench, cwd=_checkout(), check=False).returncode
 
 
 def _checkout() -> Path:
