@@ -10,6 +10,7 @@ import httpx
 
 from holdfast.cli.exits import Exit
 from tests.cli.conftest import Run
+from tests.cli.processes import Command
 from tests.cli.scene import Scene
 
 APP = """
@@ -65,3 +66,21 @@ def test_the_seeds_requests_work_against_a_served_application(
             assert process.wait(20) == Exit.OK
         finally:
             process.kill()
+
+
+def test_a_worker_answers_probes_on_a_port_of_its_own(
+    scene: Scene, url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(APP.format(url=url))
+    with Command("worker", "shop:app", "--probe-port", "0", cwd=tmp_path) as command:
+        said = command.process.stderr
+        assert said is not None
+        address = next(
+            found[0]
+            for line in said
+            if (found := re.findall(r"probes on (http://\S+/)livez", line))
+        )
+        assert httpx.get(f"{address}livez").json() == {"status": "alive"}
+        assert "holdfast_queue_depth" in httpx.get(f"{address}metrics").text
+        assert httpx.get(f"{address}api/v1/jobs").status_code == 404
+        assert command.interrupt() == Exit.OK

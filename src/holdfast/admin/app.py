@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,9 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from holdfast.admin.limits import BODY_LIMIT, Rate
+from holdfast.admin.probes import PROBES
 from holdfast.admin.requests import Guarded
+from holdfast.admin.route import Route
 from holdfast.admin.routes import ROUTES
 from holdfast.admin.serving import endpoint, missing
 from holdfast.admin.site import Site, make_site
@@ -52,7 +54,7 @@ def create(
         await site.close()
 
     served = Starlette(
-        routes=[*_api(site), *(_pages(site) if dashboard else [])],
+        routes=[*_served(site, ROUTES), *(_pages(site) if dashboard else [])],
         middleware=[Middleware(Guarded)],
         exception_handlers={404: missing, 405: missing},
         lifespan=lifespan,
@@ -61,10 +63,22 @@ def create(
     return served
 
 
-def _api(site: Site) -> list[BaseRoute]:
+def create_probes(app: Holdfast, settings: Settings) -> Starlette:
+    """Make an application of the probes alone, for a process that does something else."""
+    site = make_site(app, settings)
+    served = Starlette(
+        routes=_served(site, PROBES),
+        middleware=[Middleware(Guarded)],
+        exception_handlers={404: missing, 405: missing},
+    )
+    served.state.site = site
+    return served
+
+
+def _served(site: Site, routes: Iterable[Route]) -> list[BaseRoute]:
     return [
         StarletteRoute(route.path, endpoint(site, route), methods=[route.method])
-        for route in ROUTES
+        for route in routes
     ]
 
 

@@ -38,7 +38,7 @@ async def openapi(call: Call) -> Answer:
     return Answer(document(call.site.address(call.request, "") or "/"))
 
 
-ROUTES = (
+PROBES = (
     Route("GET", "/livez", None, live, "Say that the process lives.", tag="probes"),
     Route(
         "GET",
@@ -59,6 +59,11 @@ ROUTES = (
         media="text/plain",
         tag="probes",
     ),
+)
+"""What a process answers that serves nothing else."""
+
+ROUTES = (
+    *PROBES,
     Route(
         "GET", "/api/v1/openapi.json", None, openapi, "Describe the API (OpenAPI 3.1).", tag="api"
     ),

@@ -5,11 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.applications import Starlette
+
+from holdfast.admin.app import create_probes
+from holdfast.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.settings import Settings
 
 GRACE_S = 5
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -57,9 +65,40 @@ class Server(uvicorn.Server):
         return f"http://{host}:{name[1]}/"
 
 
+class _Quiet(Server):
+    """A server inside a process that has its own way of stopping."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the process."""
+        yield
+
+
+@asynccontextmanager
+async def serving_probes(
+    app: Holdfast, settings: Settings, host: str, port: int
+) -> AsyncIterator[str]:
+    """Answer probes for as long as the block lasts; yields where. Raises: ConfigError when the port is taken."""
+    served = create_probes(app, settings)
+    server = _Quiet(_config(served, host, port), served)
+    task = asyncio.create_task(server.serve(), name="holdfast probes")
+    try:
+        address = await server.address()
+        if address is None:
+            raise ConfigError(f"port {port} on {host} cannot be listened on")
+        yield address
+    finally:
+        server.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
+
+
 def make_server(served: Starlette, host: str, port: int) -> Server:
     """Make a server. Headers of proxies are not believed: whoever is behind one needs a token."""
-    config = uvicorn.Config(
+    return Server(_config(served, host, port), served)
+
+
+def _config(served: Starlette, host: str, port: int) -> uvicorn.Config:
+    return uvicorn.Config(
         served,
         host=host,
         port=port,
@@ -70,4 +109,3 @@ def make_server(served: Starlette, host: str, port: int) -> Server:
         timeout_graceful_shutdown=GRACE_S,
         lifespan="on",
     )
-    return Server(config, served)

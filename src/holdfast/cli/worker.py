@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
 from holdfast.cli.talk import count_of, say, warn
-from holdfast.core.errors import CommandUsage, DatabaseUnreachable
+from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,6 +43,12 @@ if TYPE_CHECKING:
 @click.option("--types", metavar="A,B,…", help="Only these job types; * stands for any text.")
 @click.option("--drain", is_flag=True, help="End when nothing is due and nothing runs.")
 @click.option("--name", help="First part of the worker's id.  [HOLDFAST_WORKER_NAME]")
+@click.option(
+    "--probe-port",
+    type=click.IntRange(0, 65_535),
+    help="Answer /livez, /readyz and /metrics on this port.",
+)
+@click.option("--probe-host", default="127.0.0.1", show_default=True, help="The probes' address.")
 @log_options
 def command(
     spec: str,
@@ -48,6 +56,8 @@ def command(
     types: str | None,
     drain: bool,
     name: str | None,
+    probe_port: int | None,
+    probe_host: str,
     log_level: str,
     log_format: str,
 ) -> int:
@@ -63,7 +73,8 @@ def command(
     check_schema(app)
     size = f"{count_of(settings.holdfast.slots, 'slot')} · {count_of(len(chosen), 'job type')}"
     say(f"worker · {size} · {app.database.url}")
-    report = _run(app, settings, list(chosen), drain)
+    probes = None if probe_port is None else (probe_host, probe_port)
+    report = _run(app, settings, list(chosen), drain, probes)
     if report.exit_code:
         # A handler that obeys nobody would keep its thread, and with it the process.
         sys.stderr.flush()
@@ -111,7 +122,11 @@ def check_schema(app: Holdfast) -> None:
 
 
 def _run(
-    app: Holdfast, settings: Settings, types: list[str], drain: bool
+    app: Holdfast,
+    settings: Settings,
+    types: list[str],
+    drain: bool,
+    probes: tuple[str, int] | None,
 ) -> BackgroundReport | WorkerReport:
     import asyncio
 
@@ -127,11 +142,30 @@ def _run(
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, mode.stop, each.name)
         try:
-            return await mode.run()
+            async with _probing(app, settings, probes):
+                return await mode.run()
         finally:
             await app.aclose()
 
     return asyncio.run(run())
+
+
+@asynccontextmanager
+async def _probing(
+    app: Holdfast, settings: Settings, probes: tuple[str, int] | None
+) -> AsyncIterator[None]:
+    if probes is None:
+        yield
+        return
+    try:
+        from holdfast.admin.server import serving_probes
+    except ImportError as error:
+        raise MissingExtra(
+            "probes need the web parts", help='pip install "holdfast[web]"'
+        ) from error
+    async with serving_probes(app, settings, *probes) as address:
+        say(f"probes on {address}livez, {address}readyz and {address}metrics")
+        yield
 
 
 def _draining(app: Holdfast, settings: Settings, types: list[str]) -> Worker:

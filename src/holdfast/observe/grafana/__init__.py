@@ -1,0 +1,1 @@
+"""A Grafana dashboard and alert rules for Prometheus, as files to be imported there."""

@@ -1,0 +1,42 @@
+"""Dashboard and alerts speak only of metrics that exist, and every metric is looked at somewhere."""
+
+import json
+import re
+from importlib.resources import files
+
+import pytest
+
+from holdfast.observe.names import METRICS
+
+FILES = files("holdfast.observe.grafana")
+SUFFIXES = ("_bucket", "_count", "_sum")
+
+
+def known() -> set[str]:
+    return {each.prometheus for each in METRICS}
+
+
+def named(text: str) -> set[str]:
+    found = set(re.findall(r"\bholdfast_[a-z_]+", text))
+    for suffix in SUFFIXES:
+        found = {name.removesuffix(suffix) for name in found}
+    return found
+
+
+@pytest.mark.parametrize("file", ["dashboard.json", "alerts.yml"])
+def test_a_file_names_only_metrics_that_exist(file: str) -> None:
+    used = named((FILES / file).read_text())
+    assert used
+    assert used <= known()
+
+
+def test_every_metric_has_a_panel_or_an_alert() -> None:
+    used = named((FILES / "dashboard.json").read_text()) | named((FILES / "alerts.yml").read_text())
+    assert used == known()
+
+
+def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
+    panels = json.loads((FILES / "dashboard.json").read_text())["panels"]
+    assert len({each["id"] for each in panels}) == len(panels)
+    places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in panels]
+    assert len(set(places)) == len(places)
