@@ -11,6 +11,11 @@ from holdfast.version import VERSION
 SECTIONS = {
     "Begin": {
         "demo": Entry("holdfast.demo.command", "Run a small shop that shows what is promised."),
+        "init": Entry("holdfast.cli.init", "Write a working application with a test."),
+        "dev": Entry(
+            "holdfast.cli.dev",
+            "Run worker and dashboard, and restart them when a source file changes.",
+        ),
     },
     "Run": {
         "worker": Entry(

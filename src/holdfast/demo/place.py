@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.cli.guardian import Guardian
 from holdfast.client.url import parse_url
 from holdfast.core.errors import CommandUsage, MissingExtra
 from holdfast.demo import tables
-from holdfast.demo.guardian import Guardian
 
 FILE = Path("holdfast-demo.db")
 _BESIDE = ("", "-wal", "-shm")

@@ -21,8 +21,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
+from holdfast.cli.guardian import Guardian
 from holdfast.core.errors import DatabaseUnreachable, MissingExtra
-from holdfast.demo.guardian import Guardian
 
 FOLDER = "holdfast-demo-postgres"
 

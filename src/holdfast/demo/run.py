@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 
 from holdfast.cli.exits import Exit
+from holdfast.cli.guardian import Guardian
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
-from holdfast.demo.guardian import Guardian
 from holdfast.demo.place import Place
 from holdfast.demo.placing import Customers
 from holdfast.demo.plain import PlainLines

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.demo.guardian import Guardian
+from holdfast.cli.guardian import Guardian
 from holdfast.demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms
 from holdfast.demo.tables import SCHEMA
 

@@ -1,6 +1,6 @@
-"""A process of its own that ends what a demo leaves behind, whatever way the demo itself ended.
+"""A process of its own that ends what a command leaves behind, whatever way the command itself ended.
 
-Its standard input is a pipe from the demo. Lines `+PID` and `-PID` say which process groups are alive; when the pipe
+Its standard input is a pipe from the command. Lines `+PID` and `-PID` say which process groups are alive; when the pipe
 closes, those that are left are killed. Run as a script, it imports nothing of ours.
 """
 
@@ -15,7 +15,7 @@ from typing import IO, Self
 
 
 class Guardian:
-    """The demo's side of it."""
+    """The command's side of it."""
 
     def __init__(self) -> None:
         """Start the process, in a session of its own, so that Ctrl-C does not reach it."""
@@ -27,7 +27,7 @@ class Guardian:
         )
 
     def watch(self, group: int) -> None:
-        """Have a process group ended with the demo."""
+        """Have a process group ended with the command."""
         self._say(f"+{group}")
 
     def forget(self, group: int) -> None:

@@ -1,0 +1,107 @@
+"""`holdfast dev`: worker, dashboard and logs in one terminal, restarted when the sources change."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.lazy import Command
+from holdfast.cli.loading import load_app
+from holdfast.cli.session import using
+from holdfast.cli.talk import say, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.cli.child import Child
+    from holdfast.cli.guardian import Guardian
+    from holdfast.cli.watching import SourceWatch
+
+LOOK_S = 0.3
+
+
+@click.command(
+    "dev",
+    cls=Command,
+    examples=(
+        "holdfast dev app:app",
+        "holdfast dev app:app --port 8080",
+        "holdfast dev app:app --no-dashboard --slots 2",
+    ),
+)
+@click.argument("spec", metavar="APP")
+@click.option("--port", type=click.IntRange(0, 65_535), default=4000, show_default=True)
+@click.option("--no-dashboard", is_flag=True, help="Run the worker alone.")
+@click.option("--slots", type=click.IntRange(1, 1_000), help="Handlers at once.  [HOLDFAST_SLOTS]")
+def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
+    """Run worker and dashboard, and restart them when a source file changes.
+
+    The schema is brought up to date first. Ctrl-C once lets handlers end, twice ends all now.
+    """
+    from holdfast.cli.guardian import Guardian
+    from holdfast.cli.watching import SourceWatch
+
+    with using(load_app(spec)) as session:
+        session.app.migrate()
+        say(f"developing {spec} on {session.app.database.url}")
+    watch = SourceWatch(Path.cwd())
+    with Guardian() as guardian, ExitStack() as stack:
+        children = _children(spec, port, no_dashboard, slots, guardian)
+        for each in children:
+            each.start()
+            stack.callback(each.kill)
+        try:
+            _follow(children, watch)
+        except KeyboardInterrupt:
+            say("closing: handlers may end; Ctrl-C again ends them now")
+            for each in children:
+                each.ask_to_stop()
+            for each in children:
+                each.stop()
+
+
+def _children(
+    spec: str, port: int, no_dashboard: bool, slots: int | None, guardian: Guardian
+) -> list[Child]:
+    from holdfast.cli.child import Child
+
+    more = ["--slots", str(slots)] if slots is not None else []
+    children = [Child("worker", "cyan", ["worker", spec, *more], guardian)]
+    if not no_dashboard and _can_serve():
+        words = ["api", "serve", spec, "--port", str(port)]
+        children.append(Child("pages", "magenta", words, guardian))
+    return children
+
+
+def _can_serve() -> bool:
+    from importlib.util import find_spec
+
+    found = all(find_spec(each) is not None for each in ("starlette", "uvicorn", "jinja2"))
+    if not found:
+        warn('the dashboard needs the extra "web": pip install "holdfast[web]"')
+    return found
+
+
+def _follow(children: Sequence[Child], watch: SourceWatch) -> None:
+    """Look for changes for ever; whoever ended by itself waits for the next one."""
+    while True:
+        sleep(LOOK_S)
+        changed = watch.changed()
+        if changed is not None:
+            say(f"{changed} changed: starting again")
+            for each in children:
+                each.ask_to_stop()
+            for each in children:
+                each.stop()
+                each.start()
+            continue
+        for each in children:
+            code = each.has_ended()
+            if code is not None:
+                warn(
+                    f"the {each.name} ended with code {code}; it starts again with the next change"
+                )

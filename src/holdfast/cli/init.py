@@ -1,0 +1,56 @@
+"""`holdfast init`: a working application with a test, to begin from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from holdfast.cli.lazy import Command
+from holdfast.cli.talk import say
+from holdfast.core.errors import NotConfirmed
+
+FILES = {"app.py": "app.txt", "test_app.py": "test_app.txt"}
+
+
+@click.command("init", cls=Command, examples=("holdfast init", "holdfast init shop"))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--dry-run", is_flag=True, help="Say what would be written, write nothing.")
+def command(folder: Path, force: bool, dry_run: bool) -> None:
+    """Write a working application with a test."""
+    existing = [name for name in FILES if (folder / name).exists()]
+    if existing and not force:
+        raise NotConfirmed(
+            f"{folder / existing[0]} is there already",
+            help="choose another folder, or replace it with --force",
+        )
+    for name, source in FILES.items():
+        if dry_run:
+            say(f"would write {folder / name}")
+        else:
+            _write(folder / name, source)
+    if not dry_run:
+        _tell_next_steps(folder)
+
+
+def _write(path: Path, source: str) -> None:
+    from importlib.resources import files
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(files("holdfast.cli").joinpath("starter", source).read_text("utf-8"))
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror or str(error)) from None
+    click.echo(str(path))
+
+
+def _tell_next_steps(folder: Path) -> None:
+    lines = [
+        "python app.py                      the order and its jobs, or neither",
+        "holdfast dev app:app               worker, dashboard and logs; reloads on change",
+        "pytest                             the test beside it",
+    ]
+    if folder != Path():
+        lines.insert(0, f"cd {folder}")
+    say("\n".join(["next:", *(f"  {line}" for line in lines)]))

@@ -1,0 +1,144 @@
+"""The first steps: an application to begin from, and a terminal that follows its changes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.watching import SourceWatch
+from tests.cli.conftest import Run
+from tests.cli.processes import Command
+
+PATIENCE_S = 60
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def python(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+
+
+def test_what_init_writes_works_and_its_test_passes(folder: Path, run: Run) -> None:
+    result = run("init")
+    assert result.exit_code == 0
+    assert result.stdout == "app.py\ntest_app.py\n"
+    tested = python(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}", "test_app.py"
+    )
+    assert "2 passed" in tested.stdout, tested.stdout
+    assert python("app.py").returncode == 0
+    drained = python("-m", "holdfast.cli", "worker", "app:app", "--drain")
+    assert drained.returncode == 0, drained.stderr
+    assert "order 1 charged" in drained.stdout
+    assert run("jobs", "list", "state:completed", "-o", "id").stdout.count("\n") == 3
+
+
+def test_init_replaces_nothing_unasked(folder: Path, run: Run) -> None:
+    (folder / "app.py").write_text("mine")
+    refused = run("init")
+    assert refused.exit_code == Exit.REFUSED
+    assert (folder / "app.py").read_text() == "mine"
+    assert not (folder / "test_app.py").exists()
+    assert run("init", "--force").exit_code == 0
+    assert (folder / "app.py").read_text() != "mine"
+
+
+def test_init_can_be_tried_without_writing(folder: Path, run: Run) -> None:
+    result = run("init", "shop", "--dry-run")
+    assert "would write shop/app.py" in result.stderr
+    assert list(folder.iterdir()) == []
+
+
+def test_init_says_where_it_may_not_write(folder: Path, run: Run) -> None:
+    (folder / "file").write_text("")
+    result = run("init", "file/below")
+    assert result.exit_code == Exit.USAGE
+    assert "file/below" in result.stderr
+
+
+def test_a_changed_an_added_and_a_removed_source_are_noticed_once(tmp_path: Path) -> None:
+    (tmp_path / "app.py").write_text("1")
+    (tmp_path / ".venv").mkdir()
+    watch = SourceWatch(tmp_path)
+    assert watch.changed() is None
+    (tmp_path / ".venv" / "other.py").write_text("")
+    (tmp_path / "notes.txt").write_text("")
+    assert watch.changed() is None
+    (tmp_path / "app.py").write_text("23")
+    assert watch.changed() == Path("app.py")
+    assert watch.changed() is None
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "more.py").write_text("")
+    assert watch.changed() == Path("sub/more.py")
+    (tmp_path / "app.py").unlink()
+    assert watch.changed() == Path("app.py")
+
+
+APPLICATION = """
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+@app.job("hello")
+def hello(job: Job[None]) -> None:
+    print("hello {version}", flush=True)
+"""
+
+
+def test_dev_runs_the_worker_and_starts_again_when_the_code_changes(folder: Path, run: Run) -> None:
+    code = folder / "shop.py"
+    code.write_text(APPLICATION.format(version="one"))
+    with Command("dev", "shop:app", "--no-dashboard") as dev:
+        wait_for(dev, "worker_started")
+        assert run("jobs", "start", "hello", "--new-type").exit_code == 0
+        wait_for(dev, "hello one")
+        code.write_text(APPLICATION.format(version="number two"))
+        wait_for(dev, "worker_stopped")
+        wait_for(dev, "worker_started")
+        assert run("jobs", "start", "hello", "--new-type").exit_code == 0
+        wait_for(dev, "hello number two")
+        code.write_text("this is no Python")
+        dev.wait_for_word("the worker ended with code 2")
+        code.write_text(APPLICATION.format(version="three, mended"))
+        wait_for(dev, "worker_started")
+        children = psutil.Process(dev.process.pid).children(recursive=True)
+        assert dev.interrupt() == 0
+    gone, _ = psutil.wait_procs(children, timeout=PATIENCE_S)
+    assert len(gone) == len(children)
+
+
+def wait_for(dev: Command, word: str) -> None:
+    while word not in dev.line():
+        pass
+
+
+def test_dev_serves_the_dashboard_beside_the_worker(folder: Path) -> None:
+    (folder / "shop.py").write_text(APPLICATION.format(version="one"))
+    with Command("dev", "shop:app", "--port", "0") as dev:
+        wait_for(dev, "serving the API and the dashboard on http://127.0.0.1:")
+        assert dev.interrupt() == 0
+
+
+def test_dev_says_what_it_cannot_load(folder: Path, run: Run) -> None:
+    result = run("dev", "nothing:app")
+    assert result.exit_code == Exit.USAGE
+    assert "error[HF092]" in result.stderr
+
+
+def test_a_killed_dev_leaves_nobody_behind(folder: Path) -> None:
+    (folder / "shop.py").write_text(APPLICATION.format(version="one"))
+    with Command("dev", "shop:app", "--no-dashboard") as dev:
+        wait_for(dev, "worker_started")
+        children = psutil.Process(dev.process.pid).children(recursive=True)
+        dev.process.kill()
+        gone, _ = psutil.wait_procs(children, timeout=PATIENCE_S)
+        assert len(gone) == len(children)
