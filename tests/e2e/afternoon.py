@@ -140,8 +140,10 @@ class Afternoon:
         pages = [self.start("report.page", begun + place * 40_000) for place in range(6)]
         cover = self.start("image.resize", begun)
         self.report = self.start("report.build", begun + SECOND, (*pages, cover))
-        for job in self.claim(begun + 2 * SECOND, ("report.page",), 4):
+        done = self.claim(begun + 2 * SECOND, ("report.page",), 4)
+        for job in done:
             self.finish(job, "complete", begun + self._random.randint(5, 50) * SECOND, output="1")
+        self._run(self._store.leases.free([done[0].token]), begun + MINUTE)
 
     def _leave_work(self) -> None:
         late = self.now - 8 * SECOND

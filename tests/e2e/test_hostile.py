@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import cycle, islice
-from urllib.parse import quote
+from urllib.parse import urlencode
 
 from playwright.sync_api import Page, expect
 
@@ -99,14 +99,17 @@ def test_hostile_texts_typed_into_fields_are_shown_as_texts(
 ) -> None:
     scene.start()
     page = open_page("/audit", later=400)
-    for text in strings():
-        value = quote(text)
-        page.goto(f"/jobs?filter={value}&after={value}&done={value}&moved={value}")
+    texts = list(strings())
+    quarter = COUNT // 4
+    for place in range(quarter):
+        filter, after, done, moved = texts[place::quarter]
+        fields = {"filter": filter, "after": after, "done": done, "moved": moved}
+        page.goto(f"/jobs?{urlencode(fields)}")
         check_unbroken(page)
-        expect(page.locator("#filter")).to_have_value(text.replace("\u2028", "\u2028").strip())
-    for text in islice(strings(), len(SHAPES)):
-        value = quote(text)
-        page.goto(f"/audit?actor={value}&action={value}&target={value}")
+        assert page.locator("#filter").input_value() == filter.strip()
+    for place in range(0, len(SHAPES), 3):
+        actor, action, target = texts[place : place + 3]
+        page.goto(f"/audit?{urlencode({'actor': actor, 'action': action, 'target': target})}")
         check_unbroken(page)
 
 

@@ -25,7 +25,8 @@ async def audit(visit: Visit) -> Response:
 async def system(visit: Visit) -> Response:
     """Show what this installation is made of."""
     found = await visit.service.overview.system(visit.caller)
-    values = {"system": found}
+    findings = await visit.service.doctor.findings(visit.caller)
+    values = {"system": found, "findings": findings}
     return show(visit, "system.html", "System", "system", values)
 
 

@@ -1,0 +1,37 @@
+"""A worker is killed in the middle of a payment, and the page shows how the job comes through."""
+
+import os
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from holdfast.app import Holdfast
+from tests.cli.processes import Command
+from tests.e2e.conftest import OpenPage
+from tests.e2e.shop import GATE_VARIABLE
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_MS = 60_000
+
+
+def test_a_killed_workers_job_is_seen_to_recover(
+    app: Holdfast, sqlite_url: str, tmp_path: Path, open_page: OpenPage
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    env = {"HOLDFAST_URL": sqlite_url, GATE_VARIABLE: str(gate)}
+    words = ("worker", "tests.e2e.shop:app", "--name")
+    with app.transaction() as tx:
+        chain = app.start(tx, "order.charge", {"order": 1})
+    page = open_page(f"/jobs/{chain.id}")
+    sentence, state = page.locator(".sentence"), page.locator(".page-head .chip")
+    expect(sentence).to_contain_text("No live worker handles order.charge")
+    with Command(*words, "doomed", cwd=ROOT, env=env) as doomed:
+        expect(sentence).to_contain_text("Leased by doomed", timeout=PATIENCE_MS)
+        doomed.process.kill()
+    with Command(*words, "heir", cwd=ROOT, env=env):
+        expect(sentence).to_contain_text("Leased by heir", timeout=PATIENCE_MS)
+        expect(page.locator("main")).to_contain_text("1 worker died")
+        gate.write_text("paid")
+        expect(state).to_have_text("completed", timeout=PATIENCE_MS)
+    expect(page.get_by_label("Output")).to_have_text('"paid"', timeout=PATIENCE_MS)
