@@ -19,8 +19,8 @@ from holdfast.service.shown import shown_dead_group
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
-LOOK = 10_000
-"""Groups are made of this many of the youngest dead letters."""
+LOOK = 2_000
+"""Groups are made of this many of the youngest dead letters, which a page can wait for at any size."""
 
 _US = 1_000_000
 
