@@ -81,6 +81,13 @@ def test_a_worker_answers_probes_on_a_port_of_its_own(
             if (found := re.findall(r"probes on (http://\S+/)livez", line))
         )
         assert httpx.get(f"{address}livez").json() == {"status": "alive"}
-        assert "holdfast_queue_depth" in httpx.get(f"{address}metrics").text
+        done = 'holdfast_job_attempts_total{outcome="completed",type="echo"} 1.0'
+        scene.start("echo")
+        for _ in range(1_000):
+            # The worker counts an attempt after its commit, so there is nothing else to wait for.
+            if done in httpx.get(f"{address}metrics").text:
+                break
+        else:
+            raise AssertionError("the attempt was not counted")
         assert httpx.get(f"{address}api/v1/jobs").status_code == 404
         assert command.interrupt() == Exit.OK

@@ -135,14 +135,17 @@ def _run(
     app.observe(LoggingObserver())
 
     async def run() -> BackgroundReport | WorkerReport:
-        mode = (
-            _draining(app, settings, types) if drain else app.assembly(settings, types).background()
-        )
-        loop = asyncio.get_running_loop()
-        for each in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(each, mode.stop, each.name)
         try:
+            # The probes observe what happens, so they are there before the worker is made.
             async with _probing(app, settings, probes):
+                mode = (
+                    _draining(app, settings, types)
+                    if drain
+                    else app.assembly(settings, types).background()
+                )
+                loop = asyncio.get_running_loop()
+                for each in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(each, mode.stop, each.name)
                 return await mode.run()
         finally:
             await app.aclose()
