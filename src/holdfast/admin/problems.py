@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from holdfast.core import errors
 from holdfast.core.errors import HoldfastError
+from holdfast.core.redaction import redact
 
 MEDIA = "application/problem+json"
 
@@ -56,17 +57,17 @@ def status_of(error: HoldfastError) -> int:
 
 
 def problem(error: HoldfastError, request_id: str, status: int | None = None) -> dict[str, Any]:
-    """Return the document of an error: its code, what happened, and how to mend it."""
+    """Return the document of an error: its code, what happened without secrets, and how to mend it."""
     title = type(error).__doc__ or ""
     return {
         "type": f"urn:holdfast:error:{error.code}",
         "title": title.partition("\n")[0].removesuffix("."),
         "status": status or status_of(error),
-        "detail": error.message,
+        "detail": redact(error.message),
         "code": error.code,
         "help": error.help,
         "rule": error.rule,
-        "details": list(error.details),
+        "details": [redact(each) for each in error.details],
         "request_id": request_id,
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.model import BlockerRecord, Instant, JobRecord, TypeSetting, WorkerRecord
+from holdfast.core.redaction import redact
 from holdfast.storage.port import Store
 from holdfast.storage.records import Identity
 from holdfast.storage.statement import Op
@@ -155,7 +156,7 @@ def _tries(job: JobRecord) -> str:
 
 
 def _because(job: JobRecord) -> str:
-    first_line = (job.error or "").strip().partition("\n")[0]
+    first_line = redact(job.error or "").strip().partition("\n")[0]
     reason = first_line.removeprefix("Cancelled").lstrip(": ")
     if len(reason) > _LONGEST_REASON:
         reason = f"{reason[:_LONGEST_REASON]}…"
