@@ -32,6 +32,10 @@ SECTIONS = {
             "holdfast.cli.status",
             "Say how the queue stands: one sentence, figures, and job types.",
         ),
+        "top": Entry(
+            "holdfast.cli.top.command",
+            "Watch jobs, types, workers, dead letters and cycles live, and act on them.",
+        ),
         "jobs": Entry("holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."),
         "chains": Entry("holdfast.cli.chains", "List, show, await, cancel and delete chains."),
         "dead": Entry("holdfast.cli.dead", "List, show, redrive and drop dead letters."),

@@ -1,0 +1,48 @@
+"""`holdfast top`: its options; the screen is imported only then."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.lazy import Command
+from holdfast.cli.session import Session, with_database
+from holdfast.core.errors import CommandUsage, MissingExtra
+
+
+@click.command(
+    "top",
+    cls=Command,
+    examples=(
+        "holdfast top",
+        "holdfast top --read-only --interval 5",
+        "holdfast top --filter 'state:failed type:mail.*'",
+    ),
+)
+@click.option("--read-only", is_flag=True, help="Look, and change nothing.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, help="Seconds."
+)
+@click.option("--filter", default="", help="Which jobs are shown first.")
+@with_database
+def command(session: Session, read_only: bool, interval: float, filter: str) -> None:
+    """Watch jobs, types, workers, dead letters and cycles live, and act on them.
+
+    A small letter asks first, a capital one means that you are sure. Changes are audited.
+    """
+    import sys
+
+    from holdfast.core.filters import parse_filter
+
+    parse_filter(filter)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise CommandUsage("top needs a terminal", help="use `holdfast status --watch` in pipes")
+    try:
+        from holdfast.cli.top.screen import TopApp
+    except ImportError as error:
+        raise MissingExtra(
+            f"top needs the package {error.name}", help='pip install "holdfast[top]"'
+        ) from error
+    from holdfast.cli.top.source import Source
+
+    source = Source(session.desk, session.caller(), filter)
+    session.run(TopApp(source, interval, read_only).run_async())

@@ -1,0 +1,198 @@
+"""The live view itself: tabs of tables that are read again and again, keys that act, dialogs that ask."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.css.query import NoMatches
+from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
+
+from holdfast.cli.top.dialogs import Details, Question
+from holdfast.cli.top.panes import COLOURS, PANES, WORDS, Pane
+from holdfast.cli.top.source import Row, Source, head_line
+from holdfast.core.errors import HoldfastError
+
+_BY_ID = {pane.id: pane for pane in PANES}
+
+
+class TopApp(App[None]):
+    """A full-screen view with the keys of k9s."""
+
+    TITLE = "holdfast top"
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #head { height: 1; padding: 0 1; background: $boost; }
+    #filter { display: none; dock: bottom; }
+    DataTable { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(
+            Binding(str(place), f"show('{pane.id}')", pane.title, show=False)
+            for place, pane in enumerate(PANES, start=1)
+        ),
+        *(Binding(letter, f"act('{letter}', False)", word) for letter, word in WORDS.items()),
+        *(
+            Binding(letter.upper(), f"act('{letter}', True)", word, show=False)
+            for letter, word in WORDS.items()
+        ),
+        Binding("slash", "ask_filter", "filter"),
+        Binding("space", "freeze", "freeze"),
+        Binding("q", "quit", "quit"),
+    ]
+
+    def __init__(self, source: Source, interval: float, read_only: bool) -> None:
+        """Take where rows come from, how often they are read, and whether anything may be changed."""
+        super().__init__()
+        self.is_frozen = False
+        self._source = source
+        self._interval = interval
+        self._read_only = read_only
+
+    @property
+    def pane(self) -> Pane:
+        """The tab that is shown."""
+        return _BY_ID[self.query_one(TabbedContent).active or PANES[0].id]
+
+    def compose(self) -> ComposeResult:
+        """Lay the screen out."""
+        yield Static("…", id="head")
+        with TabbedContent(initial=PANES[0].id):
+            for place, pane in enumerate(PANES, start=1):
+                with TabPane(f"{place} {pane.title}", id=pane.id):
+                    yield DataTable(id=f"{pane.id}-table", cursor_type="row", zebra_stripes=True)
+        yield Input(self._source.filter, placeholder="state:failed type:mail.* age>5m", id="filter")
+        yield Footer()
+
+    async def on_mount(self) -> None:
+        """Name the columns, read for the first time, and go on reading."""
+        for pane in PANES:
+            table = self._table(pane)
+            for title in pane.columns:
+                table.add_column(title.upper(), key=title)
+        self._table(PANES[0]).focus()
+        await self.refresh_rows()
+        self.set_interval(self._interval, self._refresh_unless_frozen)
+
+    async def _refresh_unless_frozen(self) -> None:
+        # Rows must not move under a hand that is about to act on one of them.
+        if not self.is_frozen and len(self.screen_stack) == 1:
+            await self.refresh_rows()
+
+    async def refresh_rows(self) -> None:
+        """Read what is shown; a database that is away is said, and asked again."""
+        pane = self.pane
+        try:
+            head = head_line(await self._source.health())
+            rows = await pane.read(self._source)
+        except HoldfastError as error:
+            self._say(str(error), "red")
+            return
+        self._say(f"{'frozen · ' if self.is_frozen else ''}{head}")
+        self._fill(pane, rows)
+
+    def _say(self, text: str, style: str = "") -> None:
+        self.query_one("#head", Static).update(Text(text, style, no_wrap=True))
+
+    def _fill(self, pane: Pane, rows: list[Row]) -> None:
+        """Replace the rows; the cursor stays on what it was on."""
+        table = self._table(pane)
+        chosen = self._key(pane)
+        table.clear()
+        for row in rows:
+            style = COLOURS.get(row.state, "")
+            cells = [Text(cell, style if cell == row.state else "") for cell in row.cells]
+            table.add_row(*cells, key=row.key)
+        if chosen is not None and chosen in {row.key for row in rows}:
+            table.move_cursor(row=table.get_row_index(chosen))
+
+    def _table(self, pane: Pane) -> DataTable[Text]:
+        return self.query_one(f"#{pane.id}-table", DataTable)
+
+    def _key(self, pane: Pane) -> str | None:
+        table = self._table(pane)
+        if not table.row_count:
+            return None
+        return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer only the letters that mean something on this tab."""
+        if action != "act":
+            return True
+        try:
+            return not self._read_only and parameters[0] in self.pane.actions
+        except NoMatches:
+            return False
+
+    async def on_tabbed_content_tab_activated(self) -> None:
+        """Read the tab that was chosen."""
+        self.refresh_bindings()
+        self._table(self.pane).focus()
+        await self.refresh_rows()
+
+    def action_show(self, pane: str) -> None:
+        """Choose a tab."""
+        self.query_one(TabbedContent).active = pane
+
+    async def action_freeze(self) -> None:
+        """Stop reading, or go on."""
+        self.is_frozen = not self.is_frozen
+        await self.refresh_rows()
+
+    def action_ask_filter(self) -> None:
+        """Ask which jobs are to be shown."""
+        self.action_show("jobs")
+        box = self.query_one("#filter", Input)
+        box.display = True
+        box.focus()
+
+    async def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Show other jobs, unless the filter cannot be understood."""
+        before, self._source.filter = self._source.filter, event.value
+        try:
+            await self._source.jobs()
+        except HoldfastError as error:
+            self._source.filter = before
+            self.notify(str(error), severity="error")
+            return
+        event.input.display = False
+        self._table(PANES[0]).focus()
+        await self.refresh_rows()
+
+    async def on_data_table_row_selected(self) -> None:
+        """Show everything about the job under the cursor."""
+        key = self._key(self.pane)
+        if self.pane.id != "jobs" or key is None:
+            return
+        try:
+            self.push_screen(Details(await self._source.detail(key)))
+        except HoldfastError as error:
+            self.notify(str(error), severity="error")
+
+    async def action_act(self, letter: str, is_sure: bool) -> None:
+        """Do what a letter means to the row under the cursor; a small one asks first."""
+        pane, key = self.pane, self._key(self.pane)
+        name = pane.actions.get(letter)
+        if name is None or key is None or self._read_only:
+            return
+        if is_sure:
+            await self._act(name, key)
+            return
+        text = f"{WORDS[letter]} {key}?"
+
+        async def answered(yes: bool | None) -> None:
+            if yes:
+                await self._act(name, key)
+
+        self.push_screen(Question(text), answered)
+
+    async def _act(self, name: str, key: str) -> None:
+        try:
+            await self._source.action(name)(key)
+        except HoldfastError as error:
+            self.notify(str(error), severity="error")
+            return
+        self.notify(f"{name.partition('.')[2].replace('_', ' ')}: {key}")
+        await self.refresh_rows()

@@ -1,0 +1,158 @@
+"""Where the live view's rows come from: the service's desks, asked in the caller's name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.cli.output import clean
+from holdfast.cli.views import first_line
+from holdfast.ops.health import Health, read_health, summed_up
+from holdfast.ops.why import spoken
+from holdfast.service.cycles import CycleDesk
+from holdfast.service.dead import DeadDesk
+from holdfast.service.jobs import JobDesk
+from holdfast.service.types import TypeDesk
+from holdfast.service.workers import WorkerDesk
+
+if TYPE_CHECKING:
+    from holdfast.service.desk import Caller, Desk
+
+ROWS = 200
+
+
+class Row(NamedTuple):
+    """One line of a table; `key` says what it is about, `state` how it is coloured."""
+
+    key: str
+    cells: tuple[str, ...]
+    state: str = ""
+
+
+class Source:
+    """Everything the view shows and does."""
+
+    def __init__(self, desk: Desk, caller: Caller, filter: str = "") -> None:
+        """Take who asks, and which jobs are wanted."""
+        self.filter = filter
+        self._desk = desk
+        self._caller = caller
+        self._jobs = JobDesk(desk)
+        self._types = TypeDesk(desk)
+        self._workers = WorkerDesk(desk)
+        self._dead = DeadDesk(desk)
+        self._cycles = CycleDesk(desk)
+
+    async def health(self) -> Health:
+        """Read how the queue stands."""
+        return await self._desk.read(self._caller, "overview.read", read_health)
+
+    async def jobs(self) -> list[Row]:
+        """Read the newest jobs of the filter."""
+        page = await self._jobs.page(self._caller, self.filter, ROWS, None)
+        return [
+            _row(
+                each["id"],
+                (each["id"], each["type"], each["state"], each["attempt"], each["created_at"][:19]),
+                first_line(each["error"]),
+                state=each["state"],
+            )
+            for each in page.items
+        ]
+
+    async def types(self) -> list[Row]:
+        """Read job types."""
+        facts = [each.as_record() for each in await self._types.list(self._caller)]
+        names = ("type", "live", "oldest_due", "completed", "failed", "workers", "paused")
+        return [
+            _row(
+                each["type"],
+                [each[name] for name in names],
+                each["settings"],
+                state="paused" if each["paused"] else "",
+            )
+            for each in facts
+        ]
+
+    async def workers(self) -> list[Row]:
+        """Read workers."""
+        return [
+            _row(
+                each.worker.id,
+                (
+                    each.worker.id,
+                    each.standing,
+                    f"{each.worker.host}:{each.worker.pid}",
+                    each.worker.slots,
+                    each.held,
+                    f"{spoken(each.now - each.worker.seen_at)} ago",
+                ),
+                each.worker.counters.get("processed", 0),
+                state=each.standing,
+            )
+            for each in await self._workers.list(self._caller)
+        ]
+
+    async def dead(self) -> list[Row]:
+        """Read dead letters by their kind."""
+        groups = await self._dead.groups(self._caller, ROWS)
+        return [
+            _row(
+                each["filter"],
+                (each["count"], each["type"], each["newest_at"][:19]),
+                first_line(each["error"]),
+                state="failed",
+            )
+            for each in groups.items
+        ]
+
+    async def cycles(self) -> list[Row]:
+        """Read cycles."""
+        return [_cycle(each.as_json()) for each in await self._cycles.list(self._caller, runs=1)]
+
+    async def detail(self, id: str) -> str:
+        """Say everything about a job."""
+        found = await self._jobs.get(self._caller, id)
+        facts = [f"{name:<17} {clean(value)}" for name, value in found.job.items() if value]
+        tries = [f"attempt {each['attempt']}: {each['error']}" for each in found.attempts]
+        return "\n".join([found.why, "", *facts, *([""] if tries else []), *tries])
+
+    def action(self, name: str) -> Callable[[str], Awaitable[Any]]:
+        """Return what an action does to the thing of a key."""
+        caller = self._caller
+        actions: dict[str, Callable[[str], Awaitable[Any]]] = {
+            "job.retry": lambda id: self._jobs.retry(caller, [id]),
+            "job.cancel": lambda id: self._jobs.cancel(caller, [id]),
+            "job.run_now": lambda id: self._jobs.run_now(caller, [id]),
+            "type.pause": lambda type: self._types.pause(caller, type),
+            "type.resume": lambda type: self._types.resume(caller, type),
+            "worker.drain": lambda id: self._workers.drain(caller, id),
+            "dead.redrive": lambda text: self._dead.redrive(caller, filter=text),
+            "dead.drop": lambda text: self._dead.drop(caller, filter=text),
+            "cycle.run_now": lambda name: self._cycles.run_now(caller, name),
+            "cycle.pause": lambda name: self._cycles.pause(caller, name),
+            "cycle.resume": lambda name: self._cycles.resume(caller, name),
+        }
+        return actions[name]
+
+
+def head_line(health: Health) -> str:
+    """Sum the queue up in one line."""
+    totals = health.totals
+    return (
+        f"{summed_up(health)} · due {totals.due} · running {totals.running} · blocked "
+        f"{totals.blocked} · later {health.later} · done {totals.completed} · dead "
+        f"{totals.failed} · {health.workers} workers, {health.slots} slots"
+    )
+
+
+def _cycle(cycle: dict[str, Any]) -> Row:
+    last = cycle["runs"][0] if cycle["runs"] else {}
+    upcoming = cycle["next"][0][:19] if cycle["next"] else "-"
+    cells = (cycle["name"], cycle["words"], "paused" if cycle["paused"] else upcoming)
+    outcome = str(last.get("outcome") or "-")
+    return _row(cycle["name"], (*cells, outcome), first_line(last.get("error")), state=outcome)
+
+
+def _row(key: str, cells: Sequence[object], last: object, state: str = "") -> Row:
+    return Row(key, tuple(clean(each) for each in (*cells, last)), state)

@@ -1,0 +1,190 @@
+"""The live view, driven by keys, on both stores."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeAlias
+
+import pytest
+from rich.text import Text
+from textual.pilot import Pilot
+from textual.widgets import DataTable, Input, Static
+
+from holdfast.app import Holdfast
+from holdfast.cli.exits import Exit
+from holdfast.cli.top.dialogs import Details, Question
+from holdfast.cli.top.screen import TopApp
+from holdfast.cli.top.source import Source
+from holdfast.service.access import Principal, Role
+from holdfast.service.desk import Caller, Desk
+from tests.cli.conftest import Run
+from tests.cli.scene import Scene
+
+Shown: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[None]]]]
+NEVER = 3_600.0
+SIZE = (140, 40)
+
+
+@pytest.fixture
+def shown(url: str, scene: Scene) -> Shown:
+    """Show the view of the scene; it reads only when told to."""
+
+    @asynccontextmanager
+    async def shown(
+        filter: str = "", read_only: bool = False
+    ) -> AsyncIterator[tuple[TopApp, Pilot[None]]]:
+        app = Holdfast(url)
+        caller = Caller(Principal("ana", Role.DEVELOPER), reason="by hand")
+        top = TopApp(Source(Desk(app), caller, filter), NEVER, read_only)
+        async with top.run_test(size=SIZE) as pilot:
+            await pilot.pause()
+            yield top, pilot
+        await app.aclose()
+
+    return shown
+
+
+def rows(top: TopApp, pane: str) -> list[list[str]]:
+    table: DataTable[Text] = top.query_one(f"#{pane}-table", DataTable)
+    return [[cell.plain for cell in table.get_row_at(place)] for place in range(table.row_count)]
+
+
+def head(top: TopApp) -> str:
+    return str(top.query_one("#head", Static).content)
+
+
+async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
+    dead = scene.failed("Timeout: gone")
+    alive = scene.start("pdf")
+    scene.worker("pdf")
+    async with shown() as (top, pilot):
+        assert [row[0] for row in rows(top, "jobs")] == [alive, dead]
+        assert "dead 1 · 1 workers, 4 slots" in head(top)
+        await pilot.press("2")
+        await pilot.pause()
+        assert [row[0] for row in rows(top, "types")] == ["mail.send", "pdf"]
+        await pilot.press("3")
+        await pilot.pause()
+        assert rows(top, "workers")[0][:2] == ["w-7", "live"]
+        await pilot.press("4")
+        await pilot.pause()
+        assert rows(top, "dead")[0][-1] == "Timeout: gone"
+        await pilot.press("5")
+        await pilot.pause()
+        assert rows(top, "cycles") == []
+
+
+async def test_a_small_letter_asks_and_a_capital_one_does_not(shown: Shown, scene: Scene) -> None:
+    first, second = scene.failed(), scene.failed()
+    async with shown("state:failed") as (top, pilot):
+        await pilot.press("r")
+        await pilot.pause()
+        assert isinstance(top.screen, Question)
+        await pilot.press("n")
+        await pilot.pause()
+        assert scene.state(second) == "failed"
+        await pilot.press("r", "y")
+        await pilot.pause()
+        assert scene.state(second) == "pending"
+        assert [row[0] for row in rows(top, "jobs")] == [first]
+        await pilot.press("R")
+        await pilot.pause()
+        assert scene.state(first) == "pending"
+    assert scene.deeds() == [
+        ("job.retry", f"job {second}", "by hand"),
+        ("job.retry", f"job {first}", "by hand"),
+    ]
+
+
+async def test_types_workers_and_dead_letters_are_acted_on(shown: Shown, scene: Scene) -> None:
+    id = scene.failed()
+    scene.worker("mail.send")
+    async with shown() as (top, pilot):
+        await pilot.press("2", "P")
+        await pilot.pause()
+        assert rows(top, "types")[0][6].startswith("by ana")
+        await pilot.press("U", "3", "D")
+        await pilot.pause()
+        assert rows(top, "workers")[0][1] == "draining"
+        await pilot.press("4", "R")
+        await pilot.pause()
+        assert scene.state(id) == "pending"
+
+
+async def test_letters_mean_nothing_where_they_do_not_belong_or_nothing_may_change(
+    shown: Shown, scene: Scene
+) -> None:
+    id = scene.failed()
+    async with shown(read_only=True) as (top, pilot):
+        await pilot.press("R", "C", "r")
+        await pilot.pause()
+        assert not isinstance(top.screen, Question)
+    async with shown() as (_, pilot):
+        await pilot.press("D", "X", "P")
+        await pilot.pause()
+    assert scene.state(id) == "failed"
+    assert scene.deeds() == []
+
+
+async def test_a_refused_move_is_told_and_changes_nothing(shown: Shown, scene: Scene) -> None:
+    id = scene.start()
+    async with shown() as (top, pilot):
+        await pilot.press("R")
+        await pilot.pause()
+        assert [each.severity for each in top._notifications] == ["error"]
+    assert scene.state(id) == "pending"
+
+
+async def test_a_filter_narrows_the_jobs_and_a_wrong_one_is_refused(
+    shown: Shown, scene: Scene
+) -> None:
+    scene.start("mail.send")
+    pdf = scene.start("pdf")
+    async with shown() as (top, pilot):
+        await pilot.press("slash", *"type:pdf", "enter")
+        await pilot.pause()
+        assert [row[0] for row in rows(top, "jobs")] == [pdf]
+        await pilot.press("slash")
+        top.query_one("#filter", Input).value = "stat:failed"
+        await pilot.press("enter")
+        await pilot.pause()
+        assert "did you mean state?" in next(iter(top._notifications)).message
+        assert top._source.filter == "type:pdf"
+
+
+async def test_the_cursor_stays_on_its_job_when_others_arrive(shown: Shown, scene: Scene) -> None:
+    older, newer = scene.start("a"), scene.start("b")
+    async with shown() as (top, pilot):
+        await pilot.press("down")
+        scene.start("c")
+        await top.refresh_rows()
+        await pilot.press("C")
+        await pilot.pause()
+    assert (scene.state(older), scene.state(newer)) == ("cancelled", "pending")
+
+
+async def test_enter_shows_a_job_in_full(shown: Shown, scene: Scene) -> None:
+    scene.start("resize")
+    async with shown() as (top, pilot):
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(top.screen, Details)
+        text = str(top.screen.query_one(Static).content)
+        assert text.startswith("No live worker handles resize")
+        await pilot.press("escape")
+        await pilot.pause()
+        assert not isinstance(top.screen, Details)
+
+
+async def test_freezing_is_said(shown: Shown, scene: Scene) -> None:
+    async with shown() as (top, pilot):
+        await pilot.press("space")
+        await pilot.pause()
+        assert top.is_frozen
+        assert head(top).startswith("frozen · ")
+
+
+def test_top_needs_a_terminal(run: Run, scene: Scene) -> None:
+    result = run("top")
+    assert result.exit_code == Exit.USAGE
+    assert "top needs a terminal" in result.stderr
+    assert "did you mean state?" in run("top", "--filter", "stat:failed").stderr
