@@ -42,7 +42,8 @@ def create(
     authenticate: the host application's word on who asks; it gets the request and returns a
     Principal or None. Without it tokens decide, and until the first token is made only this machine
     may come in. ticks: who runs ticks in this process, if somebody does; otherwise run-once has its
-    own. The database stays the caller's to close.
+    own. The database stays the caller's to close; so is the site (`served.state.site.close()`) where
+    it is mounted, because servers run the lifespan of the outermost application only.
     """
     site = make_site(
         app, settings or load_settings(), authenticate, ticks, body_limit, run_once_rate
