@@ -2,7 +2,6 @@
 
 import sys
 import tempfile
-from contextlib import chdir
 from pathlib import Path
 
 from playwright.sync_api import Browser, ViewportSize
@@ -36,7 +35,14 @@ def paths(afternoon: Afternoon) -> dict[str, str]:
     }
 
 
-def take(browser: Browser, address: str, pictures: dict[str, str], target: Path) -> int:
+# The database's address is in the pictures; it should not name a place of the machine they were made on.
+WITHOUT_PLACE = """(place) => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) texts.currentNode.nodeValue = texts.currentNode.nodeValue.replaceAll(place, "");
+}"""
+
+
+def take(browser: Browser, address: str, pictures: dict[str, str], target: Path, place: str) -> int:
     """Take each picture in light and dark, and the first two as a phone shows them; return how many."""
     views = [(f"-{scheme}", scheme, WIDE) for scheme in ("light", "dark")]
     views.append(("-phone", "light", PHONE))
@@ -48,6 +54,7 @@ def take(browser: Browser, address: str, pictures: dict[str, str], target: Path)
         for name, path in list(pictures.items())[: None if size is WIDE else 2]:
             page.goto(path)
             page.locator("#live[data-mode=on], #live[hidden]").wait_for(state="attached")
+            page.evaluate(WITHOUT_PLACE, place)
             page.screenshot(path=target / f"{name}{suffix}.png")
             count += 1
         context.close()
@@ -62,15 +69,13 @@ def main() -> int:
         return 1
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else DEFAULT
     target.mkdir(parents=True, exist_ok=True)
-    target = target.resolve()
-    # The database's address is in the pictures, so it should not name a place of this machine.
-    with tempfile.TemporaryDirectory() as directory, chdir(directory):
-        app = Holdfast("sqlite:///shop.db", open_types=True)
+    with tempfile.TemporaryDirectory() as directory:
+        app = Holdfast(f"sqlite:///{directory}/shop.db", open_types=True)
         app.migrate()
         afternoon = Afternoon(app.database)
         afternoon.fill()
         with served(app) as address, launched(chromium) as browser:
-            count = take(browser, address, paths(afternoon), target)
+            count = take(browser, address, paths(afternoon), target, f"{directory}/")
         app.close()
     print(f"{count} pictures in {target}")
     return 0

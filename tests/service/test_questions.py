@@ -136,3 +136,12 @@ async def test_readiness_needs_somebody_who_reaps(service: Service, scene: Scene
     assert "nobody has reaped" in (await service.overview.unready() or "")
     scene.worker("mail.send")
     assert await service.overview.unready() is None
+
+
+async def test_types_are_told_with_their_pace(service: Service, scene: Scene) -> None:
+    scene.ended("complete")
+    scene.failed()
+    scene.running("order.charge")
+    paces = await service.types.paces(VIEWER)
+    assert (paces["mail.send"].ended, paces["mail.send"].running) == (2, 0)
+    assert (paces["order.charge"].ended, paces["order.charge"].running) == (0, 1)

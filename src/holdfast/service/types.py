@@ -16,10 +16,14 @@ from holdfast.service.shown import plain
 from holdfast.service.type_facts import TypeFacts, type_facts
 from holdfast.service.versions import require, version_of
 from holdfast.storage.port import Store
+from holdfast.storage.records import TypePace
 from holdfast.storage.statement import Op
 
 UNSET = -1
 """Takes a setting back to the code's own."""
+
+PACE_MS = 300_000
+"""Rates are told of the last five minutes: long enough to be steady, short enough to be now."""
 
 _LONGEST_MS = 86_400_000
 _MOST = 1_000_000
@@ -56,6 +60,13 @@ class TypeDesk:
         """Read every type that was ever started, handled or set."""
         found = await self._desk.read(caller, "type.list", type_facts)
         return [*found.values()]
+
+    async def paces(self, caller: Caller) -> dict[str, TypePace]:
+        """Read how much of each type ended within the last minutes, and how many run."""
+        found = await self._desk.read(
+            caller, "type.list", lambda store: store.figures.types(PACE_MS)
+        )
+        return {each.type: each for each in found}
 
     async def pause(self, caller: Caller, type: str, expected: Expected = None) -> dict[str, Any]:
         """Let workers take no more of a type. Raises: UnknownJobType, Changed."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast.core.model import Instant
-from holdfast.storage.records import SeriesPoint, Wait, WaitStep
+from holdfast.storage.records import SeriesPoint, TypePace, Wait, WaitStep
 from holdfast.storage.statement import Op
 
 
@@ -20,3 +20,6 @@ class FigureStore(Protocol):
 
     def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
         """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""
+
+    def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
+        """Read what each type ended within the last span, and how many of it run. One statement."""

@@ -243,3 +243,11 @@ class Wait(msgspec.Struct, frozen=True):
 
     at: Instant
     us: int
+
+
+class TypePace(msgspec.Struct, frozen=True):
+    """How much of a type ended within a span, and how many run now."""
+
+    type: str
+    ended: int
+    running: int

@@ -12,6 +12,8 @@ from holdfast.admin.pages.moving import caller_of
 from holdfast.admin.pages.visit import Visit, show
 from holdfast.core.errors import InvalidOption
 from holdfast.service.desk import Caller
+from holdfast.service.types import PACE_MS
+from holdfast.storage.records import TypePace
 
 Switch = Callable[[Caller, str], Awaitable[Any]]
 
@@ -20,8 +22,16 @@ async def types(visit: Visit) -> Response:
     """Show every type: how deep, how old, how fast, and whether anybody handles it."""
     found = await visit.service.types.list(visit.caller)
     now = found[0].now if found else None
-    values = {"types": [each.as_json() for each in found]}
+    paces = await visit.service.types.paces(visit.caller)
+    values = {"types": [{**each.as_json(), **_pace(paces.get(each.totals.type))} for each in found]}
     return show(visit, "types.html", "Types", "types", values, now)
+
+
+def _pace(pace: TypePace | None) -> dict[str, Any]:
+    if pace is None or pace.ended == 0:
+        return {"running": pace.running if pace else 0, "rate": None}
+    per_minute = pace.ended * 60_000 / PACE_MS
+    return {"running": pace.running, "rate": f"{per_minute:,.1f}/min"}
 
 
 async def workers(visit: Visit) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.model import Instant
 from holdfast.storage.aggregates.wire import document
-from holdfast.storage.records import SeriesPoint, Wait, WaitStep
+from holdfast.storage.records import SeriesPoint, TypePace, Wait, WaitStep
 from holdfast.storage.statement import Op, Statement
 
 
@@ -24,3 +24,7 @@ class Figures:
     def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
         rows = yield Statement("figure_waits", {"rows": document(steps), "look": look})
         return [Wait(*row) for row in rows]
+
+    def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
+        rows = yield Statement("figure_types", {"span_us": span_ms * 1000, "now": now})
+        return [TypePace(*row) for row in rows]

@@ -1,4 +1,4 @@
-"""The few elements that pictures are made of."""
+"""The few elements that pictures are made of. Texts are escaped here, numbers need not be."""
 
 from __future__ import annotations
 
@@ -6,72 +6,70 @@ from collections.abc import Iterable
 
 from markupsafe import Markup, escape
 
-_END = Markup("</svg>")
-
 
 def picture(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
     """Put parts together into a picture of its own size, which is read out as its label."""
-    head = Markup('<svg class="drawing" viewBox="0 0 {} {}" width="{}" height="{}" role="img">')
-    sizes = (_n(width), _n(height))
-    return _joined(head.format(*sizes, *sizes), label, parts)
+    size = f'width="{number(width)}" height="{number(height)}"'
+    return _joined(f"{_head(width, height)} {size}>", label, parts)
 
 
 def stretched(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
     """Put parts together into a picture that fills its box; it should contain no words."""
-    head = Markup('<svg class="drawing" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img">')
-    return _joined(head.format(_n(width), _n(height)), label, parts)
+    return _joined(f'{_head(width, height)} preserveAspectRatio="none">', label, parts)
 
 
-def _joined(head: Markup, label: str, parts: Iterable[Markup]) -> Markup:
-    return Markup("").join([head, Markup("<title>{}</title>").format(label), *parts, _END])
+def _head(width: float, height: float) -> str:
+    return f'<svg class="drawing" role="img" viewBox="0 0 {number(width)} {number(height)}"'
+
+
+def _joined(head: str, label: str, parts: Iterable[Markup]) -> Markup:
+    return Markup("".join((head, _title(label), *parts, "</svg>")))
 
 
 def rect(
     x: float, y: float, width: float, height: float, kind: str, title: str = "", radius: float = 0
 ) -> Markup:
     """Draw a box of one kind; its title shows when it is pointed at."""
-    inner = Markup("<title>{}</title>").format(title) if title else ""
-    return Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="{}">{}</rect>').format(
-        kind, _n(x), _n(y), _n(width), _n(height), _n(radius), inner
+    corner = f' rx="{number(radius)}"' if radius else ""
+    return Markup(
+        f'<rect class="{escape(kind)}" x="{number(x)}" y="{number(y)}" width="{number(width)}" '
+        f'height="{number(height)}"{corner}>{_title(title)}</rect>'
     )
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> Markup:
     """Draw a straight line."""
-    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(
-        kind, _n(x1), _n(y1), _n(x2), _n(y2)
-    )
+    ends = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
+    return Markup(f'<line class="{escape(kind)}" {ends}/>')
 
 
 def path(steps: str, kind: str) -> Markup:
     """Draw a path."""
-    return Markup('<path class="{}" d="{}"/>').format(kind, steps)
+    return Markup(f'<path class="{escape(kind)}" d="{escape(steps)}"/>')
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
     """Write words."""
-    return Markup('<text x="{}" y="{}" text-anchor="{}" class="{}">{}</text>').format(
-        _n(x), _n(y), anchor, kind, words
-    )
+    place = f'x="{number(x)}" y="{number(y)}" text-anchor="{escape(anchor)}"'
+    return Markup(f'<text {place} class="{escape(kind)}">{escape(words)}</text>')
 
 
 def dot(x: float, y: float, radius: float, kind: str) -> Markup:
     """Draw a filled circle."""
-    return Markup('<circle class="{}" cx="{}" cy="{}" r="{}"/>').format(
-        kind, _n(x), _n(y), _n(radius)
-    )
+    place = f'cx="{number(x)}" cy="{number(y)}" r="{number(radius)}"'
+    return Markup(f'<circle class="{escape(kind)}" {place}/>')
 
 
 def link(href: str, title: str, kind: str, parts: Iterable[Markup]) -> Markup:
     """Make parts a link."""
-    inside = Markup("").join([Markup("<title>{}</title>").format(title), *parts])
-    return Markup('<a href="{}" class="{}">{}</a>').format(href, kind, inside)
+    inside = "".join((_title(title), *parts))
+    return Markup(f'<a href="{escape(href)}" class="{escape(kind)}">{inside}</a>')
 
 
 def number(value: float) -> str:
     """Write a coordinate without needless digits."""
-    return _n(value)
+    return f"{value:.1f}".rstrip("0").rstrip(".")
 
 
-def _n(value: float) -> str:
-    return str(escape(f"{value:.1f}".rstrip("0").rstrip(".")))
+def _title(words: str) -> str:
+    return f"<title>{escape(words)}</title>" if words else ""

@@ -18,3 +18,17 @@ select s.at, holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.pl
      where job_id >= s.first and job_id < s.last order by job_id limit :look::integer) o
   join holdfast.job j on j.id = o.job_id
  where o.started_at is not null and o.attempts = 1 and j.blockers = 0;
+
+-- name: figure_types
+-- What each type ended within the last span, by the tally, and how many of it run, by what the leases still hold.
+select type, greatest(sum(ended), 0)::bigint, sum(running)::bigint
+  from (
+    select t.type, t.completed + t.failed + t.cancelled as ended, 0 as running
+      from holdfast.tally t
+     where t.at > holdfast.moment(:now::bigint) - :span_us::bigint * interval '1 microsecond'
+    union all
+    select q.type, 0, 1
+      from holdfast.queue q join holdfast.lease l on l.token = q.token
+     where q.job_id = any (array (select unnest(job_ids) from holdfast.lease))) found
+ group by type
+ order by type;

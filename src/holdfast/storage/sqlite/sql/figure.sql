@@ -16,3 +16,18 @@ select json_extract(s.value, '$.at'), o.started_at - max(j.created_at, coalesce(
      where job_id >= json_extract(s.value, '$.first') and job_id < json_extract(s.value, '$.last') order by job_id limit :look)
   cross join holdfast_job j on j.id = o.job_id
  where o.started_at is not null and o.attempts = 1 and j.blockers = 0;
+
+-- name: figure_types
+-- What each type ended within the last span, by the tally, and how many of it run, by what the leases still hold.
+select type, max(sum(ended), 0), sum(running)
+  from (
+    select t.type as type, t.completed + t.failed + t.cancelled as ended, 0 as running
+      from holdfast_tally t
+     where t.at > coalesce(:now, (select now from holdfast_clock)) - :span_us
+    union all
+    select q.type, 0, 1
+      from holdfast_lease l
+     cross join json_each(l.job_ids) j
+     cross join holdfast_queue q on q.job_id = j.value and q.token = l.token)
+ group by type
+ order by type;
