@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.codec import decode_any
+from holdfast.core.filters import Term, format_filter
 from holdfast.core.model import AttemptRecord, BlockerRecord, ChainRecord, JobRecord
 from holdfast.core.redaction import redact, redact_value
 from holdfast.service.times import rfc3339
@@ -82,9 +83,11 @@ def shown_progress(progress: ProgressRecord) -> dict[str, Any]:
 
 def shown_dead_group(group: DeadGroup) -> dict[str, Any]:
     """Show dead letters of one kind, with the filter that finds them."""
-    kind = f" fingerprint:{group.fingerprint}" if group.fingerprint else ""
+    terms = [Term("type", ":", (group.type,))]
+    if group.fingerprint:
+        terms.append(Term("fingerprint", ":", (group.fingerprint,)))
     return {
         **plain(group),
         "error": shown_error(group.error),
-        "filter": f"type:{group.type}{kind}",
+        "filter": format_filter(terms),
     }

@@ -22,7 +22,7 @@ _FILTERS = (
         words.ms,
         words.note,
     ),
-    *(words.pretty, words.short, words.since, words.until),
+    *(words.pretty, words.short, words.since, words.term, words.until),
 )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.filters import Term, format_filter
 from holdfast.core.model import Instant, to_instant
 from holdfast.ops.why import spoken
 
@@ -74,6 +75,11 @@ def pretty(value: Any) -> str:
     """Write a payload for reading."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return text if len(text) <= LONGEST_PAYLOAD else f"{text[:LONGEST_PAYLOAD]}{_CUT}"
+
+
+def term(value: str, field: str) -> str:
+    """Write the filter that finds a value in a field, whatever characters it has."""
+    return format_filter([Term(field, ":", (value,))])
 
 
 def note(job: Mapping[str, Any], now: Instant) -> str:
