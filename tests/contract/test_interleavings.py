@@ -132,8 +132,12 @@ async def try_every_order(
     second: Callable[[Scene], Op[Any]],
     attached: bool,
     steps: int,
+    failed: bool = False,
 ) -> None:
-    """Run both on a fresh scene in each order of their first steps, and check the laws after each."""
+    """Run both on a fresh scene in each order of their first steps, and check the laws after each.
+
+    In a `failed` scene the chain has failed before; a job may then wait for its redrive, but not for nothing.
+    """
     database = PostgresDatabase(url)
     watcher = await AsyncConnection.connect(url, autocommit=True, row_factory=dict_row)
     plain, *pair = [await AsyncConnection.connect(url, autocommit=True) for _ in range(3)]
@@ -141,18 +145,22 @@ async def try_every_order(
         for schedule in product((0, 1), repeat=steps):
             scene = Scene(database.store, attached)
             scene.prepare(database)
+            if failed:
+                database.run(scene.finish("fail"))
             ops = [first(scene), second(scene)]
             results = await interleave(pair, "holdfast", ops, schedule, plain)
             errors = [each.error for each in results if each.error is not None]
             assert all(isinstance(each, EXPECTED) for each in errors), (schedule, errors)
-            await assert_laws(watcher, scene, f"in order {schedule}")
+            await assert_laws(watcher, scene, f"in order {schedule}", failed)
     finally:
         for connection in (watcher, plain, *pair):
             await connection.close()
         database.close()
 
 
-async def assert_laws(watcher: AsyncConnection[dict[str, Any]], scene: Scene, what: str) -> None:
+async def assert_laws(
+    watcher: AsyncConnection[dict[str, Any]], scene: Scene, what: str, may_wait: bool = False
+) -> None:
     """The laws of a chain and its dependent, read from the tables themselves."""
     jobs = await rows(watcher, JOBS, scene.chain)
     indices = [job["chain_index"] for job in jobs]
@@ -171,6 +179,8 @@ async def assert_laws(watcher: AsyncConnection[dict[str, Any]], scene: Scene, wh
             continue
         if job["blocked"]:
             assert open_edges, f"{what}: blocked with no open edge"
+            if may_wait and jobs and not live:
+                continue
             assert live, f"{what}: blocked by a chain that has ended or is gone"
             assert live[0]["awaited"], f"{what}: nobody will open the dependent"
         else:
@@ -204,6 +214,24 @@ select (select coalesce(sum(started - completed - failed - cancelled - removed),
           from holdfast.tally where type like %(value)s) as counted,
        (select count(*) from holdfast.queue where type like %(value)s) as real
 """
+
+
+def attach_and_wait_for_a_redrive(scene: Scene) -> Op[Any]:
+    """Attach a job that waits until a failed chain was redriven and completed."""
+    waiting = NewJob(
+        id=scene.dependent, chain_id=scene.dependent, type=scene.type + "d", input="2", blockers=1
+    )
+    edge = NewBlocker(scene.dependent, 0, scene.chain, "wait")
+    return start_chains(scene.store, [StartRequest(waiting, blockers=(edge,))])
+
+
+@pytest.mark.parametrize("move", ["delete", "redrive"])
+async def test_a_waiter_attached_to_a_failed_chain_is_never_forgotten(
+    postgres_url: str, move: str
+) -> None:
+    await try_every_order(
+        postgres_url, attach_and_wait_for_a_redrive, MOVES[move], False, 5, failed=True
+    )
 
 
 def attach_by_looking(scene: Scene) -> Op[Any]:

@@ -27,6 +27,7 @@ def delete_chains(
         tails = yield from store.chains.tails(sorted(doomed))
     # Attaching a waiter touches the live tail or holds the ended one; both conflict with these locks.
     yield from store.jobs.lock([tail.job_id for tail in tails if tail.state not in TERMINAL])
+    yield from store.blockers.lock_ended([tail.job_id for tail in tails if tail.state in TERMINAL])
     references = yield from store.chains.references(sorted(doomed))
     if references:
         waiting = [f"job {each.job_id} of chain {each.waiting_chain_id}" for each in references]

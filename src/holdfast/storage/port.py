@@ -214,6 +214,9 @@ class BlockerStore(Protocol):
     def hold_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
         """Hold ended tails against a concurrent redrive; return those that are still ended."""
 
+    def lock_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Lock ended tails against a concurrent attachment; return those that are still ended."""
+
     def lock_dependents(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         """Lock the jobs that wait for these chains, in id order."""
 

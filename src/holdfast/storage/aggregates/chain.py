@@ -83,6 +83,10 @@ class Blockers:
         rows = yield Statement("blocker_hold_ended", {"tails": texts(tail_ids)})
         return {row[0] for row in rows}
 
+    def lock_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        rows = yield Statement("blocker_lock_ended", {"tails": texts(tail_ids)})
+        return {row[0] for row in rows}
+
     def lock_dependents(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         rows = yield Statement("blocker_dependents", {"chains": texts(chain_ids)})
         return {row[0] for row in rows}

@@ -134,6 +134,13 @@ select o.job_id::text from holdfast.outcome o
  order by o.job_id
    for share;
 
+-- name: blocker_lock_ended
+-- Locks the ended tails of chains that are about to go, waiting for whoever is attaching a waiter to one of them.
+select o.job_id::text from holdfast.outcome o
+ where o.job_id = any (array (select i::uuid from json_array_elements_text(:tails::json) i))
+ order by o.job_id
+   for update;
+
 -- name: blocker_dependents
 -- Locks the jobs that wait for these chains, in id order, before anything is decided about them.
 select q.job_id::text from holdfast.queue q

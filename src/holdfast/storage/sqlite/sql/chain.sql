@@ -136,6 +136,10 @@ returning job_id;
 -- Which tails have ended; the write lock keeps them so.
 select o.job_id from json_each(:tails) x cross join holdfast_outcome o on o.job_id = x.value order by o.job_id;
 
+-- name: blocker_lock_ended
+-- The ended tails of chains that are about to go; the write lock is held already, so a look is enough.
+select o.job_id from json_each(:tails) x cross join holdfast_outcome o on o.job_id = x.value order by o.job_id;
+
 -- name: blocker_dependents
 -- The jobs that wait for these chains; the write lock keeps them so until something is decided about them.
 select q.job_id from holdfast_queue q
