@@ -60,7 +60,7 @@ class Scale:
     idle_seconds: float
 
 
-QUICK = Scale("quick", 3, 15_000, 0.05, 50_000, 60, 60_000, 4.0)
+QUICK = Scale("quick", 3, 10_000, 0.05, 50_000, 60, 40_000, 4.0)
 USUAL = Scale("usual", 5, 50_000, 1.0, 500_000, 400, 1_000_000, 30.0)
 FULL = Scale("full", 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 60.0)
 
@@ -106,10 +106,11 @@ class Contest:
         ours: str = "ours",
         limit: str | None = "limit",
         against: str = "limit loop",
+        beside: Mapping[str, str] | None = None,
         target: Target | None = None,
     ) -> Result:
-        """Make the result of one contender against another; the rest stand beside it."""
-        beside = {each: self.median(each) for each in self.samples if each not in (ours, limit)}
+        """Make the result of one contender against another; `beside` maps labels to others."""
+        shown = {label: self.median(each) for label, each in (beside or {}).items()}
         return make_result(
             name,
             unit,
@@ -118,7 +119,7 @@ class Contest:
             ratio=None if limit is None else self.ratio(ours, limit),
             spread=self.spread(ours),
             against=against if limit is not None else "",
-            beside=beside,
+            beside=shown,
             target=target,
         )
 

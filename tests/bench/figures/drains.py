@@ -82,28 +82,24 @@ class _Runs:
 
 def _fresh(contest: Contest) -> Result:
     share = contest.ratio("drain", "drain limit")
-    result = contest.result(
+    return contest.result(
         "drain",
         "jobs/s",
         ours="drain",
         limit="drain limit",
+        beside={"bare_loop": "bare"},
         target=Target("ratio", share, floor=0.5, goal=0.8),
     )
-    result.beside.clear()
-    result.beside["bare_loop"] = round(contest.median("bare"))
-    return result
 
 
 def _beside_fresh(contest: Contest, name: str) -> Result:
     share = contest.ratio(name, "drain")
-    result = contest.result(
+    return contest.result(
         name,
         "jobs/s",
         ours=name,
         limit=f"{name} limit",
         against="limit loop under the same condition",
+        beside={"fresh": "drain"},
         target=Target("× our fresh drain", share, floor=0.8, goal=0.95),
     )
-    result.beside.clear()
-    result.beside["fresh"] = round(contest.median("drain"))
-    return result

@@ -29,16 +29,14 @@ def measure(bench: Bench) -> list[Result]:
 
 def _result(contest: Contest, name: str) -> Result:
     taken = contest.median(name) - contest.median("nothing")
-    result = contest.result(
+    return contest.result(
         name,
         "ms",
         ours=name,
         limit=None,
+        beside={"interpreter": "nothing"},
         target=Target("ms beyond the interpreter's start", taken, floor=150, goal=80),
     )
-    result.beside.clear()
-    result.beside["interpreter"] = round(contest.median("nothing"))
-    return result
 
 
 def _milliseconds(command: list[str]) -> float:

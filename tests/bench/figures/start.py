@@ -80,6 +80,7 @@ def _many(bench: Bench, url: str) -> Result:
         "start_many",
         "jobs/s",
         against="insert … select unnest by hand",
+        beside={"copy_by_hand": "copy"},
         target=Target("ratio", share, floor=0.7, goal=1.0),
     )
 

@@ -31,7 +31,7 @@ def measure(bench: Bench) -> list[Result]:
             {
                 "ours": lambda: _ours(url, jobs),
                 "limit": lambda: _limit(url, jobs),
-                "one_process": lambda: _one(url, jobs),
+                "one": lambda: _one(url, jobs),
             },
         )
     share = contest.ratio("ours", "limit")
@@ -40,6 +40,7 @@ def measure(bench: Bench) -> list[Result]:
             "drain_two_processes",
             "jobs/s",
             against="two limit loops",
+            beside={"one_process": "one"},
             target=Target("ratio", share, floor=0.7, goal=0.9),
         )
     ]
