@@ -22,7 +22,7 @@ from holdfast.client.waiting import Waiting
 from holdfast.core.codec import TypeCodec
 from holdfast.core.cycle import CycleSpec, cycle_spec
 from holdfast.core.duration import Duration
-from holdfast.core.errors import DuplicateJobType
+from holdfast.core.errors import DuplicateCycle
 from holdfast.core.jobtype import JobType
 from holdfast.core.json_text import SIZE_LIMIT
 from holdfast.core.model import Instant
@@ -239,12 +239,12 @@ class Holdfast(Producer):
     def cycle(self, name: str, **options: Unpack[CycleOptions]) -> Callable[[H], H]:
         """Run the decorated function on a schedule, one replica at a time, each slot once.
 
-        Raises: InvalidName, InvalidSchedule, InvalidOption, DuplicateJobType.
+        Raises: InvalidName, InvalidSchedule, InvalidOption, DuplicateCycle.
         """
 
         def register(handler: H) -> H:
             if name in self.cycle_specs:
-                raise DuplicateJobType(f"there is a cycle {name} already")
+                raise DuplicateCycle(f"there is a cycle {name} already")
             self.cycle_specs[name] = cycle_spec(handler, name, **options)
             return handler
 

@@ -92,6 +92,9 @@ class TimedDatabase:
     def check(self) -> list[AppliedMigration]:
         return self._database.check()
 
+    def is_pooled(self) -> bool:
+        return self._database.is_pooled()
+
     def close(self) -> None:
         self._database.close()
 
