@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.cli.exits import Exit
 from tests.cli.conftest import Run
+from tests.support.postgres import StartPostgres
 
 
 def test_migrate_makes_the_database_usable_and_may_be_repeated(run: Run, sqlite_url: str) -> None:
@@ -84,3 +85,39 @@ def test_sql_never_connects(run: Run) -> None:
     printed = run("migrate", "sql", "--url", "postgresql://nowhere.invalid/shop", "--schema", "own")
     assert printed.exit_code == 0
     assert 'create table "own".job' in printed.stdout
+
+
+def test_a_server_that_was_stopped_is_told_by_the_exit_code(
+    run: Run, private_postgres: StartPostgres
+) -> None:
+    server = private_postgres()
+    assert run("status", "--url", server.url).exit_code == 0
+    server.stop()
+    for words in (["status"], ["jobs", "list"], ["types", "pause", "--all"], ["migrate"]):
+        result = run(*words, "--url", server.url)
+        assert result.exit_code == Exit.DATABASE
+        assert "error[HF043]" in result.stderr
+
+
+def test_migrating_an_application_subscribes_its_handlers(
+    run: Run, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_URL", sqlite_url)
+    (tmp_path / "mailing.py").write_text(
+        "from holdfast import Holdfast, Job\n"
+        "app = Holdfast()\n"
+        "@app.on('order.placed')\n"
+        "def mail(job: Job[dict]) -> None: ...\n"
+    )
+    assert run("migrate", "--app", "mailing:app").exit_code == 0
+    with sqlite3.connect(tmp_path / "holdfast.db") as connection:
+        rows = connection.execute("select event, handler from holdfast_subscription").fetchall()
+    connection.close()
+    assert rows == [("order.placed", "mail")]
+
+
+def test_an_application_and_an_address_are_not_mixed(run: Run) -> None:
+    result = run("migrate", "--app", "shop:app", "--url", "sqlite:///other.db")
+    assert result.exit_code == Exit.USAGE
+    assert "brings its own database" in result.stderr

@@ -4,11 +4,14 @@ import asyncio
 import threading
 from dataclasses import dataclass
 
+from tests.support.until import until
+
 
 @dataclass(eq=False, slots=True)
 class _Alarm:
     """Somebody who waits for a time, and where they are to be woken."""
 
+    seconds: float
     due: float
     loop: asyncio.AbstractEventLoop
     rings: asyncio.Event
@@ -41,10 +44,11 @@ class ManualClock:
             return True
         if seconds is None:
             return await event.wait()
-        alarm = _Alarm(self._now + seconds, asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
+            due = self._now + seconds
+            alarm = _Alarm(seconds, due, asyncio.get_running_loop(), asyncio.Event())
             self._alarms.append(alarm)
-            if alarm.due <= self._now:
+            if seconds <= 0:
                 alarm.rings.set()
         waiting = [asyncio.ensure_future(each.wait()) for each in (event, alarm.rings)]
         try:
@@ -56,6 +60,15 @@ class ManualClock:
                 each.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
         return event.is_set()
+
+    async def until_somebody_sleeps(self, seconds: float) -> None:
+        """Wait until somebody waits for exactly so long, so that moving the clock is not too early for them."""
+        await until(lambda: self.is_awaited(seconds))
+
+    def is_awaited(self, seconds: float) -> bool:
+        """Say whether somebody waits for exactly so long."""
+        with self._lock:
+            return any(abs(each.seconds - seconds) < 1e-6 for each in self._alarms)
 
     def advance(self, seconds: float) -> None:
         """Let time pass and wake whoever waited for it. From any thread."""

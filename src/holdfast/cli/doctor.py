@@ -8,15 +8,11 @@ import click
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.lazy import Command
-from holdfast.cli.loading import load_app
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
-from holdfast.cli.session import Session, database_options, opened, using
+from holdfast.cli.session import Session, chosen, database_options
 from holdfast.cli.talk import say
-from holdfast.core.errors import CommandUsage
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
     from holdfast.runtime.doctor.finding import Finding
     from holdfast.settings import Settings
 
@@ -60,7 +56,7 @@ def command(
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema})
-    with _session(spec, url, schema) as session:
+    with chosen(spec, url, schema) as session:
         findings = _examined(session, settings)
         if fix:
             for each in session.run(_mended(session, settings, findings)):
@@ -68,16 +64,6 @@ def command(
             findings = _examined(session, settings)
     write_records([_row(each) for each in findings], _COLUMNS, output, id="check")
     return _told(findings)
-
-
-def _session(
-    spec: str | None, url: str | None, schema: str | None
-) -> AbstractContextManager[Session]:
-    if spec is None:
-        return opened(url, schema)
-    if url is not None or schema is not None:
-        raise CommandUsage("APP brings its own database", help="leave out --url and --schema")
-    return using(load_app(spec))
 
 
 def _examined(session: Session, settings: Settings) -> list[Finding]:

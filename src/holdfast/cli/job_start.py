@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +11,9 @@ import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Command
-from holdfast.cli.loading import load_app
 from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, write_records
-from holdfast.cli.session import Session, database_options, opened, using
+from holdfast.cli.session import Session, chosen, database_options
 from holdfast.cli.talk import say
 from holdfast.cli.views import state_colour
 from holdfast.core.errors import CommandUsage, UnknownJobType
@@ -80,26 +77,13 @@ def start(
     that the database has seen, so that a mistyped name does not wait for ever.
     """
     value = _value(input)
-    with _session(spec, url, schema) as session:
+    with chosen(spec, url, schema) as session:
+        session.check()
         if spec is None and not new_type:
             _refuse_unknown(session, type)
         chain = _started(session, type, value, _given(options), act)
     write_records([_row(chain)], _COLUMNS, act.output, single=True)
     say(_sentence(chain, act.dry_run))
-
-
-@contextmanager
-def _session(spec: str | None, url: str | None, schema: str | None) -> Iterator[Session]:
-    if spec is None:
-        with opened(url, schema) as session:
-            session.refuse_absent()
-            session.app.database.check()
-            yield session
-        return
-    if url is not None or schema is not None:
-        raise CommandUsage("--app brings its own database", help="leave out --url and --schema")
-    with using(load_app(spec)) as session:
-        yield session
 
 
 def _started(session: Session, type: str, value: Any, options: StartOptions, act: Act) -> Chain:

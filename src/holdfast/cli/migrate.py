@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
-from holdfast.cli.session import Session, database_options, opened
+from holdfast.cli.session import Session, chosen, database_options
 from holdfast.cli.talk import count_of, say
 from holdfast.core.errors import WrongDatabase
 
@@ -32,21 +32,25 @@ _COLUMNS = (
     examples=(
         "holdfast migrate",
         "HOLDFAST_URL=postgresql://app@db/shop holdfast migrate",
+        "holdfast migrate --app shop.jobs:app",
         "holdfast migrate check || echo 'migrate before you deploy'",
         "holdfast migrate sql --url postgresql://db/shop > schema.sql",
     ),
 )
 @click.argument("action", type=click.Choice(ACTIONS), default="up")
+@click.option("--app", "spec", metavar="APP", help="module:attribute; subscribes its handlers too.")
 @database_options
 @output_option
-def command(action: Action, url: str | None, schema: str | None, output: Format) -> None:
+def command(
+    action: Action, spec: str | None, url: str | None, schema: str | None, output: Format
+) -> None:
     """Bring the schema up to date.
 
     up applies what is pending, under a lock. list shows every migration and whether it was
     applied. check exits 7 unless this version can work on the schema. sql prints the whole schema
     for people who apply it by other means; it never connects.
     """
-    with opened(url, schema) as session:
+    with chosen(spec, url, schema) as session:
         match action:
             case "up":
                 _up(session, output)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from getpass import getuser
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.core.errors import WrongDatabase
+from holdfast.core.errors import CommandUsage, WrongDatabase
 
 if TYPE_CHECKING:
     from asyncio import Runner
@@ -88,6 +88,11 @@ class Session:
         if address.dialect == "sqlite" and not Path(address.path).exists():
             raise WrongDatabase(f"there is no database {address.path}")
 
+    def check(self) -> None:
+        """Refuse a database that is not there, or whose schema this code does not understand."""
+        self.refuse_absent()
+        self.app.database.check()
+
     def close(self) -> None:
         """Close what was opened."""
         if self._runner is None:
@@ -109,8 +114,7 @@ def with_database(command: Callable[..., T]) -> Callable[..., T]:
     @wraps(command)
     def opened_first(*arguments: Any, url: str | None, schema: str | None, **options: Any) -> T:
         with opened(url, schema) as session:
-            session.refuse_absent()
-            session.app.database.check()
+            session.check()
             return command(session, *arguments, **options)
 
     return opened_first
@@ -128,6 +132,21 @@ def opened(url: str | None, schema: str | None) -> Iterator[Session]:
     )
     with using(app) as session:
         yield session
+
+
+def chosen(
+    spec: str | None, url: str | None, schema: str | None
+) -> AbstractContextManager[Session]:
+    """Open a session with an application, or with a database alone. Raises: CommandUsage when both are named."""
+    if spec is None:
+        return opened(url, schema)
+    if url is not None or schema is not None:
+        raise CommandUsage(
+            "an application brings its own database", help="leave out --url and --schema"
+        )
+    from holdfast.cli.loading import load_app
+
+    return using(load_app(spec))
 
 
 @contextmanager

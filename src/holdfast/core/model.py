@@ -72,7 +72,10 @@ class NewKey(msgspec.Struct, frozen=True):
 
 
 class Probe(msgspec.Struct, frozen=True):
-    """Where one look of a claim begins: a type, a priority and the low-water mark behind which nothing is expected."""
+    """Where one look of a claim begins: a type, a priority and the low-water mark behind which nothing is expected.
+
+    `most` limits what is taken of a type in all its priorities together; it is the same in each of its probes.
+    """
 
     type: str
     priority: int
@@ -80,6 +83,7 @@ class Probe(msgspec.Struct, frozen=True):
     room: int
     after: Instant
     after_id: str
+    most: int | None = None
 
 
 class LeaseClass(msgspec.Struct, frozen=True):

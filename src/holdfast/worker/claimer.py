@@ -154,11 +154,12 @@ class Claimer:
             own = min(math.ceil(room * (type.batch or 1)), self._room_of(name, now))
             if own <= 0:
                 continue
+            most = None if self._place.terms.limit(name) is None else own
             key = self._place.terms.lease_class(name)
             token = tokens.setdefault(key, self._new_id())
             full[name], marks = self._marks.look(name, now)
             probes += [
-                Probe(name, priority, token, own, after, after_id)
+                Probe(name, priority, token, own, after, after_id, most)
                 for priority, after, after_id in marks
             ]
         if not probes:

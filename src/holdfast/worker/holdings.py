@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast.worker.attempt import Attempt
 
@@ -22,9 +22,13 @@ class HeldClaim:
 
 
 class Holdings:
-    """The claims of one worker. Every method is safe from both threads."""
+    """The claims of one worker. Every method is safe from both threads.
+
+    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died.
+    """
 
     def __init__(self) -> None:
+        self.when_calm: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._claims: dict[str, HeldClaim] = {}
         self._asking: set[str] = set()
@@ -89,6 +93,9 @@ class Holdings:
             if not claim.attempts:
                 del self._claims[claimed.token]
                 (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
+            is_calm = claimed.crashes > 0 and self.crashed == 0
+        if is_calm:
+            self.when_calm()
 
     def take_emptied(self) -> list[str]:
         """Hand over the leases whose every job has ended, to be removed unseen."""

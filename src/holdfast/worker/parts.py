@@ -66,6 +66,8 @@ class Parts:
             expect=self._expect,
             missed=self._give_back,
         )
+        # Only one job whose worker died is held at a time, so the next of them has to be looked for.
+        place.holdings.when_calm = partial(to_loop, self.claimer.hint, None, True)
         self.records = Records(place, self.claimer, self.hints)
         self.outcomes = Outcomes(place.holdings, self.records)
         self.stragglers = Stragglers(

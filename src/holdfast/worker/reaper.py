@@ -40,6 +40,7 @@ class Reaper:
         self._found = found
         self._interval = place.timings.reaper_interval_ms / 1000
         self._stop = asyncio.Event()
+        self._calm_since = float("-inf")
 
     def stop(self) -> None:
         """End after the present run. Called on its own loop."""
@@ -49,27 +50,31 @@ class Reaper:
         """Reap at once, then at every interval, a little apart from other replicas."""
         clock = self._place.clock
         while not self._stop.is_set():
-            if not self._is_too_early():
-                await self._reap()
+            try:
+                if await self._is_calm():
+                    await self._reap()
+                self._place.trouble.over(PURPOSE)
+            except Exception as error:
+                self._place.trouble.note(PURPOSE, error)
             await clock.wait(self._stop, self._interval * (0.9 + clock.random() * 0.1))
 
-    def _is_too_early(self) -> bool:
-        """Whether workers that lost the database with us have not yet had the time to renew or to give back.
+    async def _is_calm(self) -> bool:
+        """Whether the database has been there for an interval.
 
-        What they hold would be counted as a crash, although nobody died.
+        Workers that lost it with us need the time to renew or to give back what they hold; reaped at once, it would be
+        counted as a crash although nobody died.
         """
-        since = self._place.clock.monotonic() - self._place.trouble.unreachable_at
-        return since < self._interval * 0.9
+        now = self._place.clock.monotonic()
+        if self._place.trouble.unreachable_at > self._calm_since:
+            await self._link.run(self._place.store.schema.clock())
+            self._calm_since = now
+            return False
+        return now - self._calm_since >= self._interval * 0.9
 
     async def _reap(self) -> None:
         place, options = self._place, self._place.options
         began = place.clock.monotonic()
-        try:
-            count = await reap_all(
-                self._link, place.store, options.reaper_batch, options.poison_limit, self._found
-            )
-        except Exception as error:
-            place.trouble.note(PURPOSE, error)
-            return
-        place.trouble.over(PURPOSE)
+        count = await reap_all(
+            self._link, place.store, options.reaper_batch, options.poison_limit, self._found
+        )
         place.telling.reaper_ran(count, place.clock.monotonic() - began)

@@ -146,10 +146,11 @@ class Slots:
         if ended.finish is None:
             if ended.is_refused:
                 self._office.too_late(attempt)
-        elif ended.report is not None:
-            self._office.committed(attempt, ended.finish, ended.report)
         elif attempt.take_ending("slot"):
-            self._office.submit(attempt, ended.finish)
+            if ended.report is not None:
+                self._office.committed(attempt, ended.finish, ended.report)
+            else:
+                self._office.submit(attempt, ended.finish)
         self._office.ended(attempt)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.core.events import Observer, event
+from holdfast.core.events import Event, Observer, event
 from holdfast.core.model import Finish, JobRef, Reaped
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.clock import Clock
 from holdfast.worker.counters import Counters
+
+log = logging.getLogger("holdfast.worker")
 
 
 class Telling:
@@ -30,7 +33,15 @@ class Telling:
     def tell(self, name: str, **fields: Any) -> None:
         """Emit an event of this worker."""
         if self._observer is not None:
-            self._observer.observe(event(name, worker=self._worker, **fields))
+            self._observe(event(name, worker=self._worker, **fields))
+
+    def _observe(self, event: Event) -> None:
+        assert self._observer is not None
+        try:
+            self._observer.observe(event)
+        except Exception:
+            # Whoever watches the work must not be able to stop it.
+            log.exception("an observer failed at %s", event.name)
 
     def started(self, attempt: Attempt) -> None:
         """A handler was called."""
@@ -109,7 +120,7 @@ class Telling:
         if self._observer is None:
             return
         for each in jobs:
-            self._observer.observe(
+            self._observe(
                 event(
                     "job_reaped",
                     job_id=each.id,
@@ -131,7 +142,7 @@ class Telling:
         """The last blocker of these jobs ended."""
         if self._observer is not None:
             for each in jobs:
-                self._observer.observe(event("job_unblocked", job_id=each.id, type=each.type))
+                self._observe(event("job_unblocked", job_id=each.id, type=each.type))
 
     def stuck(self, attempt: Attempt, stuck_s: float) -> None:
         """A handler ignores its abort signal."""

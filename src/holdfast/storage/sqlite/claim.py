@@ -37,12 +37,17 @@ def _choose(claim: Claim, now: Instant) -> Op[list[Row]]:
     """Find the most urgent and oldest jobs, at most one of them a job that has crashed before."""
     chosen: list[Row] = []
     crashed = False
+    left = {probe.type: probe.most for probe in claim.probes if probe.most is not None}
     urgency = attrgetter("priority")
     worth_a_look = yield from _worth_a_look(claim.probes)
     for _, probes in groupby(sorted(worth_a_look, key=urgency), urgency):
         found: list[Row] = []
         for probe in probes:
-            found += yield from _look(probe, claim.allow_crashed, now)
+            room = min(probe.room, left.get(probe.type, probe.room))
+            rows = yield from _look(probe, room, claim.allow_crashed, now)
+            if probe.type in left:
+                left[probe.type] -= len(rows)
+            found += rows
         for row in sorted(found):
             _, _, crashes, _ = row
             if crashes and crashed:
@@ -64,7 +69,9 @@ def _worth_a_look(probes: Sequence[Probe]) -> Op[Sequence[Probe]]:
     return [probe for probe in probes if (probe.type, probe.priority) in lines]
 
 
-def _look(probe: Probe, allow_crashed: bool, now: Instant) -> Op[list[Row]]:
+def _look(probe: Probe, room: int, allow_crashed: bool, now: Instant) -> Op[list[Row]]:
+    if room <= 0:
+        return []
     return (
         yield Statement(
             "job_claim_look",
@@ -73,7 +80,7 @@ def _look(probe: Probe, allow_crashed: bool, now: Instant) -> Op[list[Row]]:
                 "priority": probe.priority,
                 "after": probe.after,
                 "after_id": probe.after_id,
-                "room": probe.room,
+                "room": room,
                 "token": probe.token,
                 "allow_crashed": allow_crashed,
                 "now": now,

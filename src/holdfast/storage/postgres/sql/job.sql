@@ -32,12 +32,12 @@ with clock as materialized (
   select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us),
 probe as materialized (
   select * from json_to_recordset(:probes::json) as p(
-    type text, priority smallint, token uuid, room integer, after bigint, after_id uuid)),
+    type text, priority smallint, token uuid, room integer, after bigint, after_id uuid, most integer)),
 class as materialized (
   select * from json_to_recordset(:classes::json) as c(
     token uuid, lease_ms integer, max_attempts integer, backoff_base_ms integer, backoff_cap_ms integer)),
 due as materialized (
-  select found.* from probe p cross join lateral (
+  select p.type, p.most, found.* from probe p cross join lateral (
     select w.job_id, w.priority, w.available_at, w.crashes
       from holdfast.queue w
      where w.type = p.type and w.priority = p.priority
@@ -47,6 +47,11 @@ due as materialized (
      order by w.available_at, w.job_id
      limit p.room
      for update skip locked) found),
+surplus as (
+  select job_id from (
+    select job_id, most, row_number() over (partition by type order by priority, available_at, job_id) as place
+      from due where most is not null) limited
+   where place > most),
 claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1,
@@ -54,8 +59,9 @@ claimed as (
          token = (select p.token from probe p where p.type = q.type and p.priority = q.priority)
    where q.job_id = any (array (
      select job_id from due
-      where crashes = 0
-         or job_id = (select job_id from due where crashes > 0 order by priority, available_at, job_id limit 1)
+      where (crashes = 0
+         or job_id = (select job_id from due where crashes > 0 order by priority, available_at, job_id limit 1))
+        and job_id <> all (array (select job_id from surplus))
       order by priority, available_at, job_id
       limit :limit::integer))
   returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence),

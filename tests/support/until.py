@@ -1,0 +1,17 @@
+"""Waits for conditions that no signal announces, by letting everything else run in between."""
+
+import asyncio
+from collections.abc import Callable
+
+PATIENCE_S = 30
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop and the other threads go on until a condition holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await _turn()
+
+
+async def _turn() -> None:
+    await asyncio.sleep(0)

@@ -1,0 +1,64 @@
+"""Handlers that processes of their own can import."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from holdfast.core.errors import Busy, Permanent
+from holdfast.core.outcome import Continue, Snooze
+from holdfast.worker.job import Job
+
+
+def square(job: Job[int]) -> int:
+    print("whatever a handler prints is no answer")
+    return job.input**2
+
+
+async def square_async(job: Job[int]) -> int:
+    return job.input**2
+
+
+def fail(job: Job[str]) -> None:
+    raise ConnectionError(f"password={job.input}")
+
+
+def refuse(job: Job[Any]) -> None:
+    raise Permanent("never")
+
+
+def busy(job: Job[Any]) -> None:
+    raise Busy("30s")
+
+
+def later(job: Job[Any]) -> Snooze:
+    return Snooze("1h")
+
+
+def go_on(job: Job[int]) -> Continue:
+    return Continue("square", job.input)
+
+
+def die(job: Job[Any]) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(job: Job[Any]) -> None:
+    os._exit(7)
+
+
+def tell(job: Job[str]) -> None:
+    """Say how far we are and wait for a word through a pipe."""
+    job.progress(0.25, "a quarter")
+    Path(job.input).read_text()
+
+
+def spin(job: Job[str]) -> None:
+    """Say through a pipe who we are, then use the processor without ever looking up."""
+    Path(job.input).write_text(str(os.getpid()))
+    while True:
+        pass
+
+
+def identity(job: Job[Any]) -> int:
+    return os.getpid()

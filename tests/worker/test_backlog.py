@@ -1,0 +1,127 @@
+"""The backlog hands out what was claimed: the urgent first, a type at its limit last."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.core.jobtype import JobType
+from holdfast.core.registry import job_type_of
+from holdfast.worker.attempt import Attempt, Terms
+from holdfast.worker.backlog import Backlog
+from holdfast.worker.job import Job
+from tests.worker.test_marks import found
+
+
+async def handler(job: Job[Any]) -> None: ...
+
+
+async def batch_handler(jobs: list[Job[Any]]) -> None: ...
+
+
+PLAIN = job_type_of(handler, "plain", Job, {})
+LIMITED = job_type_of(handler, "limited", Job, {})
+BATCH = job_type_of(batch_handler, "batch", Job, {"batch": 3})
+
+
+def attempt(number: int, type: JobType = PLAIN, priority: int = 5, crashes: int = 0) -> Attempt:
+    claimed = found(number, priority, type.name)
+    claimed.crashes = crashes
+    return Attempt(claimed, type, Terms(60_000, 180_000, None), 0.0)
+
+
+@pytest.fixture
+def limits() -> dict[str, int]:
+    """How many calls of a type may run at once."""
+    return {"limited": 2}
+
+
+@pytest.fixture
+def backlog(limits: dict[str, int]) -> Backlog:
+    """An empty one."""
+    return Backlog(limits.get)
+
+
+def numbers(attempts: list[Attempt] | None) -> list[int]:
+    return [each.claimed.available_at for each in attempts or []]
+
+
+async def take(backlog: Backlog, count: int) -> list[int]:
+    """Take what is there; nothing of this may wait."""
+    async with asyncio.timeout(1):
+        return [numbers(await backlog.take())[0] for _ in range(count)]
+
+
+async def test_attempts_come_out_as_they_were_claimed(backlog: Backlog) -> None:
+    backlog.put([attempt(1), attempt(2)])
+    backlog.put([attempt(3)])
+    assert await take(backlog, 3) == [1, 2, 3]
+
+
+async def test_the_more_urgent_overtake_what_still_waits(backlog: Backlog) -> None:
+    backlog.put([attempt(1), attempt(2), attempt(3, priority=9)])
+    backlog.put([attempt(4, priority=0), attempt(5)])
+    assert await take(backlog, 5) == [4, 1, 2, 5, 3]
+
+
+async def test_a_job_with_crashes_goes_into_the_free_slot_it_was_claimed_for(
+    backlog: Backlog,
+) -> None:
+    backlog.put([attempt(1, priority=0), attempt(2, crashes=1)])
+    assert await take(backlog, 2) == [2, 1]
+
+
+async def test_a_type_at_its_limit_is_passed_over_until_a_call_is_done(backlog: Backlog) -> None:
+    backlog.put([*(attempt(number, LIMITED) for number in (1, 2, 3, 4)), attempt(5)])
+    assert await take(backlog, 3) == [1, 2, 5]
+    waiting = asyncio.create_task(backlog.take())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    assert len(backlog) == 2
+    backlog.done("limited")
+    assert numbers(await waiting) == [3]
+
+
+async def test_a_limit_that_was_raised_frees_what_it_held_back(
+    backlog: Backlog, limits: dict[str, int]
+) -> None:
+    backlog.put([attempt(number, LIMITED) for number in (1, 2, 3, 4)])
+    assert await take(backlog, 2) == [1, 2]
+    waiting = asyncio.create_task(backlog.take())
+    await asyncio.sleep(0)
+    limits["limited"] = 4
+    backlog.reconsider()
+    assert numbers(await waiting) == [3]
+    assert await take(backlog, 1) == [4]
+
+
+async def test_a_batch_takes_its_kind_from_the_whole_backlog(backlog: Backlog) -> None:
+    backlog.put([attempt(1, BATCH), attempt(2), *(attempt(each, BATCH) for each in (3, 4, 5))])
+    assert numbers(await backlog.take()) == [1, 3, 4]
+    assert numbers(await backlog.take()) == [2]
+    assert numbers(await backlog.take()) == [5]
+
+
+async def test_closing_returns_what_was_never_started_and_sends_the_slots_home(
+    backlog: Backlog,
+) -> None:
+    backlog.put([attempt(number, LIMITED) for number in (1, 2, 3)])
+    await take(backlog, 2)
+    waiting = asyncio.create_task(backlog.take())
+    await asyncio.sleep(0)
+    assert backlog.idle_slots == 1
+    assert numbers(backlog.close()) == [3]
+    assert await waiting is None
+    backlog.put([attempt(4)])
+    assert numbers(backlog.close()) == [4]
+
+
+async def test_a_slot_that_is_cancelled_while_it_is_woken_leaves_its_turn_to_another(
+    backlog: Backlog,
+) -> None:
+    first, second = (asyncio.create_task(backlog.take()) for _ in range(2))
+    await asyncio.sleep(0)
+    backlog.put([attempt(1)])
+    first.cancel()
+    assert numbers(await second) == [1]
+    assert first.cancelled()

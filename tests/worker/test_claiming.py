@@ -1,0 +1,205 @@
+"""What a worker claims: by priority, within its limits, behind its marks, and nothing that is paused."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.core.model import NewJob
+from holdfast.core.retry import Retry
+from holdfast.ops.start import StartRequest, start_chains
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.statement import run_async
+from holdfast.worker.job import Job
+from tests.support.manual_clock import ManualClock
+from tests.worker.workshop import Workshop
+
+
+class Crowd:
+    """A handler that counts how many of it run at once, and waits for a word."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.most = 0
+        self.go = asyncio.Event()
+
+    async def __call__(self, job: Job[Any]) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await self.go.wait()
+        self.now -= 1
+
+
+@pytest.mark.parametrize("told", ["by a hint", "by nobody"])
+async def test_a_job_whose_transaction_commits_late_is_found_before_the_mark(
+    postgres_workshop: Workshop, told: str
+) -> None:
+    workshop = postgres_workshop
+    workshop.handle_quick()
+    hinted = told == "by a hint"
+    worker = workshop.begin(
+        ManualClock() if hinted else None, notifier=workshop.notifier if hinted else None
+    )
+    late = new_id()
+    async with workshop.database.transaction_async() as slow:
+        job = NewJob(id=late, chain_id=late, type="quick", input="null")
+        await run_async(start_chains(workshop.store, [StartRequest(job)]), slow)
+        later = await workshop.start("quick", count=3)
+        workshop.have_due()
+        await workshop.events.seen("job_completed", count=3)
+    workshop.have_due()
+    await workshop.events.seen("job_completed", job_id=late)
+    await worker.stop()
+    assert await workshop.states(later) == ["completed"] * 3
+
+
+async def test_priorities_are_strict(workshop: Workshop) -> None:
+    workshop.handle_quick()
+    expected = {
+        priority: await workshop.start("quick", count=4, priority=priority)
+        for priority in (7, 5, 0, 9, 2)
+    }
+    await workshop.until_idle(slots=1)
+    started = [each.fields["job_id"] for each in workshop.events.of("job_started")]
+    assert started == [job_id for _, ids in sorted(expected.items()) for job_id in ids]
+
+
+@pytest.mark.parametrize("priorities", [[5] * 12, [0, 1, 2, 3] * 3])
+async def test_a_type_runs_no_more_at_once_than_it_may(
+    workshop: Workshop, priorities: list[int]
+) -> None:
+    crowd = Crowd()
+    workshop.handle("heavy", crowd, concurrency=2)
+    workshop.handle_quick()
+    ids = [await workshop.start_one("heavy", priority=each) for each in priorities]
+    quick = await workshop.start("quick", count=20)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_completed", count=20)
+    assert crowd.now == 2
+    crowd.go.set()
+    await workshop.events.seen("job_completed", count=20 + len(ids))
+    await worker.stop()
+    assert crowd.most == 2
+    assert await workshop.states([*ids, *quick]) == ["completed"] * (len(ids) + 20)
+
+
+async def test_a_limit_set_at_run_time_stands_before_the_codes(workshop: Workshop) -> None:
+    crowd = Crowd()
+    workshop.handle("heavy", crowd, concurrency=1)
+    await workshop.start("heavy", count=6)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started")
+    await workshop.run(workshop.store.workers.set_type("heavy", concurrency=3))
+    await workshop.beat(worker)
+    workshop.have_due()
+    await workshop.events.seen("job_started", count=3)
+    crowd.go.set()
+    await workshop.events.seen("job_completed", count=6)
+    await worker.stop()
+    assert crowd.most == 3
+
+
+async def test_attempts_limited_at_run_time_stand_before_the_codes(workshop: Workshop) -> None:
+    async def fail(job: Job[Any]) -> None:
+        raise OSError
+
+    workshop.handle("fail", fail, retry=Retry(base="100ms", max_attempts=25))
+    await workshop.run(workshop.store.workers.set_type("fail", max_attempts=1))
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.beat(worker)
+    job_id = await workshop.start_one("fail")
+    workshop.have_due()
+    await workshop.events.seen("job_failed", job_id=job_id)
+    await worker.stop()
+
+
+async def test_a_process_holds_no_more_than_it_will_soon_start(workshop: Workshop) -> None:
+    crowd = Crowd()
+    workshop.handle("work", crowd)
+    workshop.handle_quick()
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, slots=4, batch=20)
+    # Nothing was finished yet: only free slots are filled, however much is due.
+    ids = await workshop.start("work", count=100)
+    workshop.have_due()
+    await workshop.events.seen("job_started", count=4)
+    await workshop.beat(worker)
+    assert len(workshop.ledger.leases()) == 4
+    # As many as were finished a moment ago are fetched ahead.
+    crowd.go.set()
+    await workshop.events.seen("job_completed", count=4)
+    crowd.go.clear()
+    await workshop.events.seen("job_completed", count=len(workshop.events.of("job_started")) - 4)
+    await workshop.beat(worker)
+    assert len(workshop.ledger.leases()) <= 4 + len(workshop.events.of("job_completed"))
+    crowd.go.set()
+    await workshop.events.seen("job_completed", count=100)
+    await worker.stop()
+    assert await workshop.states(ids) == ["completed"] * 100
+
+
+@pytest.mark.parametrize("scope", ["type", "everything"])
+async def test_what_is_paused_is_not_claimed_and_found_again_when_resumed(
+    workshop: Workshop, scope: str
+) -> None:
+    workshop.handle_quick()
+    workshop.handle("other", Crowd())
+    store = workshop.store
+
+    async def pause(paused: bool) -> None:
+        if scope == "type":
+            await workshop.run(store.workers.set_type("quick", paused=paused, by="ana"))
+        else:
+            await workshop.run(store.schema.pause(paused, "ana"))
+
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    first = await workshop.start_one("quick")
+    workshop.have_due()
+    await workshop.events.seen("job_completed", job_id=first)
+    await pause(True)
+    await workshop.beat(worker)
+    second = await workshop.start_one("quick")
+    other = await workshop.start_one("other")
+    workshop.have_due()
+    if scope == "type":
+        await workshop.events.seen("job_started", job_id=other)
+    await workshop.beat(worker)
+    assert (await workshop.job(second)).state == "pending"
+    await pause(False)
+    await workshop.beat(worker)
+    await workshop.events.seen("job_completed", job_id=second)
+
+
+async def test_a_type_without_a_handler_here_is_left_alone(workshop: Workshop) -> None:
+    workshop.handle_quick()
+    stranger = await workshop.start_one("somebody.elses")
+    mine = await workshop.start_one("quick")
+    await workshop.until_idle()
+    assert await workshop.states([stranger, mine]) == ["pending", "completed"]
+    assert (await workshop.job(stranger)).attempt == 0
+
+
+async def test_jobs_whose_worker_died_run_one_at_a_time(workshop: Workshop) -> None:
+    crowd = Crowd()
+    workshop.handle("work", crowd)
+    workshop.handle_quick()
+    ids = await workshop.start("work", count=4)
+    dead = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", count=4)
+    assert sorted(await workshop.reap_as_if_later()) == sorted(ids)
+    crowd.go.set()
+    await workshop.events.seen("write_refused", count=4)
+    await dead.stop()
+    crowd.go.clear()
+    crowd.most = 0
+    await workshop.run(workshop.store.jobs.trigger(ids))
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", worker=worker.id)
+    quick = await workshop.start("quick", count=5)
+    workshop.have_due()
+    await workshop.events.seen("job_completed", count=5)
+    assert crowd.now == 1
+    crowd.go.set()
+    await workshop.events.seen("job_completed", count=9)
+    await worker.stop()
+    assert crowd.most == 1
+    assert await workshop.states([*ids, *quick]) == ["completed"] * 9

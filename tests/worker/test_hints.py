@@ -1,0 +1,123 @@
+"""Hints wake a worker; without them, or when they are lost, polling finds everything."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.core.outcome import Snooze
+from holdfast.core.retry import Retry
+from holdfast.notify.port import Hint
+from holdfast.notify.silent import SilentNotifier
+from holdfast.worker.job import Job
+from tests.support.manual_clock import ManualClock
+from tests.worker.workshop import Workshop
+
+
+async def test_without_a_notifier_the_poll_finds_the_job(workshop: Workshop) -> None:
+    workshop.handle_quick()
+    worker = workshop.begin(ManualClock(), idle_min_ms=7_000, idle_max_ms=28_000)
+    for seconds in (7, 14, 28, 28):
+        await worker.asleep(seconds)
+        worker.advance(seconds)
+    await worker.asleep(28)
+    job_id = await workshop.start_one("quick")
+    worker.advance(28)
+    await workshop.events.seen("job_completed", job_id=job_id)
+    await worker.stop()
+
+
+async def test_a_hint_that_was_lost_costs_no_more_than_the_poll_interval(
+    workshop: Workshop,
+) -> None:
+    workshop.handle_quick()
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, poll_ms=60_000)
+    first = await workshop.start_one("quick")
+    workshop.have_due()
+    await workshop.events.seen("job_completed", job_id=first)
+    await worker.idle(60)
+    second = await workshop.start_one("quick")
+    worker.advance(60)
+    await workshop.events.seen("job_completed", job_id=second)
+    await worker.stop()
+
+
+async def test_a_notifier_that_is_not_proven_alive_is_not_relied_on(workshop: Workshop) -> None:
+    workshop.handle_quick()
+    worker = workshop.begin(notifier=SilentNotifier(), poll_ms=600_000)
+    job_id = await workshop.start_one("quick")
+    await workshop.events.seen("job_completed", job_id=job_id)
+    await worker.stop()
+
+
+async def test_a_delayed_job_runs_when_it_is_due_not_at_the_next_poll(workshop: Workshop) -> None:
+    workshop.handle_quick()
+    now = await workshop.run(workshop.store.schema.clock())
+    job_id = await workshop.start_one("quick", at=now + 300_000)
+    worker = workshop.begin(notifier=workshop.notifier, poll_ms=600_000)
+    await workshop.events.seen("job_completed", job_id=job_id)
+    await worker.stop()
+
+
+@pytest.mark.parametrize("how", ["failed", "snoozed"])
+async def test_another_attempt_runs_when_it_is_due_not_at_the_next_poll(
+    workshop: Workshop, how: str
+) -> None:
+    async def work(job: Job[Any]) -> Any:
+        if workshop.events.of(f"job_{'retried' if how == 'failed' else how}"):
+            return None
+        if how == "failed":
+            raise OSError
+        return Snooze("200ms")
+
+    workshop.handle("work", work, retry=Retry(base="200ms"))
+    job_id = await workshop.start_one("work")
+    worker = workshop.begin(notifier=workshop.notifier, poll_ms=600_000)
+    await workshop.events.seen("job_completed", job_id=job_id)
+    await worker.stop()
+
+
+async def test_what_a_worker_gives_back_is_found_by_others_at_once(workshop: Workshop) -> None:
+    go = asyncio.Event()
+    first = ""
+
+    async def work(job: Job[Any]) -> None:
+        if job.worker == first:
+            await go.wait()
+
+    workshop.handle("work", work)
+    workshop.handle_quick()
+    holder = workshop.begin(ManualClock(), notifier=workshop.notifier, slots=1)
+    first = holder.id
+    ids = await workshop.prefetched("work", 4)
+    other = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    # The other's mark moves past everything that the first worker holds.
+    behind = await workshop.start_one("work")
+    await workshop.events.seen("job_completed", job_id=behind, worker=other.id)
+    holder.worker.stop()
+    for job_id in ids[1:]:
+        await workshop.events.seen("job_completed", job_id=job_id, worker=other.id)
+    go.set()
+    await holder.ended()
+    await other.stop()
+
+
+async def test_reaping_wakes_workers_and_tells_the_old_owner(workshop: Workshop) -> None:
+    heard: list[Hint] = []
+    listener = workshop.notifier.listen(heard.append)
+    workshop.handle_quick()
+
+    async def wait(job: Job[Any]) -> None:
+        job.wait_for_abort(0)
+
+    workshop.handle("wait", wait)
+    job_id = await workshop.start_one("wait")
+    claimed = await workshop.claim_for_nobody("wait")
+    assert claimed == [job_id]
+    workshop.ledger.expire()
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, types={})
+    await workshop.events.seen("job_reaped", job_id=job_id)
+    await worker.stop()
+    listener.close()
+    assert Hint("due", "wait") in heard
+    assert Hint("lost", worker="nobody", ids=(job_id,)) in heard

@@ -1,0 +1,105 @@
+"""Somebody's open transaction on a queue row delays that job and no other."""
+
+import asyncio
+from typing import Any
+
+from holdfast.ops.reap import reap_leases
+from holdfast.worker.job import Job
+from tests.support.manual_clock import ManualClock
+from tests.support.until import until
+from tests.worker.faults import Faults
+from tests.worker.workshop import Workshop
+
+
+async def test_a_locked_row_delays_only_its_own_completion(postgres_workshop: Workshop) -> None:
+    workshop, go = postgres_workshop, asyncio.Event()
+
+    async def work(job: Job[Any]) -> None:
+        await go.wait()
+
+    workshop.handle("work", work)
+    locked, *others = await workshop.start("work", count=8)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", count=8)
+    with workshop.ledger.lock(locked):
+        go.set()
+        # The clock stands still: nothing of this waits for the retry of the locked one.
+        await workshop.events.seen("job_completed", count=7)
+        later = await workshop.start("work", count=5)
+        workshop.have_due()
+        await workshop.events.seen("job_completed", count=12)
+        assert await workshop.states([locked]) == ["running"]
+        await workshop.beat(worker)
+    worker.advance(2)
+    await workshop.events.seen("job_completed", job_id=locked)
+    await worker.stop()
+    assert await workshop.states([*others, *later]) == ["completed"] * 12
+    assert workshop.events.of("write_refused") == []
+
+
+async def test_an_atomic_handler_waits_for_whoever_has_locked_its_row(
+    postgres_workshop: Workshop,
+) -> None:
+    workshop, go = postgres_workshop, asyncio.Event()
+
+    async def work(job: Job[Any]) -> None:
+        await go.wait()
+        await job.tx.execute(workshop.ledger.write_effect, ["done"])
+
+    workshop.handle("work", work, atomic=True)
+    job_id = await workshop.start_one("work")
+    worker = workshop.begin(ManualClock())
+    await workshop.events.seen("job_started", job_id=job_id)
+    with workshop.ledger.lock(job_id):
+        go.set()
+        await until(workshop.ledger.waits_for_a_lock)
+        assert workshop.ledger.effects() == []
+    await workshop.events.seen("job_completed", job_id=job_id, attempt=1)
+    assert workshop.ledger.effects() == ["done"]
+    await worker.stop()
+
+
+async def test_a_locked_row_stops_neither_renewal_nor_reaping_of_others(
+    postgres_workshop: Workshop,
+) -> None:
+    workshop, go = postgres_workshop, asyncio.Event()
+
+    async def work(job: Job[Any]) -> None:
+        await go.wait()
+
+    workshop.handle("work", work)
+    locked, other = await workshop.start("work", count=2)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", count=2)
+    await workshop.events.seen("reaper_ran")
+    with workshop.ledger.lock(locked):
+        workshop.ledger.expire()
+        await workshop.beat(worker)
+        assert (await workshop.run(reap_leases(workshop.store))).page.leases == 0
+        assert await workshop.reap_as_if_later() == [other]
+    go.set()
+    await workshop.events.seen("job_completed", job_id=locked)
+    await worker.stop()
+
+
+async def test_a_locked_file_is_no_lost_lease(sqlite_workshop: Workshop) -> None:
+    workshop, go, faults = sqlite_workshop, asyncio.Event(), Faults()
+
+    async def work(job: Job[Any]) -> None:
+        await go.wait()
+
+    workshop.handle("work", work)
+    ids = await workshop.start("work", count=5)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
+    await workshop.events.seen("job_started", count=5)
+    await workshop.beat(worker)
+    beats, flushes = faults.runs("heartbeat"), faults.runs("complete")
+    with workshop.ledger.lock(ids[0]):
+        go.set()
+        worker.advance(15)
+        await faults.ran("heartbeat", beats + 1)
+        await faults.ran("complete", flushes + 1)
+        assert workshop.events.of("job_completed") == []
+    await workshop.events.seen("job_completed", count=5)
+    await worker.stop()
+    assert workshop.events.of("lease_lost") == []

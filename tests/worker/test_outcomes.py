@@ -1,0 +1,262 @@
+"""What a plain handler answers or raises, and what becomes of its job."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import Busy, Permanent
+from holdfast.core.model import Instant
+from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.retry import Retry
+from holdfast.worker.job import Job
+from tests.support.manual_clock import ManualClock
+from tests.worker.workshop import Workshop
+
+
+@dataclass
+class Order:
+    id: int
+
+
+class Declined(Exception):
+    retryable = False
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def raising(error: BaseException) -> Any:
+    async def handler(job: Job[Any]) -> None:
+        raise error
+
+    return handler
+
+
+def delay_ms(available_at: Instant | None, ended_at: Instant) -> int:
+    assert available_at is not None
+    return (available_at - ended_at) // 1000
+
+
+async def test_a_returned_value_completes_the_job(workshop: Workshop) -> None:
+    async def double(job: Job[int]) -> int:
+        return job.input * 2
+
+    workshop.handle("double", double)
+    job_id = await workshop.start_one("double", 21)
+    report = await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert (record.state, record.output, record.attempt) == ("completed", "42", 1)
+    assert report.counters["processed"] == 1
+    assert workshop.ledger.leases() == []
+
+
+async def test_a_handler_that_returns_nothing_completes_with_null(workshop: Workshop) -> None:
+    async def nothing(job: Job[Any]) -> None: ...
+
+    workshop.handle("nothing", nothing)
+    job_id = await workshop.start_one("nothing")
+    await workshop.until_idle()
+    assert (await workshop.job(job_id)).output == "null"
+
+
+async def test_delays_between_attempts_grow_as_the_policy_says(workshop: Workshop) -> None:
+    policy = Retry(base="10s", cap="35s", jitter="2s", max_attempts=4)
+    workshop.handle("flaky", raising(OSError("no route")), retry=policy)
+    job_id = await workshop.start_one("flaky")
+    delays = []
+    for _ in range(3):
+        await workshop.until_idle(clock=ManualClock(random=0.5))
+        record = await workshop.job(job_id)
+        last = (await workshop.attempts(job_id))[-1]
+        delays.append(delay_ms(record.available_at, last.ended_at))
+        await workshop.run(workshop.store.jobs.trigger([job_id]))
+    assert delays == [11_000, 21_000, 36_000]
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("failed", 4)
+    history = await workshop.attempts(job_id)
+    assert [(each.attempt, each.kind) for each in history] == [
+        (1, "retry"),
+        (2, "retry"),
+        (3, "retry"),
+        (4, "fail"),
+    ]
+
+
+@pytest.mark.parametrize("error", [Permanent("the card is stolen"), Declined("no")])
+async def test_an_error_that_is_not_retryable_fails_at_once(
+    workshop: Workshop, error: Exception
+) -> None:
+    workshop.handle("charge", raising(error))
+    job_id = await workshop.start_one("charge")
+    report = await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("failed", 1)
+    assert record.error is not None
+    assert record.error.startswith(f"{type(error).__name__}: ")
+    assert report.counters["dead_letters"] == 1
+
+
+async def test_an_input_that_no_longer_decodes_fails_at_once(workshop: Workshop) -> None:
+    async def ship(job: Job[Order]) -> int:
+        return job.input.id
+
+    workshop.handle("ship", ship)
+    job_id = await workshop.start_one("ship", {"number": 7})
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("failed", 1)
+    assert record.error is not None
+    assert "InputInvalid" in record.error
+
+
+async def test_a_number_of_attempts_given_at_the_start_stands_before_the_types(
+    workshop: Workshop,
+) -> None:
+    workshop.handle("flaky", raising(OSError()), retry=Retry(base="100ms", max_attempts=25))
+    once, endless = (
+        await workshop.start_one("flaky", max_attempts=1),
+        await workshop.start_one("flaky", max_attempts=0),
+    )
+    await workshop.until_idle()
+    assert await workshop.states([once, endless]) == ["failed", "pending"]
+
+
+async def test_a_busy_handler_rests_its_type_in_this_process(workshop: Workshop) -> None:
+    calls = 0
+
+    async def call(job: Job[Any]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Busy("30s", "the provider says 429")
+
+    async def other(job: Job[Any]) -> None: ...
+
+    workshop.handle("call", call)
+    workshop.handle("other", other)
+    first = await workshop.start_one("call")
+    clock = ManualClock()
+    worker = workshop.begin(clock, slots=1, batch=1)
+    await workshop.events.seen("job_snoozed", job_id=first)
+    record = await workshop.job(first)
+    assert (record.state, record.attempt) == ("pending", 0)
+    history = await workshop.attempts(first)
+    assert delay_ms(record.available_at, history[0].ended_at) == 30_000
+    assert history[0].error is not None
+    assert "429" in history[0].error
+    resting, free = await workshop.start_one("call"), await workshop.start_one("other")
+    worker.advance(1)
+    await workshop.events.seen("job_completed", job_id=free)
+    assert (await workshop.job(resting)).state == "pending"
+    worker.advance(30)
+    await workshop.events.seen("job_completed", job_id=resting)
+
+
+async def test_a_snoozed_attempt_is_not_counted(workshop: Workshop) -> None:
+    async def later(job: Job[Any]) -> Snooze:
+        return Snooze("90s")
+
+    workshop.handle("later", later)
+    job_id = await workshop.start_one("later", max_attempts=1)
+    report = await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("pending", 0)
+    assert record.available_at is not None
+    assert record.available_at - record.created_at >= 90_000_000
+    assert report.counters["snoozed"] == 1
+    assert await workshop.attempts(job_id) == []
+
+
+async def test_a_handler_cancels_its_job_with_a_reason(workshop: Workshop) -> None:
+    async def never(job: Job[Any]) -> Cancel:
+        return Cancel("the order was withdrawn")
+
+    workshop.handle("never", never)
+    job_id = await workshop.start_one("never")
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert (record.state, record.error) == ("cancelled", "Cancelled: the order was withdrawn")
+
+
+async def test_a_chain_goes_on_with_the_next_job_at_once(workshop: Workshop) -> None:
+    async def charge(job: Job[Order]) -> Continue:
+        return Continue("ship", Order(job.input.id))
+
+    async def ship(job: Job[Order]) -> str:
+        return f"shipped {job.input.id} as {job.chain_index}"
+
+    workshop.handle("charge", charge)
+    workshop.handle("ship", ship)
+    job_id = await workshop.start_one("charge", {"id": 7})
+    worker = workshop.begin(ManualClock())
+    await workshop.events.seen("job_completed", type="ship", chain_id=job_id)
+    await worker.stop()
+    first, second = await workshop.run(workshop.store.chains.jobs(job_id))
+    assert (first.state, first.continued) == ("completed", True)
+    assert (second.state, second.output) == ("completed", '"shipped 7 as 1"')
+
+
+async def test_a_successor_that_nobody_knows_by_its_function_fails_at_once(
+    workshop: Workshop,
+) -> None:
+    async def lost(job: Job[Any]) -> Continue:
+        return Continue(raising)
+
+    workshop.handle("lost", lost)
+    job_id = await workshop.start_one("lost")
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert record.state == "failed"
+    assert record.error is not None
+    assert "UnknownJobType" in record.error
+
+
+async def test_errors_are_kept_cleaned_and_without_secrets(workshop: Workshop) -> None:
+    told = "connect failed: password=hunter2 \x00\x1b[31m" + "x" * 20_000
+    workshop.handle("leak", raising(ConnectionError(told)))
+    job_id = await workshop.start_one("leak", max_attempts=1)
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    (attempt,) = await workshop.attempts(job_id)
+    for text in (record.error, attempt.error):
+        assert text is not None
+        assert text.startswith("ConnectionError: connect failed: ")
+        assert "hunter2" not in text
+        assert "\x1b" not in text
+        assert len(text.encode()) <= 8_192
+    assert record.fingerprint
+    assert attempt.worker is not None
+    assert attempt.started_at is not None
+    assert attempt.started_at <= attempt.ended_at
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), Mute()])
+async def test_a_strange_exception_is_a_failed_attempt_like_any_other(
+    workshop: Workshop, error: BaseException
+) -> None:
+    workshop.handle("strange", raising(error))
+    job_id = await workshop.start_one("strange", max_attempts=1)
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert record.state == "failed"
+    assert record.error is not None
+    assert record.error.startswith(type(error).__name__)
+
+
+async def test_an_output_that_the_declared_type_does_not_fit_fails_the_job(
+    workshop: Workshop,
+) -> None:
+    async def wrong(job: Job[Any]) -> int:
+        return "seven"  # type: ignore[return-value]
+
+    workshop.handle("wrong", wrong)
+    job_id = await workshop.start_one("wrong")
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert record.state == "failed"
+    assert record.error is not None
+    assert "OutputInvalid" in record.error

@@ -1,0 +1,114 @@
+"""Handlers in processes of their own: they answer, they fail, they die, they are killed at their timeout."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import HandlerInvalid
+from holdfast.worker.job import Job
+from tests.support.manual_clock import ManualClock
+from tests.worker import process_handlers
+from tests.worker.workshop import Workshop
+
+
+async def finished(workshop: Workshop, handler: Any, input: Any = None, **fields: Any) -> Any:
+    """Run one job in a process and return its record."""
+    workshop.handle("work", handler, executor="process")
+    job_id = await workshop.start_one("work", input, **fields)
+    await workshop.until_idle()
+    return await workshop.job(job_id)
+
+
+@pytest.mark.parametrize("handler", [process_handlers.square, process_handlers.square_async])
+async def test_a_process_answers_with_a_value(workshop: Workshop, handler: Any) -> None:
+    record = await finished(workshop, handler, 12)
+    assert (record.state, record.output) == ("completed", "144")
+
+
+async def test_an_error_in_a_process_is_shown_under_its_own_name(workshop: Workshop) -> None:
+    record = await finished(workshop, process_handlers.fail, "hunter2", max_attempts=1)
+    assert record.error.startswith("ConnectionError: password=")
+    assert "hunter2" not in record.error
+    assert "process_handlers.py" in record.error
+
+
+async def test_a_permanent_error_in_a_process_fails_at_once(sqlite_workshop: Workshop) -> None:
+    record = await finished(sqlite_workshop, process_handlers.refuse)
+    assert (record.state, record.attempt) == ("failed", 1)
+
+
+@pytest.mark.parametrize("handler", [process_handlers.busy, process_handlers.later])
+async def test_a_process_may_ask_for_time(sqlite_workshop: Workshop, handler: Any) -> None:
+    record = await finished(sqlite_workshop, handler)
+    assert (record.state, record.attempt) == ("pending", 0)
+
+
+async def test_a_process_may_continue_the_chain(sqlite_workshop: Workshop) -> None:
+    sqlite_workshop.handle("square", process_handlers.square, executor="process")
+    record = await finished(sqlite_workshop, process_handlers.go_on, 9)
+    jobs = await sqlite_workshop.run(sqlite_workshop.store.chains.jobs(record.chain_id))
+    assert [each.output for each in jobs] == [None, "81"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "code"), [(process_handlers.die, "-9"), (process_handlers.leave, "7")]
+)
+async def test_a_process_that_ends_without_an_answer_is_a_failed_attempt(
+    sqlite_workshop: Workshop, handler: Any, code: str
+) -> None:
+    record = await finished(sqlite_workshop, handler, max_attempts=1)
+    assert record.state == "failed"
+    assert f"ended with code {code}" in record.error
+    assert record.crashes == 0
+
+
+async def test_a_process_serves_one_job_after_another(sqlite_workshop: Workshop) -> None:
+    sqlite_workshop.handle("who", process_handlers.identity, executor="process")
+    ids = await sqlite_workshop.start("who", count=3)
+    await sqlite_workshop.until_idle(slots=1)
+    assert len({(await sqlite_workshop.job(each)).output for each in ids}) == 1
+
+
+async def test_a_process_is_killed_at_its_timeout(workshop: Workshop, tmp_path: Path) -> None:
+    workshop.handle("spin", process_handlers.spin, executor="process", timeout="30s")
+    pipe = tmp_path / "pid"
+    os.mkfifo(pipe)
+    job_id = await workshop.start_one("spin", str(pipe), max_attempts=1)
+    worker = workshop.begin(ManualClock())
+    pid = int(await asyncio.to_thread(pipe.read_text))
+    worker.advance(31)
+    await workshop.events.seen("job_failed", job_id=job_id)
+    await worker.stop()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert "TimedOut" in str((await workshop.job(job_id)).error)
+
+
+async def test_progress_told_in_a_process_arrives(
+    sqlite_workshop: Workshop, tmp_path: Path
+) -> None:
+    sqlite_workshop.handle("tell", process_handlers.tell, executor="process")
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    job_id = await sqlite_workshop.start_one("tell", str(go))
+    worker = sqlite_workshop.begin(ManualClock(), notifier=sqlite_workshop.notifier)
+    progress: list[Any] = []
+    async with asyncio.timeout(20):
+        while not progress:
+            sqlite_workshop.have_leases_checked(worker)
+            progress = await sqlite_workshop.run(sqlite_workshop.store.leases.progress([job_id]))
+    assert (progress[0].fraction, progress[0].note) == (0.25, "a quarter")
+    await asyncio.to_thread(go.write_text, "go")
+    await sqlite_workshop.events.seen("job_completed")
+    await worker.stop()
+
+
+async def test_a_handler_that_no_process_can_import_is_refused(sqlite_workshop: Workshop) -> None:
+    def inner(job: Job[Any]) -> None: ...
+
+    sqlite_workshop.handle("inner", inner, executor="process")
+    with pytest.raises(HandlerInvalid, match="cannot be imported"):
+        sqlite_workshop.worker()
