@@ -20,7 +20,7 @@ from holdfast.cli.talk import count_of, say, warn
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from holdfast.app import Holdfast
     from holdfast.core.jobtype import JobType
@@ -35,11 +35,15 @@ if TYPE_CHECKING:
     examples=(
         "holdfast worker shop.jobs:app",
         "holdfast worker shop.jobs:app --slots 20 --types 'mail.*,pdf.render'",
+        "holdfast worker shop.jobs:app --processes 4",
         "holdfast worker shop.jobs:app --drain    # until nothing is due",
     ),
 )
 @click.argument("spec", metavar="APP")
 @click.option("--slots", type=click.IntRange(1, 1_000), help="Handlers at once.  [HOLDFAST_SLOTS]")
+@click.option(
+    "--processes", type=click.IntRange(1, 64), default=1, help="Worker processes under one."
+)
 @click.option("--types", metavar="A,B,…", help="Only these job types; * stands for any text.")
 @click.option("--drain", is_flag=True, help="End when nothing is due and nothing runs.")
 @click.option("--name", help="First part of the worker's id.  [HOLDFAST_WORKER_NAME]")
@@ -53,6 +57,7 @@ if TYPE_CHECKING:
 def command(
     spec: str,
     slots: int | None,
+    processes: int,
     types: str | None,
     drain: bool,
     name: str | None,
@@ -71,6 +76,13 @@ def command(
     app = load_app(spec)
     chosen = chosen_types(app, types)
     check_schema(app)
+    if processes > 1:
+        if probe_port is not None:
+            raise CommandUsage(
+                "several processes cannot share a probe port",
+                help="start them one by one, or leave out --probe-port",
+            )
+        return _supervise(processes)
     size = f"{count_of(settings.holdfast.slots, 'slot')} · {count_of(len(chosen), 'job type')}"
     say(f"worker · {size} · {app.database.url}")
     probes = None if probe_port is None else (probe_host, probe_port)
@@ -80,6 +92,41 @@ def command(
         sys.stderr.flush()
         os._exit(report.exit_code)
     return report.exit_code
+
+
+def _supervise(processes: int) -> int:
+    """Run this very command in several processes of one worker each."""
+    import asyncio
+
+    from holdfast.observe.logging import LoggingObserver
+    from holdfast.worker.supervisor import Supervisor
+
+    command = [sys.executable, "-m", "holdfast.cli", *single_process(sys.argv[1:])]
+
+    async def run() -> int:
+        supervisor = Supervisor(
+            command,
+            processes,
+            LoggingObserver(),
+            started=lambda pid: say(f"worker process {pid} of {processes}"),
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, supervisor.pass_on, number)
+        return await supervisor.run()
+
+    return asyncio.run(run())
+
+
+def single_process(arguments: Sequence[str]) -> list[str]:
+    """Return a worker's arguments without the number of processes."""
+    kept = list(arguments)
+    for place, each in enumerate(kept):
+        if each == "--processes":
+            return kept[:place] + kept[place + 2 :]
+        if each.startswith("--processes="):
+            return kept[:place] + kept[place + 1 :]
+    return kept
 
 
 def serving_settings(arguments: Mapping[str, object]) -> Settings:

@@ -1,0 +1,71 @@
+"""Several worker processes under one: a child that dies is reported and started again, signals are passed on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Sequence
+
+from holdfast.core.events import Observer, event
+from holdfast.worker.clock import Clock, SystemClock
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+HEALTHY_S = 60.0
+
+
+class Supervisor:
+    """Keeps `count` children of one command alive until told to stop.
+
+    A child that ends well was asked to, and is not replaced; any other end is reported and followed by a new start,
+    after a pause that grows while children keep dying young.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        count: int,
+        observer: Observer | None = None,
+        clock: Clock | None = None,
+        started: Callable[[int], None] = lambda pid: None,
+    ) -> None:
+        self._command = command
+        self._count = count
+        self._observer = observer
+        self._clock = clock or SystemClock()
+        self._started = started
+        self._stopping = asyncio.Event()
+        self._children: set[asyncio.subprocess.Process] = set()
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Hand a signal to every child and replace none from now on; the children know what a second one means."""
+        self._stopping.set()
+        for child in self._children:
+            with contextlib.suppress(ProcessLookupError):
+                child.send_signal(number)
+
+    async def run(self) -> int:
+        """Supervise until every child has ended; return the worst exit code."""
+        codes = await asyncio.gather(*(self._keep() for _ in range(self._count)))
+        return max(codes)
+
+    async def _keep(self) -> int:
+        pause = FIRST_PAUSE_S
+        while True:
+            began = self._clock.monotonic()
+            # A session of its own: Ctrl-C reaches the children once, through us.
+            child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
+            self._children.add(child)
+            self._started(child.pid)
+            code = await child.wait()
+            self._children.discard(child)
+            if code == 0 or self._stopping.is_set():
+                return code if code >= 0 else 1
+            if self._observer is not None:
+                self._observer.observe(event("child_died", pid=child.pid, exit_code=code))
+            if self._clock.monotonic() - began >= HEALTHY_S:
+                pause = FIRST_PAUSE_S
+            if await self._clock.wait(self._stopping, pause):
+                return 1
+            pause = min(LONGEST_PAUSE_S, pause * 2)

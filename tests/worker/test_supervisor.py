@@ -1,0 +1,62 @@
+"""Several worker processes under one, with real children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+
+from holdfast.cli.worker import single_process
+from holdfast.core.events import Event
+from holdfast.worker.supervisor import Supervisor
+
+
+class Heard:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def observe(self, event: Event) -> None:
+        self.events.append(event)
+
+
+async def test_a_dead_child_is_reported_and_replaced_and_a_signal_ends_all() -> None:
+    heard, pids = Heard(), asyncio.Queue[int]()
+    blocked = [
+        sys.executable,
+        "-c",
+        "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]);"
+        "signal.sigwait([signal.SIGTERM])",
+    ]
+    supervisor = Supervisor(blocked, 2, heard, started=pids.put_nowait)
+    running = asyncio.create_task(supervisor.run())
+    async with asyncio.timeout(60):
+        first, second = await pids.get(), await pids.get()
+        os.kill(first, signal.SIGKILL)
+        third = await pids.get()
+        assert third not in (first, second)
+        assert [(each.name, each.fields) for each in heard.events] == [
+            ("child_died", {"pid": first, "exit_code": -signal.SIGKILL})
+        ]
+        supervisor.pass_on(signal.SIGTERM)
+        await running
+
+
+async def test_children_that_end_well_are_not_replaced() -> None:
+    heard = Heard()
+    supervisor = Supervisor([sys.executable, "-c", ""], 3, heard)
+    async with asyncio.timeout(60):
+        assert await supervisor.run() == 0
+    assert heard.events == []
+
+
+def test_a_child_is_one_process_with_the_same_arguments() -> None:
+    assert single_process(["worker", "a:b", "--processes", "4", "--slots", "2"]) == [
+        "worker",
+        "a:b",
+        "--slots",
+        "2",
+    ]
+    assert single_process(["worker", "--processes=4", "a:b"]) == ["worker", "a:b"]
