@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from click.testing import CliRunner
@@ -17,9 +19,11 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.main import cli
 from holdfast.core.model import JobRecord
 from holdfast.demo import figures, postgres, tables
+from holdfast.demo.pages import listen_near
 from tests.demo.terminal import PATIENCE_S, Terminal
 
 QUICK = ("--rate", "100", "--lease", "1500ms")
+ANY_PORT = ("--port", "0")
 
 
 def headless(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -94,7 +98,7 @@ def test_it_runs_on_a_postgresql_of_its_own(tmp_path: Path) -> None:
 
 
 def test_keys_kill_break_pause_and_order(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "--orders", "30", *QUICK) as terminal:
+    with Terminal(tmp_path, "--orders", "30", *QUICK, *ANY_PORT) as terminal:
         terminal.wait_for(r"worker w-1 +4 slots · lease 2 s")
         terminal.wait_for(r"\[k\] kill the worker hard")
         terminal.wait_for(r" [1-9]\d*/30 ")
@@ -117,8 +121,41 @@ def test_keys_kill_break_pause_and_order(tmp_path: Path) -> None:
         assert terminal.end() == 0
 
 
+def test_the_page_shows_the_shop_and_kills_its_worker(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "--orders", "30", *QUICK, *ANY_PORT) as terminal:
+        address = terminal.wait_for(r"http://127\.0\.0\.1:\d+")
+        terminal.wait_for(r" [1-9]\d*/30 ")
+        with httpx.Client(base_url=address) as browser:
+            for path in ("/", "/shop.css", "/shop.js", "/holdfast/", "/holdfast/jobs"):
+                found = browser.get(path)
+                assert found.status_code == 200
+                assert found.headers["content-security-policy"].startswith("default-src 'none'")
+            assert browser.post("/do/nothing").status_code == 404
+            elsewhere = {"sec-fetch-site": "cross-site"}
+            assert browser.post("/do/kill", headers=elsewhere).status_code == 403
+            assert browser.post("/do/kill").status_code == 303
+            terminal.wait_for("w-1 killed")
+            terminal.wait_for("30 of 30 orders paid")
+            state = browser.get("/state").json()
+        terminal.press("q")
+        assert terminal.end() == 0
+    assert (state["paid"], state["lost"], state["paid_twice"]) == (30, 0, 0)
+    assert state["worker"] == "w-2"
+    assert any("recovered after" in note for note in state["notes"])
+
+
+def test_a_taken_port_is_said_and_the_next_one_used() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        listener = listen_near(taken)
+        assert listener.getsockname()[1] != taken
+        listener.close()
+
+
 def test_one_interrupt_lets_the_worker_finish_and_leaves_nobody(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "--orders", "500", *QUICK) as terminal:
+    with Terminal(tmp_path, "--orders", "500", *QUICK, *ANY_PORT) as terminal:
         terminal.wait_for(r" [1-9]\d*/500 ")
         worker = terminal.worker()
         os.kill(terminal.pid, signal.SIGINT)
@@ -132,7 +169,7 @@ def test_one_interrupt_lets_the_worker_finish_and_leaves_nobody(tmp_path: Path) 
 
 
 def test_a_second_interrupt_ends_it_now(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "--orders", "500", *QUICK) as terminal:
+    with Terminal(tmp_path, "--orders", "500", *QUICK, *ANY_PORT) as terminal:
         terminal.wait_for(r" [1-9]\d*/500 ")
         worker = terminal.worker()
         worker.suspend()
@@ -144,7 +181,7 @@ def test_a_second_interrupt_ends_it_now(tmp_path: Path) -> None:
 
 
 def test_a_killed_demo_leaves_no_worker_behind(tmp_path: Path) -> None:
-    with Terminal(tmp_path, "--orders", "500", *QUICK) as terminal:
+    with Terminal(tmp_path, "--orders", "500", *QUICK, *ANY_PORT) as terminal:
         terminal.wait_for(r" [1-9]\d*/500 ")
         worker = terminal.worker()
         terminal.kill()

@@ -11,6 +11,7 @@ from holdfast.core.errors import CommandUsage
 
 SHOWN_LEASE = "15s"
 QUICK_LEASE = "3s"
+PORT = 8750
 
 
 @click.command(
@@ -33,6 +34,11 @@ QUICK_LEASE = "3s"
 @click.option(
     "--lease", metavar="DURATION", help=f"[default: {SHOWN_LEASE}; {QUICK_LEASE} with --headless]"
 )
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    help=f"Of the shop's page and the dashboard.  [default: {PORT}; none with --headless]",
+)
 @click.option("--postgres", is_flag=True, help="On a real PostgreSQL, started for the demo.")
 @click.option("--url", metavar="URL", help="On a database of yours, in tables of its own.")
 @click.option("--fresh", is_flag=True, help="Forget what earlier runs left.")
@@ -43,6 +49,7 @@ def command(
     exits: bool,
     headless: bool,
     lease: str | None,
+    port: int | None,
     postgres: bool,
     url: str | None,
     fresh: bool,
@@ -66,5 +73,7 @@ def command(
         from holdfast.demo.run import Demo
         from holdfast.demo.story import Plan
 
-        plan = Plan(orders, rate, kill, exits, lease_ms, headless)
+        if port is None and not headless:
+            port = PORT
+        plan = Plan(orders, rate, kill, exits, lease_ms, headless, port)
         return Demo(plan, place, guardian).run()

@@ -51,6 +51,7 @@ class Demo:
             stack.callback(self._staff.kill)
             self._hire()
             story = Story(self._plan, self._staff, customers, connection)
+            self._serve(stack, story)
             story.order(self._plan.orders)
             return self._play(story, customers)
 
@@ -75,6 +76,21 @@ class Demo:
         rest = f"{SLOTS} slots · lease {_seconds(lease_ms)} · heartbeat {heartbeat}"
         _tick(f"worker {self._staff.name}", rest)
         _tick("its log", f"./{LOG}")
+
+    def _serve(self, stack: ExitStack, story: Story) -> None:
+        """Open the shop's page and the dashboard, where they are wanted and their packages are installed."""
+        if self._plan.port is None:
+            return
+        try:
+            from holdfast.demo.pages import DASHBOARD, Pages
+        except ImportError as error:
+            click.echo(f'  - pages need {error.name}: pip install "holdfast[web]"')
+            return
+        port = self._plan.port
+        pages = Pages(self._place.url, port, story.state, story.wish, story.actions)
+        stack.callback(pages.close)
+        _tick("demo shop", f"{pages.address}/{pages.moved_from(port)}")
+        _tick("dashboard", f"{pages.address}{DASHBOARD}/")
 
     def _play(self, story: Story, customers: Customers) -> int:
         try:

@@ -9,7 +9,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.demo.story import Story
+from holdfast.demo.story import MORE, Story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from holdfast.demo.keys import Keyboard
 
 LOOK_S = 0.2
-MORE = 100
 
 _BAR = 28
 _NARROW = 94
@@ -33,10 +32,10 @@ class Screen:
         self._console = console
         self._quit = False
         self._keys: Mapping[str, Callable[[], None]] = {
-            "k": story.kill,
-            "f": story.turn_gateway,
-            "p": story.turn_pause,
-            "o": lambda: story.order(MORE),
+            "k": story.actions["kill"],
+            "f": story.actions["gateway"],
+            "p": story.actions["pause"],
+            "o": story.actions["order"],
             "q": self._leave,
         }
 

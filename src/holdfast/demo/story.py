@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
 
 from holdfast.demo import tables
 from holdfast.demo.figures import read_figures
@@ -13,6 +16,7 @@ from holdfast.demo.shop import app
 from holdfast.demo.staff import Staff
 
 NOTES = 6
+MORE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,7 @@ class Plan:
     exit: bool
     lease_ms: int
     headless: bool
+    port: int | None
 
 
 class Story:
@@ -41,6 +46,14 @@ class Story:
         self.recovered = 0
         self.gateway_is_down = False
         self.is_paused = False
+        self.told: deque[str] = deque(maxlen=NOTES)
+        self.actions: Mapping[str, Callable[[], None]] = {
+            "kill": self.kill,
+            "gateway": self.turn_gateway,
+            "pause": self.turn_pause,
+            "order": lambda: self.order(MORE),
+        }
+        self._wishes: SimpleQueue[str] = SimpleQueue()
         self._customers = customers
         self._connection = connection
         self._still_to_kill = plan.kill
@@ -62,8 +75,9 @@ class Story:
         return ledger.unpaid == 0 and ledger.paid_twice == 0
 
     def step(self) -> None:
-        """Look at the books; replace a worker that died, follow those that were killed, kill if planned."""
+        """Look at the books; do what was wished for, replace a worker that died, follow those that were killed."""
         self.look()
+        self._grant_wishes()
         code = self.staff.has_died()
         if code is not None:
             self.note(f"{self.staff.name} ended by itself with code {code}; another one begins")
@@ -72,6 +86,41 @@ class Story:
         if self._still_to_kill and self._is_time_to_kill():
             self.kill()
         self._tell_settled()
+
+    def wish(self, action: str) -> None:
+        """Have an action done at the next step; from any thread."""
+        self._wishes.put(action)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a page shows; from any thread."""
+        figures = self.figures
+        ledger = figures.ledger
+        return {
+            "total": self.total,
+            "paid": ledger.paid,
+            "per_second": ledger.per_second,
+            "lost": figures.lost,
+            "paid_twice": ledger.paid_twice,
+            "shipped": ledger.shipped,
+            "mailed": ledger.mailed,
+            "recovered": self.recovered,
+            "worker": self.staff.name,
+            "gateway_is_down": self.gateway_is_down,
+            "is_paused": self.is_paused,
+            "recovering": [
+                {"worker": each.name, "jobs": len(each.held), "seconds": each.left_s()}
+                for each in list(self.recoveries)
+            ],
+            "notes": list(self.told),
+        }
+
+    def _grant_wishes(self) -> None:
+        while True:
+            try:
+                action = self._wishes.get_nowait()
+            except Empty:
+                return
+            self.actions[action]()
 
     def look(self) -> None:
         """Read the books and the queue."""
@@ -122,6 +171,7 @@ class Story:
     def note(self, text: str) -> None:
         """Remember something worth telling."""
         self.notes.append(text)
+        self.told.append(text)
 
     def verdict(self) -> str:
         """Say what the shop's own tables say."""

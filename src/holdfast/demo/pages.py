@@ -1,0 +1,139 @@
+"""The shop's page and the dashboard, served by a thread of the demo on this machine only."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+
+from holdfast import Holdfast
+from holdfast.admin.app import create
+from holdfast.demo.tables import SCHEMA
+from holdfast.settings import read_settings
+
+HOST = "127.0.0.1"
+DASHBOARD = "/holdfast"
+
+_PORTS_TRIED = 20
+_FILES = {
+    "/": ("shop.html", "text/html"),
+    "/shop.css": ("shop.css", "text/css"),
+    "/shop.js": ("shop.js", "text/javascript"),
+}
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+}
+
+
+class Pages:
+    """Serves until closed; what the buttons ask for is handed to whoever owns the story."""
+
+    def __init__(
+        self,
+        url: str,
+        port: int,
+        state: Callable[[], dict[str, Any]],
+        ask: Callable[[str], None],
+        actions: Mapping[str, object],
+    ) -> None:
+        """Listen on the port, or on the next free one, and serve from a thread.
+
+        `state` returns what the page shows and `ask` takes a wish; both are called in the server's thread.
+        """
+        self._socket = listen_near(port)
+        self.address = f"http://{HOST}:{self._socket.getsockname()[1]}"
+        self._state, self._ask, self._actions = state, ask, actions
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._application(url),
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+                lifespan="on",
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run, args=[[self._socket]], name="pages", daemon=True
+        )
+        self._thread.start()
+
+    def moved_from(self, port: int) -> str:
+        """Say that another port was taken than the one wished for."""
+        taken = port and self._socket.getsockname()[1] != port
+        return f"   port {port} is taken" if taken else ""
+
+    def close(self) -> None:
+        """Stop serving and leave nothing open."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+    def _application(self, url: str) -> Starlette:
+        # An application of its own: connections of this thread's loop are closed in it.
+        app = Holdfast(url, schema=SCHEMA, open_types=True)
+        admin = create(app, settings=read_settings({}))
+
+        @asynccontextmanager
+        async def lifespan(_: Starlette) -> AsyncIterator[None]:
+            yield
+            await admin.state.site.close()
+            await app.aclose()
+
+        return Starlette(
+            routes=[
+                *(Route(path, _file(*found)) for path, found in _FILES.items()),
+                Route("/state", self._tell),
+                Route("/do/{action}", self._do, methods=["POST"]),
+                Mount(DASHBOARD, admin),
+            ],
+            lifespan=lifespan,
+        )
+
+    def _tell(self, _: Request) -> Response:
+        return JSONResponse(self._state(), headers=_HEADERS)
+
+    async def _do(self, request: Request) -> Response:
+        action = request.path_params["action"]
+        if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            return Response("another page may not do this", 403, _HEADERS)
+        if action not in self._actions:
+            return Response("there is nothing like that to do", 404, _HEADERS)
+        self._ask(action)
+        return Response(status_code=303, headers={"location": "/", **_HEADERS})
+
+
+def _file(name: str, media_type: str) -> Callable[[Request], Response]:
+    content = files("holdfast.demo").joinpath("static", name).read_bytes()
+
+    def serve(_: Request) -> Response:
+        return Response(content, headers=_HEADERS, media_type=media_type)
+
+    return serve
+
+
+def listen_near(port: int) -> socket.socket:
+    """Listen on the port, or on the next one that is free. Raises: OSError when all are taken."""
+    for candidate in [*range(port, port + _PORTS_TRIED), 0] if port else [0]:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, candidate))
+        except OSError:
+            listener.close()
+            continue
+        return listener
+    raise OSError(f"no port from {port} on is free")
