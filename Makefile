@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system demo test check format bench lock clean
+.PHONY: help setup setup-system demo test torture check format bench lock clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
@@ -46,6 +46,10 @@ demo: setup ## Run the main job on embedded SQLite.
 
 test: setup ## Run all tests, on real PostgreSQL too.
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+torture: setup ## Go deeper and longer: timing, interleavings, random moves.
+	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --timeout 1200 \
+		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
 
 check: setup ## Check format, lint, types and layers.
 	@$(BIN)/ruff format --check .

@@ -130,6 +130,7 @@ async def test_jobs_that_wait_for_a_slot_go_back_unstarted(workshop: Workshop) -
     await worker.stop()
 
 
+@pytest.mark.torture
 async def test_what_was_finished_during_the_outage_is_written_after_it(
     workshop: Workshop,
 ) -> None:
@@ -150,6 +151,7 @@ async def test_what_was_finished_during_the_outage_is_written_after_it(
     assert workshop.events.of("lease_lost") == []
 
 
+@pytest.mark.torture
 async def test_the_reaper_waits_after_an_outage_until_others_could_renew(
     workshop: Workshop,
 ) -> None:
@@ -182,6 +184,7 @@ async def test_the_reaper_waits_after_an_outage_until_others_could_renew(
     waiting.go.set()
 
 
+@pytest.mark.torture
 async def test_a_claim_whose_answer_was_lost_is_given_back_with_its_attempt(
     workshop: Workshop,
 ) -> None:
