@@ -13,6 +13,9 @@ from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 
+# They move a manual clock against several threads, which a loaded machine starves.
+pytestmark = pytest.mark.torture
+
 
 async def test_without_a_notifier_the_poll_finds_the_job(workshop: Workshop) -> None:
     workshop.handle_quick()
@@ -27,7 +30,6 @@ async def test_without_a_notifier_the_poll_finds_the_job(workshop: Workshop) -> 
     await worker.stop()
 
 
-@pytest.mark.torture
 async def test_a_hint_that_was_lost_costs_no_more_than_the_poll_interval(
     workshop: Workshop,
 ) -> None:
@@ -78,7 +80,6 @@ async def test_another_attempt_runs_when_it_is_due_not_at_the_next_poll(
     await worker.stop()
 
 
-@pytest.mark.torture
 async def test_what_a_worker_gives_back_is_found_by_others_at_once(workshop: Workshop) -> None:
     go = asyncio.Event()
     first = ""

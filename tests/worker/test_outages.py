@@ -11,6 +11,9 @@ from tests.support.manual_clock import ManualClock
 from tests.worker.faults import Faults
 from tests.worker.workshop import RunningWorker, Workshop
 
+# They move a manual clock against several threads, which a loaded machine starves.
+pytestmark = pytest.mark.torture
+
 
 class Waiting:
     """A handler that waits, and remembers why it was stopped; its second attempt just completes."""
@@ -130,7 +133,6 @@ async def test_jobs_that_wait_for_a_slot_go_back_unstarted(workshop: Workshop) -
     await worker.stop()
 
 
-@pytest.mark.torture
 async def test_what_was_finished_during_the_outage_is_written_after_it(
     workshop: Workshop,
 ) -> None:
@@ -151,7 +153,6 @@ async def test_what_was_finished_during_the_outage_is_written_after_it(
     assert workshop.events.of("lease_lost") == []
 
 
-@pytest.mark.torture
 async def test_the_reaper_waits_after_an_outage_until_others_could_renew(
     workshop: Workshop,
 ) -> None:
@@ -184,7 +185,6 @@ async def test_the_reaper_waits_after_an_outage_until_others_could_renew(
     waiting.go.set()
 
 
-@pytest.mark.torture
 async def test_a_claim_whose_answer_was_lost_is_given_back_with_its_attempt(
     workshop: Workshop,
 ) -> None:
