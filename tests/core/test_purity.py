@@ -46,6 +46,8 @@ def _impurities(source: str) -> Iterator[str]:
             # A record may carry the instant it is about as `now`; only calling it asks a clock.
             case ast.Call(func=ast.Attribute(attr="now")):
                 yield "now"
+            case _:
+                pass
 
 
 def _is_forbidden(module: str) -> bool:
