@@ -88,6 +88,7 @@ async def test_leases_are_renewed_until_the_last_handler_has_ended(workshop: Wor
 
 
 @pytest.mark.parametrize("how", ["timeout", "second signal"])
+@pytest.mark.torture
 async def test_a_handler_that_takes_too_long_is_told_to_stop_and_its_job_goes_back(
     workshop: Workshop, how: str
 ) -> None:
