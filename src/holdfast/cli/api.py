@@ -37,7 +37,13 @@ def command() -> None:
 )
 @click.argument("spec", metavar="[APP]", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=4000, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=4000,
+    show_default=True,
+    help="The port; 0 takes a free one.",
+)
 @database_options
 @log_options
 def serve(

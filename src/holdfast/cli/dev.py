@@ -34,7 +34,13 @@ LOOK_S = 0.3
     ),
 )
 @click.argument("spec", metavar="APP")
-@click.option("--port", type=click.IntRange(0, 65_535), default=4000, show_default=True)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    default=4000,
+    show_default=True,
+    help="The dashboard's port; 0 takes a free one.",
+)
 @click.option("--no-dashboard", is_flag=True, help="Run the worker alone.")
 @click.option("--slots", type=click.IntRange(1, 1_000), help="Handlers at once.  [HOLDFAST_SLOTS]")
 def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:

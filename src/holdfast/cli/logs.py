@@ -21,10 +21,18 @@ FORMATS = ("plain", "json")
 def log_options(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command `--log-level` and `--log-format`."""
     level = click.option(
-        "--log-level", type=click.Choice(LEVELS), default="info", show_default=True
+        "--log-level",
+        type=click.Choice(LEVELS),
+        default="info",
+        show_default=True,
+        help="The least that is logged.",
     )
     form = click.option(
-        "--log-format", type=click.Choice(FORMATS), default="plain", show_default=True
+        "--log-format",
+        type=click.Choice(FORMATS),
+        default="plain",
+        show_default=True,
+        help="Lines for people, or JSON for machines.",
     )
     return level(form(command))
 

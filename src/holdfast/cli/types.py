@@ -162,10 +162,29 @@ def _number(text: str) -> int:
     ),
 )
 @click.argument("type")
-@click.option("--lease", "lease_ms", callback=_or_default(_milliseconds), metavar="DURATION")
-@click.option("--timeout", "timeout_ms", callback=_or_default(_milliseconds), metavar="DURATION")
-@click.option("--concurrency", callback=_or_default(_number), metavar="N")
-@click.option("--max-attempts", callback=_or_default(_number), metavar="N")
+@click.option(
+    "--lease",
+    "lease_ms",
+    callback=_or_default(_milliseconds),
+    metavar="DURATION",
+    help="How long a claim holds its jobs.",
+)
+@click.option(
+    "--timeout",
+    "timeout_ms",
+    callback=_or_default(_milliseconds),
+    metavar="DURATION",
+    help="How long an attempt may run.",
+)
+@click.option(
+    "--concurrency",
+    callback=_or_default(_number),
+    metavar="N",
+    help="Most handlers at once in one worker.",
+)
+@click.option(
+    "--max-attempts", callback=_or_default(_number), metavar="N", help="Executions in all."
+)
 @change_options
 @with_database
 def set_(session: Session, type: str, act: Act, **values: int | None) -> None:

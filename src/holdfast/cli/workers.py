@@ -50,7 +50,13 @@ def command() -> None:
 
 @command.command("list", examples=("holdfast workers list", "holdfast workers list --all -o json"))
 @click.option("--all", "everyone", is_flag=True, help="Show those that have stopped too.")
-@click.option("--limit", type=click.IntRange(1, 1_000), default=100, show_default=True)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=100,
+    show_default=True,
+    help="At most so many.",
+)
 @output_option
 @with_database
 def list_(session: Session, everyone: bool, limit: int, output: Format) -> None:

@@ -24,7 +24,13 @@ PORT = 8750
         "holdfast demo --url postgresql://app@db/scratch --fresh",
     ),
 )
-@click.option("--orders", type=click.IntRange(0, 100_000), default=200, show_default=True)
+@click.option(
+    "--orders",
+    type=click.IntRange(0, 100_000),
+    default=200,
+    show_default=True,
+    help="Orders to place.",
+)
 @click.option(
     "--rate", type=click.FloatRange(0.1, 1_000), default=25.0, show_default=True, help="Orders/s."
 )
