@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,19 @@ def spin(job: Job[str]) -> None:
     Path(job.input).write_text(str(os.getpid()))
     while True:
         pass
+
+
+def listen(job: Job[Any]) -> str:
+    return sys.stdin.read()
+
+
+def shout(job: Job[Any]) -> None:
+    job.progress(0.5, "half \ud800")
+    raise ValueError("whole \ud800")
+
+
+def exit_politely(job: Job[Any]) -> None:
+    raise SystemExit(3)
 
 
 def identity(job: Job[Any]) -> int:

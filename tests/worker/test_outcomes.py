@@ -1,5 +1,7 @@
 """What a plain handler answers or raises, and what becomes of its job."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,8 +30,31 @@ class Mute(Exception):
         raise RuntimeError("no words")
 
 
+class Defiant(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("not even words")
+
+
+STRANGE_ERRORS = [
+    SystemExit(3),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    asyncio.CancelledError(),
+    BaseExceptionGroup("several", [ValueError(), KeyboardInterrupt()]),
+    Mute(),
+    Defiant(),
+]
+
+
 def raising(error: BaseException) -> Any:
     async def handler(job: Job[Any]) -> None:
+        raise error
+
+    return handler
+
+
+def raising_in_a_thread(error: BaseException) -> Any:
+    def handler(job: Job[Any]) -> None:
         raise error
 
     return handler
@@ -234,17 +259,86 @@ async def test_errors_are_kept_cleaned_and_without_secrets(workshop: Workshop) -
     assert attempt.started_at <= attempt.ended_at
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), Mute()])
+@pytest.mark.parametrize("handler", [raising, raising_in_a_thread])
+@pytest.mark.parametrize("error", STRANGE_ERRORS, ids=lambda error: type(error).__name__)
 async def test_a_strange_exception_is_a_failed_attempt_like_any_other(
-    workshop: Workshop, error: BaseException
+    sqlite_workshop: Workshop, handler: Callable[..., Any], error: BaseException
 ) -> None:
-    workshop.handle("strange", raising(error))
+    workshop = sqlite_workshop
+    workshop.handle("strange", handler(error))
     job_id = await workshop.start_one("strange", max_attempts=1)
     await workshop.until_idle()
     record = await workshop.job(job_id)
     assert record.state == "failed"
     assert record.error is not None
     assert record.error.startswith(type(error).__name__)
+
+
+@pytest.mark.parametrize("handler", [raising, raising_in_a_thread])
+async def test_a_stop_iteration_that_escapes_is_a_failed_attempt(
+    sqlite_workshop: Workshop, handler: Callable[..., Any]
+) -> None:
+    sqlite_workshop.handle("exhausted", handler(StopIteration()))
+    job_id = await sqlite_workshop.start_one("exhausted", max_attempts=1)
+    await sqlite_workshop.until_idle()
+    assert (await sqlite_workshop.job(job_id)).error is not None
+
+
+async def test_a_handler_that_cancels_its_own_task_fails_and_its_slot_goes_on(
+    sqlite_workshop: Workshop,
+) -> None:
+    async def give_up(job: Job[Any]) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    sqlite_workshop.handle("give_up", give_up)
+    ids = await sqlite_workshop.start("give_up", count=3, max_attempts=1)
+    await sqlite_workshop.until_idle(slots=1)
+    assert await sqlite_workshop.states(ids) == ["failed"] * 3
+
+
+@pytest.mark.parametrize(
+    "answer", [Cancel("a \x00 and a \ud800"), Cancel("x" * 100_000)], ids=["unprintable", "long"]
+)
+async def test_the_reason_of_a_cancellation_is_cleaned(workshop: Workshop, answer: Cancel) -> None:
+    async def withdraw(job: Job[Any]) -> Cancel:
+        return answer
+
+    workshop.handle("withdraw", withdraw)
+    job_id = await workshop.start_one("withdraw")
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert record.state == "cancelled"
+    assert record.error is not None
+    assert len(record.error.encode()) <= 8_192
+
+
+async def test_the_words_of_a_busy_handler_are_cleaned(workshop: Workshop) -> None:
+    workshop.handle("busy", raising(Busy("1h", "a \ud800")))
+    job_id = await workshop.start_one("busy")
+    await workshop.until_idle()
+    assert (await workshop.job(job_id)).state == "pending"
+
+
+async def test_an_outcome_that_cannot_even_be_sent_keeps_no_other_from_being_written(
+    workshop: Workshop,
+) -> None:
+    async def go_on(job: Job[Any]) -> Continue:
+        return Continue("next", None, options={"key": "\ud800"})
+
+    async def double(job: Job[int]) -> int:
+        return job.input * 2
+
+    workshop.handle("go_on", go_on)
+    workshop.handle("next", double)
+    workshop.handle("double", double)
+    bad = await workshop.start_one("go_on")
+    good = await workshop.start("double", 2, count=20)
+    await workshop.until_idle()
+    assert (await workshop.job(bad)).state == "failed"
+    assert await workshop.states(good) == ["completed"] * 20
 
 
 async def test_an_output_that_the_declared_type_does_not_fit_fails_the_job(

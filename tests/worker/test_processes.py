@@ -65,6 +65,23 @@ async def test_a_process_that_ends_without_an_answer_is_a_failed_attempt(
     assert record.crashes == 0
 
 
+async def test_what_a_handler_reads_is_not_its_next_question(sqlite_workshop: Workshop) -> None:
+    record = await finished(sqlite_workshop, process_handlers.listen)
+    assert (record.state, record.output) == ("completed", '""')
+
+
+@pytest.mark.parametrize(
+    ("handler", "kind"),
+    [(process_handlers.shout, "ValueError"), (process_handlers.exit_politely, "SystemExit")],
+)
+async def test_a_process_outlives_strange_errors(
+    sqlite_workshop: Workshop, handler: Any, kind: str
+) -> None:
+    record = await finished(sqlite_workshop, handler, max_attempts=1)
+    assert record.state == "failed"
+    assert record.error.startswith(kind)
+
+
 async def test_a_process_serves_one_job_after_another(sqlite_workshop: Workshop) -> None:
     sqlite_workshop.handle("who", process_handlers.identity, executor="process")
     ids = await sqlite_workshop.start("who", count=3)

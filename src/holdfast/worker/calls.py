@@ -66,9 +66,22 @@ class Calls:
         """
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        future = loop.run_in_executor(self._threads, context.run, function, *arguments)
+        future = loop.run_in_executor(self._threads, context.run, _outcome, function, arguments)
         try:
-            return await asyncio.shield(future)
+            value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
             await asyncio.wait([future])
-            return future.result()
+            value, error = future.result()
+        if error is not None:
+            raise error
+        return value
+
+
+def _outcome(
+    function: Callable[..., Any], arguments: tuple[Any, ...]
+) -> tuple[Any, BaseException | None]:
+    """Keep an error as a value: a future takes no StopIteration and would never end."""
+    try:
+        return function(*arguments), None
+    except BaseException as error:
+        return None, error

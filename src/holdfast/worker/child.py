@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO
 
+from holdfast.core.cleaning import printable
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import Busy
@@ -33,6 +34,7 @@ from holdfast.worker.frames import (
     parsed,
 )
 from holdfast.worker.job import Job
+from holdfast.worker.judge import words_of
 
 Say = Callable[[Message], None]
 
@@ -43,13 +45,15 @@ _TERMS = Terms(0, 0, None)
 def main(target: str) -> None:
     """Answer jobs from standard input until it closes; the parent's signals are the parent's affair."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asks = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever the handler prints must not be taken for an answer.
+    # Whatever the handler prints must not be taken for an answer, nor may it read the next question.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
     handler = load(target)
     type = job_type(handler)
     while True:
-        ask = _read(sys.stdin.buffer)
+        ask = _read(asks)
         if ask is None:
             return
         _write(answers, _run(handler, type, ask, partial(_write, answers)))
@@ -101,7 +105,7 @@ class ChildJob(Job[Any]):
         self._say = say
 
     def progress(self, fraction: float, note: str = "") -> None:
-        self._say(Progress(float(fraction), note))
+        self._say(Progress(float(fraction), printable(note)))
 
 
 def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> Answer | Failure:
@@ -111,11 +115,11 @@ def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> Answ
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         return _answer(type, value)
-    except Exception as error:
+    except BaseException as error:
         return Failure(
             kind=error.__class__.__name__,
-            message=str(error),
-            stack="".join(traceback.format_tb(error.__traceback__)),
+            message=printable(words_of(error)),
+            stack=printable("".join(traceback.format_tb(error.__traceback__))),
             retryable=getattr(error, "retryable", True) is not False,
             busy_ms=error.delay_ms if isinstance(error, Busy) else None,
         )

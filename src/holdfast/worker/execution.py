@@ -60,7 +60,7 @@ class Execution:
         self._continuation = continuation
 
     async def run(self, attempt: Attempt) -> Ended:
-        """Run the handler to its end, whatever that is; never raises but when the slot itself is cancelled."""
+        """Run the handler to its end, whatever that is, a handler that ends itself by force included."""
         claimed = attempt.claimed
         job: Job[Any] = Job(
             attempt,
@@ -182,6 +182,8 @@ class Execution:
         return Ended(finish, report=report)
 
     async def _failed(self, attempt: Attempt, job: Job[Any], error: BaseException) -> Ended:
+        if _is_discarded(error):
+            raise error
         await self._undo(job, error)
         if job.handover is not None:
             outcome = await job.handover.outcome()
@@ -189,10 +191,6 @@ class Execution:
                 # The commit came before the error: the job is completed, whatever was raised after it.
                 return Ended(outcome[0], report=outcome[1], error=error)
         reason = attempt.abort_reason
-        if isinstance(error, asyncio.CancelledError) and reason is None:
-            raise error
-        if isinstance(error, KeyboardInterrupt | GeneratorExit):
-            raise error
         if reason in LOST or reason == "timeout":
             return Ended(None, error=error, is_refused=isinstance(error, LeaseLost))
         if isinstance(error, LeaseLost) and attempt.ended_by == "slot":
@@ -211,6 +209,16 @@ class Execution:
             await completion.undo_async(error)
         else:
             await self._calls.in_thread(completion.undo, error)
+
+
+def _is_discarded(error: BaseException) -> bool:
+    """Whether the loop is gone and closes what it left behind; nothing can be awaited then."""
+    if not isinstance(error, GeneratorExit):
+        return False
+    try:
+        return asyncio.current_task() is None
+    except RuntimeError:
+        return True
 
 
 def _one_each(answers: Any, count: int) -> Sequence[Any]:

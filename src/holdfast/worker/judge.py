@@ -47,8 +47,7 @@ def judge_value(
     if isinstance(value, Snooze):
         return finish_of(attempt, worker, "snooze", delay_ms=milliseconds(value.delay))
     if isinstance(value, Cancel):
-        error = f"Cancelled: {value.reason}" if value.reason else "Cancelled"
-        return finish_of(attempt, worker, "cancel", error=error)
+        return finish_of(attempt, worker, "cancel", error=clean_error("Cancelled", value.reason))
     return finish_of(
         attempt, worker, "complete", output=(encode or attempt.type.output.encode)(value)
     )
@@ -57,9 +56,8 @@ def judge_value(
 def judge_error(attempt: Attempt, worker: str, error: BaseException, jitter: float) -> Finish:
     """Record an error: Busy snoozes, a permanent one or the last attempt fails, any other retries after a delay."""
     if isinstance(error, Busy):
-        return finish_of(
-            attempt, worker, "snooze", delay_ms=error.delay_ms, error=str(error.message)
-        )
+        text = clean_error("Busy", error.message)
+        return finish_of(attempt, worker, "snooze", delay_ms=error.delay_ms, error=text)
     text, print_ = describe(error)
     if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
         return finish_of(attempt, worker, "fail", error=text, fingerprint=print_)
@@ -122,9 +120,14 @@ def describe(error: BaseException) -> tuple[str, str]:
     if isinstance(error, ChildError):
         return clean_error(error.kind, str(error), error.stack), fingerprint(error.kind, str(error))
     kind = type(error).__name__
-    try:
-        message = error.message if isinstance(error, HoldfastError) else str(error)
-    except Exception as worse:
-        message = f"its text could not be made: {type(worse).__name__}"
+    message = words_of(error)
     stack = "".join(traceback.format_tb(error.__traceback__))
     return clean_error(kind, message, stack), fingerprint(kind, message)
+
+
+def words_of(error: BaseException) -> str:
+    """What an error says, whatever happens when it is asked."""
+    try:
+        return error.message if isinstance(error, HoldfastError) else str(error)
+    except BaseException as worse:
+        return f"its text could not be made: {type(worse).__name__}"

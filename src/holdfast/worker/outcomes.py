@@ -81,8 +81,13 @@ def replacement(pending: Pending, error: Exception) -> Pending:
 
 
 def is_about_the_data(error: Exception) -> bool:
-    """Whether an error lies in what was to be written, by the names that every driver shares (PEP 249)."""
+    """Whether an error lies in what was to be written, by the names that every driver shares (PEP 249).
+
+    A text or number that no driver can send never reaches the database; what it raises is of Python's own kinds.
+    """
     if isinstance(error, HoldfastError):
         return not error.retryable
+    if isinstance(error, ValueError | TypeError | OverflowError):
+        return True
     names = {kind.__name__ for kind in type(error).__mro__}
     return not names.isdisjoint({"DataError", "IntegrityError"})

@@ -79,7 +79,7 @@ class Slots:
 
     async def _slot(self) -> None:
         turns = 0
-        while True:
+        while not self._is_abandoned:
             try:
                 batch = await self._backlog.take()
                 if batch is None:
