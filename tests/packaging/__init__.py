@@ -1,0 +1,1 @@
+"""What is shipped: the wheel and the sdist, installed where nothing else is."""

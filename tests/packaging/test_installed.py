@@ -1,0 +1,149 @@
+"""The wheel in an empty environment: the base alone, and with each extra alone."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import httpx
+import pytest
+
+from holdfast.version import VERSION
+from tests.packaging.environment import PATIENCE_S, Environment, installed
+
+# What an extra makes possible, as modules that import.
+EXTRAS = {
+    "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
+    "web": ("holdfast.admin.app", "holdfast.demo.pages"),
+    "redis": ("holdfast.notify.redis",),
+    "nats": ("holdfast.notify.nats",),
+    "otel": ("holdfast.observe.otel", "holdfast.observe.spans"),
+    "prometheus": ("holdfast.observe.prometheus",),
+    "archive": ("pyarrow", "obstore"),
+    "top": ("holdfast.cli.top.screen",),
+}
+NOWHERE = "postgresql://app@127.0.0.1:1/shop"
+# What each command says when its extra is missing, and what mends it.
+MISSING = {
+    "status --url " + NOWHERE: "postgres",
+    "migrate --url " + NOWHERE: "postgres",
+    "demo --url " + NOWHERE: "postgres",
+    "demo --postgres": "postgres",
+    "api serve app:app": "web",
+    "worker app:app --probe-port 0": "web",
+}
+NOTIFIERS = {"redis://127.0.0.1:1": "redis", "nats://127.0.0.1:1": "nats", NOWHERE: "postgres"}
+
+
+def begin(shop: Environment, **variables: str) -> None:
+    """Take a newcomer's first steps: an application, a job in a transaction, a worker, a look."""
+    assert shop.succeed("holdfast", "--version") == f"holdfast {VERSION}\n"
+    assert shop.succeed("holdfast", "--help").startswith("Examples:")
+    assert shop.succeed("holdfast", "init").split() == ["app.py", "test_app.py"]
+    shop.succeed("python", "app.py", **variables)
+    shop.succeed("holdfast", "worker", "app:app", "--drain", **variables)
+    jobs = json.loads(shop.succeed("holdfast", "jobs", "list", "-o", "json", **variables))
+    assert {each["type"]: each["state"] for each in jobs} == {
+        "order.placed/mail_receipt": "completed",
+        "order.charge": "completed",
+        "order.ship": "completed",
+    }
+
+
+def refuse(shop: Environment, extra: str, *words: str, **variables: str) -> None:
+    """Run a command whose extra is missing."""
+    done = shop.run("holdfast", *words, **variables)
+    assert done.returncode == 2, (words, done.stderr)
+    assert "error[HF012]: " in done.stderr
+    assert f'"holdfast[{extra}]"' in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_base_alone_begins_and_says_what_else_needs(wheel: Path, tmp_path: Path) -> None:
+    shop = installed(wheel, None, tmp_path)
+    begin(shop)
+    for line, extra in MISSING.items():
+        refuse(shop, extra, *line.split())
+    for address, extra in NOTIFIERS.items():
+        refuse(shop, extra, "worker", "app:app", "--drain", HOLDFAST_NOTIFIER=address)
+    assert 'pip install "holdfast[top]"' in on_a_terminal(shop, "top")
+
+
+def on_a_terminal(shop: Environment, *words: str) -> str:
+    """Run a command that wants a terminal; return what it shows."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [shop.programs / "holdfast", *words],
+        cwd=shop.folder,
+        env=shop.variables(),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+    )
+    os.close(theirs)
+    # A terminal without anybody at its other end cannot be read; until then there is something to come.
+    shown = b""
+    with suppress(OSError):
+        while new := os.read(ours, 4096):
+            shown += new
+    os.close(ours)
+    process.wait(PATIENCE_S)
+    return shown.decode()
+
+
+def bring(shop: Environment, extra: str) -> None:
+    """Import what an extra makes possible."""
+    for module in EXTRAS[extra]:
+        shop.succeed("python", "-c", f"import {module}")
+
+
+@pytest.mark.packaging
+@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"postgres", "web"}))
+def test_each_extra_alone_works(extra: str, wheel: Path, tmp_path: Path) -> None:
+    shop = installed(wheel, extra, tmp_path)
+    begin(shop)
+    bring(shop, extra)
+
+
+@pytest.mark.packaging
+def test_the_first_steps_are_the_same_on_postgresql(
+    wheel: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    shop = installed(wheel, "postgres", tmp_path)
+    bring(shop, "postgres")
+    begin(shop, HOLDFAST_URL=postgres_url)
+
+
+@pytest.mark.packaging
+def test_the_web_extra_alone_serves(wheel: Path, tmp_path: Path) -> None:
+    shop = installed(wheel, "web", tmp_path)
+    bring(shop, "web")
+    begin(shop)
+    process = subprocess.Popen(
+        [shop.programs / "holdfast", "api", "serve", "app:app", "--port", "0"],
+        cwd=shop.folder,
+        env=shop.variables(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        with httpx.Client(base_url=address_told(process)) as browser:
+            for path in ("/livez", "/", "/static/base.css", "/api/v1/jobs"):
+                assert browser.get(path, follow_redirects=True).status_code == 200, path
+    finally:
+        process.terminate()
+        process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+
+
+def address_told(process: subprocess.Popen[str]) -> str:
+    """Wait until a server says where it is."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        found = re.search(r"http://\S+", line)
+        if found:
+            return found.group()
+    raise AssertionError("the server ended without telling its address")
