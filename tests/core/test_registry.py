@@ -222,6 +222,26 @@ def test_options_that_cannot_work_are_refused(
         made(handler, **options)
 
 
+@pytest.mark.parametrize(
+    ("options", "help"),
+    [
+        ({"leese": "5s"}, "did you mean lease?"),
+        ({"max_attempts": 5}, "retry=Retry(max_attempts=…)"),
+        ({"queue": "fast"}, "there are retry, lease"),
+        ({"retry": 5}, "give it Retry"),
+        ({"concurrency": "2"}, "give it int"),
+        ({"concurrency": True}, "give it int"),
+        ({"atomic": "yes"}, "give it bool"),
+        ({"continues_to": "order.ship"}, "give it list or tuple"),
+    ],
+    ids=str,
+)
+def test_an_option_that_nobody_would_heed_is_refused(options: Any, help: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        made(charge, **options)
+    assert help in caught.value.help
+
+
 def test_a_handler_of_lists_needs_a_batch() -> None:
     assert made(ship_all, batch=50).batch == 50
     with pytest.raises(HandlerInvalid, match="sets no batch"):

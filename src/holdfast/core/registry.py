@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from difflib import get_close_matches
 from functools import partial
+from types import NoneType
 from typing import Any, TypeAlias, TypedDict, TypeGuard
 
 from holdfast.core.codec import TypeCodec
@@ -45,6 +47,21 @@ class TypeOptions(TypedDict, total=False):
     entry: bool
     continues_to: Sequence[str]
     waits_for: Sequence[str]
+
+
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "retry": (Retry,),
+    "lease": (Lease, str, int, float, timedelta, NoneType),
+    "timeout": (str, int, float, timedelta, NoneType),
+    "concurrency": (int, NoneType),
+    "batch": (int, NoneType),
+    "atomic": (bool,),
+    "executor": (str,),
+    "entry": (bool,),
+    "continues_to": (list, tuple, NoneType),
+    "waits_for": (list, tuple, NoneType),
+}
+"""What each option of TypeOptions may be; a misspelt one must not be taken for its default."""
 
 
 def check_name(name: object) -> str:
@@ -145,6 +162,7 @@ def job_type_of(
 
     Raises: HandlerInvalid, InvalidOption, InvalidDuration.
     """
+    _check_options(options)
     signature = signature_of(handler, generic, _OUTCOMES)
     batch = _at_least_one("batch", options.get("batch"))
     if signature.takes_batches and batch is None:
@@ -169,6 +187,22 @@ def job_type_of(
         continues_to=_names(options.get("continues_to")),
         waits_for=_names(options.get("waits_for")),
     )
+
+
+def _check_options(options: Mapping[str, object]) -> None:
+    for option, value in options.items():
+        kinds = _KINDS.get(option)
+        if kinds is None:
+            near = get_close_matches(option, _KINDS, n=1)
+            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(_KINDS)}"
+            if option in ("max_attempts", "base", "cap", "multiplier", "jitter"):
+                known = f"it belongs to the policy: retry=Retry({option}=…)"
+            raise InvalidOption(f"a job type has no option {option!r}", help=known)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            wanted = " or ".join(each.__name__ for each in kinds if each is not NoneType)
+            raise InvalidOption(
+                f"{option}={repr(value)[:60]} cannot be used", help=f"give it {wanted}"
+            )
 
 
 def _lease(lease: Lease | Duration | None) -> Lease | None:
