@@ -1,35 +1,194 @@
-"""OpenTelemetry through the application: an attempt's span is linked to the span its job was started in."""
+"""OpenTelemetry through the application: sending, the jobs it leads to, and the attempts linked to it."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+import psycopg
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
 
 from holdfast import Holdfast, Job
 from holdfast.testing.kit import Kit
+from tests.client.kinds.alchemy import driver_url
 
 
-def test_an_attempt_is_linked_to_whoever_started_its_job(sqlite_url: str) -> None:
-    exported = InMemorySpanExporter()
-    provider = TracerProvider()
+class Undo(Exception):
+    """Leaves a block whose work is not wanted."""
+
+
+@pytest.fixture
+def exported() -> InMemorySpanExporter:
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def provider(exported: InMemorySpanExporter) -> TracerProvider:
+    provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exported))
-    trace.set_tracer_provider(provider)
-    app = Holdfast()
-    app.use_opentelemetry()
+    return provider
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def kit(url: str, provider: TracerProvider) -> Iterator[Kit]:
+    app = Holdfast(url)
+    app.use_opentelemetry(provider)
 
     @app.job("report")
     async def report(job: Job[Any]) -> None: ...
 
-    kit = Kit(app, sqlite_url)
-    with trace.get_tracer("test").start_as_current_span("request"), app.transaction() as tx:
-        app.start(tx, report)
-    kit.run_until_idle()
+    @app.job("summary")
+    async def summary(job: Job[Any]) -> None: ...
+
+    @app.on("order.placed", name="mail")
+    async def mail(job: Job[Any]) -> None: ...
+
+    @app.on("order.placed", name="stock")
+    async def stock(job: Job[Any]) -> None: ...
+
+    yield Kit(app, url)
     app.close()
-    spans = {span.name: span for span in exported.get_finished_spans()}
-    request, attempt = spans["request"], spans["process report"]
-    assert request.context is not None
-    assert [link.context.span_id for link in attempt.links] == [request.context.span_id]
+
+
+def named(exported: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+    return [each for each in exported.get_finished_spans() if each.name == name]
+
+
+def span_id(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return int(span.context.span_id)
+
+
+def links(span: ReadableSpan) -> list[int]:
+    return [each.context.span_id for each in span.links]
+
+
+def test_an_attempt_is_linked_to_the_sending_of_its_job(
+    kit: Kit, exported: InMemorySpanExporter, provider: TracerProvider
+) -> None:
+    app = kit.app
+    with provider.get_tracer("test").start_as_current_span("request"), app.transaction() as tx:
+        chain = app.start(tx, "report")
+        assert named(exported, "send report") == []
+    kit.run_until_idle()
+    (request,), (send,) = named(exported, "request"), named(exported, "send report")
+    (attempt,) = named(exported, "process report")
+    assert send.kind is SpanKind.PRODUCER
+    assert send.parent is not None
+    assert send.parent.span_id == span_id(request)
+    assert (send.attributes or {})["messaging.message.id"] == str(chain.id)
+    assert links(attempt) == [span_id(send)]
+
+
+def test_many_starts_and_an_event_s_deliveries_are_one_sending_each(
+    kit: Kit, exported: InMemorySpanExporter
+) -> None:
+    app = kit.app
+    with app.transaction() as tx:
+        app.start_many(tx, "report", [1, 2, 3])
+        app.publish(tx, "order.placed")
+    kit.run_until_idle()
+    (send,), (publish,) = named(exported, "send report"), named(exported, "send order.placed")
+    assert [links(each) for each in named(exported, "process report")] == [[span_id(send)]] * 3
+    for handler in ("mail", "stock"):
+        (attempt,) = named(exported, f"process order.placed/{handler}")
+        assert links(attempt) == [span_id(publish)]
+
+
+def test_what_was_rolled_back_was_never_sent(kit: Kit, exported: InMemorySpanExporter) -> None:
+    app = kit.app
+    with suppress(Undo), app.transaction() as tx:
+        app.start(tx, "report")
+        raise Undo
+    with app.transaction() as tx:
+        app.start(tx, "summary")
+        tx.execute("savepoint part")
+        app.start(tx, "report")
+        tx.execute("rollback to part")
+    assert [each.name for each in exported.get_finished_spans()] == ["send summary"]
+
+
+async def test_the_same_in_the_other_colour(kit: Kit, exported: InMemorySpanExporter) -> None:
+    app = kit.app
+    with suppress(Undo):
+        async with app.transaction() as tx:
+            await app.start(tx, "report")
+            raise Undo
+    async with app.transaction() as tx:
+        await app.start(tx, "summary")
+    await app.aclose()
+    assert [each.name for each in exported.get_finished_spans()] == ["send summary"]
+
+
+def test_a_start_that_an_earlier_one_stands_for_sends_nothing(
+    kit: Kit, exported: InMemorySpanExporter
+) -> None:
+    app = kit.app
+    for _ in range(2):
+        with app.transaction() as tx:
+            app.start(tx, "report", key="k")
+    assert len(named(exported, "send report")) == 1
+
+
+def test_a_chain_continued_from_outside_is_sent_on(
+    kit: Kit, exported: InMemorySpanExporter
+) -> None:
+    app = kit.app
+    with app.transaction() as tx:
+        chain = app.start(tx, "report")
+        app.chains.continue_with(tx, chain.id, "summary")
+    kit.run_until_idle()
+    (send,), (attempt,) = named(exported, "send summary"), named(exported, "process summary")
+    assert links(attempt) == [span_id(send)]
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_a_session_sends_after_its_commit(
+    kit: Kit, url: str, exported: InMemorySpanExporter
+) -> None:
+    engine = create_engine(driver_url(url, "psycopg"))
+    with Session(engine) as session, session.begin():
+        with suppress(Undo), session.begin_nested():
+            kit.app.start(session, "report")
+            raise Undo
+        kit.app.start(session, "summary")
+        assert exported.get_finished_spans() == ()
+    engine.dispose()
+    assert [each.name for each in exported.get_finished_spans()] == ["send summary"]
+
+
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
+def test_where_nobody_tells_of_the_commit_the_caller_s_own_span_is_the_link(
+    kit: Kit, url: str, exported: InMemorySpanExporter, provider: TracerProvider
+) -> None:
+    request = provider.get_tracer("test").start_as_current_span("request")
+    with psycopg.connect(url) as connection, request:
+        kit.app.start(connection, "report")
+    kit.run_until_idle()
+    (caller,), (attempt,) = named(exported, "request"), named(exported, "process report")
+    assert named(exported, "send report") == []
+    assert links(attempt) == [span_id(caller)]
+
+
+def test_who_does_not_use_opentelemetry_does_not_import_it(sqlite_url: str) -> None:
+    script = (
+        "import sys; from holdfast import Holdfast\n"
+        "app = Holdfast(sys.argv[1], open_types=True); app.migrate()\n"
+        "with app.transaction() as tx: app.start(tx, 'report')\n"
+        "assert not [each for each in sys.modules if each.startswith('opentelemetry')]\n"
+    )
+    subprocess.run([sys.executable, "-c", script, sqlite_url], check=True)

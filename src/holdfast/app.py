@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from holdfast.client.chains import AsyncChains, Chains
-from holdfast.client.client import Client
+from holdfast.client.client import Client, Voice
 from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
 from holdfast.client.hints import HintSender
 from holdfast.client.jobs import AsyncJobs, Jobs
@@ -44,6 +45,9 @@ from holdfast.storage.records import AppliedMigration, Subscription
 from holdfast.storage.sqlfile import DEFAULT_SCHEMA, check_identifier
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
     from holdfast.core.events import Observer
     from holdfast.runtime.assembly import Assembly
     from holdfast.runtime.embedded import EmbeddedWorker
@@ -114,6 +118,7 @@ class Holdfast(Producer):
         self._database: Database | None = None
         self._notifier: Notifier | None = None
         self._sender = HintSender(lambda: self.notifier)
+        self._voice = Voice()
         self._middlewares: list[Callable[..., Any]] = []
         self._observers: list[Observer] = []
         self.cycle_specs: dict[str, CycleSpec] = {}
@@ -129,14 +134,10 @@ class Holdfast(Producer):
         self.close()
         self._address = address
         self._instant = instant
-        client = Client(
-            address,
-            self.schema,
-            lambda: self.database,
-            self._sender if self._hints else None,
-            _channel(address, self.schema, self._notifier_choice) if self._hints else None,
-            instant,
-        )
+        if self._hints:
+            self._voice.sender = self._sender
+            self._voice.channel = _channel(address, self.schema, self._notifier_choice)
+        client = Client(address, self.schema, lambda: self.database, self._voice, instant)
         waiting = Waiting(lambda: self.database, (lambda: self.notifier) if self._hints else None)
         super().__init__(client, self._targets)
         self.jobs = Jobs(client)
@@ -220,21 +221,37 @@ class Holdfast(Producer):
         return function
 
     def observe(self, observer: Observer) -> None:
-        """Tell an observer everything that happens in this application's workers, after commit."""
-        self._observers.append(observer)
+        """Tell an observer everything that happens in this application's workers, after commit.
 
-    def use_opentelemetry(self) -> None:
-        """Trace every attempt, linked to whoever started its job, and keep the metrics. Raises: MissingExtra."""
+        Of jobs that are written on the caller's connection it hears where the library tells of the commit.
+        """
+        self._observers.append(observer)
+        self._voice.observer = self._observer()
+
+    def use_opentelemetry(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        """Trace the sending of jobs and every attempt, linked to it, and keep the metrics; by default globally.
+
+        Raises: MissingExtra.
+        """
         from holdfast.observe.otel import OtelObserver
-        from holdfast.observe.spans import attempt_span
+        from holdfast.observe.spans import SendSpan, attempt_span
 
         async def traced(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
             first = job[0] if isinstance(job, list) else job
-            async with attempt_span(first.type, str(first.id), first.trace):
+            async with attempt_span(
+                first.type, str(first.id), first.trace, tracer_provider=tracer_provider
+            ):
                 return await next()
 
+        self._voice.begin_span = partial(
+            SendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
+        )
         self.middleware(traced)
-        self.observe(OtelObserver())
+        self.observe(OtelObserver(meter_provider))
 
     def cycle(self, name: str, **options: Unpack[CycleOptions]) -> Callable[[H], H]:
         """Run the decorated function on a schedule, one replica at a time, each slot once.

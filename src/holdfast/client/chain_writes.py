@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, overload
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeAlias, overload
 
-from holdfast.client.client import Client, Write
+from holdfast.client import news
+from holdfast.client.client import Client, Conditions, Write
+from holdfast.client.hints import of_due, of_ended, of_moved
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, chain_of
 from holdfast.core.codec import encode_any
-from holdfast.core.model import JobRef, NewJob
+from holdfast.core.events import Event
+from holdfast.core.model import NewJob, State
 from holdfast.core.registry import Target
+from holdfast.notify.port import Hint
 from holdfast.ops.delete import delete_chains
 from holdfast.ops.end import EndReport, cancel_chain, end_chain
 from holdfast.ops.move import retry_chain, trigger_chain
@@ -20,8 +24,8 @@ from holdfast.storage.identifiers import new_id
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
-Moved = tuple[list[Chain], list[str]]
-"""The chains as a write left them, and the types that may be due now."""
+Said: TypeAlias = tuple[Sequence[Hint], Sequence[Event]]
+"""What is to be said of a change after its commit."""
 
 
 class ChainWrites:
@@ -41,7 +45,11 @@ class ChainWrites:
         Raises: ChainNotFound, WrongState when it has ended, PayloadError.
         """
         chain, text = id_text(id), encode_any(output)
-        return self._end(tx, chain, lambda store: end_chain(store, chain, "completed", output=text))
+
+        def end(store: Store, _: Conditions) -> Op[EndReport]:
+            return end_chain(store, chain, "completed", output=text)
+
+        return self._end(tx, chain, end, "completed")
 
     @overload
     def continue_with(self, tx: SyncTx, id: Id, target: Target, input: Any = None) -> Chain: ...
@@ -54,16 +62,15 @@ class ChainWrites:
 
         Raises: ChainNotFound, WrongState, UnknownJobType, InputInvalid.
         """
-        chain, entry = id_text(id), self._targets.entry(target)
-        successor = NewJob(
-            id=new_id(), chain_id=chain, type=entry.name, input=self._targets.encode(entry, input)
-        )
-        return self._end(
-            tx,
-            chain,
-            lambda store: end_chain(store, chain, "completed", next=successor),
-            also=[entry.name],
-        )
+        chain, entry = id_text(id), self._targets.successor(target)
+        text = self._targets.encode(entry, input)
+
+        def end(store: Store, conditions: Conditions) -> Op[EndReport]:
+            trace = None if conditions.trace is None else conditions.trace(entry.name)
+            next = NewJob(id=new_id(), chain_id=chain, type=entry.name, input=text, trace=trace)
+            return end_chain(store, chain, "completed", next=next)
+
+        return self._end(tx, chain, end, "completed", next_type=entry.name)
 
     @overload
     def cancel(self, tx: SyncTx, id: Id, reason: str = "") -> Chain: ...
@@ -75,7 +82,11 @@ class ChainWrites:
         Raises: ChainNotFound, WrongState when it has ended.
         """
         chain = id_text(id)
-        return self._end(tx, chain, lambda store: cancel_chain(store, chain, reason))
+
+        def end(store: Store, _: Conditions) -> Op[EndReport]:
+            return cancel_chain(store, chain, reason)
+
+        return self._end(tx, chain, end, "cancelled", reason)
 
     @overload
     def trigger(self, tx: SyncTx, id: Id) -> Chain: ...
@@ -84,7 +95,11 @@ class ChainWrites:
     def trigger(self, tx: Any, id: Id) -> Any:
         """Make a chain's pending job due now. Raises: ChainNotFound, WrongState."""
         chain = id_text(id)
-        return self._move(tx, chain, lambda store: trigger_chain(store, chain))
+
+        def change(store: Store, _: Conditions) -> Op[Said]:
+            return of_moved((yield from trigger_chain(store, chain))), []
+
+        return self._write(tx, chain, change)
 
     @overload
     def retry(self, tx: SyncTx, id: Id) -> Chain: ...
@@ -93,7 +108,12 @@ class ChainWrites:
     def retry(self, tx: Any, id: Id) -> Any:
         """Take a failed chain up again from its failed job. Raises: ChainNotFound, WrongState."""
         chain = id_text(id)
-        return self._move(tx, chain, lambda store: retry_chain(store, chain))
+
+        def change(store: Store, _: Conditions) -> Op[Said]:
+            moved = yield from retry_chain(store, chain)
+            return of_moved(moved), news.of_redriven(moved)
+
+        return self._write(tx, chain, change)
 
     @overload
     def delete(self, tx: SyncTx, *ids: Id, cascade: bool = False) -> int: ...
@@ -106,39 +126,37 @@ class ChainWrites:
         """
         chains = id_texts(ids)
 
-        def op(store: Store, _: str | None) -> Op[int]:
+        def op(store: Store, _: Conditions) -> Op[int]:
             removed = yield from delete_chains(store, chains, cascade)
             return len(removed)
 
-        return self._writes.write(tx, Write(op, lambda _: ()))
+        return self._writes.write(tx, Write(op, lambda _: [Hint("ended", ids=tuple(chains))]))
 
     def _end(
         self,
         tx: Any,
         chain: str,
-        end: Callable[[Store], Op[EndReport]],
-        also: Iterable[str] = (),
+        end: Callable[[Store, Conditions], Op[EndReport]],
+        state: State,
+        reason: str | None = None,
+        next_type: str | None = None,
     ) -> Any:
-        def types(store: Store) -> Op[list[str]]:
-            report = yield from end(store)
-            return [*also, *(each.type for each in report.fan_in.opened)]
+        def change(store: Store, conditions: Conditions) -> Op[Said]:
+            report = yield from end(store, conditions)
+            hints = of_ended(report, goes_on=next_type is not None)
+            also = of_due([next_type] if next_type else [])
+            return [*also, *hints], news.of_ended(report, state, reason, next_type)
 
-        return self._write(tx, chain, types)
+        return self._write(tx, chain, change)
 
-    def _move(self, tx: Any, chain: str, move: Callable[[Store], Op[list[JobRef]]]) -> Any:
-        def types(store: Store) -> Op[list[str]]:
-            moved = yield from move(store)
-            return [each.type for each in moved]
+    def _write(self, tx: Any, chain: str, change: Callable[[Store, Conditions], Op[Said]]) -> Any:
+        """Make a change and answer with the chain as it is then."""
+        said: Said = [], []
 
-        return self._write(tx, chain, types)
-
-    def _write(self, tx: Any, chain: str, types_of: Callable[[Store], Op[list[str]]]) -> Any:
-        """Make a change and answer with the chain as it is then; hints go out with the commit."""
-        concerned: list[str] = []
-
-        def op(store: Store, _: str | None) -> Op[Chain]:
-            concerned[:] = yield from types_of(store)
+        def op(store: Store, conditions: Conditions) -> Op[Chain]:
+            nonlocal said
+            said = yield from change(store, conditions)
             records = yield from store.chains.get([chain])
             return chain_of(records[0])
 
-        return self._writes.write(tx, Write(op, lambda _: concerned))
+        return self._writes.write(tx, Write(op, lambda _: said[0], lambda _: said[1]))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from holdfast.client.hints import Hints, HintSender
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.providers import provider_of
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
+from holdfast.client.tracing import BeginSpan, Sending, Trace, ambient_trace
 from holdfast.client.url import Address
 from holdfast.core.errors import UnsupportedConnection
+from holdfast.core.events import Event, Observer
 from holdfast.core.model import Instant
+from holdfast.notify.port import Hint
+from holdfast.notify.wire import encode
 from holdfast.storage.database import Database
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.port import Store
@@ -24,11 +29,32 @@ _PACKAGES = {"postgresql": "holdfast.storage.postgres", "sqlite": "holdfast.stor
 
 
 @dataclass(frozen=True, slots=True)
-class Write(Generic[T]):
-    """An operation that writes jobs: how it runs, given the channel for its hints, and whom they concern."""
+class Conditions:
+    """What a transaction allows: hints within it, where nobody tells of its commit, and a trace for new jobs."""
 
-    op: Callable[[Store, str | None], Op[T]]
-    types: Callable[[T], Iterable[str]]
+    channel: str | None = None
+    trace: Trace | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Generic[T]):
+    """An operation that writes jobs, and what is said of its result after the commit: hints and events."""
+
+    op: Callable[[Store, Conditions], Op[T]]
+    hints: Callable[[T], Sequence[Hint]]
+    events: Callable[[T], Sequence[Event]] = lambda _: ()
+    notifies: bool = False
+    """Whether the operation itself sends its hints where they are part of the transaction."""
+
+
+@dataclass(slots=True)
+class Voice:
+    """How a producer makes itself heard: hints to workers, events to observers, spans to whoever traces."""
+
+    sender: HintSender | None = None
+    channel: str | None = None
+    observer: Observer | None = None
+    begin_span: BeginSpan | None = None
 
 
 class Client:
@@ -39,8 +65,7 @@ class Client:
         address: Address,
         schema: str,
         database: Callable[[], Database],
-        sender: HintSender | None,
-        channel: str | None,
+        voice: Voice,
         instant: Callable[[], Instant | None] = lambda: None,
     ) -> None:
         self.store = _store_of(address)
@@ -48,8 +73,7 @@ class Client:
         self._dialect = address.dialect
         self._schema = schema
         self._database = database
-        self._sender = sender
-        self._channel = channel
+        self._voice = voice
         self._schema_is_known = False
 
     def write(self, tx: Any, write: Write[T]) -> T | Coroutine[Any, Any, T]:
@@ -81,16 +105,18 @@ class Client:
 
     def _write(self, provider: SyncProvider, write: Write[T]) -> T:
         access = provider.open(self._need(writes=True))
-        op = write.op(self.store, self._channel_of(access))
+        sending = self._sending(access)
+        op = self._heard(write, self._conditions(access, sending))
         result = run(self._checked(op), access.executor)
-        self._hint(access, write.types(result))
+        self._announce(access, write, result, sending)
         return result
 
     async def _write_async(self, provider: AsyncProvider, write: Write[T]) -> T:
         access = await provider.open(self._need(writes=True))
-        op = write.op(self.store, self._channel_of(access))
+        sending = self._sending(access)
+        op = self._heard(write, self._conditions(access, sending))
         result = await run_async(self._checked(op), access.executor)
-        self._hint(access, write.types(result))
+        self._announce(access, write, result, sending)
         return result
 
     def _checked(self, op: Op[T]) -> Op[T]:
@@ -106,15 +132,49 @@ class Client:
     def _need(self, writes: bool) -> Need:
         return Need(self._dialect, self._schema, writes)
 
-    def _channel_of(self, access: Access[Any]) -> str | None:
-        return self._channel if access.after_commit is None else None
+    def _heard(self, write: Write[T], conditions: Conditions) -> Op[T]:
+        """Run a write; where nobody tells of the commit its hints are part of the transaction."""
+        result = yield from write.op(self.store, conditions)
+        if conditions.channel is not None and not write.notifies:
+            payloads = encode(write.hints(result))
+            if payloads:
+                yield from self.store.schema.notify(conditions.channel, payloads)
+        return result
 
-    def _hint(self, access: Access[Any], types: Iterable[str]) -> None:
-        if access.after_commit is None or self._sender is None:
+    def _sending(self, access: Access[Any]) -> Sending | None:
+        """Begin to send, where somebody traces and the commit will be known."""
+        begin = self._voice.begin_span
+        return None if begin is None or access.after_commit is None else Sending(begin)
+
+    def _conditions(self, access: Access[Any], sending: Sending | None) -> Conditions:
+        channel = self._voice.channel if access.after_commit is None else None
+        return Conditions(channel, ambient_trace() if sending is None else sending.trace)
+
+    def _announce(
+        self, access: Access[Any], write: Write[T], result: T, sending: Sending | None
+    ) -> None:
+        """Have everything said after the commit that is to be said of a write."""
+        if access.after_commit is None:
             return
-        concerned = frozenset(types)
-        if concerned:
-            access.after_commit(Hints(self._sender, concerned))
+        voice = self._voice
+        hints = write.hints(result)
+        if hints and voice.sender is not None:
+            access.after_commit(Hints(voice.sender, tuple(hints)))
+        if voice.observer is None and sending is None:
+            return
+        events = write.events(result)
+        if not events:
+            return
+        if voice.observer is not None:
+            access.after_commit(partial(_tell, voice.observer, events))
+        if sending is not None:
+            only = events[0].fields["job_id"] if len(events) == 1 else None
+            access.after_commit(partial(sending.end, only))
+
+
+def _tell(observer: Observer, events: Sequence[Event]) -> None:
+    for each in events:
+        observer.observe(each)
 
 
 def _store_of(address: Address) -> Store:

@@ -6,13 +6,16 @@ import builtins
 from collections.abc import Coroutine
 from typing import Any, overload
 
-from holdfast.client.client import Client, Write
+from holdfast.client import news
+from holdfast.client.client import Client, Conditions, Write
+from holdfast.client.hints import of_moved
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH, read_page
 from holdfast.client.options import Id, id_texts
 from holdfast.client.views import JobInfo, Page, job_of
 from holdfast.core.errors import InvalidOption
 from holdfast.core.model import JobRef
+from holdfast.notify.port import Hint
 from holdfast.ops.delete import delete_chains
 from holdfast.ops.move import redrive_jobs
 from holdfast.storage.port import Store
@@ -45,11 +48,13 @@ class DeadLetterWrites:
         spacing = 0 if rate is None else int(_MICROSECONDS / rate)
         wanted, moved = id_texts(ids), builtins.list[JobRef]()
 
-        def op(store: Store, _: str | None) -> Op[int]:
+        def op(store: Store, _: Conditions) -> Op[int]:
             moved[:] = yield from redrive_jobs(store, wanted, spacing)
             return len(moved)
 
-        return self._client.write(tx, Write(op, lambda _: [each.type for each in moved]))
+        return self._client.write(
+            tx, Write(op, lambda _: of_moved(moved), lambda _: news.of_redriven(moved))
+        )
 
     @overload
     def drop(self, tx: SyncTx, *ids: Id) -> int: ...
@@ -60,17 +65,19 @@ class DeadLetterWrites:
 
         Raises: InvalidId, StillReferenced when other jobs wait for one of them.
         """
-        wanted = id_texts(ids)
+        wanted, gone = id_texts(ids), set[str]()
 
-        def op(store: Store, _: str | None) -> Op[int]:
+        def op(store: Store, _: Conditions) -> Op[int]:
             records = yield from store.jobs.get(wanted)
-            chains = {each.chain_id for each in records if each.state == "failed"}
-            if not chains:
+            gone.update(each.chain_id for each in records if each.state == "failed")
+            if not gone:
                 return 0
-            removed = yield from delete_chains(store, sorted(chains))
+            removed = yield from delete_chains(store, sorted(gone))
             return len(removed)
 
-        return self._client.write(tx, Write(op, lambda _: ()))
+        return self._client.write(
+            tx, Write(op, lambda _: [Hint("ended", ids=tuple(sorted(gone)))] if gone else [])
+        )
 
     def _page(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
         return read_page(
@@ -78,7 +85,7 @@ class DeadLetterWrites:
             f"state:failed {filter}".strip(),
             limit,
             after,
-            self._client.store.jobs.page,
+            self._client.store.jobs.walk,
             job_of,
         )
 

@@ -1,13 +1,16 @@
-"""Hints of a producer: which job types may be due, sent once the transaction has committed."""
+"""Hints of a producer: whom its writes concern, said once the transaction has committed."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from holdfast.core.model import JobRef
 from holdfast.notify.port import Hint, Notifier
+from holdfast.ops.end import EndReport
 
 
 class HintSender:
@@ -15,15 +18,17 @@ class HintSender:
 
     def __init__(self, notifier: Callable[[], Notifier]) -> None:
         self._notifier = notifier
-        self._gathered: ContextVar[set[str] | None] = ContextVar("holdfast_hints", default=None)
+        self._gathered: ContextVar[dict[Hint, None] | None] = ContextVar(
+            "holdfast_hints", default=None
+        )
 
-    def send_due(self, types: Iterable[str]) -> None:
-        """Say that jobs of these types may be due; never waits and never raises."""
+    def send(self, hints: Iterable[Hint]) -> None:
+        """Say what a commit has changed; never waits and never raises."""
         gathered = self._gathered.get()
         if gathered is not None:
-            gathered.update(types)
+            gathered.update(dict.fromkeys(hints))
         else:
-            self._notifier().send([Hint("due", each) for each in sorted(types)])
+            self._notifier().send(list(hints))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
@@ -32,23 +37,46 @@ class HintSender:
         if outer is not None:
             yield
             return
-        token = self._gathered.set(set())
+        token = self._gathered.set({})
         try:
             yield
         finally:
             gathered = self._gathered.get()
             self._gathered.reset(token)
             if gathered:
-                self.send_due(gathered)
+                self.send(gathered)
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What is to be said after a commit, and through whom."""
+    """What is to be said after a commit, and through whom; equal ones are worth saying once."""
 
     sender: HintSender
-    types: frozenset[str]
+    hints: tuple[Hint, ...]
 
-    def send(self) -> None:
+    def __call__(self) -> None:
         """Say it."""
-        self.sender.send_due(self.types)
+        self.sender.send(self.hints)
+
+
+def of_due(types: Iterable[str]) -> list[Hint]:
+    """Jobs of these types may be due."""
+    return [Hint("due", type) for type in sorted(set(types))]
+
+
+def of_moved(jobs: Iterable[JobRef]) -> list[Hint]:
+    """Jobs that came back into play may be due."""
+    return of_due(each.type for each in jobs)
+
+
+def of_ended(report: EndReport, goes_on: bool = False) -> list[Hint]:
+    """Workers lost what they held, chains ended unless they go on, and whatever waited for them may be due."""
+    lost: dict[str, list[str]] = defaultdict(list)
+    for each in report.ended:
+        if each.worker is not None:
+            lost[each.worker].append(each.id)
+    hints = [Hint("lost", worker=worker, ids=tuple(ids)) for worker, ids in sorted(lost.items())]
+    over = (*(() if goes_on else report.ended), *report.fan_in.failed)
+    if over:
+        hints.append(Hint("ended", ids=tuple(sorted({each.chain_id for each in over}))))
+    return [*hints, *of_moved(report.fan_in.opened)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypedDict
 
-from holdfast.client.client import Write
+from holdfast.client import news
+from holdfast.client.client import Conditions, Write
 from holdfast.client.options import check_priority, check_time
-from holdfast.client.starting import due_types
+from holdfast.client.starting import of_started
 from holdfast.client.targets import Targets
-from holdfast.client.tracing import ambient_trace
 from holdfast.client.views import Chain, new_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.model import DEFAULT_PRIORITY, NewJob
@@ -43,7 +43,7 @@ def publish_write(
     after_ms = None if after is None else milliseconds(after)
     urgency = check_priority(priority)
 
-    def op(store: Store, channel: str | None) -> Op[list[Chain]]:
+    def op(store: Store, conditions: Conditions) -> Op[list[Chain]]:
         moment = planned
         if after_ms is not None:
             moment = (yield from store.schema.clock()) + after_ms * 1000
@@ -55,12 +55,12 @@ def publish_write(
             input=text,
             priority=urgency,
             at=moment,
-            trace=ambient_trace(),
+            trace=None if conditions.trace is None else conditions.trace(event),
         )
-        (deliveries,) = yield from publish_events(store, [job], new_id, channel)
+        (deliveries,) = yield from publish_events(store, [job], new_id, conditions.channel)
         return [
             new_chain(Started(each.id, each.type, "pending", False), None, text)
             for each in deliveries
         ]
 
-    return Write(op, due_types)
+    return Write(op, of_started, news.of_created, notifies=True)

@@ -10,7 +10,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.client import Write
+from holdfast.client import news
+from holdfast.client.client import Conditions, Write
+from holdfast.client.hints import of_due
 from holdfast.client.options import (
     Id,
     SharedOptions,
@@ -24,7 +26,7 @@ from holdfast.client.options import (
     id_texts,
 )
 from holdfast.client.targets import Entry, Targets
-from holdfast.client.tracing import ambient_trace
+from holdfast.client.tracing import Trace
 from holdfast.client.views import Chain, chain_of, new_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
@@ -39,6 +41,7 @@ from holdfast.core.model import (
     OnBlockerFailure,
 )
 from holdfast.core.registry import Target
+from holdfast.notify.port import Hint
 from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id, new_ids
 from holdfast.storage.port import Store
@@ -86,7 +89,6 @@ class Plan:
             priority=self.priority,
             at=self.at,
             key=key,
-            trace=ambient_trace(),
             max_attempts=self.max_attempts,
             blockers=len(self.blockers),
         )
@@ -201,13 +203,15 @@ class Starter:
 def start_write(batch: Batch) -> Write[list[Chain]]:
     """Return the write that starts chains; whoever waits for such jobs hears of it."""
 
-    def op(store: Store, channel: str | None) -> Op[list[Chain]]:
+    def op(store: Store, conditions: Conditions) -> Op[list[Chain]]:
         requests = batch.requests
         if not requests:
             return []
         if batch.delays_ms is not None:
             requests = batch.timed((yield from store.schema.clock()))
-        started = yield from start_chains(store, requests, channel)
+        if conditions.trace is not None:
+            requests = _traced(requests, conditions.trace)
+        started = yield from start_chains(store, requests, conditions.channel)
         earlier = sorted({each.id for each in started if each.deduplicated})
         records = (yield from store.chains.get(earlier)) if earlier else []
         known = {each.id: each for each in records}
@@ -218,22 +222,24 @@ def start_write(batch: Batch) -> Write[list[Chain]]:
             for request, answer in zip(requests, started, strict=True)
         ]
 
-    return Write(op, due_types)
+    return Write(op, of_started, news.of_created, notifies=True)
 
 
 def first_of(write: Write[list[Chain]]) -> Write[Chain]:
     """Return the write of a single chain."""
 
-    def op(store: Store, channel: str | None) -> Op[Chain]:
-        (chain,) = yield from write.op(store, channel)
+    def op(store: Store, conditions: Conditions) -> Op[Chain]:
+        (chain,) = yield from write.op(store, conditions)
         return chain
 
-    return Write(op, lambda chain: due_types([chain]))
+    return Write(
+        op, lambda chain: of_started([chain]), lambda chain: news.of_created([chain]), notifies=True
+    )
 
 
-def due_types(chains: Iterable[Chain]) -> set[str]:
-    """Return the types of which something new may be due."""
-    return {each.type for each in chains if each.state == "pending" and not each.deduplicated}
+def of_started(chains: Iterable[Chain]) -> list[Hint]:
+    """Say of which types something new may be due."""
+    return of_due(each.type for each in chains if each.state == "pending" and not each.deduplicated)
 
 
 def _earlier(job: NewJob, record: ChainRecord | None) -> Chain:
@@ -242,6 +248,16 @@ def _earlier(job: NewJob, record: ChainRecord | None) -> Chain:
             f"{job.id} is the id of another job already", help="make a new id for each chain"
         )
     return chain_of(record, deduplicated=True)
+
+
+def _traced(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
+    traces = {type: trace(type) for type in {each.job.type for each in requests}}
+    return [
+        msgspec.structs.replace(
+            each, job=msgspec.structs.replace(each.job, trace=traces[each.job.type])
+        )
+        for each in requests
+    ]
 
 
 def _postponed(request: StartRequest, at: Instant) -> StartRequest:

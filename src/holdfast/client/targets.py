@@ -30,14 +30,20 @@ class Targets:
 
     def entry(self, target: Target) -> Entry:
         """Return the type to be started. Raises: UnknownJobType, InvalidName, InvalidOption."""
+        entry = self.successor(target)
+        known = self._registry.find(target)
+        if known is not None and not known.entry:
+            raise InvalidOption(
+                f"job type {known.name} is declared with entry=False, so no chain begins with it",
+                help="start the chain with another type that continues with this one",
+            )
+        return entry
+
+    def successor(self, target: Target) -> Entry:
+        """Return the type a chain goes on with, whether or not one may begin with it. Raises: see `entry`."""
         if self._open_types and isinstance(target, str) and target not in self._registry:
             return Entry(check_name(target), _ANYTHING)
         found = self._registry.get(target)
-        if not found.entry:
-            raise InvalidOption(
-                f"job type {found.name} is declared with entry=False, so no chain begins with it",
-                help="start the chain with another type that continues with this one",
-            )
         return Entry(found.name, found.input)
 
     def encode(self, entry: Entry, input: Any) -> str:

@@ -45,7 +45,13 @@ def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
 
 
 def _attempt(outcome: str) -> Rule:
-    return lambda fields, _: Measurement(names.JOB_ATTEMPTS, 1, (_text(fields, "type"), outcome))
+    def rule(fields: Fields, _: float) -> Measurement | None:
+        # What was ended from outside was nobody's attempt.
+        if not fields.get("worker"):
+            return None
+        return Measurement(names.JOB_ATTEMPTS, 1, (_text(fields, "type"), outcome))
+
+    return rule
 
 
 def _one(metric: Metric) -> Rule:
@@ -79,13 +85,6 @@ def _reaped_dead_letter(fields: Fields, now: float) -> Measurement | None:
     return _dead_letter(fields, now) if fields.get("state") == "failed" else None
 
 
-def _cancelled_attempt(fields: Fields, _: float) -> Measurement | None:
-    # Without a worker the job was not running, so no attempt ended.
-    if not fields.get("worker"):
-        return None
-    return Measurement(names.JOB_ATTEMPTS, 1, (_text(fields, "type"), "cancelled"))
-
-
 def _cycle_run(fields: Fields, _: float) -> Measurement:
     return Measurement(names.CYCLE_RUNS, 1, (_text(fields, "cycle"), _text(fields, "outcome")))
 
@@ -107,7 +106,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "job_retried": (_attempt("retried"),),
     "job_snoozed": (_attempt("snoozed"),),
     "job_failed": (_attempt("failed"), _dead_letter),
-    "job_cancelled": (_cancelled_attempt,),
+    "job_cancelled": (_attempt("cancelled"),),
     "job_reaped": (
         _attempt("reaped"),
         _seconds(names.REAPER_STALE, "stale_ms"),

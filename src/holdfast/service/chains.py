@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client.hints import of_ended
 from holdfast.client.listing import read_page
 from holdfast.client.options import StartOptions
 from holdfast.client.views import Chain
@@ -21,7 +22,6 @@ from holdfast.ops.end import cancel_chain
 from holdfast.service.access import check
 from holdfast.service.chain_tree import read_tree
 from holdfast.service.desk import Caller, Change, Desk, Effect, deeds_of
-from holdfast.service.hints import of_ended
 from holdfast.service.jobs import Expected, checked_ids, payloads_of
 from holdfast.service.shown import payload, shown_chain
 from holdfast.service.versions import chain_version, require

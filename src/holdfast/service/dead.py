@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client.hints import of_moved
 from holdfast.client.query import query_of
 from holdfast.core.errors import InvalidOption
 from holdfast.notify.port import Hint
 from holdfast.ops.dead import drop_dead
 from holdfast.ops.move import redrive_jobs
 from holdfast.service.desk import Caller, Change, Desk, Effect
-from holdfast.service.hints import of_moved
 from holdfast.service.jobs import MOST_AT_ONCE, checked_ids
 from holdfast.service.shown import shown_dead_group
 from holdfast.storage.port import Store

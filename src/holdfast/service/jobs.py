@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client.hints import of_ended, of_moved
 from holdfast.client.listing import read_page
 from holdfast.client.query import query_of
 from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
@@ -18,7 +19,6 @@ from holdfast.ops.move import redrive_jobs
 from holdfast.ops.why import look_around, why
 from holdfast.service.access import check
 from holdfast.service.desk import Caller, Change, Desk, Effect
-from holdfast.service.hints import of_ended, of_moved
 from holdfast.service.shown import (
     payload,
     shown_attempt,

@@ -345,6 +345,9 @@ class SchemaStore(Protocol):
     def clock(self) -> Op[Instant]:
         """Read the database's clock. One statement."""
 
+    def notify(self, channel: str, payloads: Sequence[str]) -> Op[None]:
+        """Have hints sent with the caller's commit, where the database can do that. One statement."""
+
 
 class Store(Protocol):
     """The meaning, per dialect."""

@@ -71,7 +71,6 @@ class Kind:
     dialect: str
     open: Open
     tells_of_commit: bool = False
-    tells_of_savepoints: bool = True
 
     def __str__(self) -> str:
         return self.name

@@ -82,7 +82,7 @@ async def open_own_async(url: str, app: Holdfast) -> Opened:
 
 
 def _kind(name: str, dialect: str, open: Any) -> Kind:
-    return Kind(name, dialect, open, tells_of_commit=True, tells_of_savepoints=False)
+    return Kind(name, dialect, open, tells_of_commit=True)
 
 
 OWN = [

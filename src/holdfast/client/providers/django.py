@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.client.hints import Hints
 from holdfast.client.providers import provider_of
 from holdfast.client.providers.port import Access, Need, SyncProvider
 from holdfast.core.errors import NoTransaction, TransactionAborted
+from holdfast.storage.hooks import Hook
 from holdfast.storage.statement import SyncExecutor
 
 if TYPE_CHECKING:
@@ -34,7 +34,11 @@ class DjangoProvider(SyncProvider):
         provider = provider_of(connection.connection, _FIX)
         assert isinstance(provider, SyncProvider)
         access = provider.open(need)
-        return replace(access, after_commit=self._send) if connection.in_atomic_block else access
+        return (
+            replace(access, after_commit=self._after_commit)
+            if connection.in_atomic_block
+            else access
+        )
 
-    def _send(self, hints: Hints) -> None:
-        self._connection.on_commit(hints.send)
+    def _after_commit(self, hook: Hook) -> None:
+        self._connection.on_commit(hook)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.client.hints import Hints
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
 from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.statement import AsyncExecutor, SyncExecutor
@@ -22,10 +21,7 @@ class OwnSqliteProvider(SyncProvider):
 
     def open(self, need: Need) -> Access[SyncExecutor]:
         need.check_dialect("sqlite")
-        return Access(self._transaction, self._send)
-
-    def _send(self, hints: Hints) -> None:
-        self._transaction.after_commit(hints.send)
+        return Access(self._transaction, self._transaction.after_commit)
 
 
 class OwnSqliteAsyncProvider(AsyncProvider):
@@ -36,10 +32,7 @@ class OwnSqliteAsyncProvider(AsyncProvider):
 
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         need.check_dialect("sqlite")
-        return Access(self._transaction, self._send)
-
-    def _send(self, hints: Hints) -> None:
-        self._transaction.after_commit(hints.send)
+        return Access(self._transaction, self._transaction.after_commit)
 
 
 class OwnPostgresProvider(SyncProvider):
@@ -51,10 +44,7 @@ class OwnPostgresProvider(SyncProvider):
     def open(self, need: Need) -> Access[SyncExecutor]:
         need.check_dialect("postgresql")
         _check_open(self._transaction)
-        return Access(self._transaction, self._send)
-
-    def _send(self, hints: Hints) -> None:
-        self._transaction.after_commit(hints.send)
+        return Access(self._transaction, self._transaction.after_commit)
 
 
 class OwnPostgresAsyncProvider(AsyncProvider):
@@ -66,10 +56,7 @@ class OwnPostgresAsyncProvider(AsyncProvider):
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         need.check_dialect("postgresql")
         _check_open(self._transaction)
-        return Access(self._transaction, self._send)
-
-    def _send(self, hints: Hints) -> None:
-        self._transaction.after_commit(hints.send)
+        return Access(self._transaction, self._transaction.after_commit)
 
 
 def _check_open(transaction: PostgresTransaction | PostgresAsyncTransaction) -> None:

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
-from holdfast.client.hints import Hints
 from holdfast.client.url import Dialect
 from holdfast.core.errors import WrongDatabase
+from holdfast.storage.hooks import Hook
 from holdfast.storage.statement import AsyncExecutor, SyncExecutor
 
 E = TypeVar("E")
 
-AfterCommit: TypeAlias = Callable[[Hints], None]
-"""Sends hints when the caller's transaction has committed, and drops them when it has not."""
+AfterCommit: TypeAlias = Callable[[Hook], None]
+"""Runs a hook when the caller's transaction has committed, and drops it when it has not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from holdfast.client.providers import provider_of
 from holdfast.client.providers.port import Access, Need, SyncProvider
-from holdfast.client.providers.sqlalchemy_hints import SessionHints
+from holdfast.client.providers.sqlalchemy_hooks import SessionHooks
 from holdfast.core.errors import (
     ConnectionClosed,
     DatabaseUnreachable,
@@ -74,9 +74,9 @@ def begun(connection: Connection) -> Connection:
 
 
 def after_commit_of(session: Session) -> Any:
-    """Return what sends hints after a session's commit, None where it would tell too early."""
+    """Return what runs hooks after a session's commit, None where it would tell too early."""
     # Bound to a Connection, a session may be joined into a transaction that outlives its commit.
-    return None if isinstance(session.bind, Connection) else SessionHints.of(session).add
+    return None if isinstance(session.bind, Connection) else SessionHooks.of(session).add
 
 
 def driver_connection(connection: Connection) -> Any:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.core.model import Instant
+from holdfast.storage.aggregates.wire import document
 from holdfast.storage.records import AppliedMigration, Identity
 from holdfast.storage.statement import Op, Statement
 
@@ -39,3 +42,6 @@ class Schema:
         rows = yield Statement("clock", {})
         instant: Instant = rows[0][0]
         return instant
+
+    def notify(self, channel: str, payloads: Sequence[str]) -> Op[None]:
+        yield Statement("hint_send", {"channel": channel, "payloads": document(payloads)})

@@ -20,6 +20,12 @@ from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.postgres.connect import connection_string, shown_url, unreachable
 from holdfast.storage.postgres.errors import translate
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.postgres.hooked import (
+    HookedAsyncConnection,
+    HookedAsyncCursor,
+    HookedConnection,
+    HookedCursor,
+)
 from holdfast.storage.postgres.link import PostgresLink
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
 from holdfast.storage.postgres.singleton import PostgresSingleton
@@ -54,10 +60,10 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._prepare = prepare
-        self._pool: ConnectionPool[Connection[Any]] | None = None
+        self._pool: ConnectionPool[HookedConnection] | None = None
         self._making_pool = threading.Lock()
         self._pools: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, AsyncConnectionPool[AsyncConnection[Any]]
+            asyncio.AbstractEventLoop, AsyncConnectionPool[HookedAsyncConnection]
         ] = WeakKeyDictionary()
         self._pid = os.getpid()
 
@@ -85,17 +91,21 @@ class PostgresDatabase:
     def transaction(self) -> Iterator[PostgresTransaction]:
         with self._connection() as connection, connection.transaction():
             open_transaction = PostgresTransaction(connection, self.schema)
-            yield open_transaction
-        for hook in open_transaction.hooks:
-            hook()
+            try:
+                yield open_transaction
+            finally:
+                connection.hooks = None
+        open_transaction.hooks.run()
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[PostgresAsyncTransaction]:
         async with self._connection_async() as connection, connection.transaction():
             open_transaction = PostgresAsyncTransaction(connection, self.schema)
-            yield open_transaction
-        for hook in open_transaction.hooks:
-            hook()
+            try:
+                yield open_transaction
+            finally:
+                connection.hooks = None
+        open_transaction.hooks.run()
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> PostgresLink:
         return PostgresLink(self._url, self.schema, purpose, statement_timeout_ms, self._prepare)
@@ -143,7 +153,7 @@ class PostgresDatabase:
             yield connection
 
     @contextmanager
-    def _connection(self) -> Iterator[Connection[Any]]:
+    def _connection(self) -> Iterator[HookedConnection]:
         self._forget_parents_pools()
         try:
             with self._sync_pool().connection() as connection:
@@ -154,13 +164,15 @@ class PostgresDatabase:
             raise translate(error) or error from error
 
     @asynccontextmanager
-    async def _connection_async(self) -> AsyncIterator[AsyncConnection[Any]]:
+    async def _connection_async(self) -> AsyncIterator[HookedAsyncConnection]:
         self._forget_parents_pools()
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             pool = AsyncConnectionPool(
                 connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
+                connection_class=HookedAsyncConnection,
+                kwargs={"cursor_factory": HookedAsyncCursor},
                 min_size=0,
                 max_size=self._pool_size,
                 timeout=POOL_WAIT_S,
@@ -179,12 +191,14 @@ class PostgresDatabase:
         except psycopg.Error as error:
             raise translate(error) or error from error
 
-    def _sync_pool(self) -> ConnectionPool[Connection[Any]]:
+    def _sync_pool(self) -> ConnectionPool[HookedConnection]:
         """The pool of this process; threads that come first together make one."""
         with self._making_pool:
             if self._pool is None:
                 self._pool = ConnectionPool(
                     connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
+                    connection_class=HookedConnection,
+                    kwargs={"cursor_factory": HookedCursor},
                     min_size=0,
                     max_size=self._pool_size,
                     timeout=POOL_WAIT_S,

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, overload
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg import AsyncCursor, Cursor
 
+from holdfast.storage.hooks import Hook, Hooks
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.postgres.hooked import HookedAsyncConnection, HookedConnection
 from holdfast.storage.statement import Row, Statement
 
 
 class PostgresTransaction(PsycopgExecutor):
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
-    def __init__(self, connection: Connection[Any], schema: str) -> None:
+    def __init__(self, connection: HookedConnection, schema: str) -> None:
         super().__init__(connection, schema)
-        self.hooks: list[Callable[[], None]] = []
+        self.hooks = connection.hooks = Hooks()
 
     @overload
     def execute(self, statement: Statement) -> list[Row]: ...
@@ -28,17 +29,17 @@ class PostgresTransaction(PsycopgExecutor):
             return super().execute(statement)
         return self.connection.execute(statement.encode(), params)
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
+    def after_commit(self, hook: Hook) -> None:
         """Have something done once this transaction has committed."""
-        self.hooks.append(hook)
+        self.hooks.add(hook)
 
 
 class PostgresAsyncTransaction(PsycopgAsyncExecutor):
     """The same in the other colour."""
 
-    def __init__(self, connection: AsyncConnection[Any], schema: str) -> None:
+    def __init__(self, connection: HookedAsyncConnection, schema: str) -> None:
         super().__init__(connection, schema)
-        self.hooks: list[Callable[[], None]] = []
+        self.hooks = connection.hooks = Hooks()
 
     @overload
     async def execute(self, statement: Statement) -> list[Row]: ...
@@ -52,6 +53,6 @@ class PostgresAsyncTransaction(PsycopgAsyncExecutor):
             return await super().execute(statement)
         return await self.connection.execute(statement.encode(), params)
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
+    def after_commit(self, hook: Hook) -> None:
         """Have something done once this transaction has committed."""
-        self.hooks.append(hook)
+        self.hooks.add(hook)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from holdfast.core.errors import ConfigError, UnusableUrl
 from holdfast.storage.sqlite.errors import translate
+from holdfast.storage.sqlite.hooked import HookedConnection
 from holdfast.storage.sqlite.patience import Patience, insist
 
 MEMORY = ":memory:"
@@ -57,19 +58,19 @@ def check_version(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -
         )
 
 
-def open_writer(target: Target) -> sqlite3.Connection:
+def open_writer(target: Target) -> HookedConnection:
     """Open a connection that may write; it waits only a moment for the lock, so its user asks again."""
     return _open(target, LOCK_WAIT_S)
 
 
-def open_reader(target: Target) -> sqlite3.Connection:
+def open_reader(target: Target) -> HookedConnection:
     """Open a connection that cannot write; in WAL mode it waits for nobody."""
     connection = _open(target, target.busy_timeout_ms / 1000)
     connection.execute("pragma query_only = on")
     return connection
 
 
-def _open(target: Target, wait_s: float) -> sqlite3.Connection:
+def _open(target: Target, wait_s: float) -> HookedConnection:
     try:
         connection = sqlite3.connect(
             target.path,
@@ -77,6 +78,7 @@ def _open(target: Target, wait_s: float) -> sqlite3.Connection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
+            factory=HookedConnection,
         )
     except sqlite3.Error as error:
         raise translate(error) or error from error

@@ -87,8 +87,7 @@ class SqliteDatabase:
             transaction.rollback()
             raise
         transaction.commit()
-        for hook in transaction.hooks:
-            hook()
+        transaction.hooks.run()
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[SqliteAsyncTransaction]:
@@ -108,8 +107,7 @@ class SqliteDatabase:
         finally:
             resources.lanes.give(lane)
         commit.result()
-        for hook in transaction.hooks:
-            hook()
+        transaction.hooks.run()
         if cancellation is not None:
             raise cancellation
 

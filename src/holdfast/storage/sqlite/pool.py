@@ -6,23 +6,23 @@ inherited an open connection would count the parent's locks as its own, also for
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Callable
 from typing import Protocol
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy
+from holdfast.storage.sqlite.hooked import HookedConnection
 
-Open = Callable[[], sqlite3.Connection]
+Open = Callable[[], HookedConnection]
 
 
 class Lender(Protocol):
     """Lends connections, each to one user at a time."""
 
-    def take(self, wait_s: float) -> sqlite3.Connection:
+    def take(self, wait_s: float) -> HookedConnection:
         """Lend a connection. Raises: ConnectionClosed, DatabaseBusy, DatabaseUnreachable."""
 
-    def give(self, connection: sqlite3.Connection, broken: bool = False) -> None:
+    def give(self, connection: HookedConnection, broken: bool = False) -> None:
         """Take a connection back, without an open transaction."""
 
     def close(self) -> None:
@@ -41,12 +41,12 @@ class Pool:
     def __init__(self, open: Open, keep: int) -> None:
         self._open = open
         self._keep = keep
-        self._idle: list[sqlite3.Connection] = []
+        self._idle: list[HookedConnection] = []
         self._lent = 0
         self._closed = False
         self._lock = threading.Lock()
 
-    def take(self, wait_s: float) -> sqlite3.Connection:
+    def take(self, wait_s: float) -> HookedConnection:
         with self._lock:
             if self._closed:
                 raise ConnectionClosed("the database was closed")
@@ -60,7 +60,7 @@ class Pool:
                 self._lent -= 1
             raise
 
-    def give(self, connection: sqlite3.Connection, broken: bool = False) -> None:
+    def give(self, connection: HookedConnection, broken: bool = False) -> None:
         with self._lock:
             self._lent -= 1
             if not broken and not self._closed and len(self._idle) < self._keep:
@@ -94,7 +94,7 @@ class Sole:
         self._closed = False
         self._turn = threading.Lock()
 
-    def take(self, wait_s: float) -> sqlite3.Connection:
+    def take(self, wait_s: float) -> HookedConnection:
         if not self._turn.acquire(timeout=wait_s):
             raise DatabaseBusy("another transaction holds the database in memory")
         if self._closed:
@@ -102,7 +102,7 @@ class Sole:
             raise ConnectionClosed("the database was closed")
         return self._connection
 
-    def give(self, connection: sqlite3.Connection, broken: bool = False) -> None:
+    def give(self, connection: HookedConnection, broken: bool = False) -> None:
         if self._closed:
             connection.close()
         self._turn.release()

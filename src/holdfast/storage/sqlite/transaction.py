@@ -10,9 +10,11 @@ from contextlib import suppress
 from typing import Any, TypeVar, overload
 
 from holdfast.core.errors import ConnectionClosed, NoTransaction
+from holdfast.storage.hooks import Hook, Hooks
 from holdfast.storage.sqlite.answer import Answer
 from holdfast.storage.sqlite.errors import translate
 from holdfast.storage.sqlite.executor import SqliteExecutor
+from holdfast.storage.sqlite.hooked import HookedConnection
 from holdfast.storage.sqlite.patience import Patience, begin
 from holdfast.storage.sqlite.pool import Lender
 from holdfast.storage.statement import Row, Statement
@@ -26,11 +28,12 @@ class SqliteTransaction:
     """A transaction that begins when it is first used; `connection` is for whatever `execute` does not cover."""
 
     def __init__(self, lender: Lender, wait_s: float) -> None:
-        self.hooks: list[Callable[[], None]] = []
+        self.hooks = Hooks()
         self._lender = lender
         self._wait_s = wait_s
         self._patience: Patience | None = None
         self._executor: SqliteExecutor | None = None
+        self._lent: HookedConnection | None = None
         self._ended = False
 
     @property
@@ -51,9 +54,9 @@ class SqliteTransaction:
             return executor.execute(statement)
         return executor.connection.execute(statement, params)
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
+    def after_commit(self, hook: Hook) -> None:
         """Have something done once this transaction has committed."""
-        self.hooks.append(hook)
+        self.hooks.add(hook)
 
     def commit(self) -> None:
         """Commit and give the connection back. Raises: NoTransaction when the caller has ended it already."""
@@ -99,13 +102,17 @@ class SqliteTransaction:
         except BaseException:
             self._lender.give(connection)
             raise
+        connection.hooks, self._lent = self.hooks, connection
         return SqliteExecutor(connection)
 
-    def _end(self) -> sqlite3.Connection | None:
-        executor, self._executor, self._ended = self._executor, None, True
-        return None if executor is None else executor.connection
+    def _end(self) -> HookedConnection | None:
+        connection, self._lent = self._lent, None
+        self._executor, self._ended = None, True
+        if connection is not None:
+            connection.hooks = None
+        return connection
 
-    def _give_back(self, connection: sqlite3.Connection, broken: bool) -> None:
+    def _give_back(self, connection: HookedConnection, broken: bool) -> None:
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
@@ -123,7 +130,7 @@ class SqliteAsyncTransaction:
         self._lane = lane
 
     @property
-    def hooks(self) -> list[Callable[[], None]]:
+    def hooks(self) -> Hooks:
         """What is to be done after the commit."""
         return self._inner.hooks
 
@@ -144,7 +151,7 @@ class SqliteAsyncTransaction:
             return await self.aside(lambda: self._inner.execute(statement))
         return await self.aside(lambda: Answer(self._inner.execute(statement, params)))
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
+    def after_commit(self, hook: Hook) -> None:
         """Have something done once this transaction has committed."""
         self._inner.after_commit(hook)
 

@@ -21,3 +21,7 @@ returning paused;
 
 -- name: clock
 select holdfast.us(clock_timestamp());
+
+-- name: hint_send
+-- Hints of a transaction on a connection that does not tell us of its commit: they go with it or not at all.
+select pg_notify(:channel, payload) from json_array_elements_text(:payloads::json) payload;

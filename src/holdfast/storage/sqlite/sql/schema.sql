@@ -28,3 +28,7 @@ returning paused;
 
 -- name: clock
 select now from holdfast_clock;
+
+-- name: hint_send
+-- There is no channel to notify on: other processes watch the file itself.
+select :channel, :payloads;
