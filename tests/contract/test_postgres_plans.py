@@ -18,6 +18,7 @@ from holdfast.core.model import (
 )
 from holdfast.storage.aggregates.job import Jobs
 from holdfast.storage.aggregates.lease import Leases
+from holdfast.storage.query import JobQuery
 from holdfast.storage.statement import Op, Statement
 from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill
 from tests.contract.buffers import Cost, PlanMode, measure
@@ -161,3 +162,35 @@ def test_the_next_due_time_costs_next_to_nothing(
     backlog: Connection[Any], mode: PlanMode, type: str
 ) -> None:
     assert_cheap(backlog, measure(backlog, only(Jobs().next_due([type], NOW)), mode), 1)
+
+
+@pytest.mark.parametrize("limit", [50, 250])
+@pytest.mark.parametrize(
+    "name", ["job_walk", "job_walk_live", "job_walk_not_completed", "chain_walk"]
+)
+def test_a_step_of_a_list_costs_what_it_gives(
+    backlog: Connection[Any], mode: PlanMode, name: str, limit: int
+) -> None:
+    cost = measure(backlog, Statement(name, {"before": TOKEN, "limit": limit}), mode)
+    assert cost.blocks <= FIXED + PER_ROW * limit, cost.plan
+
+
+def test_what_is_blocked_is_listed_without_reading_what_is_due(
+    backlog: Connection[Any], mode: PlanMode
+) -> None:
+    cost = measure(backlog, Statement("job_walk_blocked", {"before": None, "limit": 50}), mode)
+    lines = len(TYPES) + 1
+    assert cost.rows == 50
+    assert cost.blocks <= lines * (FIXED + PER_ROW * 50), cost.plan
+
+
+def test_what_runs_is_listed_from_the_leases(backlog: Connection[Any], mode: PlanMode) -> None:
+    cost = measure(backlog, Statement("job_walk_running", {"before": None, "limit": 50}), mode)
+    assert_cheap(backlog, cost, 50)
+
+
+def test_those_that_fit_are_read_by_their_ids(backlog: Connection[Any], mode: PlanMode) -> None:
+    rows = backlog.execute("select id::text from holdfast.job order by id desc limit 250")
+    query = JobQuery(ids=tuple(row[0] for row in rows.fetchall()), limit=250)
+    cost = measure(backlog, Statement("job_list", {**query.params(), "now": NOW}), mode)
+    assert_cheap(backlog, cost, 250, written=1)

@@ -23,6 +23,19 @@ async def test_lists_go_page_by_page_in_order(service: Service, scene: Scene) ->
         await service.jobs.page(VIEWER, "stat:failed", 3, None)
 
 
+async def test_a_page_says_when_it_stopped_looking_and_goes_on_from_there(
+    service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rare = scene.start("rare")
+    for _ in range(6):
+        scene.start("common")
+    monkeypatch.setattr("holdfast.client.listing.LOOK", 4)
+    first = await service.jobs.page(VIEWER, "type:rare", 3, None)
+    assert (first.items, first.cut) == ([], True)
+    second = await service.jobs.page(VIEWER, "type:rare", 3, first.next)
+    assert ([each["id"] for each in second.items], second.next) == ([rare], None)
+
+
 async def test_payloads_are_withheld_below_developer_and_redacted_for_developers(
     service: Service, scene: Scene
 ) -> None:

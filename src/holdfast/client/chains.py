@@ -32,7 +32,7 @@ class ChainReads:
         return chain_of(records[0])
 
     def list(self, filter: str, limit: int, after: str | None) -> Op[Page[Chain]]:
-        return read_page("chains", filter, limit, after, self._store.chains.page, chain_of)
+        return read_page("chains", filter, limit, after, self._store.chains.walk, chain_of)
 
     def jobs(self, id: Id) -> Op[builtins.list[JobInfo]]:
         wanted = id_text(id)

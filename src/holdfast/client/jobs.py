@@ -28,7 +28,7 @@ class JobReads:
         return job_of(records[0])
 
     def list(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
-        return read_page("jobs", filter, limit, after, self._store.jobs.page, job_of)
+        return read_page("jobs", filter, limit, after, self._store.jobs.walk, job_of)
 
     def attempts(self, id: Id) -> Op[builtins.list[AttemptInfo]]:
         wanted = id_text(id)

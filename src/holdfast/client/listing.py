@@ -10,10 +10,13 @@ import msgspec
 from holdfast.client.cursor import make_cursor, read_cursor
 from holdfast.client.query import query_of
 from holdfast.client.views import Page
-from holdfast.storage.query import JobQuery
+from holdfast.storage.query import JobQuery, Walk
 from holdfast.storage.statement import Op
 
 PAGE_LENGTH = 50
+
+LOOK = 10_000
+"""A page looks at this many rows at most; a filter that few of them fit is gone on with from where it stopped."""
 
 Subject: TypeAlias = Literal["jobs", "chains"]
 
@@ -34,14 +37,17 @@ def read_page(
     filter: str,
     limit: int,
     after: str | None,
-    read: Callable[[JobQuery], Op[list[R]]],
+    read: Callable[[JobQuery, int], Op[Walk[R]]],
     show: Callable[[R], T],
 ) -> Op[Page[T]]:
-    """Read one page. Raises: FilterError, InvalidOption, InvalidCursor."""
+    """Read one page, looking at a bounded number of rows. Raises: FilterError, InvalidOption, InvalidCursor."""
     before = None if after is None else read_cursor(subject, filter, after)
     query = query_of(filter, limit, before)
     # One more than was asked for tells whether anything follows.
-    found = yield from read(msgspec.structs.replace(query, limit=limit + 1))
-    shown = tuple(show(each) for each in found[:limit])
-    more = len(found) > limit
-    return Page(shown, make_cursor(subject, filter, found[limit - 1].id) if more else None)
+    found = yield from read(msgspec.structs.replace(query, limit=limit + 1), LOOK)
+    shown = tuple(show(each) for each in found.records[:limit])
+    if len(found.records) > limit:
+        return Page(shown, make_cursor(subject, filter, found.records[limit - 1].id))
+    if found.end is None:
+        return Page(shown, None)
+    return Page(shown, make_cursor(subject, filter, found.end), cut=True)

@@ -178,10 +178,14 @@ def attempt_of(record: AttemptRecord) -> AttemptInfo:
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):
-    """A part of a list, newest first; `next` is the cursor of the following part, None at the end."""
+    """A part of a list, newest first; `next` is the cursor of the following part, None at the end.
+
+    `cut` says that the part is short because enough was looked at, not because nothing more fits.
+    """
 
     items: tuple[T, ...]
     next: str | None
+    cut: bool = False
 
     def __iter__(self) -> Iterator[T]:
         """Go through the items."""

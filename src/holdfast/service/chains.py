@@ -32,10 +32,11 @@ TREE_DEPTH = 8
 
 
 class ChainPage(msgspec.Struct, frozen=True):
-    """A part of a list; `next` is the cursor of the following part."""
+    """A part of a list; `next` is the cursor of the following part, `cut` says that enough was looked at."""
 
     items: list[dict[str, Any]]
     next: str | None
+    cut: bool = False
 
 
 class ChainDetail(msgspec.Struct, frozen=True):
@@ -57,9 +58,9 @@ class ChainDesk:
         """Read a page of chains, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
 
         def op(store: Store) -> Op[ChainPage]:
-            read = store.chains.page
+            read = store.chains.walk
             found = yield from read_page("chains", filter, limit, after, read, shown_chain)
-            return ChainPage(list(found.items), found.next)
+            return ChainPage(list(found.items), found.next, found.cut)
 
         return await self._desk.read(caller, "chain.list", op)
 

@@ -22,6 +22,9 @@ from holdfast.storage.statement import Op
 LOOK = 2_000
 """Groups are made of this many of the youngest dead letters, which a page can wait for at any size."""
 
+LOOK_FAR = 100_000
+"""A command looks at this many at most for those that its filter means."""
+
 _US = 1_000_000
 
 
@@ -101,8 +104,9 @@ def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[li
     if filter is None:
         return checked_ids(ids), False
     text = filter if "state:" in filter else f"state:failed {filter}"
-    found = yield from store.jobs.page(query_of(text, MOST_AT_ONCE, None))
-    return [each.id for each in found if each.state == "failed"], len(found) >= MOST_AT_ONCE
+    found = yield from store.jobs.walk(query_of(text, MOST_AT_ONCE, None), LOOK_FAR)
+    ids = [each.id for each in found.records if each.state == "failed"]
+    return ids, found.end is not None
 
 
 def _none() -> Op[list[Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client.hints import of_ended, of_moved
-from holdfast.client.listing import read_page
+from holdfast.client.listing import LOOK, read_page
 from holdfast.client.query import query_of
 from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
 from holdfast.core.ids import parse_id
@@ -39,10 +39,11 @@ Expected = Sequence[str] | None
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """A part of a list; `next` is the cursor of the following part."""
+    """A part of a list; `next` is the cursor of the following part, `cut` says that enough was looked at."""
 
     items: list[dict[str, Any]]
     next: str | None
+    cut: bool = False
 
 
 class JobDetail(msgspec.Struct, frozen=True):
@@ -74,8 +75,8 @@ class JobDesk:
         """Read a page of jobs, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
 
         def op(store: Store) -> Op[JobPage]:
-            found = yield from read_page("jobs", filter, limit, after, store.jobs.page, shown_job)
-            return JobPage(list(found.items), found.next)
+            found = yield from read_page("jobs", filter, limit, after, store.jobs.walk, shown_job)
+            return JobPage(list(found.items), found.next, found.cut)
 
         return await self._desk.read(caller, "job.list", op)
 
@@ -92,8 +93,10 @@ class JobDesk:
     ) -> list[dict[str, Any]]:
         """Read what is new or changed among the newest jobs since the watch's last look. Raises: FilterError."""
         query = query_of(filter, look, None)
-        found = await self._desk.read(caller, "tail.read", lambda store: store.jobs.page(query))
-        return [shown_job(each) for each in watch.changes(found)]
+        found = await self._desk.read(
+            caller, "tail.read", lambda store: store.jobs.walk(query, LOOK)
+        )
+        return [shown_job(each) for each in watch.changes(found.records)]
 
     async def retry(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
         """Take failed jobs back into the queue. Raises: JobNotFound, WrongState, Changed."""

@@ -33,7 +33,7 @@ from holdfast.core.model import (
     WorkerRecord,
 )
 from holdfast.storage.figure_port import FigureStore
-from holdfast.storage.query import JobQuery
+from holdfast.storage.query import JobQuery, Walk
 from holdfast.storage.records import (
     AppliedMigration,
     AuditRecord,
@@ -118,8 +118,13 @@ class JobStore(Protocol):
     def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
         """Read jobs by id, in id order. One statement."""
 
+    def walk(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[JobRecord]]:
+        """Read a page of jobs, newest first, looking at no more than `look` of them. Small statements."""
+
     def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
-        """Read a page of jobs, newest first. One statement."""
+        """Read a page of jobs, newest first, however many have to be looked at. Small statements."""
 
     def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
         """Read the attempts of a job that did not complete it, oldest first. One statement."""
@@ -186,8 +191,13 @@ class ChainStore(Protocol):
     def get(self, chain_ids: Sequence[str]) -> Op[list[ChainRecord]]:
         """Read chains by id. One statement."""
 
+    def walk(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[ChainRecord]]:
+        """Read a page of chains, newest first, looking at no more than `look` of them. Small statements."""
+
     def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[ChainRecord]]:
-        """Read a page of chains, newest first. One statement."""
+        """Read a page of chains, newest first, however many have to be looked at. Small statements."""
 
     def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
         """Read the jobs of a chain in order. One statement."""

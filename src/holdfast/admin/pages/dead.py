@@ -30,9 +30,9 @@ async def move_dead(visit: Visit) -> Response:
     letters = visit.service.dead_letters
     if fields.one("move") == "drop":
         done = await letters.drop(caller, filter=filter)
-        return led_back(visit, fields, "drop", len(done.ids))
+        return led_back(visit, fields, "drop", len(done.ids), more=done.more)
     done = await letters.redrive(caller, filter=filter, rate=_rate(fields.one("rate")))
-    return led_back(visit, fields, "redrive", len(done.ids))
+    return led_back(visit, fields, "redrive", len(done.ids), more=done.more)
 
 
 def _rate(text: str) -> float | None:

@@ -38,7 +38,10 @@ def told(query: Mapping[str, str]) -> Told | None:
     sentence = f"{count(moved)} {deed}"
     if left:
         sentence = f"{sentence}; {count(left)} left alone, because they were in another state"
-    return Told(sentence, "warn" if left or not moved else "good")
+    more = query.get("more") == "yes"
+    if more:
+        sentence = f"{sentence}; there are more than one command takes, so do it again for the next"
+    return Told(sentence, "warn" if left or more or not moved else "good")
 
 
 def _number(query: Mapping[str, str], name: str) -> int:

@@ -65,13 +65,19 @@ def is_local_path(text: str) -> bool:
 
 
 def led_back(
-    visit: Visit, fields: Fields, move: str, moved: int = 1, left: int = 0, next: str | None = None
+    visit: Visit,
+    fields: Fields,
+    move: str,
+    moved: int = 1,
+    left: int = 0,
+    next: str | None = None,
+    more: bool = False,
 ) -> Response:
     """Answer a change: numbers for a script, otherwise the page it came from, which tells what was done."""
     if "application/json" in visit.request.headers.get("accept", ""):
         return JSONResponse({"moved": moved, "left": left, "next": next})
     back = fields.one("back")
     target = back if is_local_path(back) else visit.url("/")
-    said = urlencode({"done": move, "moved": moved, "left": left})
+    said = urlencode({"done": move, "moved": moved, "left": left, "more": "yes" if more else ""})
     joint = "&" if urlsplit(target).query else "?"
     return RedirectResponse(f"{target}{joint}{said}", status_code=303)

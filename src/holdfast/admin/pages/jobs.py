@@ -12,6 +12,7 @@ from holdfast.admin.pages.fields import read_fields
 from holdfast.admin.pages.moving import move
 from holdfast.admin.pages.visit import Visit, show
 from holdfast.admin.pages.words import instant_of
+from holdfast.client.listing import LOOK
 from holdfast.core.errors import QueryError
 from holdfast.core.filters import parse_filter
 from holdfast.core.model import STATES, Instant
@@ -53,6 +54,8 @@ async def jobs(visit: Visit) -> Response:
         "tabs": _tabs(visit, text),
         "jobs": page.items,
         "next": page.next and visit.here(after=page.next),
+        "cut": page.cut,
+        "look": LOOK,
     }
     return show(visit, "jobs.html", "Jobs", "jobs", values, status=400 if refusal else 200)
 

@@ -69,7 +69,7 @@ class Visit:
         return f"{path}?{urlencode(kept)}" if kept else path
 
 
-_PASSING = ("done", "moved", "left")
+_PASSING = ("done", "moved", "left", "more")
 
 
 def show(

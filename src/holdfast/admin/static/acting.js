@@ -90,7 +90,7 @@ async function sendAll(form, button, fields, ids, progress) {
     if (!ids && !told.next) break;
     after = told.next || "";
   }
-  return end(form, { ...total, move: fields.get("move") });
+  return end(form, { ...total, move: fields.get("move"), more: !ids && after ? "yes" : undefined });
 }
 
 function end(form, result) {

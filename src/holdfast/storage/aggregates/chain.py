@@ -14,8 +14,9 @@ from holdfast.core.model import (
     NewKey,
     State,
 )
+from holdfast.storage.aggregates.walk import Step, along, among, walk
 from holdfast.storage.aggregates.wire import document, texts
-from holdfast.storage.query import JobQuery
+from holdfast.storage.query import JobQuery, Walk
 from holdfast.storage.records import ClosedEdge, KeyHolder, Reference, Tail
 from holdfast.storage.statement import Op, Statement
 
@@ -48,7 +49,18 @@ class Chains:
         rows = yield Statement("chain_get", {"ids": texts(chain_ids)})
         return [ChainRecord(*row) for row in rows]
 
+    def walk(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[ChainRecord]]:
+        def match(wanted: JobQuery) -> Op[list[ChainRecord]]:
+            return self._fitting(wanted, now)
+
+        return walk(query, look, _step_of(query), match, now)
+
     def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[ChainRecord]]:
+        return (yield from self.walk(query, now=now)).records
+
+    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
         rows = yield Statement("chain_list", {**query.params(), "now": now})
         return [ChainRecord(*row) for row in rows]
 
@@ -67,6 +79,16 @@ class Chains:
     def delete(self, chain_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
         rows = yield Statement("chain_delete", {"chains": texts(chain_ids), "now": now})
         return [row[0] for row in rows]
+
+
+def _step_of(query: JobQuery) -> Step:
+    if query.ids is not None:
+        return among(query.ids)
+    if query.chain is not None:
+        return among([query.chain])
+    if query.key is not None:
+        return along("job_walk_key", key=query.key)
+    return along("chain_walk")
 
 
 class Blockers:

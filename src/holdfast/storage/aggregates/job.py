@@ -19,8 +19,9 @@ from holdfast.core.model import (
     NewJob,
     Stand,
 )
+from holdfast.storage.aggregates.walk import Step, along, among, walk
 from holdfast.storage.aggregates.wire import document, texts
-from holdfast.storage.query import JobQuery
+from holdfast.storage.query import JobQuery, Walk
 from holdfast.storage.statement import Op, Statement
 
 
@@ -96,10 +97,31 @@ class Jobs:
         rows = yield Statement("job_get", {"ids": texts(ids)})
         return [JobRecord(*row) for row in rows]
 
+    def walk(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[JobRecord]]:
+        def match(wanted: JobQuery) -> Op[list[JobRecord]]:
+            return self._fitting(wanted, now)
+
+        return walk(query, look, _step_of(query), match, now)
+
     def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
+        return (yield from self.walk(query, now=now)).records
+
+    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
         rows = yield Statement("job_list", {**query.params(), "now": now})
         return [JobRecord(*row) for row in rows]
 
     def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
         rows = yield Statement("job_attempts", {"id": job_id})
         return [AttemptRecord(*row) for row in rows]
+
+
+def _step_of(query: JobQuery) -> Step:
+    if query.ids is not None:
+        return among(query.ids)
+    if query.chain is not None:
+        return along("job_walk_chain", chain=query.chain)
+    if query.key is not None:
+        return along("job_walk_key", key=query.key)
+    return along(query.source)

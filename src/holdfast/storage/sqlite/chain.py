@@ -17,7 +17,7 @@ from holdfast.storage.statement import Op, Statement
 class SqliteChains(Chains):
     """See `storage.port.ChainStore`."""
 
-    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[ChainRecord]]:
+    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
         rows = yield Statement("chain_list", {**page_params(query), "now": now})
         return [ChainRecord(*row) for row in rows]
 

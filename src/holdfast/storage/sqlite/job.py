@@ -95,7 +95,7 @@ class SqliteJobs(Jobs):
         rows = yield Statement("job_get", {"ids": texts(ids)})
         return [job_record(row) for row in rows]
 
-    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
+    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
         rows = yield Statement("job_list", {**page_params(query), "now": now})
         return [job_record(row) for row in rows]
 

@@ -94,6 +94,7 @@ from holdfast.testing.conformance.reading import (
     ChainReadingConformance,
     FilterConformance,
     ReadingConformance,
+    WalkConformance,
 )
 from holdfast.testing.conformance.reaping import (
     ReapedForGoodConformance,
@@ -168,5 +169,6 @@ __all__ = [
     "TotalsConformance",
     "TriggeringConformance",
     "WaitingEventConformance",
+    "WalkConformance",
     "WorkerPresenceConformance",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.model import ChainRecord, NewJob
@@ -44,6 +45,60 @@ class ReadingConformance(Conformance):
             before = page[-1].id
             if write_between:
                 await stage.start()
+
+
+class WalkConformance(Conformance):
+    """Looking for few among many: bounded, and gone on with."""
+
+    async def test_a_walk_looks_at_so_many_and_goes_on_from_there(self, stage: Stage) -> None:
+        rare = await stage.start("rare")
+        others = [await stage.start("common") for _ in range(7)]
+        query = JobQuery(types=("rare",), limit=2)
+        first = await stage.run(stage.store.jobs.walk(query, 3, stage.now))
+        assert (first.records, first.end) == ([], others[4].id)
+        chains = await stage.run(stage.store.chains.walk(query, 3, stage.now))
+        assert (chains.records, chains.end) == ([], others[4].id)
+        rest = msgspec.structs.replace(query, before=first.end)
+        second = await stage.run(stage.store.jobs.walk(rest, 9, stage.now))
+        assert ([each.id for each in second.records], second.end) == ([rare.id], None)
+
+    async def test_what_runs_waits_or_failed_is_found_without_looking_at_the_rest(
+        self, stage: Stage
+    ) -> None:
+        failed = await stage.start_running()
+        await stage.finish_as(failed, "fail", error="ValueError: no")
+        running = await stage.start_running("render")
+        awaited = await stage.start("render")
+        blocked = await stage.start_blocked(awaited.id, type="report")
+        for _ in range(20):
+            await stage.start("common")
+        for state, expected in (
+            ("failed", failed.id),
+            ("running", running.id),
+            ("blocked", blocked.id),
+        ):
+            query = JobQuery(states=(state,), limit=1)
+            walk = await stage.run(stage.store.jobs.walk(query, 1, stage.now))
+            assert [each.id for each in walk.records] == [expected], state
+
+    async def test_a_type_that_was_never_started_is_not_looked_for(self, stage: Stage) -> None:
+        for _ in range(3):
+            await stage.start("common")
+        query = JobQuery(type_like="rare.%")
+        walk = await stage.run(stage.store.jobs.walk(query, 1, stage.now))
+        assert (walk.records, walk.end) == ([], None)
+
+    async def test_an_age_is_a_place_to_begin_and_to_end(self, stage: Stage) -> None:
+        old = await stage.start()
+        stage.pass_time(seconds=3_600)
+        young = [await stage.start() for _ in range(5)]
+        query = JobQuery(age_min_ms=1_800_000)
+        walk = await stage.run(stage.store.jobs.walk(query, 1, stage.now))
+        assert [each.id for each in walk.records] == [old.id]
+        query = JobQuery(age_max_ms=1_800_000)
+        walk = await stage.run(stage.store.jobs.walk(query, 6, stage.now))
+        assert [each.id for each in walk.records] == [each.id for each in reversed(young)]
+        assert walk.end is None
 
 
 class ChainReadingConformance(Conformance):

@@ -88,6 +88,7 @@ create table holdfast.outcome (
   finished_at   timestamptz not null
 );
 create index outcome_not_completed on holdfast.outcome (state, finished_at, job_id) where state in ('failed', 'cancelled');
+create index outcome_not_completed_id on holdfast.outcome (job_id) where state in ('failed', 'cancelled');
 create index outcome_finished on holdfast.outcome using brin (finished_at);
 
 create table holdfast.attempt (

@@ -36,7 +36,16 @@ select f.id::text, f.type, t.state, f.key, f.input,
    select v.state, v.output, v.error, v.chain_index, v.finished_at
      from holdfast.jobs v where v.chain_id = f.id order by v.chain_index desc limit 1) t;
 
+-- name: chain_walk
+-- The newest chains before an id.
+select chain_id::text
+  from holdfast.job j
+ where j.chain_index = 0 and j.chain_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by j.chain_id desc
+ limit :limit::integer;
+
 -- name: chain_list
+-- Those of these chains that fit, the newest first; every filter is optional.
 select f.id::text, f.type, t.state, f.key, f.input,
        case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
        t.chain_index + 1, holdfast.us(f.created_at), holdfast.us(t.finished_at)
@@ -45,8 +54,7 @@ select f.id::text, f.type, t.state, f.key, f.input,
    select v.state, v.output, v.error, v.fingerprint, v.chain_index, v.finished_at, v.attempt, v.locked_by
      from holdfast.jobs v where v.chain_id = f.id order by v.chain_index desc limit 1) t
  where f.chain_index = 0
-   and (:before::uuid is null or f.id < :before::uuid)
-   and (:ids::json is null or f.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)))
+   and f.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
    and (:states::json is null or t.state in (select json_array_elements_text(:states::json)))
    and (:types::json is null or f.type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or f.type like :type_like)

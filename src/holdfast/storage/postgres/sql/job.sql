@@ -304,14 +304,99 @@ select id::text, chain_id::text, chain_index, type, state, priority, input, key,
  where id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
  order by id;
 
+-- name: job_walk
+-- The newest jobs before an id. A list looks at so many at once and keeps what fits, so no question reads the whole table.
+-- The order names the table, because the output's name means a text, which no index is ordered by.
+select id::text
+  from holdfast.job j
+ where j.id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by j.id desc
+ limit :limit::integer;
+
+-- name: job_walk_live
+-- The same of what has not ended.
+select job_id::text
+  from holdfast.queue q
+ where q.job_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by q.job_id desc
+ limit :limit::integer;
+
+-- name: job_walk_running
+-- The same of what leases name; some of it may have ended.
+select id::text
+  from (select distinct unnest(job_ids) as id from holdfast.lease) held
+ where held.id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by held.id desc
+ limit :limit::integer;
+
+-- name: job_walk_blocked
+-- The same of what is blocked, line by line along the claim's index, so that what is due is not read.
+with recursive line as (
+  (select type, priority from holdfast.queue order by type, priority limit 1)
+  union all
+  select found.type, found.priority
+    from line l cross join lateral (
+      select w.type, w.priority from holdfast.queue w
+       where (w.type, w.priority) > (l.type, l.priority)
+       order by w.type, w.priority
+       limit 1) found)
+select blocked.job_id::text
+  from line l
+ cross join lateral (
+   select w.job_id from holdfast.queue w
+    where w.type = l.type and w.priority = l.priority and w.available_at = 'infinity'
+      and w.job_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+    order by w.job_id desc
+    limit :limit::integer) blocked
+ order by blocked.job_id desc
+ limit :limit::integer;
+
+-- name: job_walk_not_completed
+-- The same of what failed or was cancelled.
+select job_id::text
+  from holdfast.outcome o
+ where o.state in ('failed', 'cancelled')
+   and o.job_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by o.job_id desc
+ limit :limit::integer;
+
+-- name: job_walk_chain
+-- The same of one chain.
+select id::text
+  from holdfast.job j
+ where chain_id = :chain::uuid
+   and j.id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by j.id desc
+ limit :limit::integer;
+
+-- name: job_walk_key
+-- The same of what was started under one key.
+select id::text
+  from holdfast.job j
+ where key = :key
+   and j.id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by j.id desc
+ limit :limit::integer;
+
+-- name: job_made
+-- When a job was made.
+select holdfast.us(created_at) from holdfast.job where id = :id::uuid;
+
+-- name: job_type_known
+-- Whether any job of such a type was ever started: where none was, there is nothing to look for.
+select 1
+  from holdfast.tally
+ where (:types::json is null or type in (select json_array_elements_text(:types::json)))
+   and (:type_like::text is null or type like :type_like)
+ limit 1;
+
 -- name: job_list
--- The newest first, from a job id on; every filter is optional. Bounded by limit and the caller's statement timeout.
+-- Those of these jobs that fit, the newest first; every filter is optional.
 select id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
        holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
        holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
-  from holdfast.jobs
- where (:before::uuid is null or id < :before::uuid)
-   and (:ids::json is null or id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)))
+  from holdfast.jobs j
+ where j.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
    and (:states::json is null or state in (select json_array_elements_text(:states::json)))
    and (:types::json is null or type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or type like :type_like)
@@ -325,7 +410,7 @@ select id::text, chain_id::text, chain_index, type, state, priority, input, key,
    and (:attempt_max::integer is null or attempt <= :attempt_max::integer)
    and (:age_min_ms::bigint is null or created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
    and (:age_max_ms::bigint is null or created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
- order by id desc
+ order by j.id desc
  limit :limit::integer;
 
 -- name: job_attempts

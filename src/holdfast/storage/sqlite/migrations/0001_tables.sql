@@ -90,6 +90,7 @@ create table holdfast_outcome (
 );
 create index holdfast_outcome_not_completed on holdfast_outcome (state, finished_at, job_id)
   where state in ('failed', 'cancelled');
+create index holdfast_outcome_not_completed_id on holdfast_outcome (job_id) where state in ('failed', 'cancelled');
 create index holdfast_outcome_finished on holdfast_outcome (finished_at);
 
 create table holdfast_attempt (

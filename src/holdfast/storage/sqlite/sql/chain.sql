@@ -35,9 +35,17 @@ select f.id, f.type, t.state, f.key, f.input,
  cross join holdfast_job_state t
     on t.id = (select j.id from holdfast_job j where j.chain_id = f.id order by j.chain_index desc limit 1);
 
+-- name: chain_walk
+-- The newest chains before an id; 'g' follows every id.
+select chain_id
+  from holdfast_job
+ where chain_index = 0 and chain_id < coalesce(:before, 'g')
+ order by chain_id desc
+ limit :limit;
+
 -- name: chain_list
--- The newest first, from a chain id on; every filter is optional. 'g' follows every id; types are matched by a glob because
--- LIKE does not tell upper from lower case here.
+-- Those of these chains that fit, the newest first; every filter is optional. Types are matched by a glob because LIKE does
+-- not tell upper from lower case here.
 select f.id, f.type, t.state, f.key, f.input,
        case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
        t.chain_index + 1, f.created_at, t.finished_at
@@ -45,8 +53,7 @@ select f.id, f.type, t.state, f.key, f.input,
  cross join holdfast_job_state t
     on t.id = (select j.id from holdfast_job j where j.chain_id = f.id order by j.chain_index desc limit 1)
  where f.chain_index = 0
-   and f.id < coalesce(:before, 'g')
-   and (:ids is null or f.id in (select value from json_each(:ids)))
+   and f.id in (select value from json_each(:ids))
    and (:states is null or t.state in (select value from json_each(:states)))
    and (:types is null or f.type in (select value from json_each(:types)))
    and (:type_glob is null or f.type glob :type_glob)

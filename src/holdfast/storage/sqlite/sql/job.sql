@@ -201,14 +201,78 @@ select id, chain_id, chain_index, type, state, priority, input, key, trace, crea
  where id in (select value from json_each(:ids))
  order by id;
 
+-- name: job_walk
+-- The newest jobs before an id. A list looks at so many at once and keeps what fits, so no question reads the whole table.
+-- 'g' follows every id.
+select id from holdfast_job where id < coalesce(:before, 'g') order by id desc limit :limit;
+
+-- name: job_walk_live
+-- The same of what has not ended.
+select job_id from holdfast_queue where job_id < coalesce(:before, 'g') order by job_id desc limit :limit;
+
+-- name: job_walk_running
+-- The same of what leases name; some of it may have ended.
+select distinct j.value
+  from holdfast_lease l cross join json_each(l.job_ids) j
+ where j.value < coalesce(:before, 'g')
+ order by j.value desc
+ limit :limit;
+
+-- name: job_walk_blocked
+-- The same of what is blocked, line by line along the claim's index, so that what is due is not read.
+with recursive kind (type) as (
+  select min(type) from holdfast_queue
+  union all
+  select (select min(q.type) from holdfast_queue q where q.type > k.type) from kind k where k.type is not null),
+priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9))
+select q.job_id
+  from kind k
+ cross join priority p
+ cross join holdfast_queue q
+    on q.job_id in (
+      select w.job_id from holdfast_queue w
+       where w.type = k.type and w.priority = p.level and w.available_at = 9223372036854775807 and w.job_id < coalesce(:before, 'g')
+       order by w.job_id desc
+       limit :limit)
+ order by q.job_id desc
+ limit :limit;
+
+-- name: job_walk_not_completed
+-- The same of what failed or was cancelled.
+select job_id
+  from holdfast_outcome
+ where state in ('failed', 'cancelled') and job_id < coalesce(:before, 'g')
+ order by job_id desc
+ limit :limit;
+
+-- name: job_walk_chain
+-- The same of one chain.
+select id from holdfast_job where chain_id = :chain and id < coalesce(:before, 'g') order by id desc limit :limit;
+
+-- name: job_walk_key
+-- The same of what was started under one key.
+select id from holdfast_job where key = :key and id < coalesce(:before, 'g') order by id desc limit :limit;
+
+-- name: job_made
+-- When a job was made.
+select created_at from holdfast_job where id = :id;
+
+-- name: job_type_known
+-- Whether any job of such a type was ever started: where none was, there is nothing to look for. Upper and
+-- lower case are one to LIKE, so this says yes a little too often.
+select 1
+  from holdfast_tally
+ where (:types is null or type in (select value from json_each(:types)))
+   and (:type_like is null or type like :type_like escape '\')
+ limit 1;
+
 -- name: job_list
--- The newest first, from a job id on; every filter is optional. Bounded by limit and the caller's timeout. 'g' follows every
--- id. Types are matched by a glob because LIKE does not tell upper from lower case here.
+-- Those of these jobs that fit, the newest first; every filter is optional. Types are matched by a glob because LIKE does not
+-- tell upper from lower case here.
 select id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
        max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
   from holdfast_job_state
- where id < coalesce(:before, 'g')
-   and (:ids is null or id in (select value from json_each(:ids)))
+ where id in (select value from json_each(:ids))
    and (:states is null or state in (select value from json_each(:states)))
    and (:types is null or type in (select value from json_each(:types)))
    and (:type_glob is null or type glob :type_glob)
