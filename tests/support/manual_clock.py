@@ -68,7 +68,10 @@ class ManualClock:
     def is_awaited(self, seconds: float) -> bool:
         """Say whether somebody waits for exactly so long."""
         with self._lock:
-            return any(abs(each.seconds - seconds) < 1e-6 for each in self._alarms)
+            # One that has rung already belongs to a sleeper who is about to wake.
+            return any(
+                abs(each.seconds - seconds) < 1e-6 and each.due > self._now for each in self._alarms
+            )
 
     def advance(self, seconds: float) -> None:
         """Let time pass and wake whoever waited for it. From any thread."""

@@ -3,15 +3,16 @@
 import asyncio
 from collections.abc import Callable
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 async def until(condition: Callable[[], bool]) -> None:
     """Let the loop and the other threads go on until a condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
-            await _turn()
+            await breath()
 
 
-async def _turn() -> None:
-    await asyncio.sleep(0)
+async def breath() -> None:
+    """Leave the processor to others: whoever only yields keeps the interpreter from the threads waited for."""
+    await asyncio.sleep(0.001)

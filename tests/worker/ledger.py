@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psycopg
+from psycopg import sql
 
 from tests.contract.tables import PostgresTables, SqliteTables
 
@@ -35,8 +36,19 @@ class Ledger(Protocol):
     def lock(self, job_id: str) -> Any:
         """Hold a job's live row in somebody's open transaction, as a context."""
 
+    def lock_everything(self) -> Any:
+        """Hold every table in somebody's open transaction, as a context."""
+
     def waits_for_a_lock(self) -> bool:
         """Say whether anybody waits for somebody's transaction."""
+
+
+_TABLES = "select tablename from pg_tables where schemaname = 'holdfast'"
+_END_SESSIONS = """
+select count(pg_terminate_backend(pid)) from pg_stat_activity
+ where datname = current_database() and pid <> pg_backend_pid()
+   and application_name in ('holdfast claim', 'holdfast complete', 'holdfast heartbeat', 'holdfast reaper')
+"""
 
 
 class PostgresLedger:
@@ -83,6 +95,21 @@ class PostgresLedger:
             somebody.execute("select 1 from holdfast.queue where job_id = %s for update", [job_id])
             yield
             somebody.rollback()
+
+    @contextmanager
+    def lock_everything(self) -> Iterator[None]:
+        with psycopg.connect(self._url) as somebody:
+            names = [row[0] for row in somebody.execute(_TABLES)]
+            tables = sql.SQL(", ").join(sql.Identifier("holdfast", name) for name in names)
+            somebody.execute(sql.SQL("lock table {} in access exclusive mode").format(tables))
+            yield
+            somebody.rollback()
+
+    def end_sessions(self) -> int:
+        """End the sessions of every worker, as an administrator would; return how many there were."""
+        row = self._connection.execute(_END_SESSIONS).fetchone()
+        assert row is not None
+        return int(row[0])
 
     def waits_for_a_lock(self) -> bool:
         waiting = self._connection.execute(
@@ -144,6 +171,11 @@ class SqliteLedger:
             yield
         finally:
             self._connection.execute("rollback")
+
+    @contextmanager
+    def lock_everything(self) -> Iterator[None]:
+        with self.lock(""):
+            yield
 
     def waits_for_a_lock(self) -> bool:
         raise NotImplementedError("SQLite does not tell who waits")

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.core.jobtype import JobType
 from holdfast.core.registry import job_type_of
+from holdfast.core.retry import Retry
 from holdfast.worker.attempt import Attempt, Terms
 from holdfast.worker.backlog import Backlog
 from holdfast.worker.job import Job
@@ -27,7 +28,7 @@ BATCH = job_type_of(batch_handler, "batch", Job, {"batch": 3})
 def attempt(number: int, type: JobType = PLAIN, priority: int = 5, crashes: int = 0) -> Attempt:
     claimed = found(number, priority, type.name)
     claimed.crashes = crashes
-    return Attempt(claimed, type, Terms(60_000, 180_000, None), 0.0)
+    return Attempt(claimed, type, Terms(60_000, 180_000, Retry(), None), 0.0)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 from tests.worker.faults import Faults
 from tests.worker.workshop import RunningWorker, Workshop
 
@@ -88,7 +89,6 @@ async def test_leases_are_renewed_until_the_last_handler_has_ended(workshop: Wor
 
 
 @pytest.mark.parametrize("how", ["timeout", "second signal"])
-@pytest.mark.torture
 async def test_a_handler_that_takes_too_long_is_told_to_stop_and_its_job_goes_back(
     workshop: Workshop, how: str
 ) -> None:
@@ -170,13 +170,32 @@ async def test_a_claim_that_was_under_way_is_given_back(workshop: Workshop) -> N
     faults.set("lost", "claim")
     job_id = await workshop.start_one("quick")
     workshop.have_due()
-    async with asyncio.timeout(20):
-        while (await workshop.job(job_id)).state != "running":
-            pass
+    await until(lambda: workshop.ledger.state(job_id) == "running")
     await stopping(worker, workshop)
     await worker.asleep(10)
     worker.advance(10)
     report = await worker.ended()
+    assert report.abandoned == 0
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("pending", 0)
+
+
+async def test_a_lost_claim_is_given_back_without_waiting_for_its_next_try(
+    workshop: Workshop,
+) -> None:
+    faults = Faults()
+    workshop.handle_quick()
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
+    await workshop.events.seen("reaper_ran")
+    await worker.asleep(60)
+    faults.set("before", "reaper")
+    faults.set("after", "claim")
+    job_id = await workshop.start_one("quick")
+    workshop.have_due()
+    await workshop.events.seen("database_unreachable", purpose="reaper")
+    assert workshop.ledger.state(job_id) == "running"
+    faults.clear()
+    report = await worker.stop()
     assert report.abandoned == 0
     record = await workshop.job(job_id)
     assert (record.state, record.attempt) == ("pending", 0)
@@ -194,6 +213,23 @@ async def test_outcomes_that_cannot_be_written_any_more_are_counted(workshop: Wo
     await stopping(worker, workshop)
     await worker.give_up()
     assert (await worker.ended()).exit_code == 1
+
+
+async def test_a_drain_that_is_cancelled_leaves_nobody_who_renews(workshop: Workshop) -> None:
+    waiting = Waiting()
+    workshop.handle("wait", waiting)
+    job_id = await workshop.start_one("wait")
+    running = asyncio.create_task(workshop.worker(ManualClock()).run())
+    await workshop.events.seen("job_started", job_id=job_id)
+    running.cancel()
+    await workshop.events.seen("worker_stopping")
+    assert waiting.reasons == []
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert len(waiting.reasons) == 1
+    assert "holdfast-heartbeat" not in {each.name for each in threading.enumerate()}
+    assert workshop.ledger.leases() != []
 
 
 async def test_somebody_may_ask_a_worker_to_drain(workshop: Workshop) -> None:

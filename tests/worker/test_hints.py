@@ -13,9 +13,6 @@ from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 
-# They move a manual clock against several threads, which a loaded machine starves.
-pytestmark = pytest.mark.torture
-
 
 async def test_without_a_notifier_the_poll_finds_the_job(workshop: Workshop) -> None:
     workshop.handle_quick()

@@ -8,11 +8,9 @@ import pytest
 from holdfast.core.outcome import Continue
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.support.until import breath
 from tests.worker.faults import Faults
 from tests.worker.workshop import RunningWorker, Workshop
-
-# They move a manual clock against several threads, which a loaded machine starves.
-pytestmark = pytest.mark.torture
 
 
 class Waiting:
@@ -44,7 +42,7 @@ async def outlast(worker: RunningWorker, faults: Faults, seconds: int) -> None:
             while any(faults.runs(each) == was for each, was in zip(LOOPS, tries, strict=True)):
                 worker.advance(1)
                 passed += 1
-                await asyncio.sleep(0)
+                await breath()
 
 
 @pytest.mark.parametrize("fault", ["before", "hang"])
@@ -109,7 +107,7 @@ async def test_a_worker_that_starts_without_a_database_waits_for_it(workshop: Wo
     async with asyncio.timeout(60):
         while faults.runs("claim") < 20:
             worker.advance(1)
-            await asyncio.sleep(0)
+            await breath()
     assert workshop.events.of("worker_started") == []
     faults.clear()
     await workshop.seen_in_time(worker, "job_completed", job_id=job_id)

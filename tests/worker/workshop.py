@@ -32,7 +32,7 @@ from holdfast.worker.middleware import Middleware
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker, WorkerReport
 from tests.support.manual_clock import ManualClock
-from tests.support.until import PATIENCE_S, until
+from tests.support.until import PATIENCE_S, breath, until
 from tests.worker.event_log import EventLog
 from tests.worker.faults import Faults, FaultyDatabase
 from tests.worker.ledger import Ledger
@@ -56,6 +56,12 @@ class RunningWorker:
         assert self._clock is not None, "this worker lives by the real clock"
         self._clock.advance(seconds)
 
+    async def advance_to_a_beat(self, seconds: float) -> None:
+        """Let time pass in which its heartbeat is due, and wait until that is over."""
+        before = self.worker.counters.heartbeats
+        self.advance(seconds)
+        await until(lambda: self.worker.counters.heartbeats > before)
+
     async def asleep(self, seconds: float) -> None:
         """Wait until one of its loops has begun to wait for exactly so long."""
         assert self._clock is not None, "this worker lives by the real clock"
@@ -67,7 +73,7 @@ class RunningWorker:
         async with asyncio.timeout(PATIENCE_S):
             while not self._clock.is_awaited(seconds):
                 self._clock.advance(0.05)
-                await asyncio.sleep(0)
+                await breath()
 
     async def ended(self) -> WorkerReport:
         """Wait for its end."""
@@ -87,7 +93,7 @@ class RunningWorker:
         async with asyncio.timeout(PATIENCE_S):
             while not self._task.done() and self._clock is not None:
                 self._clock.advance(1)
-                await asyncio.sleep(0)
+                await breath()
             await asyncio.wait([self._task])
 
 

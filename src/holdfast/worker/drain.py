@@ -27,7 +27,16 @@ class Drain:
     async def run(
         self, claiming: asyncio.Task[Any], others: list[asyncio.Task[Any]], now: asyncio.Event
     ) -> None:
-        """Go through all of it; `now` cuts the handlers short."""
+        """Go through all of it; `now` cuts the handlers short, a cancellation gives them up."""
+        try:
+            await self._let_work_end(claiming, now)
+        except BaseException:
+            await self._parts.slots.abandon()
+            raise
+        finally:
+            await self._leave([claiming, *others])
+
+    async def _let_work_end(self, claiming: asyncio.Task[Any], now: asyncio.Event) -> None:
         clock, parts = self._place.clock, self._parts
         parts.claimer.stop()
         self._give_back_unstarted()
@@ -36,9 +45,12 @@ class Drain:
         self._give_back_unstarted()
         await self._let_handlers_end(now)
         await clock.wait(parts.outcomes.all_settled, LAST_WORDS_S)
-        for task in (claiming, *others):
+
+    async def _leave(self, loops: list[asyncio.Task[Any]]) -> None:
+        """End the loops that nobody needs any more; whoever went on renewing would keep jobs from everybody."""
+        for task in loops:
             task.cancel()
-        await asyncio.gather(claiming, *others, return_exceptions=True)
+        await asyncio.gather(*loops, return_exceptions=True)
         await self._part_from_companions()
         self.abandoned = self._count_abandoned()
         await self._close()

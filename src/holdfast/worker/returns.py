@@ -24,7 +24,7 @@ class Returns:
         self._released = released
         self._pace = Pace(place.options)
         self._wake = asyncio.Event()
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     def nudge(self) -> None:
         """Look soon. Called on its own loop."""
@@ -32,20 +32,29 @@ class Returns:
 
     def stop(self) -> None:
         """End when nothing is left to give back. Called on its own loop."""
-        self._stopping = True
+        self._stopping.set()
         self._wake.set()
 
     async def run(self) -> None:
         """Give back until told to stop; an unreachable database is tried again."""
-        clock, holdings = self._place.clock, self._place.holdings
+        holdings = self._place.holdings
         while True:
             await self._wake.wait()
             self._wake.clear()
             while tokens := holdings.take_unanswered():
                 if not await self._give_back(tokens):
-                    await clock.sleep(self._pace.error_s(clock.random()))
-            if self._stopping:
+                    await self._pause()
+            if self._stopping.is_set():
                 return
+
+    async def _pause(self) -> None:
+        """Wait before the next try; the word to end is a reason to try once more at once."""
+        clock = self._place.clock
+        seconds = self._pace.error_s(clock.random())
+        if self._stopping.is_set():
+            await clock.sleep(seconds)
+        else:
+            await clock.wait(self._stopping, seconds)
 
     async def _give_back(self, tokens: list[str]) -> bool:
         place = self._place
