@@ -18,7 +18,7 @@ from holdfast.core.errors import (
     InvalidName,
     UnusableUrl,
 )
-from holdfast.core.retry import EVENT_RETRY, JOB_RETRY
+from holdfast.core.retry import JOB_RETRY
 from holdfast.notify.silent import SilentNotifier
 
 
@@ -110,10 +110,10 @@ def test_events_and_jobs_differ_in_their_retries(app: Holdfast) -> None:
     @app.on("order.placed", name="stock", retry=JOB_RETRY)
     def reserve(job: Job[Order]) -> None: ...
 
-    assert app.registry.get(charge).retry is JOB_RETRY
+    assert app.registry.get(charge).retry is None
     receipt = app.registry.get(mail_receipt)
     assert (receipt.name, receipt.event) == ("order.placed/mail_receipt", "order.placed")
-    assert receipt.retry is EVENT_RETRY
+    assert receipt.retry is None
     assert app.registry.get("order.placed/stock").retry is JOB_RETRY
 
 

@@ -27,7 +27,7 @@ from holdfast.core.registry import (
     delivery_name,
     job_type_of,
 )
-from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, Retry
+from holdfast.core.retry import Retry
 
 T = TypeVar("T")
 
@@ -61,7 +61,7 @@ def made(
 
 def declared(name: str, **fields: Any) -> JobType:
     plain = TypeCodec(Any)
-    return JobType(name=name, handler=None, input=plain, output=plain, retry=JOB_RETRY, **fields)
+    return JobType(name=name, handler=None, input=plain, output=plain, **fields)
 
 
 def test_a_type_is_found_by_its_name_and_by_its_handler() -> None:
@@ -185,12 +185,12 @@ def test_annotations_and_options_make_the_type() -> None:
 
 def test_what_is_left_out_is_the_default_of_its_kind() -> None:
     plain = made(charge)
-    assert plain.retry is JOB_RETRY
+    assert plain.retry is None
     assert (plain.lease, plain.timeout_ms, plain.concurrency, plain.batch) == (None,) * 4
     assert not plain.atomic
     assert plain.entry
     event = job_type_of(charge, "order.placed/charge", Work, TypeOptions(), event="order.placed")
-    assert event.retry is EVENT_RETRY
+    assert event.retry is None
 
 
 def test_an_async_handler_runs_on_the_loop_and_a_sync_one_in_a_thread() -> None:

@@ -18,7 +18,8 @@ from holdfast.core.registry import Target
 class Producer:
     """Writes jobs; with a sync connection the answer comes at once, with an async one it is awaited."""
 
-    def __init__(self, client: Client, targets: Targets) -> None:
+    def _connect(self, client: Client, targets: Targets) -> None:
+        """Write through this client from now on."""
         self._client = client
         self._targets = targets
         self._starter = Starter(targets)

@@ -21,7 +21,7 @@ class JobType:
     handler: Callable[..., Any] | None
     input: TypeCodec
     output: TypeCodec
-    retry: Retry
+    retry: Retry | None = None
     lease: Lease | None = None
     timeout_ms: int | None = None
     concurrency: int | None = None

@@ -23,7 +23,7 @@ from holdfast.core.errors import (
 from holdfast.core.jobtype import Executor, JobType
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, Retry
+from holdfast.core.retry import Retry
 from holdfast.core.signatures import signature_of
 
 Handler: TypeAlias = Callable[..., Any]
@@ -175,7 +175,7 @@ def job_type_of(
         handler=handler,
         input=TypeCodec(signature.input, "input"),
         output=TypeCodec(signature.output, "output"),
-        retry=options.get("retry", JOB_RETRY if event is None else EVENT_RETRY),
+        retry=options.get("retry"),
         lease=_lease(options.get("lease")),
         timeout_ms=_timeout_ms(options.get("timeout")),
         concurrency=_at_least_one("concurrency", options.get("concurrency")),

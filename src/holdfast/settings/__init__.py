@@ -13,7 +13,7 @@ from holdfast.settings.kinds import (
     Whole,
     ZoneName,
 )
-from holdfast.settings.load import load_settings, read_group, read_settings
+from holdfast.settings.load import load_settings, load_some, read_group, read_settings
 from holdfast.settings.options import (
     WorkerValues,
     check_leases,
@@ -47,6 +47,7 @@ __all__ = [
     "event_retry",
     "job_retry",
     "load_settings",
+    "load_some",
     "read_group",
     "read_settings",
     "reference",

@@ -67,6 +67,18 @@ def read_settings(
     return settings
 
 
+def load_some(names: Iterable[str], arguments: Mapping[str, object]) -> dict[str, Value]:
+    """Read some settings of this process alone, for those whom no others concern. Raises: ConfigError."""
+    file = _found_file(os.environ, Path())
+    sources = [
+        from_arguments(arguments, _VARIABLES.keys()),
+        from_environment(os.environ, _VARIABLES.keys()),
+        *([] if file is None else [from_file(file, _VARIABLES.keys())]),
+    ]
+    values, _ = _resolved([_VARIABLES[name] for name in names], sources)
+    return values
+
+
 def read_group(group: type[G], environ: Mapping[str, str]) -> G:
     """Read an application's own group from the environment. Raises: ConfigError."""
     variables = variables_of(group)

@@ -19,6 +19,7 @@ class WorkerValues(TypedDict):
     batch: int
     lease: Lease
     retry: Retry
+    event_retry: Retry
     heartbeat_ms: int | None
     shutdown_ms: int | None
     reaper_interval_ms: int | None
@@ -41,6 +42,7 @@ def worker_options(settings: Settings) -> WorkerValues:
         batch=outbox.batch_size,
         lease=Lease(outbox.lease_duration_ms / 1000),
         retry=job_retry(settings),
+        event_retry=event_retry(settings),
         heartbeat_ms=_if_set(settings, "OUTBOX_LEASE_HEARTBEAT_MS"),
         shutdown_ms=_if_set(settings, "WORKER_SHUTDOWN_TIMEOUT_MS"),
         reaper_interval_ms=_if_set(settings, "OUTBOX_REAPER_INTERVAL_MS"),
@@ -62,6 +64,7 @@ def embedded_options(settings: Settings) -> WorkerValues:
     options["name"] = f"{settings.holdfast.worker_name}-embedded"
     options["batch"] = embedded.batch_size
     options["lease"] = Lease(embedded.processing_timeout_ms / 1000)
+    options["event_retry"] = event_retry(settings, embedded=True)
     options["idle_min_ms"] = embedded.poll_ms
     return options
 

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from holdfast.core.jobtype import JobType
 from holdfast.core.model import ClaimedJob, Instant
+from holdfast.core.retry import Retry
 
 AbortReason = Literal[
     "taken_by_another_worker",
@@ -35,6 +36,7 @@ class Terms(NamedTuple):
 
     lease_ms: int
     timeout_ms: int
+    retry: Retry
     max_attempts: int | None
 
 

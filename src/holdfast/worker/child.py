@@ -39,7 +39,7 @@ from holdfast.worker.judge import words_of
 Say = Callable[[Message], None]
 
 # The parent keeps the time; nothing in this process asks for it.
-_TERMS = Terms(0, 0, None)
+_TERMS = Terms(0, 0, JOB_RETRY, None)
 
 
 def main(target: str) -> None:
@@ -77,7 +77,6 @@ def job_type(handler: Callable[..., Any]) -> JobType:
         handler=handler,
         input=TypeCodec(signature.input),
         output=TypeCodec(signature.output, "output"),
-        retry=JOB_RETRY,
     )
 
 

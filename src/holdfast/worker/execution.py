@@ -124,7 +124,7 @@ class Execution:
                 await self._open(job, attempt.type.executor == "loop")
         except (DatabaseUnreachable, DatabaseBusy) as error:
             text, _ = describe(error)
-            delay_ms = attempt.type.retry.delay_ms(1, self._place.clock.random())
+            delay_ms = attempt.terms.retry.delay_ms(1, self._place.clock.random())
             finish = finish_of(attempt, self._place.id, "snooze", delay_ms=delay_ms, error=text)
             return Ended(finish, error=error)
         return None

@@ -61,7 +61,7 @@ def judge_error(attempt: Attempt, worker: str, error: BaseException, jitter: flo
     text, print_ = describe(error)
     if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
         return finish_of(attempt, worker, "fail", error=text, fingerprint=print_)
-    delay = attempt.type.retry.delay_ms(attempt.claimed.attempt, jitter)
+    delay = attempt.terms.retry.delay_ms(attempt.claimed.attempt, jitter)
     return finish_of(attempt, worker, "retry", error=text, fingerprint=print_, delay_ms=delay)
 
 

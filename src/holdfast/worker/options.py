@@ -13,7 +13,7 @@ from holdfast.core.lease import (
     default_reaper_interval_ms,
     default_shutdown_ms,
 )
-from holdfast.core.retry import JOB_RETRY, Retry
+from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, Retry
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class WorkerOptions:
     batch: int = 50
     lease: Lease = DEFAULT
     retry: Retry = JOB_RETRY
+    event_retry: Retry = EVENT_RETRY
     heartbeat_ms: int | None = None
     shutdown_ms: int | None = None
     reaper_interval_ms: int | None = None

@@ -49,7 +49,8 @@ class TypeTerms:
 
     def lease_class(self, name: str) -> LeaseClass:
         """The lease a claim takes for a type, still without a token."""
-        terms, retry = self._terms[name], self._types[name].retry
+        terms = self._terms[name]
+        retry = terms.retry
         return LeaseClass("", terms.lease_ms, terms.max_attempts or 0, retry.base_ms, retry.cap_ms)
 
     @property
@@ -65,10 +66,12 @@ class TypeTerms:
         setting = self._setting(type.name)
         lease_ms = setting.lease_ms or (type.lease or self._options.lease).duration_ms
         timeout_ms = setting.timeout_ms or type.timeout_ms or TIMEOUT_IN_LEASES * lease_ms
-        limit = type.retry.max_attempts
+        options = self._options
+        retry = type.retry or (options.retry if type.event is None else options.event_retry)
+        limit = retry.max_attempts
         if setting.max_attempts is not None:
             limit = setting.max_attempts or None
-        return Terms(lease_ms, timeout_ms, limit)
+        return Terms(lease_ms, timeout_ms, retry, limit)
 
     def _limit_of(self, type: JobType) -> int | None:
         limit = self._setting(type.name).concurrency

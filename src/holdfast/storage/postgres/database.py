@@ -60,6 +60,7 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._prepare = prepare
+        self._preparing: dict[str, Any] = {} if prepare else {"prepare_threshold": None}
         self._pool: ConnectionPool[HookedConnection] | None = None
         self._making_pool = threading.Lock()
         self._pools: WeakKeyDictionary[
@@ -172,7 +173,7 @@ class PostgresDatabase:
             pool = AsyncConnectionPool(
                 connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                 connection_class=HookedAsyncConnection,
-                kwargs={"cursor_factory": HookedAsyncCursor},
+                kwargs={"cursor_factory": HookedAsyncCursor, **self._preparing},
                 min_size=0,
                 max_size=self._pool_size,
                 timeout=POOL_WAIT_S,
@@ -198,7 +199,7 @@ class PostgresDatabase:
                 self._pool = ConnectionPool(
                     connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                     connection_class=HookedConnection,
-                    kwargs={"cursor_factory": HookedCursor},
+                    kwargs={"cursor_factory": HookedCursor, **self._preparing},
                     min_size=0,
                     max_size=self._pool_size,
                     timeout=POOL_WAIT_S,

@@ -1,0 +1,204 @@
+"""Holdfast: the one place where the parts of an application are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
+
+from holdfast.app.opening import NAMES, Chosen, Opened
+from holdfast.app.registering import Registering
+from holdfast.client.chains import AsyncChains, Chains
+from holdfast.client.client import Client
+from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
+from holdfast.client.hints import HintSender
+from holdfast.client.jobs import AsyncJobs, Jobs
+from holdfast.client.producer import Producer
+from holdfast.client.targets import Targets
+from holdfast.client.transaction import TransactionScope
+from holdfast.client.url import parse_url
+from holdfast.client.waiting import Waiting
+from holdfast.core.json_text import SIZE_LIMIT
+from holdfast.core.model import Instant
+from holdfast.notify.port import Notifier
+from holdfast.ops.publish import subscribe_handlers
+from holdfast.settings import load_some
+from holdfast.storage.database import Database
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.records import AppliedMigration, Subscription
+
+if TYPE_CHECKING:
+    from holdfast.runtime.assembly import Assembly
+    from holdfast.runtime.embedded import EmbeddedWorker
+    from holdfast.settings import Settings
+    from holdfast.worker.options import WorkerOptions
+    from holdfast.worker.worker import Worker
+
+
+class Aio:
+    """The nouns in the other colour: the same operations, awaited."""
+
+    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
+        self.jobs = AsyncJobs(client)
+        self.chains = AsyncChains(client, targets, waiting)
+        self.dead_letters = AsyncDeadLetters(client)
+
+
+class Holdfast(Registering, Producer):
+    """An application: its job types, its database, and what can be done with both.
+
+    Making one connects to nothing; the database is opened at its first use.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        schema: str | None = None,
+        notifier: str | Notifier | None = None,
+        hints: bool | None = None,
+        open_types: bool = False,
+        payload_limit: int = SIZE_LIMIT,
+    ) -> None:
+        """Take the database's URL and, on PostgreSQL, its schema; what is left out comes from the settings.
+
+        notifier: as HOLDFAST_NOTIFIER, or one that is ready. hints: whether workers are told of new
+        jobs at all; they poll in any case. open_types: whether names that are not registered may be
+        started, because other services handle them. payload_limit: bytes of an input.
+
+        Raises: UnusableUrl, InvalidIdentifier, ConfigError.
+        """
+        super().__init__()
+        named = notifier if isinstance(notifier, str) else None
+        values = load_some(
+            NAMES,
+            {
+                "HOLDFAST_URL": url,
+                "HOLDFAST_SCHEMA": schema,
+                "HOLDFAST_NOTIFIER": named,
+                "HOLDFAST_HINTS": hints,
+            },
+        )
+        self._chosen = Chosen.of(values, None if isinstance(notifier, str) else notifier)
+        self._sender = HintSender(lambda: self.notifier)
+        self._targets = Targets(self.registry, open_types, payload_limit)
+        self._bind(str(values["HOLDFAST_URL"]))
+
+    def bind(self, url: str, instant: Callable[[], Instant | None] = lambda: None) -> None:
+        """Use another database from now on; what was open is closed. For tests and tools. Raises: UnusableUrl.
+
+        `instant` replaces the database's clock where it does not answer None.
+        """
+        parse_url(url)
+        self._opened.close()
+        self._bind(url, instant)
+
+    def _bind(self, url: str, instant: Callable[[], Instant | None] = lambda: None) -> None:
+        address, chosen = parse_url(url), self._chosen
+        self._opened = Opened(address, chosen)
+        self._voice.sender = self._sender if chosen.hints else None
+        self._voice.channel = chosen.channel(address)
+        client = Client(address, chosen.schema, lambda: self.database, self._voice, instant)
+        waiting = Waiting(lambda: self.database, (lambda: self.notifier) if chosen.hints else None)
+        self._connect(client, self._targets)
+        self.jobs = Jobs(client)
+        self.chains = Chains(client, self._targets, waiting)
+        self.dead_letters = DeadLetters(client)
+        self.aio = Aio(client, self._targets, waiting)
+
+    @property
+    def schema(self) -> str:
+        """The PostgreSQL schema of Holdfast's tables."""
+        return self._chosen.schema
+
+    @property
+    def database(self) -> Database:
+        """The database, opened at its first use. Raises: MissingExtra."""
+        return self._opened.database
+
+    @property
+    def notifier(self) -> Notifier:
+        """What sends and receives hints, made at its first use. Raises: ConfigError, MissingExtra."""
+        return self._opened.notifier
+
+    def worker(self, settings: Settings | None = None) -> EmbeddedWorker:
+        """Return a worker for `async with` inside a web application; off unless OUTBOX_WORKER_ENABLED=true.
+
+        Raises: ConfigError for settings that do not fit together.
+        """
+        from holdfast.runtime.embedded import EmbeddedWorker
+        from holdfast.settings import load_settings
+
+        settings = settings or load_settings()
+        assembly = self.assembly(settings)
+        return EmbeddedWorker(settings.embedded.enabled, lambda: assembly.background(True))
+
+    def make_worker(
+        self,
+        options: WorkerOptions | None = None,
+        *,
+        types: Iterable[str] | None = None,
+        database: Database | None = None,
+    ) -> Worker:
+        """Make a bare worker for this application's job types, or for some of them: no cycles, no retention.
+
+        Raises: UnknownJobType, HandlerInvalid, and HF017 to HF019 for timings that do not fit.
+        """
+        from holdfast.worker.worker import Worker
+
+        self.registry.check()
+        chosen = [each.name for each in self.registry] if types is None else list(types)
+        return Worker(
+            database or self.database,
+            {name: self.registry.get(name) for name in chosen},
+            options,
+            notifier=self.notifier if self._chosen.hints else None,
+            observer=self._observer(),
+            middlewares=self._middlewares,
+            type_of=self.registry.find,
+        )
+
+    def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
+        """Bring everything a tick or a background mode is made of; `types` narrows what its worker runs."""
+        from holdfast.runtime.assembly import Assembly
+
+        own = None if types is None else list(types)
+        return Assembly(
+            database=self.database,
+            settings=settings,
+            make_worker=lambda options, some: self.make_worker(
+                options, types=own if some is None else some
+            ),
+            cycles=tuple(self.cycle_specs.values()),
+            notifier=self.notifier if self._chosen.hints else None,
+            observer=self._observer(),
+        )
+
+    def transaction(self) -> TransactionScope:
+        """Return a transaction of Holdfast's own, for `with` or `async with`."""
+        return TransactionScope(lambda: self.database)
+
+    def batch_hints(self) -> AbstractContextManager[None]:
+        """Return a block in which many transactions commit and workers are told once, at its end."""
+        return self._sender.batch()
+
+    def migrate(self) -> list[AppliedMigration]:
+        """Bring the schema up to date and subscribe this application's handlers to their events."""
+        applied = self.database.migrate()
+        subscriptions = [
+            Subscription(each.event, each.name.removeprefix(f"{each.event}/"))
+            for each in self.registry
+            if each.event is not None
+        ]
+        if subscriptions:
+            store = self.database.store
+            self.database.run(subscribe_handlers(store, subscriptions, new_id))
+        return applied
+
+    def close(self) -> None:
+        """Close what was opened; another use opens it again."""
+        self._opened.close()
+
+    async def aclose(self) -> None:
+        """Close what was opened, connections of the running loop included."""
+        await self._opened.aclose()
