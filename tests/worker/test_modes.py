@@ -10,6 +10,7 @@ from holdfast.core.errors import AlreadyCompleting, WrongState
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.worker.job import Job
 from holdfast.worker.middleware import Next
+from tests.support.until import until
 from tests.worker.workshop import Workshop
 
 Effect = Callable[[Any, str], Any]
@@ -52,6 +53,24 @@ async def test_an_atomic_handler_in_a_thread_commits_the_same_way(
     job_id = await workshop.start_one("pay")
     assert await settled(workshop, job_id) == ("completed", ["paid"])
     assert all(name.startswith("holdfast-handler") for name in threads)
+
+
+async def test_leases_of_handlers_own_transactions_go_at_once_and_none_stays_behind(
+    workshop: Workshop, effect: Effect
+) -> None:
+    async def pay(job: Job[Any]) -> None:
+        await effect(job.tx, "paid")
+
+    workshop.handle("pay", pay, atomic=True)
+    async with workshop.working(slots=2, notifier=workshop.notifier):
+        await workshop.start("pay", count=20)
+        workshop.have_due()
+        await workshop.events.seen("job_completed", count=20)
+        await until(lambda: workshop.ledger.rows("lease") == 0)
+        await workshop.start("pay", count=5)
+        workshop.have_due()
+        await workshop.events.seen("job_completed", count=25)
+    assert workshop.ledger.rows("lease") == 0
 
 
 @pytest.mark.parametrize("colour", ["async", "sync"])

@@ -51,6 +51,10 @@ class Completer:
         self._pending.append(pending)
         self._wake.set()
 
+    def tidy(self) -> None:
+        """Have leases removed soon that hold nothing any more."""
+        self._wake.set()
+
     async def run(self) -> None:
         """Flush for ever; cancelled by the worker when all is written."""
         while True:
@@ -64,7 +68,7 @@ class Completer:
                     await self._back_off(batch, error)
                 else:
                     self._delay = 0.0
-            await self._free()
+            await self.free()
 
     def _next_batch(self) -> list[Pending]:
         """Take what has gathered; two attempts of one job, an old and a new one, never share a flush."""
@@ -126,7 +130,7 @@ class Completer:
         await self._flush(batch[:middle])
         await self._flush(batch[middle:])
 
-    async def _free(self) -> None:
+    async def free(self) -> None:
         """Remove leases that hold nothing, when there is nothing else to write."""
         holdings = self._place.holdings
         tokens = holdings.take_emptied() + holdings.take_doubtful()
@@ -134,8 +138,11 @@ class Completer:
             return
         try:
             await self._link.run(self._place.store.leases.free(tokens))
-        except Exception as error:
-            # An empty lease expires by itself and the reaper removes it.
+        except BaseException as error:
+            # For the next try, the drain's last one included; after that they expire and the reaper removes them.
+            holdings.doubt(tokens)
+            if not isinstance(error, Exception):
+                raise
             self._place.trouble.note(PURPOSE, error)
 
     async def _back_off(self, batch: Sequence[Pending], error: Exception) -> None:

@@ -98,6 +98,7 @@ class Drain:
     async def _close(self) -> None:
         place, parts = self._place, self._parts
         await parts.hints.close()
+        await parts.completer.free()
         try:
             await parts.links["complete"].run(
                 place.store.workers.stop(place.id, counters_of(place))

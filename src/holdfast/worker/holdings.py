@@ -24,11 +24,13 @@ class HeldClaim:
 class Holdings:
     """The claims of one worker. Every method is safe from both threads.
 
-    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died.
+    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died, `when_emptied`
+    when a claim has lost its last job.
     """
 
     def __init__(self) -> None:
         self.when_calm: Callable[[], None] = lambda: None
+        self.when_emptied: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._claims: dict[str, HeldClaim] = {}
         self._asking: set[str] = set()
@@ -94,8 +96,11 @@ class Holdings:
                 del self._claims[claimed.token]
                 (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
             is_calm = claimed.crashes > 0 and self.crashed == 0
+            is_emptied = not claim.attempts
         if is_calm:
             self.when_calm()
+        if is_emptied:
+            self.when_emptied()
 
     def take_emptied(self) -> list[str]:
         """Hand over the leases whose every job has ended, to be removed unseen."""
@@ -108,6 +113,11 @@ class Holdings:
         with self._lock:
             tokens, self._doubtful = self._doubtful, []
             return tokens
+
+    def doubt(self, tokens: Iterable[str]) -> None:
+        """Take leases back that could not be removed."""
+        with self._lock:
+            self._doubtful.extend(tokens)
 
     def claims(self) -> list[HeldClaim]:
         """The claims as they are now."""

@@ -76,6 +76,8 @@ class Parts:
         self.completer = Completer(
             place, self.links["complete"], self.outcomes, self.stragglers.add
         )
+        # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
+        place.holdings.when_emptied = partial(to_loop, self.completer.tidy)
         self._build_slots(place, middlewares, type_of, stop)
         self._build_companions(place, to_loop, stop, own_thread)
 
