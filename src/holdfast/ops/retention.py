@@ -49,13 +49,12 @@ def remove_chains(
 
 
 def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:
-    """Remove old runs, slots and workers, and fold the tally; return how many rows went."""
+    """Remove old runs, slots and workers; return how many rows went."""
     instant = yield from _instant(store, now)
     before = instant - ages.runs * _DAY_US
     runs = yield from store.retention.drop_runs(id_at(before), limit)
     slots = yield from store.retention.drop_slots(before, limit)
     workers = yield from store.retention.drop_workers(before, limit)
-    yield from store.workers.fold_tally(limit, now)
     return runs + slots + workers
 
 

@@ -13,6 +13,10 @@ from holdfast.runtime.runner import RunnerContext, RunnerReport
 from holdfast.storage.port import Store
 
 RETENTION_EVERY_MS = 600_000
+FOLD_EVERY_MS = 60_000
+FOLD_AT_ONCE = 10_000
+"""Writes append counts by the thousand, and every page sums them up."""
+
 _IDS_PER_HINT = 50
 
 
@@ -100,8 +104,10 @@ class RetentionRunner:
         self._every_ms = every_ms
         self._after = FIRST_ID
         self._rests_until_ms = 0
+        self._folds_from_ms = 0
 
     async def run(self, context: RunnerContext) -> RunnerReport:
+        await self._fold(context)
         if context.mode == "background" and context.now_ms() < self._rests_until_ms:
             return RunnerReport()
         limit = context.room(1_000)
@@ -117,3 +123,13 @@ class RetentionRunner:
             op_records = remove_records(self._store, self._ages, limit, context.now())
             context.counts.updated += await context.link.run_atomic(op_records)
         return context.counts.report()
+
+    async def _fold(self, context: RunnerContext) -> None:
+        """Fold the counts of minutes that are over, in short transactions."""
+        if context.mode == "background" and context.now_ms() < self._folds_from_ms:
+            return
+        self._folds_from_ms = context.now_ms() + FOLD_EVERY_MS
+        folded = FOLD_AT_ONCE
+        while folded == FOLD_AT_ONCE and not context.budget.exhausted(context.now_ms()):
+            op = self._store.workers.fold_tally(FOLD_AT_ONCE, context.now())
+            folded = await context.link.run_atomic(op)

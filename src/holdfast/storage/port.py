@@ -302,8 +302,8 @@ class WorkerStore(Protocol):
     def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
         """Read totals per type. One statement."""
 
-    def fold_tally(self, limit: int, now: Instant | None = None) -> Op[None]:
-        """Fold old tally rows together. One statement."""
+    def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
+        """Fold at most `limit` old tally rows together, by the minute and later by the day; return how many."""
 
 
 class DeadLetterStore(Protocol):

@@ -102,5 +102,6 @@ class Workers:
         rows = yield Statement("type_totals", {"now": now})
         return [TypeTotals(*row) for row in rows]
 
-    def fold_tally(self, limit: int, now: Instant | None = None) -> Op[None]:
-        yield Statement("tally_fold", {"limit": limit, "now": now})
+    def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
+        rows = yield Statement("tally_fold", {"limit": limit, "now": now})
+        return int(rows[0][0])

@@ -227,8 +227,22 @@ class TotalsConformance(Conformance):
             stage.pass_time(seconds=30)
         rows = await self._tally_rows(stage)
         stage.pass_time(seconds=600)
-        await stage.run(stage.store.workers.fold_tally(1_000, stage.now))
+        assert await stage.run(stage.store.workers.fold_tally(1_000, stage.now)) == rows
         assert await self._tally_rows(stage) < rows
+        await stage.run(counters_equal_rows(stage))
+
+    async def test_what_is_folded_is_left_alone_until_it_is_a_day_old(self, stage: Stage) -> None:
+        for _ in range(6):
+            await stage.start()
+            stage.pass_time(seconds=20)
+        stage.pass_time(seconds=600)
+        fold = stage.store.workers.fold_tally
+        assert [await stage.run(fold(4, stage.now)) for _ in range(3)] == [4, 2, 0]
+        assert await self._tally_rows(stage) in (3, 4, 5)
+        stage.pass_time(seconds=3 * 86_400)
+        await stage.run(fold(100, stage.now))
+        assert await self._tally_rows(stage) == 1
+        assert await stage.run(fold(100, stage.now)) == 0
         await stage.run(counters_equal_rows(stage))
 
     async def _tally_rows(self, stage: Stage) -> int:

@@ -99,11 +99,21 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(o.availab
  order by t.type;
 
 -- name: tally_fold
--- Folds old tally rows into one per minute and type; rows being written are not seen, so nothing is counted twice.
-with taken as (
-  delete from holdfast.tally where ctid = any (array (
-    select ctid from holdfast.tally where at < date_trunc('minute', holdfast.moment(:now::bigint)) - interval '1 minute' limit :limit::integer))
-  returning *)
-insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
-select date_trunc('minute', at), type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(reaped), sum(removed)
-  from taken group by 1, 2;
+-- Folds a batch of tally rows into one per minute and type, and those of before yesterday into one per day. A row that stands
+-- at its minute or day is folded already; rows being written are not seen, so nothing is counted twice.
+with due as (
+  select t.ctid as place, f.at
+    from holdfast.tally t
+   cross join lateral (
+     select case when t.at < holdfast.moment(:now::bigint) - interval '25 hours' then date_trunc('day', t.at, 'UTC')
+                 else date_trunc('minute', t.at) end) f(at)
+   where t.at < date_trunc('minute', holdfast.moment(:now::bigint)) - interval '1 minute' and t.at <> f.at
+   limit :limit::integer),
+taken as (
+  delete from holdfast.tally t using due d where t.ctid = d.place
+  returning d.at, t.type, t.started, t.completed, t.failed, t.cancelled, t.retried, t.reaped, t.removed),
+folded as (
+  insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
+  select at, type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(reaped), sum(removed)
+    from taken group by at, type)
+select count(*) from taken;

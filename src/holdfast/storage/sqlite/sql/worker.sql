@@ -116,16 +116,23 @@ select coalesce(:now, (select now from holdfast_clock)), json_extract(value, '$.
   from json_each(:rows);
 
 -- name: tally_fold_look
--- The last of a batch of tally rows from before the minute that ended last.
-select max(id) from (select id from holdfast_tally where at < :cut order by id limit :limit);
+-- How many rows of a batch are to be folded, and the last of them. A row that stands at its minute, or at its day when it is
+-- of before yesterday, is folded already.
+select count(*), max(id)
+  from (select id from holdfast_tally
+         where at < :cut and (at % 60000000 <> 0 or (at < :yesterday and at % 86400000000 <> 0))
+         order by id limit :limit);
 
 -- name: tally_fold
--- Folds tally rows into one per minute and type; `tally_fold_drop` follows and does not see the new ones, whose ids are higher.
+-- Folds them into one per minute and type, or per day; `tally_fold_drop` follows and does not see the new ones, whose ids are
+-- higher.
 insert into holdfast_tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
-select at - at % 60000000, type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried), sum(reaped), sum(removed)
+select at - at % (case when at < :yesterday then 86400000000 else 60000000 end), type, sum(started), sum(completed), sum(failed),
+       sum(cancelled), sum(retried), sum(reaped), sum(removed)
   from holdfast_tally
- where id <= :last and at < :cut
- group by at - at % 60000000, type;
+ where id <= :last and at < :cut and (at % 60000000 <> 0 or (at < :yesterday and at % 86400000000 <> 0))
+ group by 1, 2;
 
 -- name: tally_fold_drop
-delete from holdfast_tally where id <= :last and at < :cut;
+delete from holdfast_tally
+ where id <= :last and at < :cut and (at % 60000000 <> 0 or (at < :yesterday and at % 86400000000 <> 0));
