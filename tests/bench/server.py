@@ -50,6 +50,12 @@ class BenchServer:
                 sql.SQL("drop database {} with (force)").format(sql.Identifier(name))
             )
 
+    def restart(self) -> None:
+        """Stop and start the server, so that nothing is in its memory."""
+        self._connection.close()
+        self._process.restart()
+        self._connection = psycopg.connect(self._process.url, autocommit=True)
+
     def wal_bytes(self) -> int:
         """Return how much write-ahead log there has been."""
         return int(self._ask("select pg_current_wal_insert_lsn() - '0/0'::pg_lsn"))

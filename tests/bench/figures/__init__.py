@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.bench.figure import Bench, Result
 from tests.bench.figures import (
     chain_step,
+    dashboards,
     drain_batch,
     drain_io,
     drains,
@@ -15,6 +16,7 @@ from tests.bench.figures import (
     imports,
     latency,
     memory,
+    pages,
     sqlite,
     start,
     two_processes,
@@ -38,6 +40,8 @@ FIGURES: dict[Measure, tuple[str, ...]] = {
         memory,
         idle,
         sqlite,
+        pages,
+        dashboards,
         imports,
     )
 }
