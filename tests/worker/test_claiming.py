@@ -169,6 +169,16 @@ async def test_what_is_paused_is_not_claimed_and_found_again_when_resumed(
     await workshop.events.seen("job_completed", job_id=second)
 
 
+async def test_a_worker_that_begins_takes_nothing_that_was_paused_before(
+    workshop: Workshop,
+) -> None:
+    workshop.handle_quick()
+    await workshop.run(workshop.store.workers.set_type("quick", paused=True, by="ana"))
+    job_id = await workshop.start_one("quick")
+    await workshop.until_idle()
+    assert (await workshop.job(job_id)).state == "pending"
+
+
 async def test_a_type_without_a_handler_here_is_left_alone(workshop: Workshop) -> None:
     workshop.handle_quick()
     stranger = await workshop.start_one("somebody.elses")

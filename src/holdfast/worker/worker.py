@@ -152,12 +152,18 @@ class Worker:
         return WorkerReport(self._reason, drain.abandoned, drain.released, place.counters.as_dict())
 
     async def _reach_database(self) -> bool:
-        """Wait for a database that is not there yet, and subscribe; False when told to stop meanwhile."""
+        """Wait for a database that is not there yet, learn what was set in it, and subscribe.
+
+        False when told to stop meanwhile.
+        """
         place, parts = self._place, self._parts
         link = parts.links["claim"]
         while not self._stopping.is_set():
             try:
-                await link.run(place.store.schema.identity())
+                identity = await link.run(place.store.schema.identity())
+                settings = await link.run(place.store.workers.settings())
+                is_paused = identity is not None and identity.paused
+                place.terms.configure({each.type: each for each in settings}, is_paused)
                 await parts.latecomers.subscribe(link)
             except (DatabaseUnreachable, DatabaseBusy) as error:
                 place.trouble.note("claim", error)
