@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable
 
 from holdfast.worker.attempt import Attempt
 
+UNTIDY = 50
+"""So many leases that hold nothing are worth a statement of their own; fewer wait for company."""
+
 
 class HeldClaim:
     """One lease of ours: its attempts that have not ended, and until when we may believe in it."""
@@ -24,13 +27,13 @@ class HeldClaim:
 class Holdings:
     """The claims of one worker. Every method is safe from both threads.
 
-    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died, `when_emptied`
-    when a claim has lost its last job.
+    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died, `when_untidy`
+    when many leases hold nothing any more, or all of them.
     """
 
     def __init__(self) -> None:
         self.when_calm: Callable[[], None] = lambda: None
-        self.when_emptied: Callable[[], None] = lambda: None
+        self.when_untidy: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._claims: dict[str, HeldClaim] = {}
         self._asking: set[str] = set()
@@ -96,11 +99,12 @@ class Holdings:
                 del self._claims[claimed.token]
                 (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
             is_calm = claimed.crashes > 0 and self.crashed == 0
-            is_emptied = not claim.attempts
+            left = len(self._emptied) + len(self._doubtful)
+            is_untidy = not claim.attempts and (left >= UNTIDY or not self._claims)
         if is_calm:
             self.when_calm()
-        if is_emptied:
-            self.when_emptied()
+        if is_untidy:
+            self.when_untidy()
 
     def take_emptied(self) -> list[str]:
         """Hand over the leases whose every job has ended, to be removed unseen."""

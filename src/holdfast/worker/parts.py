@@ -77,7 +77,7 @@ class Parts:
             place, self.links["complete"], self.outcomes, self.stragglers.add
         )
         # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
-        place.holdings.when_emptied = partial(to_loop, self.completer.tidy)
+        place.holdings.when_untidy = partial(to_loop, self.completer.tidy)
         self._build_slots(place, middlewares, type_of, stop)
         self._build_companions(place, to_loop, stop, own_thread)
 
