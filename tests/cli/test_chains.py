@@ -32,6 +32,15 @@ def test_show_draws_jobs_in_order_and_what_they_wait_for(run: Run, scene: Scene)
     assert tree[4] == f"      └─ 2  order.ship  pending  {second}"
 
 
+def test_a_list_names_those_who_wait_for_a_chain(run: Run, scene: Scene) -> None:
+    first = scene.start()
+    waiting = scene.start("order.bill", blockers=(first,))
+    scene.start("order.bill")
+    assert run("chains", "list", f"blocker:{first}", "-o", "id").stdout.split() == [waiting]
+    assert run("jobs", "list", f"blocker:{first}", "-o", "id").stdout.split() == [waiting]
+    assert run("chains", "list", f"blocker:{waiting}", "-o", "id").stdout == ""
+
+
 def test_show_stops_at_the_depth_it_was_given(run: Run, scene: Scene) -> None:
     first = scene.start()
     waiting = scene.start(blockers=(first,))

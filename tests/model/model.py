@@ -9,47 +9,13 @@ from holdfast.core.model import (
     Ending,
     Finish,
     Instant,
-    JobRecord,
     LeaseClass,
     NewBlocker,
     NewJob,
     NewKey,
     State,
 )
-
-
-@dataclass
-class ModelJob:
-    """One job of the model."""
-
-    new: NewJob
-    created_at: Instant
-    state: State
-    available_at: Instant | None
-    attempt: int = 0
-    crashes: int = 0
-    fence: int = 0
-    token: str | None = None
-    output: str | None = None
-    error: str | None = None
-    continued: bool = False
-
-
-@dataclass
-class ModelLease:
-    """One lease of the model."""
-
-    expires_at: Instant
-    rules: LeaseClass
-    job_ids: list[str]
-
-
-@dataclass
-class ModelEdge:
-    """One edge of the model."""
-
-    edge: NewBlocker
-    open: bool = True
+from tests.model.records import ModelEdge, ModelJob, ModelLease
 
 
 @dataclass
@@ -60,6 +26,11 @@ class Model:
     leases: dict[str, ModelLease] = field(default_factory=dict)
     edges: list[ModelEdge] = field(default_factory=list)
     keys: dict[tuple[str, str], tuple[str, Instant | None]] = field(default_factory=dict)
+
+    @property
+    def chains(self) -> list[str]:
+        """The ids of all chains."""
+        return sorted({each.new.chain_id for each in self.jobs.values()})
 
     def chain(self, chain_id: str) -> list[ModelJob]:
         """The jobs of a chain in order."""
@@ -82,18 +53,28 @@ class Model:
             return None
         return chain_id
 
-    def start(self, job: NewJob, key: NewKey | None, edges: list[NewBlocker], now: Instant) -> str:
-        """Start a chain; return the id of the chain that stands for it."""
-        if key is not None:
-            holder = self.key_holder(key, now)
-            if holder is not None:
-                return holder
-            until = None if key.window_ms is None else now + key.window_ms * 1000
-            self.keys[key.type, key.key] = (job.id, until)
-        self._add(job, edges, now)
-        return job.id
+    def start(
+        self, starts: list[tuple[NewJob, NewKey | None, list[NewBlocker]]], now: Instant
+    ) -> list[str]:
+        """Start chains together; return the ids of the chains that stand for them. Of a key the first start counts."""
+        stands: list[str] = []
+        claimed: set[tuple[str, str]] = set()
+        for job, key, edges in starts:
+            if key is not None:
+                name = (key.type, key.key)
+                holder = self.keys[name][0] if name in claimed else self.key_holder(key, now)
+                claimed.add(name)
+                if holder is not None:
+                    stands.append(holder)
+                    continue
+                until = None if key.window_ms is None else now + key.window_ms * 1000
+                self.keys[name] = (job.id, until)
+            self.add(job, edges, now)
+            stands.append(job.id)
+        return stands
 
-    def _add(self, job: NewJob, edges: list[NewBlocker], now: Instant) -> None:
+    def add(self, job: NewJob, edges: list[NewBlocker], now: Instant) -> None:
+        """Write a job, blocked while an edge is open."""
         due = max(job.at or now, now)
         self.jobs[job.id] = ModelJob(job, now, "pending", due)
         if not edges:
@@ -151,23 +132,24 @@ class Model:
             job.attempt -= 1
         if finish.kind == "continue" and finish.next is not None:
             job.continued = True
-            self._add(finish.next, finish.next_blockers, now)
+            self.add(finish.next, finish.next_blockers, now)
         elif job.state in TERMINAL:
             self._chain_ended(job.new.chain_id, now)
         return True
 
-    def end_outside(self, ending: Ending, now: Instant) -> bool:
-        """End a live job from outside."""
-        job = self.jobs.get(ending.id)
-        if job is None or job.state in TERMINAL:
-            return False
-        self._end(job, ending.state, ending.output, ending.error)
-        if ending.next is not None:
-            job.continued = True
-            self._add(ending.next, [], now)
-        else:
-            self._chain_ended(job.new.chain_id, now)
-        return True
+    def end_outside(self, endings: list[Ending], now: Instant) -> list[str]:
+        """End live jobs from outside, all at once; return which."""
+        live = [each for each in endings if self.jobs[each.id].state not in TERMINAL]
+        for ending in live:
+            job = self.jobs[ending.id]
+            self._end(job, ending.state, ending.output, ending.error)
+            if ending.next is not None:
+                job.continued = True
+                self.add(ending.next, [], now)
+        for ending in live:
+            if ending.next is None:
+                self._chain_ended(self.jobs[ending.id].new.chain_id, now)
+        return [each.id for each in live]
 
     def reap(self, poison: int, now: Instant) -> None:
         """Take back what expired leases hold."""
@@ -205,12 +187,12 @@ class Model:
         lease.expires_at = now + lease.rules.lease_ms * 1000
         return True
 
-    def trigger(self, job_id: str, now: Instant) -> bool:
-        """Make a pending job due."""
-        job = self.jobs[job_id]
-        if job.state != "pending":
+    def trigger(self, job_ids: list[str], now: Instant) -> bool:
+        """Make pending jobs due, all or none."""
+        if any(self.jobs[each].state != "pending" for each in job_ids):
             return False
-        job.available_at = now
+        for each in job_ids:
+            self.jobs[each].available_at = now
         return True
 
     def redrive(self, job_id: str, now: Instant) -> bool:
@@ -231,6 +213,16 @@ class Model:
             and self.jobs[each.edge.job_id].new.chain_id not in chain_ids
             for each in self.edges
         )
+
+    def below(self, chain_ids: set[str]) -> set[str]:
+        """These chains with all that any job of them waits or waited for, and so on."""
+        known, fresh = set(chain_ids), set(chain_ids)
+        while fresh:
+            jobs = {each.new.id for each in self.jobs.values() if each.new.chain_id in fresh}
+            found = {each.edge.chain_id for each in self.edges if each.edge.job_id in jobs}
+            fresh = found - known
+            known |= fresh
+        return known & set(self.chains)
 
     def delete(self, chain_id: str) -> None:
         """Remove a chain with everything that belongs to it."""
@@ -266,38 +258,3 @@ class Model:
             if job.state not in TERMINAL:
                 self._end(job, "failed", None, None)
                 self._chain_ended(job.new.chain_id, now)
-
-    def picture(self) -> dict[str, tuple[object, ...]]:
-        """What must be equal to the stores' records."""
-        return {
-            each.new.id: (
-                each.state,
-                each.new.chain_id,
-                each.new.chain_index,
-                each.attempt,
-                each.crashes,
-                each.fence,
-                each.available_at if each.state in ("pending", "running") else None,
-                each.output,
-                each.continued,
-            )
-            for each in self.jobs.values()
-        }
-
-
-def picture_of(records: list[JobRecord]) -> dict[str, tuple[object, ...]]:
-    """The same of a store."""
-    return {
-        each.id: (
-            each.state,
-            each.chain_id,
-            each.chain_index,
-            each.attempt,
-            each.crashes,
-            each.fence,
-            each.available_at if each.state in ("pending", "running") else None,
-            each.output,
-            each.continued,
-        )
-        for each in records
-    }

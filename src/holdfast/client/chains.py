@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import builtins
 
+import msgspec
+
 from holdfast.client.chain_writes import ChainWrites
 from holdfast.client.client import Client
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH, read_page
 from holdfast.client.options import Id, id_text
+from holdfast.client.query import check_length
 from holdfast.client.targets import Targets
-from holdfast.client.views import Chain, JobInfo, Page, chain_of, job_of
+from holdfast.client.views import BlockerInfo, Chain, JobInfo, Page, blocker_of, chain_of, job_of
 from holdfast.client.waiting import Waiting
 from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
@@ -40,6 +43,13 @@ class ChainReads:
         if not records:
             raise ChainNotFound(f"there is no chain {wanted}")
         return [job_of(each) for each in records]
+
+    def waiting(self, id: Id, limit: int) -> Op[builtins.list[BlockerInfo]]:
+        wanted = id_text(id)
+        chain = yield from self.get(wanted)
+        edges = yield from self._store.blockers.waiting(wanted, check_length(limit))
+        shown = [blocker_of(each) for each in edges]
+        return [msgspec.structs.replace(each, state=chain.state) for each in shown]
 
 
 class Chains(ChainWrites):
@@ -80,6 +90,12 @@ class Chains(ChainWrites):
         """Read the jobs of a chain in their order. Raises: ChainNotFound, InvalidId."""
         return self._client.read(self._reads.jobs(id), tx)
 
+    def waiting(
+        self, id: Id, *, limit: int = PAGE_LENGTH, tx: SyncTx | None = None
+    ) -> builtins.list[BlockerInfo]:
+        """Read which jobs wait for a chain, or waited for it. Raises: ChainNotFound, InvalidId, InvalidOption."""
+        return self._client.read(self._reads.waiting(id, limit), tx)
+
 
 class AsyncChains(ChainWrites):
     """See `Chains`; the same operations in the other colour."""
@@ -112,3 +128,9 @@ class AsyncChains(ChainWrites):
     async def jobs(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[JobInfo]:
         """See `Chains.jobs`."""
         return await self._client.read_async(self._reads.jobs(id), tx)
+
+    async def waiting(
+        self, id: Id, *, limit: int = PAGE_LENGTH, tx: AsyncTx | None = None
+    ) -> builtins.list[BlockerInfo]:
+        """See `Chains.waiting`."""
+        return await self._client.read_async(self._reads.waiting(id, limit), tx)

@@ -1,14 +1,23 @@
-"""The noun `jobs`: reading them, by id or as lists, in either colour."""
+"""The noun `jobs`: reading them, by id or as lists, and what can be done to them, in either colour."""
 
 from __future__ import annotations
 
 import builtins
 
 from holdfast.client.client import Client
+from holdfast.client.job_writes import JobWrites
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH, read_page
 from holdfast.client.options import Id, id_text
-from holdfast.client.views import AttemptInfo, JobInfo, Page, attempt_of, job_of
+from holdfast.client.views import (
+    AttemptInfo,
+    BlockerInfo,
+    JobInfo,
+    Page,
+    attempt_of,
+    blocker_of,
+    job_of,
+)
 from holdfast.core.errors import JobNotFound
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -37,11 +46,19 @@ class JobReads:
             yield from self.get(wanted)
         return [attempt_of(each) for each in records]
 
+    def blockers(self, id: Id) -> Op[builtins.list[BlockerInfo]]:
+        wanted = id_text(id)
+        records = yield from self._store.blockers.of_jobs([wanted])
+        if not records:
+            yield from self.get(wanted)
+        return [blocker_of(each) for each in records]
 
-class Jobs:
-    """Reads jobs, on a connection of ours or, with `tx`, inside the caller's transaction."""
+
+class Jobs(JobWrites):
+    """Reads jobs, on a connection of ours or, with `tx`, inside the caller's transaction; writes take it first."""
 
     def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._client = client
         self._reads = JobReads(client.store)
 
@@ -67,11 +84,16 @@ class Jobs:
         """Read the attempts that did not complete a job, oldest first. Raises: JobNotFound, InvalidId."""
         return self._client.read(self._reads.attempts(id), tx)
 
+    def blockers(self, id: Id, *, tx: SyncTx | None = None) -> builtins.list[BlockerInfo]:
+        """Read the chains a job waits or waited for, in declared order. Raises: JobNotFound, InvalidId."""
+        return self._client.read(self._reads.blockers(id), tx)
 
-class AsyncJobs:
+
+class AsyncJobs(JobWrites):
     """See `Jobs`; the same operations in the other colour."""
 
     def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._client = client
         self._reads = JobReads(client.store)
 
@@ -93,3 +115,7 @@ class AsyncJobs:
     async def attempts(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[AttemptInfo]:
         """See `Jobs.attempts`."""
         return await self._client.read_async(self._reads.attempts(id), tx)
+
+    async def blockers(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[BlockerInfo]:
+        """See `Jobs.blockers`."""
+        return await self._client.read_async(self._reads.blockers(id), tx)

@@ -16,10 +16,7 @@ Conditions: TypeAlias = dict[str, Any]
 
 def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     """Return the query of one page. Raises: FilterError, InvalidOption."""
-    if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
-        raise InvalidOption(
-            f"limit={repr(limit)[:60]} is not a whole number from 1 to {LONGEST_PAGE}"
-        )
+    check_length(limit)
     conditions: Conditions = {}
     for term in parse_filter(filter):
         for name, value in _READERS[term.field](term).items():
@@ -27,6 +24,15 @@ def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
                 raise FilterError(f"the filter says twice what {term.field} has to be")
             conditions[name] = value
     return JobQuery(limit=limit, before=before, **conditions)
+
+
+def check_length(limit: object) -> int:
+    """Return how many a page may hold. Raises: InvalidOption."""
+    if type(limit) is not int or not 1 <= limit <= LONGEST_PAGE:
+        raise InvalidOption(
+            f"limit={repr(limit)[:60]} is not a whole number from 1 to {LONGEST_PAGE}"
+        )
+    return limit
 
 
 def _state(term: Term) -> Conditions:
@@ -102,6 +108,7 @@ _READERS: dict[str, Callable[[Term], Conditions]] = {
     "error": _error,
     "fingerprint": lambda term: {"fingerprint": _single(term)},
     "chain": lambda term: {"chain": _single(term)},
+    "blocker": lambda term: {"blocker": _single(term)},
     "key": _key,
     "worker": lambda term: {"worker": _single(term)},
     "id": lambda term: {"ids": term.values},

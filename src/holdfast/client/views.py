@@ -17,9 +17,11 @@ import msgspec
 from holdfast.core.codec import TypeCodec, decode_any
 from holdfast.core.model import (
     AttemptRecord,
+    BlockerRecord,
     ChainRecord,
     Instant,
     JobRecord,
+    OnBlockerFailure,
     State,
     to_datetime,
 )
@@ -153,6 +155,31 @@ def job_of(record: JobRecord) -> JobInfo:
     for name in ("input", "output"):
         fields[f"_{name}"] = fields.pop(name)
     return JobInfo(**fields)
+
+
+class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """That a job waits for a chain, or waited for it; `state` and `output` are the chain's."""
+
+    job_id: UUID
+    chain_id: UUID
+    position: int
+    open: bool
+    on_failure: OnBlockerFailure
+    state: State | None
+    output: Any
+
+
+def blocker_of(record: BlockerRecord) -> BlockerInfo:
+    """Show an edge that was read."""
+    return BlockerInfo(
+        job_id=UUID(record.job_id),
+        chain_id=UUID(record.chain_id),
+        position=record.position,
+        open=bool(record.open),
+        on_failure=record.on_failure,
+        state=record.state,
+        output=None if record.output is None else decode_any(record.output),
+    )
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):

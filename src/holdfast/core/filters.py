@@ -152,6 +152,7 @@ _FIELDS = {
     "error": _Field(_text),
     "fingerprint": _Field(_text),
     "chain": _Field(_id),
+    "blocker": _Field(_id),
     "key": _Field(_text),
     "worker": _Field(_text),
     "id": _Field(_id),

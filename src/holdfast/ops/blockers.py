@@ -38,17 +38,15 @@ def check_blockers(store: Store, edges: Sequence[NewBlocker]) -> Op[None]:
 
 def attach_blockers(
     store: Store, edges: Sequence[NewBlocker], now: Instant | None = None
-) -> Op[set[str]]:
-    """Write the edges of jobs that were inserted as blocked; return the jobs that are open at once."""
+) -> Op[dict[str, State]]:
+    """Write the edges of jobs that were inserted as blocked; return the states of those that are not any more."""
     yield from store.blockers.insert(edges)
     ended = yield from _settle(store, sorted({edge.chain_id for edge in edges}))
     if not ended:
-        return set()
-    mine = {edge.job_id for edge in edges}
-    fan_in = yield from _close(store, ended, now)
-    still = {each.id for each in fan_in.failed}
-    records = yield from store.jobs.get(sorted(mine - still))
-    return {each.id for each in records if each.state != "blocked"}
+        return {}
+    yield from _close(store, ended, now)
+    records = yield from store.jobs.get(sorted({edge.job_id for edge in edges}))
+    return {each.id: each.state for each in records if each.state != "blocked"}
 
 
 def _settle(store: Store, chain_ids: Sequence[str]) -> Op[list[tuple[str, State]]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.core.model import Ending, Instant, NewJob
+from holdfast.ops.end import end_jobs
 from holdfast.storage.port import Store
 from holdfast.storage.records import Subscription
 from holdfast.storage.statement import Op
@@ -89,5 +90,5 @@ def deliver_waiting(
         output = msgspec.json.encode({"delivered": ids}).decode()
         endings.append(Ending(id=each.id, state="completed", output=output))
     yield from store.jobs.insert(jobs, now=now)
-    yield from store.jobs.end(endings, now)
+    yield from end_jobs(store, endings, now)
     return len(waiting)

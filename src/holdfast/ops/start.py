@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
@@ -45,21 +45,22 @@ def start_chains(
     written: set[str] = set()
     if fresh:
         written = yield from store.jobs.insert([each.job for each in fresh], channel, now)
-    opened: set[str] = set()
+    states: dict[str, State] = {}
     edges = [edge for each in fresh if each.job.id in written for edge in each.blockers]
     if edges:
-        opened = yield from attach_blockers(store, edges, now)
+        states = yield from attach_blockers(store, edges, now)
     if len(written) == len(requests):
-        return [_new(each, opened) for each in requests]
+        return [_new(each, states) for each in requests]
     earlier = yield from _earlier(store, requests, written)
     return [
-        _new(each, opened) if each.job.id in written else earlier[each.job.id] for each in requests
+        _new(each, states) if each.job.id in written else earlier[each.job.id] for each in requests
     ]
 
 
-def _new(request: StartRequest, opened: set[str]) -> Started:
-    blocked = request.blockers and request.job.id not in opened
-    return Started(request.job.id, request.job.type, "blocked" if blocked else "pending", False)
+def _new(request: StartRequest, states: Mapping[str, State]) -> Started:
+    unknown: State = "blocked" if request.blockers else "pending"
+    state = states.get(request.job.id, unknown)
+    return Started(request.job.id, request.job.type, state, False)
 
 
 def _claim_keys(

@@ -26,6 +26,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     types: tuple[str, ...] | None = None
     type_like: str | None = None
     chain: str | None = None
+    blocker: str | None = None
     key: str | None = None
     key_like: str | None = None
     error_like: str | None = None

@@ -86,6 +86,8 @@ def _step_of(query: JobQuery) -> Step:
         return among(query.ids)
     if query.chain is not None:
         return among([query.chain])
+    if query.blocker is not None:
+        return along("chain_walk_blocker", blocker=query.blocker)
     if query.key is not None:
         return along("job_walk_key", key=query.key)
     return along("chain_walk")

@@ -159,7 +159,7 @@ class FanInConformance(Conformance):
     async def _dependent(self, stage: Stage, blockers: list[ClaimedJob]) -> NewJob:
         job = await stage.start("dependent", blockers=len(blockers))
         edges = [NewBlocker(job.id, place, each.id) for place, each in enumerate(blockers)]
-        assert await stage.run(attach_blockers(stage.store, edges, stage.now)) == set()
+        assert await stage.run(attach_blockers(stage.store, edges, stage.now)) == {}
         return job
 
     async def _finish(self, stage: Stage, job: ClaimedJob, kind: FinishKind) -> FinishReport:

@@ -44,6 +44,15 @@ select chain_id::text
  order by j.chain_id desc
  limit :limit::integer;
 
+-- name: chain_walk_blocker
+-- The same of those with a job that waits, or waited, for one chain.
+select distinct on (j.chain_id) chain_id::text
+  from (select job_id from holdfast.blocker where chain_id = :blocker::uuid) b
+  join holdfast.job j on j.id = b.job_id
+ where j.chain_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by j.chain_id desc
+ limit :limit::integer;
+
 -- name: chain_list
 -- Those of these chains that fit, the newest first; every filter is optional.
 select f.id::text, f.type, t.state, f.key, f.input,
@@ -59,6 +68,9 @@ select f.id::text, f.type, t.state, f.key, f.input,
    and (:types::json is null or f.type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or f.type like :type_like)
    and (:chain::uuid is null or f.id = :chain::uuid)
+   and (:blocker::uuid is null or exists (
+         select from holdfast.job w join holdfast.blocker b on b.job_id = w.id
+          where w.chain_id = f.id and b.chain_id = :blocker::uuid))
    and (:key::text is null or f.key = :key)
    and (:key_like::text is null or f.key like :key_like)
    and (:error_like::text is null or t.error ilike :error_like)

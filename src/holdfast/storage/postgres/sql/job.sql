@@ -369,6 +369,15 @@ select id::text
  order by j.id desc
  limit :limit::integer;
 
+-- name: job_walk_blocker
+-- The same of what waits, or waited, for one chain.
+select distinct on (b.job_id) job_id::text
+  from holdfast.blocker b
+ where b.chain_id = :blocker::uuid
+   and b.job_id < coalesce(:before::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff')
+ order by b.job_id desc
+ limit :limit::integer;
+
 -- name: job_walk_key
 -- The same of what was started under one key.
 select id::text
@@ -401,6 +410,8 @@ select id::text, chain_id::text, chain_index, type, state, priority, input, key,
    and (:types::json is null or type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or type like :type_like)
    and (:chain::uuid is null or chain_id = :chain::uuid)
+   and (:blocker::uuid is null or exists (
+         select from holdfast.blocker b where b.job_id = j.id and b.chain_id = :blocker::uuid))
    and (:key::text is null or key = :key)
    and (:key_like::text is null or key like :key_like)
    and (:error_like::text is null or error ilike :error_like)

@@ -43,6 +43,14 @@ select chain_id
  order by chain_id desc
  limit :limit;
 
+-- name: chain_walk_blocker
+-- The same of those with a job that waits, or waited, for one chain.
+select distinct j.chain_id
+  from holdfast_blocker b join holdfast_job j on j.id = b.job_id
+ where b.chain_id = :blocker and j.chain_id < coalesce(:before, 'g')
+ order by j.chain_id desc
+ limit :limit;
+
 -- name: chain_list
 -- Those of these chains that fit, the newest first; every filter is optional. Types are matched by a glob because LIKE does
 -- not tell upper from lower case here.
@@ -58,6 +66,8 @@ select f.id, f.type, t.state, f.key, f.input,
    and (:types is null or f.type in (select value from json_each(:types)))
    and (:type_glob is null or f.type glob :type_glob)
    and (:chain is null or f.id = :chain)
+   and (:blocker is null or f.id in (
+         select w.chain_id from holdfast_blocker b join holdfast_job w on w.id = b.job_id where b.chain_id = :blocker))
    and (:key is null or f.key = :key)
    and (:key_glob is null or f.key glob :key_glob)
    and (:error_like is null or t.error like :error_like escape '\')

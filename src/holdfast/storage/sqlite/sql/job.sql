@@ -249,6 +249,14 @@ select job_id
 -- The same of one chain.
 select id from holdfast_job where chain_id = :chain and id < coalesce(:before, 'g') order by id desc limit :limit;
 
+-- name: job_walk_blocker
+-- The same of what waits, or waited, for one chain.
+select distinct job_id
+  from holdfast_blocker
+ where chain_id = :blocker and job_id < coalesce(:before, 'g')
+ order by job_id desc
+ limit :limit;
+
 -- name: job_walk_key
 -- The same of what was started under one key.
 select id from holdfast_job where key = :key and id < coalesce(:before, 'g') order by id desc limit :limit;
@@ -277,6 +285,7 @@ select id, chain_id, chain_index, type, state, priority, input, key, trace, crea
    and (:types is null or type in (select value from json_each(:types)))
    and (:type_glob is null or type glob :type_glob)
    and (:chain is null or chain_id = :chain)
+   and (:blocker is null or id in (select b.job_id from holdfast_blocker b where b.chain_id = :blocker))
    and (:key is null or key = :key)
    and (:key_glob is null or key glob :key_glob)
    and (:error_like is null or error like :error_like escape '\')
