@@ -125,6 +125,21 @@ async def test_types_that_nobody_handles_are_told_once_until_somebody_does(
     assert len(recorder.named("type_unhandled")) == 2
 
 
+async def test_a_type_is_not_called_unhandled_while_its_workers_start(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    reaper = ReaperRunner(database.store, 100, 3, 3_600_000)
+    tick = _tick(database, clock, recorder, reaper, mode="background")
+    await _start(database, clock, 1)
+    await tick.run()
+    sign = WorkerSign("w-1", "w", "host", 1, "0.1", 10, '["mail"]', "{}", None)
+    await database.run_async(database.store.workers.sign(sign, clock.now()))
+    clock.advance(60)
+    await tick.run()
+    await tick.close()
+    assert recorder.named("type_unhandled") == []
+
+
 async def _finished(database: Database, clock: ManualClock, count: int) -> None:
     await _start(database, clock, count)
     finishes = [

@@ -10,6 +10,8 @@ from holdfast.storage.port import Store
 from holdfast.storage.records import TypeTotals
 
 LOOK_EVERY_MS = 60_000
+SETTLE_MS = 5_000
+"""Workers that start together with this one, and its own, need a moment to say what they handle."""
 
 _MANY = 1_000
 
@@ -29,15 +31,20 @@ class FleetWatch:
         self._store = store
         self._grace_ms = grace_ms
         self._every_ms = every_ms
-        self._look_at_ms = 0
+        self._look_at_ms: int | None = None
         self._told: set[str] = set()
 
     async def look(self, context: RunnerContext) -> None:
         """Tell what is new."""
         await self._tell_vanished(context)
         # The process of a single tick works without being registered, so it could not count itself.
-        if context.mode == "background" and context.now_ms() >= self._look_at_ms:
-            self._look_at_ms = context.now_ms() + self._every_ms
+        if context.mode != "background":
+            return
+        now_ms = context.now_ms()
+        if self._look_at_ms is None:
+            self._look_at_ms = now_ms + SETTLE_MS
+        elif now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + self._every_ms
             await self._tell_unhandled(context)
 
     async def _tell_vanished(self, context: RunnerContext) -> None:
