@@ -33,6 +33,7 @@ CODES: dict[type[HoldfastError], Exit] = {
     errors.ConnectionClosed: Exit.DATABASE,
     errors.DatabaseError: Exit.DATABASE,
     errors.CopiedDatabase: Exit.REFUSED,
+    errors.RoleRefused: Exit.REFUSED,
     errors.ChainNotFound: Exit.NOT_FOUND,
     errors.JobNotFound: Exit.NOT_FOUND,
     errors.ChainDeleted: Exit.NOT_FOUND,

@@ -33,7 +33,8 @@ HoldfastError
 │   ├── SchemaTooNew               HF042
 │   ├── DatabaseUnreachable        HF043  retryable
 │   ├── DatabaseBusy               HF044  retryable
-│   └── CopiedDatabase             HF045
+│   ├── CopiedDatabase             HF045
+│   └── RoleRefused                HF046
 ├── AttemptError
 │   ├── LeaseLost                  HF050  retryable
 │   ├── Aborted                    HF051  retryable
@@ -169,6 +170,7 @@ from holdfast.core.errors.transactions import (
     DatabaseUnreachable,
     KeyConflict,
     NoTransaction,
+    RoleRefused,
     SchemaTooNew,
     SchemaTooOld,
     TransactionAborted,
@@ -237,6 +239,7 @@ __all__ = [
     "Refused",
     "RegistryError",
     "RequestError",
+    "RoleRefused",
     "ScheduleError",
     "SchemaTooNew",
     "SchemaTooOld",

@@ -128,6 +128,17 @@ class DatabaseBusy(DatabaseError):
     retryable = True
 
 
+class RoleRefused(DatabaseError):
+    """The database role may not do this.
+
+    PostgreSQL refused a statement to the role of the connection. Producers, workers, operators and
+    readers need different rights, and the documentation prints the grants of each.
+    """
+
+    code = "HF046"
+    fix = "grant the role what it needs (see Security in the documentation), or connect as another"
+
+
 class CopiedDatabase(DatabaseError):
     """The database is a copy of another one.
 

@@ -8,6 +8,7 @@ from holdfast.core.errors import (
     DatabaseUnreachable,
     HoldfastError,
     KeyConflict,
+    RoleRefused,
     TransactionAborted,
     WrongDatabase,
 )
@@ -16,6 +17,7 @@ _NO_SCHEMA = {"42P01", "3F000", "42883"}
 _BUSY = {"55P03", "57014", "40P01", "25P03", "57P05"}
 _SERIALIZATION = "40001"
 _ABORTED = "25P02"
+_NO_RIGHT = "42501"
 
 
 def translate(error: BaseException, statement: str = "") -> HoldfastError | None:
@@ -30,6 +32,8 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
         return WrongDatabase(f"this database has no Holdfast schema: {text}")
     if state == _SERIALIZATION:
         return KeyConflict(f"a concurrent transaction came first: {text}")
+    if state == _NO_RIGHT:
+        return RoleRefused(f"the database refused {statement or 'a statement'}: {text}")
     if state == _ABORTED:
         return TransactionAborted("the transaction had failed before Holdfast was called")
     if state in _BUSY:
