@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system demo test torture check format bench lock clean
+.PHONY: help setup setup-system demo test torture check format docs bench lock clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
@@ -58,12 +58,15 @@ packaging: setup ## Install the built wheel into empty environments, with each e
 check: setup ## Check format, lint, types and layers.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy src tests
+	@$(BIN)/mypy src tests docs
 	@$(BIN)/lint-imports
 
 format: setup ## Format the code and repair what the linter can.
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
+	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html $(ARGS)
 
 bench: setup ## Measure this machine.
 	@$(BIN)/python -m tests.bench $(ARGS)
@@ -78,5 +81,5 @@ lock: ## Make requirements-dev.txt again from requirements-dev.in.
 			--output-file requirements-dev.txt requirements-dev.in > /dev/null
 
 clean: ## Remove .venv and everything the tools left behind.
-	@rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) build dist docs/_build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

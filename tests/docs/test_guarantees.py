@@ -13,7 +13,9 @@ _NAMED = re.compile(r"`(test_\w+)`")
 
 def named_tests() -> list[str]:
     """The test functions that the page names."""
-    return sorted(set(_NAMED.findall((ROOT / "docs/guarantees.md").read_text(encoding="utf-8"))))
+    return sorted(
+        set(_NAMED.findall((ROOT / "docs/why/guarantees.md").read_text(encoding="utf-8")))
+    )
 
 
 def written_tests() -> set[str]:

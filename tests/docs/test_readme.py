@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.docs.newcomer import move_in, run
 from tests.docs.snippets import python_blocks
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A newcomer's folder with the README's first block as app.py."""
-    (tmp_path / "app.py").write_text(python_blocks("README.md")[0], encoding="utf-8")
+    move_in(tmp_path)
     return tmp_path
-
-
-def run(folder: Path, *command: str) -> str:
-    """Run a command there, without this project's settings, and return its standard output."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-    programs = Path(sys.executable).parent
-    environment["PATH"] = f"{programs}{os.pathsep}{environment.get('PATH', '')}"
-    done = subprocess.run(
-        command,
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_the_ten_lines_start_a_job_and_a_worker_runs_it(folder: Path) -> None:

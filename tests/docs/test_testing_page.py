@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
-from tests.docs.snippets import python_blocks
+from tests.docs.newcomer import move_in, run
+from tests.docs.snippets import blocks
 
 
 def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
-    (tmp_path / "app.py").write_text(python_blocks("README.md")[0], encoding="utf-8")
-    for name, block in zip(
-        ("conftest.py", "test_app.py"), python_blocks("docs/testing.md"), strict=True
-    ):
-        (tmp_path / name).write_text(block, encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
+    move_in(tmp_path)
+    for block in blocks("docs/do/testing.md"):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
+    assert "3 passed" in run(
+        tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"
     )
-    assert done.returncode == 0, done.stdout
-    assert "3 passed" in done.stdout

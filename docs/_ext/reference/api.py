@@ -1,0 +1,114 @@
+"""The reference of the Python face: what is public, by what people do with it, read by autodoc."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from docs._ext.reference.undocumented import require
+
+import holdfast
+
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "The application": ("holdfast.Holdfast",),
+    "What job types and starts may say": (
+        "holdfast.core.registry.TypeOptions",
+        "holdfast.client.options.SharedOptions",
+        "holdfast.client.options.StartOptions",
+        "holdfast.app.CycleOptions",
+        "holdfast.Start",
+        "holdfast.Retry",
+        "holdfast.Lease",
+    ),
+    "In a handler": (
+        "holdfast.Job",
+        "holdfast.Continue",
+        "holdfast.Snooze",
+        "holdfast.Cancel",
+        "holdfast.Permanent",
+        "holdfast.Busy",
+        "holdfast.Aborted",
+        "holdfast.runtime.cycle_run.CycleRun",
+    ),
+    "The nouns": (
+        "holdfast.client.chains.Chains",
+        "holdfast.client.jobs.Jobs",
+        "holdfast.client.dead_letters.DeadLetters",
+    ),
+    "What reading gives": (
+        "holdfast.Chain",
+        "holdfast.JobInfo",
+        "holdfast.AttemptInfo",
+        "holdfast.Page",
+        "holdfast.HoldfastError",
+    ),
+    "Leases for tables of your own": (
+        "holdfast.contrib.leases.LeasedTable",
+        "holdfast.contrib.leases.Claimed",
+    ),
+    "Serving and watching": (
+        "holdfast.admin.app.create",
+        "holdfast.observe.logging.LoggingObserver",
+        "holdfast.observe.prometheus.PrometheusObserver",
+        "holdfast.observe.otel.OtelObserver",
+        "holdfast.observe.context.JobContext",
+    ),
+    "Notifiers": (
+        "holdfast.notify.port.Notifier",
+        "holdfast.notify.port.Listener",
+        "holdfast.notify.port.Hint",
+    ),
+    "Testing": ("holdfast.testing.kit.Kit",),
+}
+
+_NOT_CLASSES = {"__version__", "errors"}
+
+
+def page() -> str:
+    """Return autodoc's directives for all of it. Raises: Undocumented."""
+    shown = [name for names in SECTIONS.values() for name in names]
+    public = {f"holdfast.{name}" for name in holdfast.__all__ if name not in _NOT_CLASSES}
+    require("public names that no section shows", public.difference(shown))
+    require("public names without text", (each for name in shown for each in undocumented(name)))
+    return "\n".join(_section(title, names) for title, names in SECTIONS.items())
+
+
+def undocumented(name: str) -> Iterator[str]:
+    """Name what lacks a docstring: the object itself, and the public methods of a class."""
+    found = _object(name)
+    if not inspect.getdoc(found):
+        yield name
+    if not inspect.isclass(found):
+        return
+    for member, value in inspect.getmembers(found, _has_words):
+        if not member.startswith("_") and not inspect.getdoc(value) and _is_ours(value):
+            yield f"{name}.{member}"
+
+
+def _section(title: str, names: Sequence[str]) -> str:
+    directives = [line for name in names for line in _directive(name)]
+    return "\n".join([f"## {title}\n", "```{eval-rst}", *directives, "```", ""])
+
+
+def _directive(name: str) -> list[str]:
+    found = _object(name)
+    if not inspect.isclass(found):
+        return [f".. autofunction:: {name}", ""]
+    inherited = ["   :inherited-members:"] if issubclass(found, holdfast.Holdfast) else []
+    return [f".. autoclass:: {name}", "   :members:", *inherited, ""]
+
+
+def _object(name: str) -> Any:
+    module, _, attribute = name.rpartition(".")
+    return getattr(import_module(module), attribute)
+
+
+def _has_words(value: object) -> bool:
+    return inspect.isroutine(value) or isinstance(value, property)
+
+
+def _is_ours(value: Any) -> bool:
+    function = value.fget if isinstance(value, property) else value
+    return str(getattr(function, "__module__", "")).startswith("holdfast")

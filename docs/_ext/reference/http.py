@@ -1,0 +1,69 @@
+"""The reference of the HTTP API, from its OpenAPI document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from docs._ext.reference.markdown import code, table
+from docs._ext.reference.undocumented import require
+
+from holdfast.admin.openapi import document
+
+
+def page() -> str:
+    """Return every route by tag. Raises: Undocumented."""
+    operations = list(_operations(document()["paths"]))
+    require(
+        "routes without text",
+        (f"{method} {path}" for method, path, each in operations if not each.get("summary")),
+    )
+    tags = dict.fromkeys(each["tags"][0] for _, _, each in operations)
+    return "\n".join(
+        f"## {tag.capitalize()}\n\n"
+        + "\n".join(_entry(*each) for each in operations if each[2]["tags"][0] == tag)
+        for tag in tags
+    )
+
+
+def _operations(paths: Mapping[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, methods in paths.items():
+        for method, operation in methods.items():
+            yield method.upper(), path, operation
+
+
+def _entry(method: str, path: str, operation: dict[str, Any]) -> str:
+    parts = [f"### {code(f'{method} {path}')}\n", operation["summary"]]
+    if operation.get("description"):
+        parts[-1] += f" {operation['description']}"
+    parts[-1] += "\n"
+    if operation["parameters"]:
+        parts.append(
+            table(("parameter", "in", "meaning"), map(_parameter, operation["parameters"]))
+        )
+    if "requestBody" in operation:
+        parts.append(f"Body: {_body(operation['requestBody'])}.\n")
+    answers = ", ".join(
+        f"{code(status)} {each['description']}" for status, each in operation["responses"].items()
+    )
+    parts.append(f"Answers: {answers}\n")
+    return "\n".join(parts)
+
+
+def _parameter(each: dict[str, Any]) -> tuple[str, str, str]:
+    name = f"{code(each['name'])} (needed)" if each.get("required") else code(each["name"])
+    return name, each["in"], each.get("description", "")
+
+
+def _body(body: dict[str, Any]) -> str:
+    schema = next(iter(body["content"].values()))["schema"]
+    fields = _resolved(schema).get("properties", {})
+    return ", ".join(code(name) for name in fields) or "any JSON"
+
+
+def _resolved(schema: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in schema:
+        return schema
+    name = schema["$ref"].rpartition("/")[2]
+    found: dict[str, Any] = document()["components"]["schemas"][name]
+    return found

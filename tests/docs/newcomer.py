@@ -1,0 +1,35 @@
+"""A newcomer: an empty folder with the README's application, in which commands are run as printed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.docs.snippets import python_blocks
+
+
+def move_in(folder: Path) -> None:
+    """Write the README's first block as app.py, as its readers do."""
+    (folder / "app.py").write_text(python_blocks("README.md")[0], encoding="utf-8")
+
+
+def run(folder: Path, *command: str, **variables: str) -> str:
+    """Run a command there, without this project's settings, and return its standard output."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    programs = Path(sys.executable).parent
+    environment["PATH"] = f"{programs}{os.pathsep}{environment.get('PATH', '')}"
+    path = (str(folder), environment.get("PYTHONPATH", ""))
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, path))
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment | variables,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
