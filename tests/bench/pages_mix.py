@@ -128,7 +128,7 @@ class Mix:
         return rows
 
     def _tally(self) -> list[tuple[Any, ...]]:
-        """A row for each minute and type, as retention leaves them, and one for what the minutes do not divide."""
+        """A row for each minute and type, and one for what the minutes do not divide."""
         minutes = SPAN_US // MINUTE_US
         each = self.count // (minutes * len(TYPES))
         rows = [

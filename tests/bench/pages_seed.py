@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 import psycopg
 
+from tests.bench.handlers import make_app
 from tests.bench.pages_mix import Mix, Rows
 
 AT_ONCE = 20_000
@@ -88,6 +89,8 @@ def seed_pages(url: str, count: int) -> None:
         _seed_sqlite(url.removeprefix("sqlite:///"), count)
     else:
         _seed_postgres(url, count)
+    with closing(make_app(url)) as app:
+        app.database.run(app.database.store.workers.fold_tally(count))
 
 
 def _seed_postgres(url: str, count: int) -> None:

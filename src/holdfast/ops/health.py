@@ -48,10 +48,10 @@ class Health(msgspec.Struct, frozen=True):
         return max(0, totals.live - totals.blocked - totals.running - totals.due)
 
 
-def read_health(store: Store) -> Op[Health]:
-    """Read how the queue stands, cheaply at any size."""
+def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
+    """Read how the queue stands, cheaply at any size; live counts stop at `counted`."""
     now = yield from store.schema.clock()
-    totals = yield from store.workers.totals(COUNTED)
+    totals = yield from store.workers.totals(counted)
     types = yield from store.workers.type_totals()
     everyone = yield from store.workers.page(MOST_WORKERS)
     identity = yield from store.schema.identity()

@@ -48,12 +48,12 @@ class DeadDesk:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
 
-    async def groups(self, caller: Caller, limit: int = 100) -> Groups:
-        """Read the largest groups by type and kind of error."""
+    async def groups(self, caller: Caller, limit: int = 100, look: int = LOOK) -> Groups:
+        """Read the largest groups by type and kind of error among the youngest."""
         found = await self._desk.read(
-            caller, "dead.list", lambda store: store.dead_letters.groups(limit, LOOK)
+            caller, "dead.list", lambda store: store.dead_letters.groups(limit, look)
         )
-        cut = sum(each.count for each in found) >= LOOK
+        cut = sum(each.count for each in found) >= look
         return Groups([shown_dead_group(each) for each in found], cut)
 
     async def redrive(

@@ -29,6 +29,9 @@ STEPS_MS: dict[Window, tuple[int, int]] = {
 }
 """The span of each window and the step that its charts are drawn in: sixty of them."""
 
+COUNTED_LIVE = 1_000
+"""A page that is drawn every second counts what waits up to here, and says when there is more."""
+
 WAIT_LOOK = 20
 """Waiting times are told of this many ended jobs of each step."""
 
@@ -83,7 +86,7 @@ class OverviewDesk:
         span_ms, step_ms = STEPS_MS[window]
 
         def op(store: Store) -> Op[Overview]:
-            health = yield from read_health(store)
+            health = yield from read_health(store, COUNTED_LIVE)
             series = yield from store.figures.series(span_ms, step_ms)
             steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
             found = yield from store.figures.waits(steps, WAIT_LOOK)

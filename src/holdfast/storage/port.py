@@ -303,7 +303,7 @@ class WorkerStore(Protocol):
         """Read totals per type. One statement."""
 
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
-        """Fold at most `limit` old tally rows together, by the minute and later by the day; return how many."""
+        """Fold at most `limit` tally rows together, the older the wider the step; return how many."""
 
 
 class DeadLetterStore(Protocol):

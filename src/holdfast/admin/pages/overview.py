@@ -17,6 +17,7 @@ from holdfast.service.overview import STEPS_MS, WAIT_LOOK, Overview, Window
 from holdfast.service.times import rfc3339
 
 MOST_GROUPS = 5
+DEAD_LOOK = 500
 MOST_CYCLES = 6
 
 
@@ -26,7 +27,7 @@ async def overview(visit: Visit) -> Response:
     span: Window = asked if asked in STEPS_MS else "1h"
     service, caller = visit.service, visit.caller
     found = await service.overview.get(caller, span)
-    groups = await service.dead_letters.groups(caller, MOST_GROUPS)
+    groups = await service.dead_letters.groups(caller, MOST_GROUPS, DEAD_LOOK)
     cycles = await service.cycles.list(caller, runs=1)
     values = {
         "health": _health(found),

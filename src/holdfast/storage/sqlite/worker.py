@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from holdfast.core.model import Instant
 from holdfast.storage.aggregates.worker import Workers
 from holdfast.storage.sqlite.clock import moment
 from holdfast.storage.statement import Op, Statement
 
 _MINUTE_US = 60_000_000
-_HOUR_US = 60 * _MINUTE_US
+_AGES = {"day": 25 * 60, "hours": 7 * 60, "hour": 75}
+"""After so many minutes counts are kept in steps of a day, of 24 and of 6 minutes."""
 
 
 class SqliteWorkers(Workers):
@@ -16,10 +19,11 @@ class SqliteWorkers(Workers):
 
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
         now = yield from moment(now)
-        bounds = {"cut": now - now % _MINUTE_US - _MINUTE_US, "yesterday": now - 25 * _HOUR_US}
-        rows = yield Statement("tally_fold_look", {**bounds, "limit": limit})
-        number, last = rows[0]
-        if number:
-            yield Statement("tally_fold", {**bounds, "last": last})
-            yield Statement("tally_fold_drop", {**bounds, "last": last})
-        return int(number)
+        cut = now - now % _MINUTE_US - _MINUTE_US
+        ages = {name: now - minutes * _MINUTE_US for name, minutes in _AGES.items()}
+        rows = yield Statement("tally_fold_look", {**ages, "cut": cut, "limit": limit})
+        ids = msgspec.json.decode(rows[0][0], type=list[int])
+        if ids:
+            yield Statement("tally_fold", {**ages, "ids": rows[0][0]})
+            yield Statement("tally_fold_drop", {"ids": rows[0][0]})
+        return len(ids)

@@ -231,18 +231,29 @@ class TotalsConformance(Conformance):
         assert await self._tally_rows(stage) < rows
         await stage.run(counters_equal_rows(stage))
 
-    async def test_what_is_folded_is_left_alone_until_it_is_a_day_old(self, stage: Stage) -> None:
+    async def test_counts_are_folded_wider_the_older_they_are(self, stage: Stage) -> None:
+        day, begin = 86_400 * SECOND, 72 * 60 * SECOND
+        stage.pass_time(ms=(day - stage.now % day + begin) // 1_000 + 1)
+        for _ in range(48):
+            await stage.start()
+            stage.pass_time(seconds=30)
+        fold = stage.store.workers.fold_tally
+        rows = []
+        for minutes in (5, 120, 600, 3_000):
+            stage.pass_time(seconds=minutes * 60)
+            assert await stage.run(fold(1_000, stage.now)) > 0
+            assert await stage.run(fold(1_000, stage.now)) == 0
+            rows.append(await self._tally_rows(stage))
+        # What stands at the beginning of a wider step by chance stays beside it.
+        assert rows == [24, 8, 3, 1]
+        await stage.run(counters_equal_rows(stage))
+
+    async def test_folding_takes_a_batch_at_a_time(self, stage: Stage) -> None:
         for _ in range(6):
             await stage.start()
-            stage.pass_time(seconds=20)
         stage.pass_time(seconds=600)
         fold = stage.store.workers.fold_tally
         assert [await stage.run(fold(4, stage.now)) for _ in range(3)] == [4, 2, 0]
-        assert await self._tally_rows(stage) in (3, 4, 5)
-        stage.pass_time(seconds=3 * 86_400)
-        await stage.run(fold(100, stage.now))
-        assert await self._tally_rows(stage) == 1
-        assert await stage.run(fold(100, stage.now)) == 0
         await stage.run(counters_equal_rows(stage))
 
     async def _tally_rows(self, stage: Stage) -> int:

@@ -99,14 +99,19 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(o.availab
  order by t.type;
 
 -- name: tally_fold
--- Folds a batch of tally rows into one per minute and type, and those of before yesterday into one per day. A row that stands
--- at its minute or day is folded already; rows being written are not seen, so nothing is counted twice.
-with due as (
+-- Folds a batch of tally rows into one per type and step: steps of a minute, and the older the wider, as charts draw them. A
+-- row that stands at the beginning of its step is folded already; rows being written are not seen, so nothing is counted twice.
+with width as (
+  select now - interval '25 hours' as day, now - interval '7 hours' as hours, now - interval '75 minutes' as hour
+    from holdfast.moment(:now::bigint) now),
+due as (
   select t.ctid as place, f.at
     from holdfast.tally t
+   cross join width w
    cross join lateral (
-     select case when t.at < holdfast.moment(:now::bigint) - interval '25 hours' then date_trunc('day', t.at, 'UTC')
-                 else date_trunc('minute', t.at) end) f(at)
+     select date_bin(case when t.at < w.day then interval '24 hours' when t.at < w.hours then interval '24 minutes'
+                          when t.at < w.hour then interval '6 minutes' else interval '1 minute' end,
+                     t.at, timestamptz '1970-01-01 00:00:00+00')) f(at)
    where t.at < date_trunc('minute', holdfast.moment(:now::bigint)) - interval '1 minute' and t.at <> f.at
    limit :limit::integer),
 taken as (

@@ -62,10 +62,13 @@ select coalesce(sum(started - completed - failed - cancelled - removed), 0), coa
 -- name: live_totals
 -- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
 -- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
--- along the claim's index, so that a backlog of delayed jobs is not read.
+-- along the claim's index, so that a backlog of delayed jobs is not read. What a row is compared with stands in the line: for
+-- constants the planner would read all of an analysed queue into a Bloom filter.
 with clock (now) as (select coalesce(:now, (select now from holdfast_clock))),
 priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
-line as (select t.type, p.level from (select distinct type from holdfast_tally) t cross join priority p),
+line as (
+  select t.type, p.level, c.now, 9223372036854775807 as never, null as nobody
+    from (select distinct type from holdfast_tally) t cross join priority p cross join clock c),
 running as (
   select l.expires_at
     from holdfast_lease l
@@ -75,11 +78,11 @@ select (select count(*) from running),
        (select count(*) from running where expires_at <= c.now),
        (select count(*) from (
           select 1 from line l
-           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at = 9223372036854775807
+           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at = l.never
            limit :limit)),
        (select count(*) from (
           select 1 from line l
-           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at <= c.now and q.token is null
+           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at <= l.now and q.token is l.nobody
            limit :limit)),
        (select min((
           select q.available_at from holdfast_queue q
@@ -116,23 +119,26 @@ select coalesce(:now, (select now from holdfast_clock)), json_extract(value, '$.
   from json_each(:rows);
 
 -- name: tally_fold_look
--- How many rows of a batch are to be folded, and the last of them. A row that stands at its minute, or at its day when it is
--- of before yesterday, is folded already.
-select count(*), max(id)
-  from (select id from holdfast_tally
-         where at < :cut and (at % 60000000 <> 0 or (at < :yesterday and at % 86400000000 <> 0))
-         order by id limit :limit);
+-- A batch of rows that are to be folded, as JSON. A row that stands at the beginning of its step is folded already.
+select json_group_array(id)
+  from (
+    select id from holdfast_tally
+     where at < :cut
+       and at % (case when at < :day then 86400000000 when at < :hours then 1440000000 when at < :hour then 360000000
+                      else 60000000 end) <> 0
+     order by id
+     limit :limit);
 
 -- name: tally_fold
--- Folds them into one per minute and type, or per day; `tally_fold_drop` follows and does not see the new ones, whose ids are
--- higher.
+-- Folds them into one per type and step: steps of a minute, and the older the wider, as charts draw them. `tally_fold_drop`
+-- follows.
 insert into holdfast_tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
-select at - at % (case when at < :yesterday then 86400000000 else 60000000 end), type, sum(started), sum(completed), sum(failed),
-       sum(cancelled), sum(retried), sum(reaped), sum(removed)
+select at - at % (case when at < :day then 86400000000 when at < :hours then 1440000000 when at < :hour then 360000000
+                       else 60000000 end), type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried),
+       sum(reaped), sum(removed)
   from holdfast_tally
- where id <= :last and at < :cut and (at % 60000000 <> 0 or (at < :yesterday and at % 86400000000 <> 0))
+ where id in (select value from json_each(:ids))
  group by 1, 2;
 
 -- name: tally_fold_drop
-delete from holdfast_tally
- where id <= :last and at < :cut and (at % 60000000 <> 0 or (at < :yesterday and at % 86400000000 <> 0));
+delete from holdfast_tally where id in (select value from json_each(:ids));
