@@ -27,8 +27,14 @@ class Ledger(Protocol):
     def leases(self) -> list[str]:
         """Read who holds leases that bear jobs."""
 
+    def live(self) -> int:
+        """Count the jobs that have not ended."""
+
     def state(self, job_id: str) -> str | None:
         """Read a job's state as it is committed now."""
+
+    def pretend_copied(self) -> None:
+        """Let the database be one that was made under another name."""
 
     def rows(self, table: str) -> int:
         """Count the rows of one of Holdfast's tables."""
@@ -80,11 +86,18 @@ class PostgresLedger:
         )
         return [row[0] for row in rows]
 
+    def live(self) -> int:
+        (count,) = self._connection.execute("select count(*) from holdfast.queue").fetchall()[0]
+        return int(count)
+
     def state(self, job_id: str) -> str | None:
         row = self._connection.execute(
             "select state from holdfast.jobs where id = %s", [job_id]
         ).fetchone()
         return None if row is None else str(row[0])
+
+    def pretend_copied(self) -> None:
+        self._connection.execute("update holdfast.identity set database_name = 'production'")
 
     def rows(self, table: str) -> int:
         return len(self._tables.read()[table])
@@ -151,11 +164,18 @@ class SqliteLedger:
         )
         return [row[0] for row in rows]
 
+    def live(self) -> int:
+        (count,) = self._connection.execute("select count(*) from holdfast_queue").fetchall()[0]
+        return int(count)
+
     def state(self, job_id: str) -> str | None:
         row = self._connection.execute(
             "select state from holdfast_jobs where id = ?", [job_id]
         ).fetchone()
         return None if row is None else str(row[0])
+
+    def pretend_copied(self) -> None:
+        self._connection.execute("update holdfast_identity set database_name = 'production'")
 
     def rows(self, table: str) -> int:
         tables = SqliteTables(self._path)

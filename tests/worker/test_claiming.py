@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.errors import CopiedDatabase
 from holdfast.core.model import NewJob
 from holdfast.core.retry import Retry
 from holdfast.ops.start import StartRequest, start_chains
@@ -213,3 +214,15 @@ async def test_jobs_whose_worker_died_run_one_at_a_time(workshop: Workshop) -> N
     await worker.stop()
     assert crowd.most == 1
     assert await workshop.states([*ids, *quick]) == ["completed"] * 9
+
+
+async def test_a_copied_database_is_not_worked_off_until_it_is_adopted(workshop: Workshop) -> None:
+    workshop.handle_quick()
+    job_id = await workshop.start_one("quick")
+    workshop.ledger.pretend_copied()
+    with pytest.raises(CopiedDatabase, match=r"HF045.*production.*holdfast adopt"):
+        await workshop.worker().run()
+    assert (await workshop.job(job_id)).state == "pending"
+    await workshop.run(workshop.store.schema.adopt(new_id()))
+    await workshop.until_idle()
+    assert (await workshop.job(job_id)).state == "completed"

@@ -26,11 +26,6 @@ class Backlog:
     def __len__(self) -> int:
         return len(self._ready) + sum(len(each) for each in self._parked.values())
 
-    @property
-    def idle_slots(self) -> int:
-        """How many slots wait for work."""
-        return sum(not each.done() for each in self._waiting)
-
     def put(self, attempts: list[Attempt]) -> None:
         """Add attempts in the order of a claim; the more urgent overtake what still waits.
 

@@ -10,6 +10,7 @@ from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import Observer
 from holdfast.core.jobtype import JobType
 from holdfast.notify.port import Notifier
+from holdfast.ops.identity import check_identity
 from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
 from holdfast.worker.clock import Clock, SystemClock
@@ -116,7 +117,10 @@ class Worker:
             self._stopping.set()
 
     async def run(self) -> WorkerReport:
-        """Work until stopped, or until the options say that it is enough. Raises: WrongDatabase; defects of our own."""
+        """Work until stopped, or until the options say that it is enough.
+
+        Raises: WrongDatabase, CopiedDatabase; defects of our own.
+        """
         place, parts, options = self._place, self._parts, self._place.options
         self._loop = asyncio.get_running_loop()
         if not await self._reach_database():
@@ -160,7 +164,7 @@ class Worker:
         link = parts.links["claim"]
         while not self._stopping.is_set():
             try:
-                identity = await link.run(place.store.schema.identity())
+                identity = await link.run(check_identity(place.store))
                 settings = await link.run(place.store.workers.settings())
                 is_paused = identity is not None and identity.paused
                 place.terms.configure({each.type: each for each in settings}, is_paused)
