@@ -78,13 +78,12 @@ class Scene:
         edge = NewBlocker(self.dependent, 0, self.chain)
         return start_chains(self.store, [StartRequest(waiting, blockers=(edge,))])
 
+    def successor(self) -> NewJob:
+        return NewJob(id=new_id(), chain_id=self.chain, chain_index=1, type=self.type, input="3")
+
     def finish(self, kind: FinishKind) -> Op[Any]:
         assert self.claimed is not None
-        successor = None
-        if kind == "continue":
-            successor = NewJob(
-                id=new_id(), chain_id=self.chain, chain_index=1, type=self.type, input="3"
-            )
+        successor = self.successor() if kind == "continue" else None
         finish = Finish(
             id=self.claimed.id,
             token=self.claimed.token,
@@ -108,7 +107,11 @@ MOVES: dict[str, Callable[[Scene], Op[Any]]] = {
     "reap": lambda scene: reap_leases(scene.store, 10, 3, None, FAR),
     "cancel": lambda scene: cancel_chain(scene.store, scene.chain),
     "complete_outside": lambda scene: end_chain(scene.store, scene.chain, "completed", output="5"),
+    "continue_outside": lambda scene: end_chain(
+        scene.store, scene.chain, "completed", next=scene.successor()
+    ),
     "delete": lambda scene: delete_chains(scene.store, [scene.chain]),
+    "delete_below": lambda scene: delete_chains(scene.store, [scene.dependent], cascade=True),
     "redrive": lambda scene: retry_chain(scene.store, scene.chain),
     "attach": lambda scene: scene.attach(),
 }
