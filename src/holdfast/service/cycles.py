@@ -54,17 +54,7 @@ class CycleDesk:
 
     async def list(self, caller: Caller, runs: int = LAST_RUNS) -> list[CycleFacts]:
         """Read every cycle."""
-
-        def op(store: Store) -> Op[list[CycleFacts]]:
-            now = yield from store.schema.clock()
-            cycles = yield from store.cycles.page()
-            facts = []
-            for each in cycles:
-                last = yield from store.runs.page(runs, LIVE_WITHIN_MS, each.name)
-                facts.append(_facts(now, each, last))
-            return facts
-
-        return await self._desk.read(caller, "cycle.list", op)
+        return await self._desk.read(caller, "cycle.list", lambda store: cycle_facts(store, runs))
 
     async def pause(self, caller: Caller, name: str) -> None:
         """Let a cycle rest. Raises: CycleNotFound."""
@@ -96,6 +86,17 @@ class CycleDesk:
             return Change(None, effects)
 
         await self._desk.change(caller, "cycle.pause" if paused else "cycle.resume", op)
+
+
+def cycle_facts(store: Store, runs: int) -> Op[list[CycleFacts]]:
+    """Read every cycle with some of its last runs."""
+    now = yield from store.schema.clock()
+    cycles = yield from store.cycles.page()
+    facts = []
+    for each in cycles:
+        last = (yield from store.runs.page(runs, LIVE_WITHIN_MS, each.name)) if runs else []
+        facts.append(_facts(now, each, last))
+    return facts
 
 
 def shown_run(run: RunRecord) -> dict[str, Any]:

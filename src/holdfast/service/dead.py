@@ -50,11 +50,9 @@ class DeadDesk:
 
     async def groups(self, caller: Caller, limit: int = 100, look: int = LOOK) -> Groups:
         """Read the largest groups by type and kind of error among the youngest."""
-        found = await self._desk.read(
-            caller, "dead.list", lambda store: store.dead_letters.groups(limit, look)
+        return await self._desk.read(
+            caller, "dead.list", lambda store: dead_groups(store, limit, look)
         )
-        cut = sum(each.count for each in found) >= look
-        return Groups([shown_dead_group(each) for each in found], cut)
 
     async def redrive(
         self,
@@ -96,6 +94,13 @@ class DeadDesk:
 
         answer: Handled = await self._desk.change(caller, "dead.drop", op)
         return answer
+
+
+def dead_groups(store: Store, limit: int, look: int) -> Op[Groups]:
+    """Read groups of dead letters, and whether there are more than were looked at."""
+    found = yield from store.dead_letters.groups(limit, look)
+    cut = sum(each.count for each in found) >= look
+    return Groups([shown_dead_group(each) for each in found], cut)
 
 
 def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:

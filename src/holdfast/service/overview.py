@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -12,7 +12,9 @@ from holdfast.core.model import Instant
 from holdfast.core.redaction import redact
 from holdfast.ops.health import Health, read_health, summed_up
 from holdfast.ops.retention import id_at
-from holdfast.service.access import LOCAL
+from holdfast.service.access import LOCAL, check
+from holdfast.service.cycles import CycleFacts, cycle_facts
+from holdfast.service.dead import dead_groups
 from holdfast.service.desk import Caller, Desk
 from holdfast.service.shown import plain
 from holdfast.settings import Settings, effective
@@ -31,6 +33,10 @@ STEPS_MS: dict[Window, tuple[int, int]] = {
 
 COUNTED_LIVE = 1_000
 """A page that is drawn every second counts what waits up to here, and says when there is more."""
+
+MOST_GROUPS = 5
+DEAD_LOOK = 500
+"""So many groups are made of so many of the youngest dead letters."""
 
 WAIT_LOOK = 20
 """Waiting times are told of this many ended jobs of each step."""
@@ -54,6 +60,14 @@ class Overview(msgspec.Struct, frozen=True):
     waits: list[StepWait]
     p95_wait_us: int | None
     median_wait_us: int | None
+
+
+class Board(NamedTuple):
+    """The overview with the largest groups of the youngest dead letters, and the cycles."""
+
+    overview: Overview
+    dead: list[dict[str, Any]]
+    cycles: list[CycleFacts]
 
 
 class System(msgspec.Struct, frozen=True):
@@ -83,24 +97,18 @@ class OverviewDesk:
 
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
         """Read how the queue stands and how it went."""
-        span_ms, step_ms = STEPS_MS[window]
+        return await self._desk.read(caller, "overview.read", lambda store: _look(store, window))
 
-        def op(store: Store) -> Op[Overview]:
-            health = yield from read_health(store, COUNTED_LIVE)
-            series = yield from store.figures.series(span_ms, step_ms)
-            steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
-            found = yield from store.figures.waits(steps, WAIT_LOOK)
-            waits = sorted(each.us for each in found)
-            return Overview(
-                health=health,
-                sentence=summed_up(health),
-                window=window,
-                step_us=step_ms * 1000,
-                series=series,
-                waits=_by_step(found),
-                p95_wait_us=_quantile(waits, 0.95),
-                median_wait_us=_quantile(waits, 0.5),
-            )
+    async def board(self, caller: Caller, window: Window = "1h") -> Board:
+        """Read all that the first page shows in one go: it is drawn again with every change."""
+        check(caller.principal, "dead.list")
+        check(caller.principal, "cycle.list")
+
+        def op(store: Store) -> Op[Board]:
+            overview = yield from _look(store, window)
+            dead = yield from dead_groups(store, MOST_GROUPS, DEAD_LOOK)
+            cycles = yield from cycle_facts(store, runs=0)
+            return Board(overview, dead.items, cycles)
 
         return await self._desk.read(caller, "overview.read", op)
 
@@ -126,6 +134,25 @@ class OverviewDesk:
         return await self._desk.read(
             Caller(LOCAL), "overview.read", lambda store: _unready(store, interval_ms)
         )
+
+
+def _look(store: Store, window: Window) -> Op[Overview]:
+    span_ms, step_ms = STEPS_MS[window]
+    health = yield from read_health(store, COUNTED_LIVE)
+    series = yield from store.figures.series(span_ms, step_ms)
+    steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
+    found = yield from store.figures.waits(steps, WAIT_LOOK)
+    waits = sorted(each.us for each in found)
+    return Overview(
+        health=health,
+        sentence=summed_up(health),
+        window=window,
+        step_us=step_ms * 1000,
+        series=series,
+        waits=_by_step(found),
+        p95_wait_us=_quantile(waits, 0.95),
+        median_wait_us=_quantile(waits, 0.5),
+    )
 
 
 def _unready(store: Store, interval_ms: int) -> Op[str | None]:

@@ -35,7 +35,7 @@ WHOLE: Final = {
     "api chains": "/api/v1/chains?limit=200",
     "api dead letters": "/api/v1/dead-letters",
     "api types": "/api/v1/types",
-    "api outbox stats": "/api/settings/events/outbox/stats",
+    "api overview": "/api/v1/overview",
     "metrics": "/metrics",
 }
 SEARCHES: Final = (

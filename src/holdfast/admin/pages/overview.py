@@ -16,27 +16,26 @@ from holdfast.service.cycles import CycleFacts
 from holdfast.service.overview import STEPS_MS, WAIT_LOOK, Overview, Window
 from holdfast.service.times import rfc3339
 
-MOST_GROUPS = 5
-DEAD_LOOK = 500
 MOST_CYCLES = 6
+
+_MINUTE_US = 60_000_000
+_HOUR_US = 60 * _MINUTE_US
 
 
 async def overview(visit: Visit) -> Response:
     """Show how everything stands."""
     asked = visit.query.get("span", "1h")
     span: Window = asked if asked in STEPS_MS else "1h"
-    service, caller = visit.service, visit.caller
-    found = await service.overview.get(caller, span)
-    groups = await service.dead_letters.groups(caller, MOST_GROUPS, DEAD_LOOK)
-    cycles = await service.cycles.list(caller, runs=1)
+    board = await visit.service.overview.board(visit.caller, span)
+    found = board.overview
     values = {
         "health": _health(found),
         "flow": _flow(found),
         "look": WAIT_LOOK,
         "spans": list(STEPS_MS),
         "span": span,
-        "dead": groups.items,
-        "cycles": _next(cycles),
+        "dead": board.dead,
+        "cycles": _next(board.cycles),
     }
     return show(visit, "overview.html", "Overview", "overview", values, found.health.now)
 
@@ -96,7 +95,7 @@ def _steps(found: Overview) -> Sequence[Instant]:
 
 
 def _label(at: Instant) -> str:
-    return (rfc3339(at) or "")[11:16]
+    return f"{at // _HOUR_US % 24:02d}:{at // _MINUTE_US % 60:02d}"
 
 
 def _next(cycles: Sequence[CycleFacts]) -> list[dict[str, Any]]:
