@@ -66,10 +66,15 @@ async def test_what_the_seed_promises_of_statuses_holds_word_for_word(api: Api) 
         assert (await api.call(Role.DEVELOPER, method, path)).status_code == 200
 
 
-async def test_this_machine_may_do_everything_until_the_first_token_is_made(api: Api) -> None:
-    assert (await api.call(None, "GET", STATS)).status_code == 200
+async def test_the_outbox_asks_for_a_token_before_the_first_one_is_made(api: Api) -> None:
+    for method, path in (("GET", STATS), ("POST", STATS.replace("stats", "run-once"))):
+        assert (await api.call(None, method, path)).status_code == 401
+
+
+async def test_this_machine_may_do_everything_else_until_the_first_token_is_made(api: Api) -> None:
+    assert (await api.call(None, "GET", "/api/v1/overview")).status_code == 200
     api.secret(Role.VIEWER)
-    assert (await api.call(None, "GET", STATS)).status_code == 401
+    assert (await api.call(None, "GET", "/api/v1/overview")).status_code == 401
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,8 @@ async def test_only_this_machine_itself_comes_in_without_a_token(
     api: Api, peer: str, headers: dict[str, str]
 ) -> None:
     async with api.client(peer=peer) as client:
-        assert (await client.get(STATS, headers=headers)).status_code == 401
+        answer = await client.get("/api/v1/overview", headers=headers)
+        assert answer.status_code == 401
 
 
 async def test_a_revoked_token_is_refused_at_once(api: Api, app: Holdfast) -> None:

@@ -18,6 +18,13 @@ def wait_path(id: str, timeout: str = "20s") -> str:
     return f"/api/v1/chains/{id}/wait?timeout={timeout}"
 
 
+async def test_a_bare_number_is_a_number_of_seconds(api: Api, scene: Scene) -> None:
+    id = scene.start("slow")
+    for timeout in ("0", "0.01"):
+        assert (await api.call(Role.VIEWER, "GET", wait_path(id, timeout))).status_code == 202
+    assert (await api.call(Role.VIEWER, "GET", wait_path(id, "-1"))).status_code == 400
+
+
 async def test_an_ended_chain_answers_at_once_with_its_output(api: Api, scene: Scene) -> None:
     id = scene.ended("complete", output='{"n":1}')
     answer = await api.call(Role.DEVELOPER, "GET", wait_path(id))

@@ -19,6 +19,13 @@ def test_a_token_is_made_and_its_secret_can_be_had_alone(run: Run, scene: Scene)
     assert [action for action, _, _ in scene.deeds()] == ["token.create"]
 
 
+def test_a_token_without_a_name_stands_for_whoever_made_it(run: Run, scene: Scene) -> None:
+    assert run("token", "create", "--role", "developer", "-o", "id").exit_code == 0
+    (stored,) = scene.database.read(scene.store.tokens.page(10))
+    (deed,) = json.loads(run("audit", "list", "-o", "json").stdout)
+    assert stored.name == deed["actor"]
+
+
 def test_a_list_shows_tokens_without_anything_that_opens(run: Run, scene: Scene) -> None:
     made = run(
         "token", "create", "--role", "viewer", "--name", "ci", "--expires", "90d", "-o", "id"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.admin.site import Site
 
 _LONGEST_REASON = 1_000
+_SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,3})?", re.ASCII)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -103,7 +105,7 @@ def _value(param: Param, text: str) -> Any:
         case "id":
             return str(parse_id(text))
         case "duration":
-            ms = milliseconds(text)
+            ms = milliseconds(float(text) if _SECONDS.fullmatch(text) else text)
             if not param.least <= ms <= param.most:
                 raise BadRequest(f"{param.name} is not between {param.least} and {param.most} ms")
             return ms

@@ -47,11 +47,11 @@ def command() -> None:
     "create",
     examples=(
         "holdfast token create --role developer --name ana --expires 90d",
-        "TOKEN=$(holdfast token create --role viewer --name grafana -o id)",
+        "TOKEN=$(holdfast token create --role developer -o id)",
     ),
 )
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
-@click.option("--name", required=True, help="Whom it stands for; the audit log names it.")
+@click.option("--name", help="Whom it stands for; the audit log names it.  [default: you]")
 @click.option("--expires", metavar="DURATION", help="When it ends by itself, as in 90d.")
 @_reason_option
 @output_option
@@ -59,7 +59,7 @@ def command() -> None:
 def create(
     session: Session,
     role: str,
-    name: str,
+    name: str | None,
     expires: str | None,
     reason: str | None,
     output: Format,
@@ -67,9 +67,9 @@ def create(
     """Make a token; its secret is shown this once, and alone with -o id."""
     from holdfast.service.access import Role
 
-    made = session.run(
-        _desk(session).create(session.caller(reason), name, Role.parse(role), expires)
-    )
+    caller = session.caller(reason)
+    named = name or caller.name
+    made = session.run(_desk(session).create(caller, named, Role.parse(role), expires))
     row = {**made.token, "secret": made.secret}
     write_records([row], _SECRET_COLUMNS, output, id="secret", single=True)
     say("keep the secret now: it is not stored and cannot be shown again")

@@ -97,7 +97,13 @@ async def delete(call: Call) -> Answer:
 
 
 _TIMEOUT = Param(
-    "timeout", "query", "duration", "How long to wait, as in 15s.", 15_000, 0, LONGEST_MS
+    "timeout",
+    "query",
+    "duration",
+    "How long to wait, as in 15s; a bare number is seconds.",
+    15_000,
+    0,
+    LONGEST_MS,
 )
 _CASCADE = Param("cascade", "query", "flag", "Whether the chains it waited for go as well.", False)
 _WAITED = (200, 202, 404, 410, 422)

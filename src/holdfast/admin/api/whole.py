@@ -12,8 +12,9 @@ from holdfast.admin.api.jobs import Reasoned
 from holdfast.admin.call import Call
 from holdfast.admin.live import SHORTEST_S
 from holdfast.admin.route import AFTER, FILTER, ID, LIMIT, Answer, Param, Route
+from holdfast.core.errors import Unauthenticated
 from holdfast.ops.health import Health
-from holdfast.service.access import Role
+from holdfast.service.access import LOCAL, Role
 from holdfast.service.overview import STEPS_MS
 from holdfast.service.shown import plain
 from holdfast.service.times import rfc3339
@@ -123,13 +124,21 @@ async def tail(call: Call) -> StreamingResponse:
 
 async def outbox_stats(call: Call) -> Answer:
     """Show the outbox."""
+    _insist_on_a_token(call)
     return Answer(await call.service.outbox.stats(call.caller))
 
 
 async def outbox_run_once(call: Call) -> Answer:
     """Run a tick."""
+    _insist_on_a_token(call)
     call.site.run_once_rate.take()
     return Answer(await call.service.outbox.run_once(call.caller))
+
+
+def _insist_on_a_token(call: Call) -> None:
+    """Admit nobody for sitting at this machine: the outbox's first users were promised 401 without a token."""
+    if call.caller.principal is LOCAL:
+        raise Unauthenticated("no valid token came with the request")
 
 
 def shown_health(health: Health) -> dict[str, Any]:
