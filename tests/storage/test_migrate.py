@@ -1,5 +1,6 @@
 """Migrations are numbered files; reading and judging them needs no database."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.core.errors import SchemaTooNew, SchemaTooOld
+from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld
 from holdfast.storage.migrate import Migration, check_schema, load_migrations, pending
 
 PACKAGES = ["holdfast.storage.postgres", "holdfast.storage.sqlite"]
@@ -77,3 +78,30 @@ def test_our_own_steps_have_no_gap(package_name: str) -> None:
     steps = load_migrations(package_name)
     assert [each.version for each in steps] == list(range(1, len(steps) + 1))
     assert all(each.oldest_code <= each.version for each in steps)
+
+
+def test_a_step_that_was_changed_after_it_was_applied_is_refused() -> None:
+    other = Migration(1, "step_1", "select 'another'", 1, False)
+    with pytest.raises(SchemaChanged, match="0001_step_1 is not the one") as caught:
+        check_schema([step(1), step(2)], [other.record, step(2).record])
+    assert other.record.checksum[:12] in str(caught.value.details)
+
+
+def test_a_step_this_code_does_not_know_is_not_its_business() -> None:
+    check_schema([step(1)], [step(1).record, Migration(2, "later", "?", 1, False).record])
+
+
+@pytest.mark.parametrize("package_name", PACKAGES)
+def test_a_step_that_takes_something_away_no_longer_serves_the_code_before_it(
+    package_name: str,
+) -> None:
+    taking = re.compile(r"\b(drop\s+(table|column|view|function)|rename)\b", re.IGNORECASE)
+    for each in load_migrations(package_name)[1:]:
+        if taking.search(each.text):
+            assert each.oldest_code > 1, f"{each.name}: say `-- oldest code: N` in it"
+
+
+@pytest.mark.parametrize("package_name", PACKAGES)
+def test_a_concurrent_step_may_be_repeated(package_name: str) -> None:
+    for each in load_migrations(package_name):
+        assert not each.concurrently or "if not exists" in each.text.lower(), each.name

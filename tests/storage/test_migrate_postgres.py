@@ -1,5 +1,6 @@
 """The PostgreSQL schema: applied once whoever comes first, printable, in any schema, refused when not understood."""
 
+import json
 import subprocess
 import sys
 import threading
@@ -11,8 +12,9 @@ import psycopg
 import pytest
 from psycopg import Connection, sql
 
-from holdfast.core.errors import InvalidIdentifier, SchemaTooNew, SchemaTooOld
+from holdfast.core.errors import InvalidIdentifier, SchemaChanged, SchemaTooNew, SchemaTooOld
 from holdfast.core.model import NewJob
+from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import Migration, load_migrations
 from holdfast.storage.postgres import migration
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -197,6 +199,19 @@ def later_step(version: int, text: str, concurrently: bool = False) -> Migration
     return Migration(version, "later", text, 1, concurrently)
 
 
+def validity(connection: Connection[Any], index: str) -> list[bool]:
+    rows = connection.execute(
+        "select i.indisvalid from pg_index i join pg_class c on c.oid = i.indexrelid where c.relname = %s",
+        [index],
+    )
+    return [row[0] for row in rows]
+
+
+def new_job(type: str) -> NewJob:
+    id = new_id()
+    return NewJob(id=id, chain_id=id, type=type, input="1")
+
+
 def with_step(monkeypatch: pytest.MonkeyPatch, step: Migration) -> None:
     monkeypatch.setattr(migration, "load_migrations", lambda _: (*KNOWN, step))
 
@@ -211,6 +226,44 @@ def test_a_concurrent_step_runs_outside_a_transaction(
         assert database.migrate() == [step.record]
     found = connection.execute("select indexdef from pg_indexes where indexname = 'job_type'")
     assert len(found.fetchall()) == 1
+
+
+def test_an_index_whose_building_failed_half_way_is_built_again(
+    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "create unique index concurrently if not exists job_once on holdfast.job (type)"
+    step = later_step(KNOWN[-1].version + 1, text, concurrently=True)
+    with_step(monkeypatch, step)
+    with opened(postgres_url) as database:
+        database.run(database.store.jobs.insert([new_job("mail"), new_job("mail")]))
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            database.migrate()
+        assert validity(connection, "job_once") == [False]
+        connection.execute("delete from holdfast.job")
+        assert database.migrate() == [step.record]
+    assert validity(connection, "job_once") == [True]
+
+
+def test_a_step_that_was_changed_is_refused_before_anything_is_done(
+    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.execute("update holdfast.schema_version set checksum = 'another'")
+    with_step(monkeypatch, later_step(KNOWN[-1].version + 1, "create table holdfast.more ()"))
+    before = shape(connection, "holdfast")
+    with opened(postgres_url) as database:
+        for look in (database.migrate, database.check):
+            with pytest.raises(SchemaChanged, match="is not the one that was applied"):
+                look()
+    assert shape(connection, "holdfast") == before
+
+
+def test_two_commands_at_once_migrate_once(postgres_url: str) -> None:
+    command = [sys.executable, "-m", "holdfast.cli", "migrate", "--url", postgres_url]
+    command += ["--schema", ACME, "-o", "json"]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    answers = [each.communicate(timeout=100)[0] for each in running]
+    assert [each.returncode for each in running] == [0, 0]
+    assert sorted(len(json.loads(each)) for each in answers) == [0, len(KNOWN)]
 
 
 def test_a_step_that_fails_leaves_nothing(

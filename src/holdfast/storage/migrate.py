@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from holdfast.core.errors import SchemaTooNew, SchemaTooOld
+from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld
 from holdfast.storage.records import AppliedMigration
 
 _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 _OLDEST_CODE = re.compile(r"^-- oldest code: (\d+)\s*$", re.MULTILINE)
+_INDEX = re.compile(r"\bindex\s+concurrently\s+(?:if\s+not\s+exists\s+)?(\w+)", re.IGNORECASE)
 _CONCURRENTLY = re.compile(r"^-- concurrently\s*$", re.MULTILINE)
 
 
@@ -30,6 +31,11 @@ class Migration:
     text: str
     oldest_code: int
     concurrently: bool
+
+    @property
+    def indexes(self) -> tuple[str, ...]:
+        """The indexes that a `concurrently` step builds."""
+        return tuple(_INDEX.findall(self.text)) if self.concurrently else ()
 
     @property
     def record(self) -> AppliedMigration:
@@ -68,8 +74,24 @@ def pending(
     return tuple(each for each in known if each.version not in done)
 
 
+def check_unchanged(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> None:
+    """Refuse a database to which other steps were applied than those that bear the same numbers here."""
+    ours = {each.version: each for each in known}
+    for each in applied:
+        step = ours.get(each.version)
+        if step is not None and step.record.checksum != each.checksum:
+            raise SchemaChanged(
+                f"migration {each.version:04}_{step.name} is not the one that was applied",
+                details=[f"applied {each.checksum[:12]}   here {step.record.checksum[:12]}"],
+            )
+
+
 def check_schema(known: Sequence[Migration], applied: Sequence[AppliedMigration]) -> None:
-    """Refuse a schema that this code does not understand: older than it needs, or contracted beyond what it knows."""
+    """Refuse a schema that this code does not understand: another, an older, or one contracted beyond what it knows.
+
+    Raises: SchemaChanged, SchemaTooOld, SchemaTooNew.
+    """
+    check_unchanged(known, applied)
     newest = known[-1].version
     have = max((each.version for each in applied), default=0)
     if have < newest:

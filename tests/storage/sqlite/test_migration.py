@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import SchemaTooNew, SchemaTooOld, WrongDatabase
+from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld, WrongDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.storage.sqlite.migration import migration_sql
 from tests.storage.sqlite.scene import new_job
@@ -60,6 +60,14 @@ def test_a_schema_that_no_longer_serves_this_code_is_refused(database: SqliteDat
         database.check()
     with pytest.raises(SchemaTooNew):
         database.migrate()
+
+
+def test_a_step_that_was_changed_is_refused(database: SqliteDatabase) -> None:
+    with database.transaction() as transaction:
+        transaction.execute("update holdfast_schema_version set checksum = 'another'")
+    for look in (database.migrate, database.check):
+        with pytest.raises(SchemaChanged):
+            look()
 
 
 def test_a_file_without_the_tables_is_named_as_such(path: Path) -> None:

@@ -34,7 +34,8 @@ HoldfastError
 │   ├── DatabaseUnreachable        HF043  retryable
 │   ├── DatabaseBusy               HF044  retryable
 │   ├── CopiedDatabase             HF045
-│   └── RoleRefused                HF046
+│   ├── RoleRefused                HF046
+│   └── SchemaChanged              HF047
 ├── AttemptError
 │   ├── LeaseLost                  HF050  retryable
 │   ├── Aborted                    HF051  retryable
@@ -171,6 +172,7 @@ from holdfast.core.errors.transactions import (
     KeyConflict,
     NoTransaction,
     RoleRefused,
+    SchemaChanged,
     SchemaTooNew,
     SchemaTooOld,
     TransactionAborted,
@@ -241,6 +243,7 @@ __all__ = [
     "RequestError",
     "RoleRefused",
     "ScheduleError",
+    "SchemaChanged",
     "SchemaTooNew",
     "SchemaTooOld",
     "ServiceCallFailed",

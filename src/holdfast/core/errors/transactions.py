@@ -104,6 +104,17 @@ class SchemaTooNew(DatabaseError):
     fix = "upgrade holdfast here to the version that migrated the database"
 
 
+class SchemaChanged(DatabaseError):
+    """A migration is not the one that was applied.
+
+    The database remembers a checksum of every migration. This code has another text under the same
+    number, so the tables may not be what it expects.
+    """
+
+    code = "HF047"
+    fix = "use the version of holdfast that migrated the database, or migrate a new one"
+
+
 class DatabaseUnreachable(DatabaseError):
     """The database does not answer.
 

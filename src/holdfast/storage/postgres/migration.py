@@ -11,7 +11,13 @@ from psycopg import Connection, sql
 
 from holdfast.core.errors import WrongDatabase
 from holdfast.storage.aggregates.schema import Schema
-from holdfast.storage.migrate import Migration, check_schema, load_migrations, pending
+from holdfast.storage.migrate import (
+    Migration,
+    check_schema,
+    check_unchanged,
+    load_migrations,
+    pending,
+)
 from holdfast.storage.postgres.executor import PsycopgExecutor
 from holdfast.storage.records import AppliedMigration
 from holdfast.storage.sqlfile import place_schema
@@ -25,6 +31,11 @@ _LOCK_TIMEOUT = "select set_config('lock_timeout', %s, false)"
 _RECORD = sql.SQL(
     "insert into holdfast.schema_version (version, name, checksum, oldest_code) values ({}, {}, {}, {});"
 )
+_UNFINISHED = """
+select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid join pg_namespace n on n.oid = c.relnamespace
+ where n.nspname = %s and c.relname = any (%s) and not i.indisvalid
+"""
+_DROP = sql.SQL("drop index concurrently {}.{}")
 _IDENTITY = "insert into holdfast.identity (id, database_name) values (gen_random_uuid(), current_database());"
 
 
@@ -60,6 +71,7 @@ def apply_migrations(
     try:
         known = load_migrations(PACKAGE)
         applied = read_applied(connection, schema)
+        check_unchanged(known, applied)
         todo = pending(known, applied)
         for step in todo:
             _apply(connection, schema, step)
@@ -87,6 +99,7 @@ def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
     if step.concurrently:
         # CREATE INDEX CONCURRENTLY refuses a transaction; such a step is one statement that may be repeated.
         with _waiting_without_limit(connection):
+            _drop_unfinished(connection, schema, step)
             connection.execute(text)
         run(Schema().record(step.record), executor)
         return
@@ -99,3 +112,9 @@ def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
                 help="run `holdfast migrate sql` and apply it as the owner",
             ) from error
         run(Schema().record(step.record), executor)
+
+
+def _drop_unfinished(connection: Connection[Any], schema: str, step: Migration) -> None:
+    """Drop what a build that failed half way has left: such an index costs writes, serves nobody and bears the name."""
+    for (name,) in connection.execute(_UNFINISHED, [schema, list(step.indexes)]).fetchall():
+        connection.execute(_DROP.format(sql.Identifier(schema), sql.Identifier(name)))

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from holdfast.core.errors import WrongDatabase
 from holdfast.storage.aggregates.schema import Schema
-from holdfast.storage.migrate import check_schema, load_migrations, pending
+from holdfast.storage.migrate import check_schema, check_unchanged, load_migrations, pending
 from holdfast.storage.records import AppliedMigration
 from holdfast.storage.sqlite.connection import MEMORY
 from holdfast.storage.sqlite.errors import translate
@@ -70,7 +70,9 @@ def apply_migrations(
 def _apply(connection: sqlite3.Connection, make_id: Callable[[], str]) -> list[AppliedMigration]:
     executor = SqliteExecutor(connection)
     known = load_migrations(PACKAGE)
-    todo = pending(known, read_applied(connection))
+    applied = read_applied(connection)
+    check_unchanged(known, applied)
+    todo = pending(known, applied)
     for step in todo:
         for statement in _statements_of(step.text):
             connection.execute(statement)
