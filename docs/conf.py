@@ -27,6 +27,7 @@ suppress_warnings = ["myst.header"]
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_class_signature = "mixed"
+autoclass_content = "both"
 
 html_theme = "furo"
 html_title = f"Holdfast {VERSION}"

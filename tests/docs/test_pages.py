@@ -1,7 +1,7 @@
 """Every page of the documentation works as printed, from top to bottom.
 
-A block of Python that names its file is written there, any other is run; blocks of `sh` are run as they stand. What
-needs servers or never ends stands in `console` blocks and is only parsed, by test_commands.
+A block of Python or TOML that names its file is written there, other Python is run; blocks of `sh` are run as printed.
+What needs servers or never ends stands in `console` blocks and is only parsed, by test_commands.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OWN_TESTS = {"docs/do/testing.md"}
 
 def runnable(page: str) -> list[Block]:
     """The blocks of a page that can be tried."""
-    return [each for each in blocks(page) if each.language in ("python", "sh")]
+    return [each for each in blocks(page) if each.language in ("python", "sh", "toml")]
 
 
 PAGES = [page for page in written_pages() if page not in OWN_TESTS and runnable(page)]
@@ -39,7 +39,8 @@ def test_a_page_works_as_printed(page: str, tmp_path: Path) -> None:
             file = tmp_path / block.file
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(block.text, encoding="utf-8")
-            modules.append(block.file.removesuffix(".py").replace("/", "."))
+            if block.language == "python":
+                modules.append(block.file.removesuffix(".py").replace("/", "."))
     if modules:
         # The last one first: what sets up the others comes at the end of a page.
         run(tmp_path, sys.executable, "-c", f"import {', '.join(reversed(modules))}")

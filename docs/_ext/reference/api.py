@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, is_typeddict
 
 from docs._ext.reference.undocumented import require
 
@@ -96,8 +96,12 @@ def _directive(name: str) -> list[str]:
     found = _object(name)
     if not inspect.isclass(found):
         return [f".. autofunction:: {name}", ""]
-    inherited = ["   :inherited-members:"] if issubclass(found, holdfast.Holdfast) else []
-    return [f".. autoclass:: {name}", "   :members:", *inherited, ""]
+    options = ["   :members:"]
+    if issubclass(found, holdfast.Holdfast):
+        options.append("   :inherited-members:")
+    if is_typeddict(found):
+        options.append("   :undoc-members:")
+    return [f".. autoclass:: {name}", *options, ""]
 
 
 def _object(name: str) -> Any:

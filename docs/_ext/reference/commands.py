@@ -66,4 +66,4 @@ def _entry(ctx: click.Context) -> str:
 
 def _option(ctx: click.Context, option: click.Option) -> tuple[str, str]:
     shown, text = option.get_help_record(ctx) or ("", "")
-    return code(shown), text
+    return code(shown.replace(" INTEGER RANGE", " N").replace(" FLOAT RANGE", " N")), text

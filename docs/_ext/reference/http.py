@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from docs._ext.reference.markdown import code, table
@@ -19,7 +19,7 @@ def page() -> str:
         (f"{method} {path}" for method, path, each in operations if not each.get("summary")),
     )
     tags = dict.fromkeys(each["tags"][0] for _, _, each in operations)
-    return "\n".join(
+    return f"{_answers(each for _, _, each in operations)}\n" + "\n".join(
         f"## {tag.capitalize()}\n\n"
         + "\n".join(_entry(*each) for each in operations if each[2]["tags"][0] == tag)
         for tag in tags
@@ -43,11 +43,19 @@ def _entry(method: str, path: str, operation: dict[str, Any]) -> str:
         )
     if "requestBody" in operation:
         parts.append(f"Body: {_body(operation['requestBody'])}.\n")
-    answers = ", ".join(
-        f"{code(status)} {each['description']}" for status, each in operation["responses"].items()
-    )
-    parts.append(f"Answers: {answers}\n")
+    parts.append(f"Answers {', '.join(map(code, operation['responses']))}.\n")
     return "\n".join(parts)
+
+
+def _answers(operations: Iterable[dict[str, Any]]) -> str:
+    """What each status means, once for all routes."""
+    meanings = {
+        status: each["description"]
+        for operation in operations
+        for status, each in operation["responses"].items()
+    }
+    rows = ((code(status), meanings[status]) for status in sorted(meanings))
+    return f"## Answers\n\n{table(('status', 'meaning'), rows)}"
 
 
 def _parameter(each: dict[str, Any]) -> tuple[str, str, str]:
