@@ -2,6 +2,7 @@
 
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,15 @@ def test_an_address_that_others_reach_is_refused_until_a_token_exists(
     assert result.exit_code == Exit.USAGE
     assert "HF015" in result.stderr
     assert "holdfast token create" in result.stderr
+
+
+def test_a_taken_port_is_said_in_words(run: Run, scene: Scene) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        result = run("api", "serve", "--port", port)
+    assert result.exit_code == Exit.USAGE
+    assert f"error[HF010]: port {port} on 127.0.0.1 cannot be listened on" in result.stderr
+    assert "help: " in result.stderr
 
 
 def test_the_seeds_requests_work_against_a_served_application(

@@ -1,9 +1,11 @@
 """Dead letters are grouped, shown, redriven at a rate and dropped, on both stores."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
+from holdfast.cli import moving
 from holdfast.cli.exits import Exit
 from holdfast.core.duration import milliseconds
 from tests.cli.conftest import Run
@@ -52,6 +54,19 @@ def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
     gap = milliseconds("30s") * 1000
     assert [later - due[0] for later in due] == [0, gap, 2 * gap]
     assert [action for action, _, _ in scene.deeds()] == ["dead.redrive"] * 3
+
+
+def test_a_rate_holds_over_more_letters_than_fit_into_one_batch(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moving, "BATCH", 2)
+    ids = [scene.failed() for _ in range(5)]
+    assert run("dead", "redrive", "type:mail.*", "--rate", "1/m", "--yes").exit_code == 0
+    jobs = scene.database.read(scene.store.jobs.get(ids))
+    due = sorted(each.available_at or 0 for each in jobs)
+    minute = milliseconds("1m") * 1000
+    assert all(later - sooner >= minute for sooner, later in pairwise(due))
+    assert due[-1] - due[0] < 5 * minute
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "-1/s", "5/week", "nan/s"])

@@ -103,6 +103,9 @@ def test_a_job_that_does_not_exist_is_not_found(run: Run, scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
+        (("jobs", "start", "x", "--at", "2030-01-31"), "is not a time like 2030-01-31T09:00:00Z"),
+        (("jobs", "start", "x", "--at", "noon"), "is not a time like"),
+        (("jobs", "start", "x", "@absent.json"), "absent.json cannot be read: No such file"),
         (("jobs", "show", "17"), "error[HF072]: '17' is not an id"),
         (("jobs", "list", "stat:failed"), "did you mean state?"),
         (("jobs", "list", "state:faild"), "did you mean failed?"),

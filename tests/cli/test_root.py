@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from time import perf_counter
 
 import click
@@ -22,6 +23,7 @@ from tests.cli.conftest import Run
 HELP_SECONDS = 0.150
 # A shared machine under load takes longer; what is imported is held to exactly, below.
 MARGIN = 5
+FULL = Path("/dev/full")
 PLACEHOLDER = "placeholder"
 HEAVY = ("asyncio", "msgspec", "psycopg", "rich", "sqlite3", "subprocess", "textual")
 
@@ -161,6 +163,20 @@ def test_an_error_is_shown_as_it_renders_itself(run: Run) -> None:
     assert result.exit_code == Exit.USAGE
     assert result.stderr.startswith("error[HF011]: mysql is not a database Holdfast can use\n")
     assert "  help: set HOLDFAST_URL" in result.stderr
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no device that is always full")
+def test_what_the_system_refuses_is_said_in_words() -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast.cli", "explain"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == Exit.FAILED
+    assert done.stderr.startswith("error[HF099]: No space left on device\n  help: ")
 
 
 def test_the_version_is_data(run: Run) -> None:

@@ -52,5 +52,7 @@ def test_wrong_input_is_refused(run: Run, scene: Scene) -> None:
     assert run("token", "create", "--role", "root", "--name", "x").exit_code == Exit.USAGE
     soon = run("token", "create", "--role", "user", "--name", "x", "--expires", "soon")
     assert soon.exit_code == Exit.USAGE
-    assert run("token", "revoke", "not-an-id").exit_code == Exit.USAGE
+    unknown = run("token", "revoke", "not-an-id")
+    assert unknown.exit_code == Exit.USAGE
+    assert "holdfast token list -o id" in unknown.stderr
     assert "no token was made" in run("token", "list").stderr

@@ -1,6 +1,8 @@
 """The worker as a process: it runs an application's jobs, obeys signals, and says what it cannot load."""
 
+import re
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -94,6 +96,7 @@ def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scen
         ("shop:number", "shop:number is int, not a Holdfast", "did you mean shop:app?"),
         ("shop.jobs:app", "there is no module shop.jobs here", "help: "),
         ("no-module", "'no-module' does not name a module", "help: "),
+        ("shop.py", "shop.py is a file", "name its module: shop:app"),
         (":app", "':app' does not name a module", "help: "),
         ("broken", "importing broken failed: RuntimeError: no such luck", "mend the module first"),
     ],
@@ -116,6 +119,27 @@ def test_an_unknown_type_is_answered_with_the_nearest(folder: Path, run: Run) ->
     result = run("worker", "shop", "--types", "helo")
     assert result.exit_code == Exit.NOT_FOUND
     assert "did you mean hello?" in result.stderr
+    nothing = run("worker", "shop", "--types", "pdf.*")
+    assert "nothing here handles 'pdf.*'" in nothing.stderr
+    assert "handled are hello, order.placed/mail, slow" in nothing.stderr
+
+
+def test_the_number_of_processes_is_a_setting(folder: Path, scene: Scene) -> None:
+    id = scene.start("hello", input='{"name":"ana"}')
+    words = ("worker", "shop:app", "--drain")
+    with Command(*words, env={"HOLDFAST_PROCESSES": "2"}) as command:
+        _, said = command.process.communicate(timeout=60)
+    assert command.process.returncode == 0, said
+    assert len(re.findall(r"worker process \d+ of 2", said)) == 2
+    assert scene.state(id) == "completed"
+
+
+def test_a_taken_probe_port_is_said_in_words(folder: Path, scene: Scene) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        done = drained("--probe-port", port)
+    assert done.returncode == Exit.USAGE
+    assert f"error[HF010]: port {port} on 127.0.0.1 cannot be listened on" in done.stderr
 
 
 def test_an_application_without_handlers_has_nothing_to_run(folder: Path, run: Run) -> None:

@@ -197,6 +197,7 @@ def test_a_killed_demo_leaves_no_worker_behind(tmp_path: Path) -> None:
         (("--url", "mysql://db/shop"), Exit.USAGE, "error[HF011]"),
         (("--url", "sqlite:///mine.db", "--fresh"), Exit.USAGE, "removes no file of yours"),
         (("--url", "postgresql://127.0.0.1:1/shop"), Exit.DATABASE, "error[HF043]"),
+        (("--url", "sqlite:////proc/nowhere/shop.db"), Exit.DATABASE, "error[HF043]"),
         (("--headles",), Exit.USAGE, "did you mean --headless?"),
     ],
 )

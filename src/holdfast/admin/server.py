@@ -32,9 +32,14 @@ class Server(uvicorn.Server):
         self._listening = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """See uvicorn."""
+        """See uvicorn, which would end the whole process here. Raises: ConfigError when the port is taken."""
         try:
             await super().startup(sockets)
+        except SystemExit:
+            raise ConfigError(
+                f"port {self.config.port} on {self.config.host} cannot be listened on",
+                help="another program may have it; choose another one, or 0 for any that is free",
+            ) from None
         finally:
             self._listening.set()
 
@@ -85,7 +90,8 @@ async def serving_probes(
     try:
         address = await server.address()
         if address is None:
-            raise ConfigError(f"port {port} on {host} cannot be listened on")
+            await task
+            raise ConfigError(f"the probes on {host} did not begin")
         yield address
     finally:
         server.should_exit = True

@@ -104,18 +104,25 @@ def redrive(
     session: Session, targets: tuple[str, ...], rate: str | None, limit: int, act: Act
 ) -> int:
     """Take dead letters back into the queue, at a rate if told; their history is kept."""
-    from holdfast.service.jobs import MOST_AT_ONCE
-
-    per_second = None if rate is None else _per_second(rate)
-    if per_second is not None:
-        # One command spreads what it takes; two of them would not know of each other.
-        limit = min(limit, MOST_AT_ONCE)
+    pace = _Pace(None if rate is None else _per_second(rate))
     choice = choose_jobs(session, targets, limit, "state:failed")
-    return move(session, choice, act, RETRY, partial(_redriven, rate=per_second), MOST_AT_ONCE)
+    return move(session, choice, act, RETRY, pace.redrive)
 
 
-def _redriven(session: Session, ids: Sequence[str], act: Act, rate: float | None) -> list[str]:
-    return session.run(_desk(session).redrive(session.caller(act.reason), ids, rate=rate)).ids
+class _Pace:
+    """Redrives batch after batch at one rate: each is spread behind those before it."""
+
+    def __init__(self, per_second: float | None) -> None:
+        self._per_second = per_second
+        self._taken = 0
+
+    def redrive(self, session: Session, ids: Sequence[str], act: Act) -> list[str]:
+        """Take one batch back; return the ids of those that still were dead letters."""
+        caller = session.caller(act.reason)
+        done = _desk(session).redrive(caller, ids, rate=self._per_second, behind=self._taken)
+        moved = session.run(done).ids
+        self._taken += len(moved)
+        return moved
 
 
 def _desk(session: Session) -> DeadDesk:

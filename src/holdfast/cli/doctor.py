@@ -10,7 +10,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, chosen, database_options
-from holdfast.cli.talk import say
+from holdfast.cli.talk import count_of, say
 
 if TYPE_CHECKING:
     from holdfast.runtime.doctor.finding import Finding
@@ -94,7 +94,8 @@ def _told(findings: list[Finding]) -> int:
     wrong = sum(each.verdict == "problem" for each in findings)
     odd = sum(each.verdict == "warning" for each in findings)
     if wrong or odd:
-        say(f"{wrong} problems, {odd} warnings in {len(findings)} checks")
+        found = f"{count_of(wrong, 'problem')}, {count_of(odd, 'warning')}"
+        say(f"{found} in {len(findings)} checks")
     else:
         say(f"all {len(findings)} checks are well")
     return Exit.CHECK_NOT_MET if wrong else Exit.OK

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,19 @@ class _Undone(Exception):
         self.chain = chain
 
 
+def _instant(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
+    """Read a point in time; one without a zone could mean any of two dozen."""
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise click.BadParameter(f"{text[:40]!r} is not a time like 2030-01-31T09:00:00Z")
+    return instant
+
+
 @click.command(
     "start",
     cls=Command,
@@ -56,7 +70,7 @@ class _Undone(Exception):
 @click.option("--new-type", is_flag=True, help="Start a type that no worker has handled yet.")
 @click.option("--key", help="Deduplication key: an open chain of the same key stands for this one.")
 @click.option("--after", metavar="DURATION", help="Start not before this much later.")
-@click.option("--at", type=click.DateTime(["%Y-%m-%dT%H:%M:%S%z"]), help="Start not before then.")
+@click.option("--at", callback=_instant, metavar="TIME", help="Start not before then.")
 @click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 is the most urgent.")
 @click.option("--max-attempts", type=click.IntRange(min=1), help="Attempts in all.")
 @database_options
@@ -127,7 +141,8 @@ def _value(text: str) -> Any:
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise CommandUsage(f"{text[1:61]} cannot be read: {error}") from None
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise CommandUsage(f"{text[1:61]} cannot be read: {why}") from None
     try:
         return json.loads(text)
     except ValueError as error:

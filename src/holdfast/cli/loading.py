@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ATTRIBUTE = "app"
 _SHOWN_FRAMES = 3
+_SUFFIX = ".py"
 
 
 def load_app(spec: str) -> Holdfast:
@@ -26,6 +27,9 @@ def load_app(spec: str) -> Holdfast:
     module_name, _, attribute = spec.partition(":")
     if not module_name or not all(part.isidentifier() for part in module_name.split(".")):
         raise AppNotLoaded(f"{spec[:60]!r} does not name a module")
+    if module_name.endswith(_SUFFIX) and Path(module_name).exists():
+        meant = f"{module_name.removesuffix(_SUFFIX)}:{attribute or DEFAULT_ATTRIBUTE}"
+        raise AppNotLoaded(f"{module_name} is a file", help=f"name its module: {meant}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)

@@ -10,7 +10,7 @@ from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, chosen, database_options
 from holdfast.cli.talk import count_of, say
-from holdfast.core.errors import WrongDatabase
+from holdfast.core.errors import SchemaTooNew, SchemaTooOld, WrongDatabase
 
 if TYPE_CHECKING:
     from holdfast.storage.migrate import Migration
@@ -83,7 +83,13 @@ def _list(session: Session, output: Format) -> None:
 
 def _applied(session: Session) -> list[AppliedMigration]:
     try:
-        session.refuse_absent()
+        session.check()
+    except (SchemaTooOld, SchemaTooNew):
+        # What is there is to be listed, whatever this code makes of it.
+        pass
+    except WrongDatabase:
+        return []
+    try:
         return session.read(session.store.schema.applied())
     except WrongDatabase:
         return []

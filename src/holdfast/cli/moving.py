@@ -52,7 +52,6 @@ def move(
     act: Act,
     kind: Move,
     make: Callable[[Session, Sequence[str], Act], Iterable[str]],
-    size: int = BATCH,
 ) -> int:
     """Move what was chosen in batches; `make` returns the ids that moved. Return the exit code.
 
@@ -68,7 +67,7 @@ def move(
     if not may_go_on(act, kind.verb, kind.noun, shown, kind.columns, many=many, more=more):
         return Exit.OK
     moved: set[str] = set()
-    for batch in progress([each.id for each in able], size, kind.verb):
+    for batch in progress([each.id for each in able], BATCH, kind.verb):
         moved.update(make(session, batch, act))
     rows = [_row(each) for each in able if each.id in moved]
     write_records(rows, _MOVED_COLUMNS, act.output)

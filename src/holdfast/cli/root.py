@@ -14,7 +14,7 @@ from holdfast.cli.exits import Exit, exit_code
 from holdfast.cli.lazy import LazyGroup
 from holdfast.cli.nearest import nearest
 from holdfast.cli.talk import complain
-from holdfast.core.errors import CommandUsage, HoldfastError
+from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused
 
 
 class Root(LazyGroup):
@@ -58,6 +58,8 @@ def _code_of(run: Callable[[], object]) -> int:
         return _complain(CommandUsage(_sentence(error.format_message())))
     except HoldfastError as error:
         return _complain(error)
+    except OSError as error:
+        return _complain(_refused(error))
     return code if isinstance(code, int) else Exit.OK
 
 
@@ -75,6 +77,12 @@ def _usage(error: click.UsageError) -> CommandUsage:
         near = nearest(error.option_name, [each for each in known if each.startswith("-")])
     message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
     return CommandUsage(f"{path}: {_sentence(message)}", help=near or f"see `{path} --help`")
+
+
+def _refused(error: OSError) -> SystemRefused:
+    """Say in our words what the system refused; without its number, which tells people nothing."""
+    where = f"{error.filename}: " if error.filename else ""
+    return SystemRefused(f"{where}{error.strerror or error}")
 
 
 def _sentence(text: str) -> str:

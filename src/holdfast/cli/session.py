@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from getpass import getuser
+from logging import NullHandler, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -86,7 +87,10 @@ class Session:
         """Refuse a file that is not there: opening it would make it, and hide a mistyped path."""
         address = self.address
         if address.dialect == "sqlite" and not Path(address.path).exists():
-            raise WrongDatabase(f"there is no database {address.path}")
+            raise WrongDatabase(
+                f"there is no database {address.path}",
+                help="make it with `holdfast migrate`, or name another with --url or HOLDFAST_URL",
+            )
 
     def check(self) -> None:
         """Refuse a database that is not there, or whose schema this code does not understand."""
@@ -152,6 +156,8 @@ def chosen(
 @contextmanager
 def using(app: Holdfast) -> Iterator[Session]:
     """Open a session with an application, and close it afterwards."""
+    # A lost connection is told once, as our error; a pool would tell each of its own attempts.
+    getLogger("psycopg.pool").addHandler(NullHandler())
     session = Session(app)
     try:
         yield session

@@ -10,6 +10,7 @@ from holdfast.cli.lazy import Group
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
+from holdfast.core.errors import InvalidId
 
 if TYPE_CHECKING:
     from holdfast.service.tokens import TokenDesk
@@ -93,7 +94,12 @@ def list_(session: Session, output: Format) -> None:
 def revoke(session: Session, ids: tuple[str, ...], reason: str | None) -> None:
     """Make tokens invalid from now on."""
     for id in ids:
-        session.run(_desk(session).revoke(session.caller(reason), id))
+        try:
+            session.run(_desk(session).revoke(session.caller(reason), id))
+        except InvalidId as error:
+            raise InvalidId(
+                error.message, help="copy it from `holdfast token list -o id`"
+            ) from None
         say(f"revoked {id}")
 
 

@@ -16,8 +16,9 @@ import click
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
+from holdfast.cli.nearest import nearest
 from holdfast.cli.talk import count_of, say, warn
-from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra
+from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 @click.argument("spec", metavar="APP")
 @click.option("--slots", type=click.IntRange(1, 1_000), help="Handlers at once.  [HOLDFAST_SLOTS]")
 @click.option(
-    "--processes", type=click.IntRange(1, 64), default=1, help="Worker processes under one."
+    "--processes",
+    type=click.IntRange(1, 64),
+    help="Worker processes under one.  [HOLDFAST_PROCESSES]",
 )
 @click.option("--types", metavar="A,B,…", help="Only these job types; * stands for any text.")
 @click.option("--drain", is_flag=True, help="End when nothing is due and nothing runs.")
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 def command(
     spec: str,
     slots: int | None,
-    processes: int,
+    processes: int | None,
     types: str | None,
     drain: bool,
     name: str | None,
@@ -71,18 +74,24 @@ def command(
     The first SIGTERM or SIGINT lets running handlers end and gives back what has not begun; the
     second tells the handlers to stop now. Exits 0 only when nothing had to be abandoned.
     """
-    settings = serving_settings({"HOLDFAST_SLOTS": slots, "HOLDFAST_WORKER_NAME": name})
+    settings = serving_settings(
+        {
+            "HOLDFAST_SLOTS": slots,
+            "HOLDFAST_PROCESSES": processes,
+            "HOLDFAST_WORKER_NAME": name,
+        }
+    )
     set_up_logging(log_level, log_format)
     app = load_app(spec)
     chosen = chosen_types(app, types)
     check_schema(app)
-    if processes > 1:
+    if settings.holdfast.processes > 1:
         if probe_port is not None:
             raise CommandUsage(
                 "several processes cannot share a probe port",
                 help="start them one by one, or leave out --probe-port",
             )
-        return _supervise(processes)
+        return _supervise(settings.holdfast.processes)
     size = f"{count_of(settings.holdfast.slots, 'slot')} · {count_of(len(chosen), 'job type')}"
     say(f"worker · {size} · {app.database.url}")
     probes = None if probe_port is None else (probe_host, probe_port)
@@ -119,14 +128,8 @@ def _supervise(processes: int) -> int:
 
 
 def single_process(arguments: Sequence[str]) -> list[str]:
-    """Return a worker's arguments without the number of processes."""
-    kept = list(arguments)
-    for place, each in enumerate(kept):
-        if each == "--processes":
-            return kept[:place] + kept[place + 2 :]
-        if each.startswith("--processes="):
-            return kept[:place] + kept[place + 1 :]
-    return kept
+    """Return a worker's arguments for one process; the last `--processes` is the one that counts."""
+    return [*arguments, "--processes", "1"]
 
 
 def serving_settings(arguments: Mapping[str, object]) -> Settings:
@@ -140,7 +143,7 @@ def serving_settings(arguments: Mapping[str, object]) -> Settings:
 
 
 def chosen_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
-    """Return the handled types that a list of names and patterns means. Raises: UnknownJobType, CommandUsage."""
+    """Return the handled types that a list of names and patterns means. Raises: UnknownJobType."""
     app.registry.check()
     handled = {each.name: each for each in app.registry if each.handler is not None}
     if not handled:
@@ -153,8 +156,10 @@ def chosen_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
     for pattern in filter(None, (each.strip() for each in types.split(","))):
         found = {name: each for name, each in handled.items() if fnmatchcase(name, pattern)}
         if not found:
-            app.registry.get(pattern)
-            raise CommandUsage(f"nothing here handles {pattern}")
+            known = f"handled are {', '.join(sorted(handled))}"
+            raise UnknownJobType(
+                f"nothing here handles {pattern[:60]!r}", help=nearest(pattern, handled) or known
+            )
         chosen |= found
     return chosen
 

@@ -105,11 +105,13 @@ def worded(statement: str, dialect: str) -> str:
 
 @contextmanager
 def connected(url: str) -> Iterator[Connection]:
-    """Open the shop's own connection, as any application does; statements outside of `transaction` stand alone."""
+    """Open the shop's own connection, as any application does; statements outside of `transaction` stand alone.
+
+    Raises: DatabaseUnreachable, WrongDatabase.
+    """
     address = parse_url(url)
     if address.dialect == "sqlite":
-        with closing(sqlite3.connect(address.path, timeout=30, isolation_level=None)) as file:
-            file.execute("pragma journal_mode = wal")
+        with closing(_file(address.path)) as file:
             yield file
         return
     import psycopg
@@ -122,6 +124,21 @@ def connected(url: str) -> Iterator[Connection]:
         raise unreachable(address.url, error) from error
     with connection:
         yield connection
+
+
+def _file(path: str) -> sqlite3.Connection:
+    from holdfast.storage.sqlite.errors import translate
+
+    try:
+        file = sqlite3.connect(path, timeout=30, isolation_level=None)
+        try:
+            file.execute("pragma journal_mode = wal")
+        except sqlite3.Error:
+            file.close()
+            raise
+    except sqlite3.Error as error:
+        raise translate(error) or error from None
+    return file
 
 
 @contextmanager

@@ -60,15 +60,20 @@ class DeadDesk:
         ids: Sequence[str] = (),
         filter: str | None = None,
         rate: float | None = None,
+        behind: int = 0,
     ) -> Handled:
-        """Take dead letters back into the queue, at most `rate` a second. Raises: InvalidOption, FilterError."""
+        """Take dead letters back into the queue, at most `rate` a second. Raises: InvalidOption, FilterError.
+
+        `behind` are those that were taken back at the same rate just before; these come due after them.
+        """
         if rate is not None and not 0.001 <= rate <= 1_000_000:
             raise InvalidOption(f"a rate of {rate} a second is out of range")
         spacing_us = 0 if rate is None else int(_US / rate)
 
         def op(store: Store) -> Op[Change]:
             wanted, more = yield from _chosen(store, ids, filter)
-            moved = yield from redrive_jobs(store, wanted, spacing_us) if wanted else _none()
+            first = (yield from store.schema.clock()) + behind * spacing_us
+            moved = yield from redrive_jobs(store, wanted, spacing_us, first) if wanted else _none()
             effects = [
                 Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"})
                 for each in moved

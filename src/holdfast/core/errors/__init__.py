@@ -79,7 +79,8 @@ HoldfastError
     ├── CommandUsage               HF091
     ├── AppNotLoaded               HF092
     ├── NotConfirmed               HF093
-    └── CheckNotMet                HF094
+    ├── CheckNotMet                HF094
+    └── SystemRefused              HF099
 """
 
 from holdfast.core.errors.access import (
@@ -122,6 +123,7 @@ from holdfast.core.errors.commands import (
     CommandError,
     CommandUsage,
     NotConfirmed,
+    SystemRefused,
 )
 from holdfast.core.errors.configuration import (
     ConfigError,
@@ -250,6 +252,7 @@ __all__ = [
     "ShardPairInvalid",
     "ShutdownTooLong",
     "StillReferenced",
+    "SystemRefused",
     "TokenNotFound",
     "TransactionAborted",
     "TransactionError",

@@ -51,3 +51,13 @@ class CheckNotMet(CommandError):
 
     code = "HF094"
     fix = "see `holdfast status` for the whole picture"
+
+
+class SystemRefused(CommandError):
+    """The operating system refused what a command needs.
+
+    A disk may be full, a folder may not be writable, or a file may have been taken away meanwhile.
+    """
+
+    code = "HF099"
+    fix = "mend what the message names, then repeat the command"

@@ -65,7 +65,7 @@ class InvalidDuration(ScheduleError):
     """
 
     code = "HF080"
-    fix = 'write it like "30s", "5m", "1h30m", "250ms" or "2d", or as seconds'
+    fix = 'write it like "30s", "5m", "1h30m", "250ms" or "2d"; in Python a number is seconds'
 
 
 class InvalidSchedule(ScheduleError):
