@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -64,13 +65,13 @@ async def test_both_colours_read_the_same(app: Holdfast) -> None:
 
 
 async def test_what_is_not_there_is_not_found(app: Holdfast) -> None:
-    absent = new_id()
-    for read in (app.jobs.get, app.jobs.attempts):
-        with pytest.raises(JobNotFound, match=absent):
-            read(absent)
-    for look in (app.chains.get, app.chains.jobs):
-        with pytest.raises(ChainNotFound, match=absent):
-            look(absent)
+    for absent in (new_id(), str(uuid4())):
+        for read in (app.jobs.get, app.jobs.attempts):
+            with pytest.raises(JobNotFound, match=absent):
+                read(absent)
+        for look in (app.chains.get, app.chains.jobs):
+            with pytest.raises(ChainNotFound, match=absent):
+                look(absent)
     for anything in (app.jobs.get, app.chains.get, app.jobs.attempts, app.chains.jobs):
         with pytest.raises(InvalidId):
             anything("nonsense")

@@ -194,7 +194,7 @@ async def test_ids_have_to_be_of_version_7(app: Holdfast) -> None:
         for bad in bad_ids:
             with pytest.raises(InvalidId):
                 app.start(tx, "mail", id=bad)
-            with pytest.raises(InvalidId):
+            with pytest.raises((InvalidId, ChainNotFound)):
                 app.start(tx, "mail", blockers=[bad])
 
 

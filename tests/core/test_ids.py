@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidId
-from holdfast.core.ids import COUNTER_BITS, IdMaker, instant_of, parse_id, uuid7_text
+from holdfast.core.ids import COUNTER_BITS, IdMaker, instant_of, parse_id, parse_new_id, uuid7_text
 
 NOW = 1_763_171_000_000
 
@@ -116,13 +116,19 @@ def test_a_clock_outside_the_range_of_ids_is_clamped() -> None:
         "urn:uuid:0193a6f0-7c00-7000-8000-000000000000",
         "0193a6f0-7c00-7000-8000-00000000000g",
         "0193a6f0-7c00-7000-8000-000000000000\n",
-        "9b2f3c64-18a1-4f10-9c59-8ad7b64e3c11",
     ],
 )
 def test_what_is_not_an_id_is_refused_with_the_fix(text: str) -> None:
     with pytest.raises(InvalidId) as caught:
         parse_id(text)
     assert caught.value.help
+
+
+def test_a_uuid_of_another_version_can_be_asked_for_but_not_made_for_a_chain() -> None:
+    foreign = "9b2f3c64-18a1-4f10-9c59-8ad7b64e3c11"
+    assert str(parse_id(foreign)) == foreign
+    with pytest.raises(InvalidId, match="not one of version 7"):
+        parse_new_id(foreign)
 
 
 def test_capital_letters_are_read() -> None:

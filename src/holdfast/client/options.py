@@ -9,7 +9,7 @@ from uuid import UUID
 
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
-from holdfast.core.ids import parse_id
+from holdfast.core.ids import parse_id, parse_new_id
 from holdfast.core.model import PRIORITIES, Instant, KeyScope, OnBlockerFailure, to_instant
 
 T = TypeVar("T")
@@ -66,6 +66,11 @@ def id_text(value: Id) -> str:
     """Return an id as canonical text. Raises: InvalidId."""
     inner = value if isinstance(value, (UUID, str)) else getattr(value, "id", value)
     return str(parse_id(str(inner)))
+
+
+def new_id_text(value: Id) -> str:
+    """Return the id that a caller made as canonical text. Raises: InvalidId."""
+    return str(parse_new_id(id_text(value)))
 
 
 def id_texts(values: Iterable[Id]) -> list[str]:

@@ -22,8 +22,8 @@ from holdfast.client.options import (
     check_key,
     check_priority,
     check_time,
-    id_text,
     id_texts,
+    new_id_text,
 )
 from holdfast.client.targets import Entry, Targets
 from holdfast.client.tracing import Trace
@@ -166,7 +166,7 @@ class Starter:
         plan = self._plan(target, **shared)
         if key is None and plan.is_about_keys:
             raise InvalidOption("scope, window and exclude mean nothing without a key")
-        made = new_id() if id is None else id_text(id)
+        made = new_id() if id is None else new_id_text(id)
         text = self._targets.encode(plan.entry, input)
         return plan.request(made, check_key(key), text), plan.after_ms
 

@@ -31,15 +31,24 @@ def uuid7_text(ms: int, counter: int, rand: bytes) -> str:
 
 
 def parse_id(text: str) -> UUID:
-    """Return the UUID that a canonical text stands for, or raise InvalidId."""
+    """Return the UUID that a canonical text stands for, or raise InvalidId; nobody has one of another version."""
     try:
         parsed = UUID(text)
     except (ValueError, AttributeError, TypeError):
         parsed = None
     if parsed is None or str(parsed) != text.lower():
         raise InvalidId(f"{repr(text)[:60]} is not an id")
+    return parsed
+
+
+def parse_new_id(text: str) -> UUID:
+    """Return the UUID that somebody made for a new chain, or raise InvalidId: lists go by the time in it."""
+    parsed = parse_id(text)
     if parsed.version != 7:
-        raise InvalidId(f"{text} is a UUID, but not one of version 7")
+        raise InvalidId(
+            f"{text} is a UUID, but not one of version 7",
+            help="make one of version 7, or leave id out",
+        )
     return parsed
 
 

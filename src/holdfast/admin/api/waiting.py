@@ -13,7 +13,7 @@ from holdfast.admin.call import Call
 from holdfast.admin.route import Answer
 from holdfast.client.views import Chain
 from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
-from holdfast.core.ids import instant_of
+from holdfast.core.ids import instant_of, parse_id
 
 LONGEST_MS = 60_000
 RETRY_AFTER_S = "1"
@@ -71,7 +71,8 @@ async def _left(request: Request) -> None:
 def _gone(call: Call, id: str) -> ChainNotFound | ChainDeleted:
     """Tell a chain that was removed for its age from one that never was."""
     days = call.service.settings.holdfast.retention_days
-    if days and time.time() * 1000 - instant_of(id) > days * _DAY_MS:
+    is_ours = parse_id(id).version == 7
+    if days and is_ours and time.time() * 1000 - instant_of(id) > days * _DAY_MS:
         return ChainDeleted(f"chain {id} is older than {days} days and was removed or archived")
     return ChainNotFound(f"there is no chain {id}")
 
