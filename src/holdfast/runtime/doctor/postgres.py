@@ -174,5 +174,5 @@ def _pooler(settings: Settings, is_pooled: bool) -> Finding:
         "pooler",
         "behind a pooler, with LISTEN through it",
         "in a pooler's transaction mode hints are lost, and jobs are found by polling only",
-        "set HOLDFAST_LISTEN_URL to the server's own address",
+        "set HOLDFAST_LISTEN_URL to the server's own address, and run `holdfast migrate` there",
     )

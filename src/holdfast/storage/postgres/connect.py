@@ -61,6 +61,11 @@ def connection_string(
 def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
     """The error for a server that does not answer."""
     reason = str(error).strip().splitlines()
+    help = None
+    if "unsupported startup parameter" in str(error):
+        help = "add `ignore_startup_parameters = options` to the pooler's configuration"
     return DatabaseUnreachable(
-        f"no connection to {shown_url(url)}", details=tuple(reason[:3]) if reason else ()
+        f"no connection to {shown_url(url)}",
+        details=tuple(reason[:3]) if reason else (),
+        help=help,
     )

@@ -28,6 +28,7 @@ from holdfast.storage.postgres.hooked import (
 )
 from holdfast.storage.postgres.link import PostgresLink
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
+from holdfast.storage.postgres.pooler import is_pooled, is_pooled_async
 from holdfast.storage.postgres.singleton import PostgresSingleton
 from holdfast.storage.postgres.store import PostgresStore
 from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
@@ -120,9 +121,7 @@ class PostgresDatabase:
 
     def is_pooled(self) -> bool:
         with self._direct("doctor") as connection:
-            row = connection.execute("select pg_backend_pid()").fetchone()
-            # A pooler makes up the number that it tells its clients.
-            return row is not None and row[0] != connection.info.backend_pid
+            return is_pooled(connection)
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
@@ -177,7 +176,7 @@ class PostgresDatabase:
                 min_size=0,
                 max_size=self._pool_size,
                 timeout=POOL_WAIT_S,
-                configure=_pin_isolation_async,
+                configure=_configure_async,
                 check=AsyncConnectionPool.check_connection,
                 open=False,
                 name="holdfast",
@@ -203,7 +202,7 @@ class PostgresDatabase:
                     min_size=0,
                     max_size=self._pool_size,
                     timeout=POOL_WAIT_S,
-                    configure=_pin_isolation,
+                    configure=_configure,
                     check=ConnectionPool.check_connection,
                     open=True,
                     name="holdfast",
@@ -232,9 +231,17 @@ class PostgresDatabase:
 _LIMIT = "select set_config('statement_timeout', %s, true)"
 
 
-def _pin_isolation(connection: Connection[Any]) -> None:
+def _configure(connection: Connection[Any]) -> None:
+    """Pin the isolation, and prepare nothing where the next statement may reach another server session."""
     connection.isolation_level = IsolationLevel.READ_COMMITTED
+    if connection.prepare_threshold is not None and is_pooled(connection):
+        connection.prepare_threshold = None
+    connection.rollback()
 
 
-async def _pin_isolation_async(connection: AsyncConnection[Any]) -> None:
+async def _configure_async(connection: AsyncConnection[Any]) -> None:
+    """The same in the other colour."""
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+    if connection.prepare_threshold is not None and await is_pooled_async(connection):
+        connection.prepare_threshold = None
+    await connection.rollback()

@@ -15,6 +15,7 @@ from psycopg import AsyncConnection
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
 from holdfast.storage.postgres.connect import connection_string, unreachable
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
+from holdfast.storage.postgres.pooler import is_pooled_async
 from holdfast.storage.statement import Op, run_async
 
 T = TypeVar("T")
@@ -65,6 +66,8 @@ class PostgresLink:
             self._connection = await AsyncConnection.connect(
                 text, autocommit=True, prepare_threshold=self._prepare_threshold
             )
+            if self._prepare_threshold is not None and await is_pooled_async(self._connection):
+                self._connection.prepare_threshold = None
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
         self._executor = PsycopgAsyncExecutor(self._connection, self._schema)

@@ -18,8 +18,8 @@ from holdfast.storage.postgres.connect import connection_string, unreachable
 
 # Which of them a server knows depends on its version, so they are looked up rather than put into the connection string.
 _NEVER_TIME_OUT = """
-select set_config(name, '0', false) from pg_settings
- where name in ('idle_in_transaction_session_timeout', 'idle_session_timeout', 'transaction_timeout')
+select set_config(name, '0', true) from pg_settings
+ where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')
 """
 _BEGIN = "begin isolation level read committed"
 _LOCK = sql.SQL("select pg_try_advisory_xact_lock(hashtextextended({}, 0))")
@@ -77,8 +77,8 @@ class PostgresSingleton:
             prepare_threshold=None,
         )
         self._connection = connection
-        await connection.execute(_NEVER_TIME_OUT)
         await connection.execute(_BEGIN)
+        await connection.execute(_NEVER_TIME_OUT)
         cursor = await connection.execute(_LOCK.format(sql.Literal(self.key)))
         row = await cursor.fetchone()
         if row is not None and row[0]:

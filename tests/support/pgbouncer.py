@@ -1,0 +1,91 @@
+"""A real PgBouncer in transaction mode before a test's database, where the machine has one."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from psycopg.conninfo import conninfo_to_dict
+
+from tests.support.absent import skip_because_absent
+
+START_SECONDS = 30
+# It names the socket's file, nobody binds it.
+PORT = 6432
+CONFIGURATION = """
+[databases]
+{name} = host={host} port={port} dbname={name} user={user} password={password}
+
+[pgbouncer]
+listen_addr =
+listen_port = {own_port}
+unix_socket_dir = {folder}
+auth_type = any
+pool_mode = transaction
+default_pool_size = 20
+{more}
+"""
+
+
+@contextmanager
+def pooled(url: str, ignore_options: bool = True) -> Iterator[str]:
+    """Run a PgBouncer in transaction mode; yield the address of the same database through it."""
+    binary = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    if binary is None:
+        skip_because_absent("PgBouncer is not installed", "Install the package pgbouncer.")
+    known = conninfo_to_dict(url)
+    with tempfile.TemporaryDirectory(prefix="holdfast-pgbouncer-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        configuration = folder / "pgbouncer.ini"
+        configuration.write_text(
+            CONFIGURATION.format(
+                name=known["dbname"],
+                host=known["host"],
+                port=known["port"],
+                user=known["user"],
+                password=known["password"],
+                own_port=PORT,
+                folder=folder,
+                more="ignore_startup_parameters = options" if ignore_options else "",
+            )
+        )
+        configuration.chmod(0o644)
+        address = f"postgresql:///{known['dbname']}?host={quote(name, safe='')}&port={PORT}"
+        process = subprocess.Popen(
+            [binary, *_as_somebody(), str(configuration)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _wait_until_ready(process, folder)
+            yield f"{address}&user={known['user']}"
+        finally:
+            process.terminate()
+            process.wait(START_SECONDS)
+
+
+def _as_somebody() -> list[str]:
+    """PgBouncer does not run as root."""
+    if os.geteuid() != 0:
+        return []
+    return ["-u", pwd.getpwnam("nobody").pw_name]
+
+
+def _wait_until_ready(process: subprocess.Popen[bytes], folder: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        assert process.poll() is None, "PgBouncer did not start"
+        if (folder / f".s.PGSQL.{PORT}").exists():
+            return
+        time.sleep(0.01)
+    raise AssertionError("PgBouncer did not open its socket")
