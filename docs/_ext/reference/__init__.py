@@ -52,7 +52,11 @@ def _mark_code(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines:
 
 def setup(app: Sphinx) -> dict[str, object]:
     """Let Sphinx call us."""
+    from pygments.lexers.shell import BashLexer  # type: ignore[import-untyped]
+
     app.setup_extension("sphinx.ext.autodoc")
+    # Our console blocks hold commands without a prompt, which Pygments would take for output.
+    app.add_lexer("console", BashLexer)
     app.connect("source-read", _fill)
     app.connect("autodoc-process-docstring", _mark_code)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
