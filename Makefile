@@ -51,6 +51,11 @@ torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --timeout 1200 \
 		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
 
+.PHONY: pictures
+pictures: setup ## Make the pictures of README and documentation again, of a real demo and a real dashboard.
+	@$(BIN)/python -m tests.demo.picture
+	@$(BIN)/python -m tests.e2e.screenshots
+
 .PHONY: packaging
 packaging: setup ## Install the built wheel into empty environments, with each extra alone.
 	@$(BIN)/python -m pytest -n 2 --timeout 600 -m "packaging or not packaging" tests/packaging $(ARGS)

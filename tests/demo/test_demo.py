@@ -231,6 +231,12 @@ def test_the_wait_of_95_in_100_is_told() -> None:
     assert figures.p95_wait_ms([job(5), job(9_000, attempt=2)]) == 5
 
 
+@pytest.mark.parametrize(("ms", "words"), [(None, "-"), (41.4, "41 ms"), (2184.0, "2.2 s")])
+def test_a_wait_is_told_in_words(ms: float | None, words: str) -> None:
+    fields: dict[str, Any] = dict.fromkeys(figures.Figures.__slots__)
+    assert figures.Figures(**fields | {"p95_wait_ms": ms}).wait == words
+
+
 def test_statements_are_worded_for_each_driver() -> None:
     assert tables.worded("values (%(a)s, %(b)s)", "sqlite") == "values (:a, :b)"
     assert tables.worded("values (%(a)s)", "postgresql") == "values (%(a)s)"

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.newcomer import move_in, run
-from tests.docs.snippets import python_blocks
+from tests.docs.snippets import ROOT, blocks, python_blocks
+
+README = "README.md"
 
 
 @pytest.fixture
@@ -24,6 +27,28 @@ def test_the_ten_lines_start_a_job_and_a_worker_runs_it(folder: Path) -> None:
     run(folder, "holdfast", "worker", "app:app", "--drain")
     jobs = json.loads(run(folder, "holdfast", "jobs", "list", "-o", "json"))
     assert [(job["type"], job["state"]) for job in jobs] == [("order.charge", "completed")]
+
+
+def test_every_block_of_commands_works_as_printed(folder: Path) -> None:
+    printed = [each.text for each in blocks(README) if each.language == "sh"]
+    assert len(printed) == 2
+    for text in printed:
+        run(folder, "bash", "-euo", "pipefail", "-c", text)
+
+
+def test_every_target_of_make_exists() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    lines = [line for each in blocks(README) for line in each.text.splitlines()]
+    targets = {line.split()[1] for line in lines if line.startswith("make ")}
+    assert targets == {"demo", "test"}
+    assert all(f"\n{target}: " in makefile for target in targets)
+
+
+def test_every_link_and_picture_leads_somewhere() -> None:
+    text = (ROOT / README).read_text(encoding="utf-8")
+    places = re.findall(r"""(?:\]\(|src="|srcset=")([^)"#:]+)[)"]""", text)
+    assert len(places) > 20
+    assert [each for each in places if not (ROOT / each).exists()] == []
 
 
 def test_the_sqlalchemy_example_starts_in_the_sessions_transaction(folder: Path) -> None:

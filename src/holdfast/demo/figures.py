@@ -56,6 +56,14 @@ class Figures:
         return self.queue.live == 0
 
     @property
+    def wait(self) -> str:
+        """What 95 of 100 jobs waited at most, in words."""
+        ms = self.p95_wait_ms
+        if ms is None:
+            return "-"
+        return f"{ms:.0f} ms" if ms < 1000 else f"{ms / 1000:.1f} s"
+
+    @property
     def lost(self) -> int:
         """Orders that are not paid although nothing works on their payment or waits to be redriven."""
         return max(0, self.ledger.unpaid - self.charges_open)

@@ -30,22 +30,21 @@ class PlainLines:
             time.sleep(LOOK_S)
 
     def tell(self) -> None:
-        """Write what is new, and the figures when they are due."""
-        while self._story.notes:
-            click.echo(f"  {self._story.notes.popleft()}")
+        """Write the figures when they are due, and what is new: the last of it is how the story ended."""
         if time.monotonic() >= self._figures_due:
             self._figures_due = time.monotonic() + FIGURES_S
             for line in figure_lines(self._story):
                 click.echo(line)
+        while self._story.notes:
+            click.echo(f"  {self._story.notes.popleft()}")
 
 
 def figure_lines(story: Story) -> list[str]:
     """Return the figures, and how long the leases of killed workers still last."""
     figures = story.figures
     queue, ledger = figures.queue, figures.ledger
-    wait = "-" if figures.p95_wait_ms is None else f"{figures.p95_wait_ms:.0f} ms"
     lines = [
-        f"  orders {ledger.paid}/{story.total} paid · {ledger.per_second:.0f}/s · p95 wait {wait}"
+        f"  orders {ledger.paid}/{story.total} paid · {ledger.per_second:.0f}/s · p95 wait {figures.wait}"
         f" · due {queue.due} · running {queue.running} · blocked {queue.blocked}"
         f" · done {queue.completed} · dead {queue.failed}"
     ]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.2
 
 _BAR = 28
+_NARROW_BAR = 20
 _NARROW = 94
 
 
@@ -56,7 +57,15 @@ class Screen:
         lines += [Text(f"  {each}") for each in story.notes]
         if story.notes:
             lines.append(Text())
-        return Group(*lines, self._help())
+        lines.append(self._help())
+        for each in lines:
+            # A line that became two would make the screen jump.
+            each.no_wrap, each.overflow = True, "ellipsis"
+        return Group(*lines)
+
+    @property
+    def _is_narrow(self) -> bool:
+        return self._console.width < _NARROW
 
     def _obey(self, until: float) -> None:
         while (left := until - time.monotonic()) > 0 and not self._quit:
@@ -71,13 +80,13 @@ class Screen:
     def _orders(self) -> Text:
         story, ledger = self._story, self._story.figures.ledger
         share = ledger.paid / story.total if story.total else 0.0
-        full = round(share * _BAR)
-        wait = story.figures.p95_wait_ms
+        bar = _NARROW_BAR if self._is_narrow else _BAR
+        full = round(share * bar)
         line = Text("  Orders     ")
-        line.append("█" * full, "green").append("░" * (_BAR - full), "bright_black")
+        line.append("█" * full, "green").append("░" * (bar - full), "bright_black")
         line.append(f"  {ledger.paid}/{story.total}", "bold")
         line.append(f"    {ledger.per_second:.0f}/s")
-        return line.append(f"    p95 wait {'-' if wait is None else f'{wait:.0f} ms'}")
+        return line.append(f"    p95 wait {story.figures.wait}")
 
     def _jobs(self) -> Text:
         queue = self._story.figures.queue
@@ -110,7 +119,7 @@ class Screen:
     def _help(self) -> Text:
         pause = "resume" if self._story.is_paused else "pause"
         gateway = "let payments work" if self._story.gateway_is_down else "make payments fail"
-        if self._console.width < _NARROW:
+        if self._is_narrow:
             gateway = "mend payments" if self._story.gateway_is_down else "fail payments"
             words = f"[k] kill worker  [f] {gateway}  [p] {pause}  [o] order {MORE}  [q] quit"
         else:
