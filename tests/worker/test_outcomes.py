@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import Busy, Permanent
+from holdfast.core.errors import Busy, Permanent, RoleRefused, WrongDatabase
 from holdfast.core.model import Instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
 from holdfast.worker.job import Job
+from holdfast.worker.outcomes import is_about_the_data
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 
@@ -320,6 +321,11 @@ async def test_the_words_of_a_busy_handler_are_cleaned(workshop: Workshop) -> No
     job_id = await workshop.start_one("busy")
     await workshop.until_idle()
     assert (await workshop.job(job_id)).state == "pending"
+
+
+@pytest.mark.parametrize("error", [RoleRefused("no right"), WrongDatabase("no schema")])
+def test_what_is_wrong_with_the_database_is_no_reason_to_record_a_failure(error: Exception) -> None:
+    assert not is_about_the_data(error)
 
 
 async def test_an_outcome_that_cannot_even_be_sent_keeps_no_other_from_being_written(

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import DatabaseError, HoldfastError, TransactionError
 from holdfast.core.model import Finish, Stand
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.holdings import Holdings
@@ -85,6 +85,8 @@ def is_about_the_data(error: Exception) -> bool:
 
     A text or number that no driver can send never reaches the database; what it raises is of Python's own kinds.
     """
+    if isinstance(error, DatabaseError | TransactionError):
+        return False
     if isinstance(error, HoldfastError):
         return not error.retryable
     if isinstance(error, ValueError | TypeError | OverflowError):
