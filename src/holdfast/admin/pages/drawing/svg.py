@@ -8,18 +8,18 @@ from markupsafe import Markup, escape
 
 
 def picture(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
-    """Put parts together into a picture of its own size, which is read out as its label."""
+    """Put parts together into a picture of its own size; it is a group, because an image's links are not read out."""
     size = f'width="{number(width)}" height="{number(height)}"'
-    return _joined(f"{_head(width, height)} {size}>", label, parts)
+    return _joined(f"{_head(width, height, 'group')} {size}>", label, parts)
 
 
 def stretched(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
-    """Put parts together into a picture that fills its box; it should contain no words."""
-    return _joined(f'{_head(width, height)} preserveAspectRatio="none">', label, parts)
+    """Put parts together into a picture that fills its box; it should contain neither words nor links."""
+    return _joined(f'{_head(width, height, "img")} preserveAspectRatio="none">', label, parts)
 
 
-def _head(width: float, height: float) -> str:
-    return f'<svg class="drawing" role="img" viewBox="0 0 {number(width)} {number(height)}"'
+def _head(width: float, height: float, role: str) -> str:
+    return f'<svg class="drawing" role="{role}" viewBox="0 0 {number(width)} {number(height)}"'
 
 
 def _joined(head: str, label: str, parts: Iterable[Markup]) -> Markup:

@@ -1,0 +1,68 @@
+"""Axe-core's rules for WCAG 2.2 AA on every page, in light and dark, wide and on a phone, with dialogs open too."""
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.e2e.conftest import Filled, OpenPage
+from tests.e2e.test_pages import SIZES, paths
+from tests.support.absent import skip_because_absent
+
+# What axe would fetch by itself, the pages' policy forbids; it sees all styles without.
+OPTIONS = {
+    "runOnly": {
+        "type": "tag",
+        "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+    },
+    "resultTypes": ["violations"],
+    "preload": False,
+}
+
+
+@pytest.fixture(scope="module")
+def axe() -> Any:
+    """Axe-core, where it is installed."""
+    try:
+        from axe_playwright_python.sync_playwright import Axe
+    except ImportError:
+        skip_because_absent("axe-core, so accessibility by its rules", "Run: make setup")
+    return Axe()
+
+
+def findings(axe: Any, page: Page) -> list[str]:
+    """What axe finds wrong with a page, each with where it is."""
+    found = axe.run(page, options=OPTIONS).response["violations"]
+    return [
+        f"{each['id']}: {node['target']} {node['failureSummary']}"
+        for each in found
+        for node in each["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_wrong_with_any_page(
+    axe: Any, filled: Filled, open_filled: OpenPage, scheme: str, size: str
+) -> None:
+    page = open_filled("/", color_scheme=scheme, viewport=SIZES[size])
+    for path in paths(filled.afternoon):
+        page.goto(path)
+        assert findings(axe, page) == [], path
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_wrong_with_a_selection_and_its_dialog(
+    axe: Any, open_filled: OpenPage, scheme: str
+) -> None:
+    page = open_filled("/jobs?filter=state:failed", color_scheme=scheme)
+    page.locator("tbody input").first.check()
+    assert findings(axe, page) == []
+    page.get_by_role("button", name="Retry").click()
+    assert findings(axe, page) == []
+
+
+def test_axe_finds_what_is_wrong(axe: Any, open_filled: OpenPage) -> None:
+    page = open_filled("/jobs")
+    page.evaluate("document.querySelector('h1').innerHTML = '<img src=\"/static/icon.svg\">'")
+    assert any("image-alt" in each for each in findings(axe, page))
