@@ -40,7 +40,7 @@ MANIFESTS = [
 def unit(block: Block) -> configparser.ConfigParser:
     """Read a unit."""
     found = configparser.ConfigParser(interpolation=None)
-    found.read_string(block.text)
+    found.read_string(block.text.replace("\\\n", " "))
     return found
 
 
@@ -106,23 +106,18 @@ def test_probes_ask_what_the_worker_answers_where_it_listens() -> None:
         assert options["probe_host"] == "0.0.0.0", "the kubelet comes from outside the pod"
 
 
-def test_whoever_stops_a_worker_waits_longer_than_it_needs() -> None:
-    text = "\n".join(block.text for block in (*UNITS.values(), *recipes("yaml").values()))
-    waits = [
-        unit(UNITS["shop-worker.service"])["Service"]["TimeoutStopSec"],
-        *(
-            str(each["spec"]["template"]["spec"].get("terminationGracePeriodSeconds", ""))
-            for each in MANIFESTS
-            if each.get("kind") == "Deployment"
-        ),
-        *(
-            each["services"]["worker"]["stop_grace_period"].removesuffix("s")
-            for each in MANIFESTS
-            if "services" in each
-        ),
+def patience() -> list[float]:
+    """How long each recipe waits for a worker to stop, in seconds."""
+    kinds = {each.get("kind", "Compose"): each for each in MANIFESTS}
+    return [
+        float(unit(UNITS["shop-worker.service"])["Service"]["TimeoutStopSec"]),
+        float(kinds["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]),
+        float(kinds["Compose"]["services"]["worker"]["stop_grace_period"].removesuffix("s")),
     ]
-    assert len(waits) == 3, text
-    assert all(float(each) > SHUTDOWN_S for each in waits)
+
+
+def test_whoever_stops_a_worker_waits_longer_than_it_needs() -> None:
+    assert min(patience()) > SHUTDOWN_S
 
 
 def test_a_tick_is_given_longer_than_its_own_limit() -> None:
