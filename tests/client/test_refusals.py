@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from holdfast import Holdfast
 from holdfast.core.errors import (
     ConnectionClosed,
+    DatabaseUnreachable,
     NoTransaction,
     SchemaTooNew,
     SchemaTooOld,
@@ -54,6 +55,14 @@ async def test_a_closed_connection_is_refused(app: Holdfast, held: Held) -> None
     await held.close()
     with pytest.raises(ConnectionClosed, match=r"closed|ended|released"):
         await held.start(app, "anything")
+
+
+@pytest.mark.parametrize("dialect", ["postgresql"])
+async def test_a_transaction_that_may_only_read_is_refused(app: Holdfast, url: str) -> None:
+    with psycopg.connect(url) as connection:
+        connection.read_only = True
+        with pytest.raises(DatabaseUnreachable, match="takes no writes"):
+            await start(app, connection)
 
 
 @kinds(dialect="postgresql")

@@ -18,6 +18,8 @@ _BUSY = {"55P03", "57014", "40P01", "25P03", "57P05"}
 _SERIALIZATION = "40001"
 _ABORTED = "25P02"
 _NO_RIGHT = "42501"
+_READ_ONLY = "25006"
+_TO_THE_PRIMARY = "connect to the primary, and let the transaction write"
 
 
 def translate(error: BaseException, statement: str = "") -> HoldfastError | None:
@@ -34,6 +36,8 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
         return KeyConflict(f"a concurrent transaction came first: {text}")
     if state == _NO_RIGHT:
         return RoleRefused(f"the database refused {statement or 'a statement'}: {text}")
+    if state == _READ_ONLY:
+        return DatabaseUnreachable(f"the database takes no writes: {text}", help=_TO_THE_PRIMARY)
     if state == _ABORTED:
         return TransactionAborted("the transaction had failed before Holdfast was called")
     if state in _BUSY:
