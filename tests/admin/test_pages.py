@@ -87,6 +87,23 @@ async def test_foreign_texts_are_escaped_on_every_page(api: Api, scene: Scene) -
         assert " style=" not in answer.text, f"{path}: the policy forbids inline styles"
 
 
+async def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_programs(
+    api: Api,
+) -> None:
+    html = {"Accept": "text/html,application/xhtml+xml"}
+    page = await api.call(Role.VIEWER, "GET", "/nowhere", headers=html)
+    assert page.status_code == 404
+    assert page.headers["content-type"].startswith("text/html")
+    assert "GET /nowhere is not served here" in page.text
+    assert "HF077" in page.text
+    for path, headers in (("/api/v1/nowhere", html), ("/nowhere", {})):
+        answer = await api.call(Role.VIEWER, "GET", path, headers=headers)
+        assert answer.status_code == 404
+        assert answer.json()["code"] == "HF077"
+    stranger = await api.call(None, "GET", "/nowhere", headers=html)
+    assert stranger.status_code == 303
+
+
 async def test_a_form_that_is_too_large_is_refused(api: Api) -> None:
     answer = await api.call(Role.OPERATOR, "POST", "/jobs/move", content=b"id=" + b"x" * 1_100_000)
     assert answer.status_code == 413

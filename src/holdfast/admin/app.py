@@ -22,6 +22,7 @@ from holdfast.settings import load_settings
 
 if TYPE_CHECKING:
     from holdfast.admin.door import Hook
+    from holdfast.admin.serving import Absent
     from holdfast.app import Holdfast
     from holdfast.service.outbox import Ticks
     from holdfast.settings import Settings
@@ -54,10 +55,11 @@ def create(
         yield
         await site.close()
 
+    pages, absent = _dashboard(site) if dashboard else ([], missing)
     served = Starlette(
-        routes=[*_served(site, ROUTES), *(_pages(site) if dashboard else [])],
+        routes=[*_served(site, ROUTES), *pages],
         middleware=[Middleware(Guarded)],
-        exception_handlers={404: missing, 405: missing},
+        exception_handlers={404: absent, 405: absent},
         lifespan=lifespan,
     )
     served.state.site = site
@@ -83,7 +85,7 @@ def _served(site: Site, routes: Iterable[Route]) -> list[BaseRoute]:
     ]
 
 
-def _pages(site: Site) -> list[BaseRoute]:
-    from holdfast.admin.pages.serving import page_routes
+def _dashboard(site: Site) -> tuple[list[BaseRoute], Absent]:
+    from holdfast.admin.pages.serving import page_missing, page_routes
 
-    return page_routes(site)
+    return page_routes(site), page_missing(site)

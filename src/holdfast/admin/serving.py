@@ -22,6 +22,7 @@ from holdfast.service.desk import Caller
 log = logging.getLogger("holdfast.admin")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Absent = Callable[[Request, Exception], Awaitable[Response]]
 
 NOBODY = Principal("nobody", Role.USER)
 """Who asks for what is open to everybody."""
@@ -36,12 +37,14 @@ def endpoint(site: Site, route: Route) -> Endpoint:
     return serve
 
 
-def missing(request: Request, error: Exception) -> Response:
+async def missing(request: Request, error: Exception) -> Response:
     """Answer for a path or method that is not served."""
-    path = request.url.path[:200]
-    return problem_response(
-        NoSuchRoute(f"{request.method} {path} is not served here"), request_id_of(request)
-    )
+    return problem_response(no_such_route(request), request_id_of(request))
+
+
+def no_such_route(request: Request, help: str | None = None) -> NoSuchRoute:
+    """Say what is not served."""
+    return NoSuchRoute(f"{request.method} {request.url.path[:200]} is not served here", help=help)
 
 
 async def answered(request: Request, serve: Callable[[], Awaitable[Response]]) -> Response:

@@ -18,6 +18,7 @@ from holdfast.admin.pages.signing import sign_in, sign_out
 from holdfast.admin.pages.visit import LIVE_HEADER, Visit, show
 from holdfast.admin.problems import failure, problem, problem_response
 from holdfast.admin.requests import request_id_of
+from holdfast.admin.serving import Absent, missing, no_such_route
 from holdfast.core.errors import HoldfastError, Unauthenticated
 from holdfast.service.access import check, least_of
 from holdfast.service.desk import Caller
@@ -40,20 +41,44 @@ def page_routes(site: Site) -> list[BaseRoute]:
     ]
 
 
+def page_missing(site: Site) -> Absent:
+    """Return what answers for an address that is not there: people get a page, programs a problem document."""
+
+    async def absent(request: Request, error: Exception) -> Response:
+        is_page = request.method == "GET" and "/api/" not in request.url.path
+        if not is_page or "text/html" not in request.headers.get("accept", ""):
+            return await missing(request, error)
+        request_id = request_id_of(request)
+        visit = await _entered(site, request, request_id)
+        if isinstance(visit, Response):
+            return visit
+        refusal = no_such_route(request, "choose a page from the menu")
+        return _explained(visit, problem(refusal, request_id))
+
+    return absent
+
+
 def _served(site: Site, page: PageRoute) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         request_id = request_id_of(request)
-        try:
-            entry = await site.door.enter(request)
-        except Unauthenticated as error:
-            return _sent_to_sign_in(request, error, request_id)
-        except HoldfastError as error:
-            return problem_response(error, request_id)
-        caller = Caller(entry.principal, request_id)
-        visit = Visit(request, site.service, caller, entry.way == "cookie")
+        visit = await _entered(site, request, request_id)
+        if isinstance(visit, Response):
+            return visit
         return await _answered(visit, page, request_id)
 
     return endpoint
+
+
+async def _entered(site: Site, request: Request, request_id: str) -> Visit | Response:
+    """Establish who visits, or answer those who may not."""
+    try:
+        entry = await site.door.enter(request)
+    except Unauthenticated as error:
+        return _sent_to_sign_in(request, error, request_id)
+    except HoldfastError as error:
+        return problem_response(error, request_id)
+    caller = Caller(entry.principal, request_id)
+    return Visit(request, site.service, caller, entry.way == "cookie")
 
 
 async def _answered(visit: Visit, page: PageRoute, request_id: str) -> Response:
