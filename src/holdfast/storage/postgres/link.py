@@ -41,12 +41,12 @@ class PostgresLink:
 
     async def run(self, op: Op[T]) -> T:
         async with self._busy:
-            executor = await self._open()
+            executor = await self._opened()
             return await self._bounded(run_async(op, executor))
 
     async def run_atomic(self, op: Op[T]) -> T:
         async with self._busy:
-            executor = await self._open()
+            executor = await self._opened()
             return await self._bounded(self._atomic(op, executor))
 
     async def close(self) -> None:
@@ -54,11 +54,23 @@ class PostgresLink:
         if connection is not None:
             await connection.close()
 
-    async def _open(self) -> PsycopgAsyncExecutor:
+    async def _opened(self) -> PsycopgAsyncExecutor:
         if self._executor is not None and self._connection is not None:
             if not self._connection.closed and not self._connection.broken:
                 return self._executor
             await self.close()
+        # On Python 3.11 psycopg may lose a cancellation that comes as the server answers, and with it its caller's end.
+        task = asyncio.create_task(self._open())
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            self._abandon()
+            raise
+        return task.result()
+
+    async def _open(self) -> PsycopgAsyncExecutor:
         text = connection_string(
             self._url, self.purpose, self._statement_timeout_ms, only_by_index=True
         )
