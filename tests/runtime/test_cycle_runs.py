@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core.cycle import cycle_spec
 from holdfast.core.errors import LeaseLost
+from holdfast.ops.cycle import request_cycle
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.storage.database import Database
 from tests.runtime.conftest import MakeReplica
@@ -73,6 +74,27 @@ async def test_a_run_that_takes_too_long_is_cancelled_and_tried_again(
     await soon(began)
     clock.advance(10)
     await running
+
+
+async def test_a_run_that_was_asked_for_and_failed_is_tried_again_under_its_key(
+    replica: MakeReplica, clock: ManualClock, database: Database
+) -> None:
+    keys: list[str] = []
+
+    async def fails_once(run: CycleRun) -> None:
+        keys.append(run.key)
+        if len(keys) == 1:
+            raise ValueError("no")
+
+    made = replica(cycle_spec(fails_once, "cleanup", every="1h"))
+    await made.run()
+    await database.run_async(request_cycle(database.store, "cleanup", "1", clock.now()))
+    assert (await made.run()).failed_runners == ["cleanup"]
+    clock.advance(MINUTE)
+    await made.run()
+    await made.run()
+    assert keys == ["cleanup:now-1"] * 2
+    assert [each.outcome for each in await made.runs()] == ["completed", "failed"]
 
 
 async def test_at_shutdown_a_run_is_aborted_and_its_slot_is_free_at_once(

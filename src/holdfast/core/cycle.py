@@ -133,6 +133,10 @@ class ClosedSlot(msgspec.Struct, frozen=True):
     is_running: bool
 
 
+REQUESTED = "now-"
+"""How the names of slots begin that somebody asked for; no schedule would bring them back."""
+
+
 class CycleState(msgspec.Struct, frozen=True):
     """What the database says of a cycle at one moment."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.cycle import HeldSlot, NewRun, RunOutcome, Slot
+from holdfast.core.cycle import REQUESTED, HeldSlot, NewRun, RunOutcome, Slot
 from holdfast.core.errors import CycleNotFound
 from holdfast.core.model import Instant
 from holdfast.storage.port import Store
@@ -87,7 +87,7 @@ def request_cycle(
     store: Store, name: str, request_id: str, now: Instant | None = None
 ) -> Op[list[str]]:
     """Ask for a run of a cycle now, paused or not; the next tick of any worker runs it. Raises: CycleNotFound."""
-    return _found(name, (yield from store.cycles.request(name, f"now-{request_id}", now)))
+    return _found(name, (yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)))
 
 
 def _found(name: str, names: list[str]) -> list[str]:

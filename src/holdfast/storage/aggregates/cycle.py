@@ -23,20 +23,19 @@ from holdfast.storage.statement import Op, Row, Statement, Value
 
 
 def _state(row: Row) -> CycleState:
-    slots = msgspec.json.decode(row[4])
+    now, requests, closed = row[3], [], []
+    for name, due_at, state, until in msgspec.json.decode(row[4]):
+        if state == "pending" or until <= now:
+            requests.append(Slot(name, due_at, True))
+        else:
+            closed.append(ClosedSlot(name, until, state == "running"))
     return CycleState(
         name=row[0],
         paused=bool(row[1]),
         last_slot=row[2],
-        now=row[3],
-        requests=tuple(
-            Slot(name, due_at, True) for name, due_at, state, _ in slots if state == "pending"
-        ),
-        closed=tuple(
-            ClosedSlot(name, until, state == "running")
-            for name, _, state, until in slots
-            if state != "pending"
-        ),
+        now=now,
+        requests=tuple(requests),
+        closed=tuple(closed),
     )
 
 

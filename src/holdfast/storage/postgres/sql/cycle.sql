@@ -11,14 +11,16 @@ on conflict (name) do update
  where (c.schedule, c.zone, c.singleton, c.missed) is distinct from (excluded.schedule, excluded.zone, excluded.singleton, excluded.missed);
 
 -- name: cycle_states
--- What a tick has to know of its cycles, by one clock: requests, and slots that run or rest.
+-- What a tick has to know of its cycles, by one clock: slots that run or rest, and requests, also those whose process died
+-- or that have rested, because no schedule brings them back.
 select c.name, c.paused, holdfast.us(c.last_slot), holdfast.us(holdfast.moment(:now::bigint)),
        (select coalesce(
                  json_agg(json_build_array(s.slot, holdfast.us(s.due_at), s.state, holdfast.us(s.expires_at)) order by s.due_at, s.slot),
                  '[]'::json)::text
           from holdfast.cycle_slot s
          where s.cycle = c.name and s.state <> 'completed'
-           and (s.state = 'pending' or s.expires_at > holdfast.moment(:now::bigint)))
+           and (s.state = 'pending' or s.expires_at > holdfast.moment(:now::bigint)
+                or (s.slot like 'now-%' and s.expires_at is not null)))
   from holdfast.cycle c
  where c.name = any (array (select n from json_array_elements_text(:names::json) n));
 

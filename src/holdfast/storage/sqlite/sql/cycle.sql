@@ -13,11 +13,13 @@ on conflict (name) do update
  where (c.schedule, c.zone, c.singleton, c.missed) <> (excluded.schedule, excluded.zone, excluded.singleton, excluded.missed);
 
 -- name: cycle_states
--- What a tick has to know of its cycles, by one clock: requests, and slots that run or rest.
+-- What a tick has to know of its cycles, by one clock: slots that run or rest, and requests, also those whose process died
+-- or that have rested, because no schedule brings them back.
 select c.name, c.paused, c.last_slot, coalesce(:now, k.now), (
          select json_group_array(json_array(slot, due_at, state, expires_at)) from (
            select slot, due_at, state, expires_at from holdfast_cycle_slot
-            where cycle = c.name and state <> 'completed' and (state = 'pending' or expires_at > coalesce(:now, k.now))
+            where cycle = c.name and state <> 'completed'
+              and (state = 'pending' or expires_at > coalesce(:now, k.now) or (slot like 'now-%' and expires_at is not null))
             order by due_at, slot))
   from holdfast_clock k cross join holdfast_cycle c
  where c.name in (select value from json_each(:names));
