@@ -110,6 +110,7 @@ async def test_closing_returns_what_was_never_started_and_sends_the_slots_home(
     await take(backlog, 2)
     waiting = asyncio.create_task(backlog.take())
     await asyncio.sleep(0)
+    assert not waiting.done()
     assert numbers(backlog.close()) == [3]
     assert await waiting is None
     backlog.put([attempt(4)])

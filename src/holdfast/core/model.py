@@ -106,8 +106,8 @@ class Claim(msgspec.Struct, frozen=True):
     allow_crashed: bool = True
 
 
-class ClaimedJob(msgspec.Struct):
-    """A job as its claim found it. Not frozen and without checks: one is made per job on the hottest path."""
+class ClaimedJob(msgspec.Struct, gc=False):
+    """A job as its claim found it. Not frozen and unknown to the collector: one is made per job on the hottest path."""
 
     id: str
     token: str
@@ -131,7 +131,7 @@ class ClaimedJob(msgspec.Struct):
 FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze", "release"]
 
 
-class Finish(msgspec.Struct, omit_defaults=True):
+class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     """How one attempt ended; the fenced write of the completer. `id` and `token` together are the proof."""
 
     id: str
@@ -148,7 +148,7 @@ class Finish(msgspec.Struct, omit_defaults=True):
     next_blockers: list[NewBlocker] = []
 
 
-class Finished(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True, gc=False):
     """A finish that the store accepted."""
 
     id: str

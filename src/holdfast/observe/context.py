@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 
-class JobContext(msgspec.Struct, frozen=True):
+class JobContext(msgspec.Struct, frozen=True, gc=False):
     """The job, its chain, and the attempt that runs; `trace` is the creator's W3C traceparent."""
 
     job_id: str

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from holdfast.core.jobtype import JobType
 from holdfast.core.model import ClaimedJob, Instant
 from holdfast.core.retry import Retry
@@ -40,41 +42,22 @@ class Terms(NamedTuple):
     max_attempts: int | None
 
 
-class Attempt:
+class Attempt(msgspec.Struct, eq=False):
     """A claimed job from its claim to its recorded end, shared by the loop and the heartbeat thread."""
 
-    __slots__ = (
-        "_flag",
-        "_on_stop",
-        "abort_reason",
-        "aborted_at",
-        "claimed",
-        "ended_by",
-        "progress",
-        "received_at",
-        "started_at",
-        "task",
-        "terms",
-        "timeout_at",
-        "type",
-    )
-
-    def __init__(
-        self, claimed: ClaimedJob, type: JobType, terms: Terms, received_at: float
-    ) -> None:
-        self.claimed = claimed
-        self.type = type
-        self.terms = terms
-        self.received_at = received_at
-        self.progress: tuple[float, str] | None = None
-        self.started_at: float | None = None
-        self.timeout_at: float | None = None
-        self.abort_reason: AbortReason | None = None
-        self.aborted_at: float | None = None
-        self.ended_by: Writer | None = None
-        self.task: asyncio.Task[None] | None = None
-        self._flag: threading.Event | None = None
-        self._on_stop: list[Callable[[], None]] | None = None
+    claimed: ClaimedJob
+    type: JobType
+    terms: Terms
+    received_at: float
+    progress: tuple[float, str] | None = None
+    started_at: float | None = None
+    timeout_at: float | None = None
+    abort_reason: AbortReason | None = None
+    aborted_at: float | None = None
+    ended_by: Writer | None = None
+    task: asyncio.Task[None] | None = None
+    _flag: threading.Event | None = None
+    _on_stop: list[Callable[[], None]] | None = None
 
     @property
     def started_instant(self) -> Instant | None:

@@ -39,10 +39,26 @@ class Backlog:
             self._ready = deque(sorted(self._ready, key=_urgency))
         self._wake(len(attempts))
 
+    def take_now(self) -> list[Attempt] | None:
+        """Take the next call's attempts, several for a batch handler, if there are any."""
+        while self._ready:
+            attempt = self._ready.popleft()
+            name = attempt.type.name
+            limit = self._limit_of(name)
+            calls = self._calls.get(name, 0)
+            if limit is not None and calls >= max(1, limit):
+                self._parked.setdefault(name, deque()).append(attempt)
+                continue
+            self._calls[name] = calls + 1
+            if attempt.type.batch is None:
+                return [attempt]
+            return [attempt, *self._more_of(name, attempt.type.batch - 1)]
+        return None
+
     async def take(self) -> list[Attempt] | None:
-        """Wait for the next call's attempts, several for a batch handler; None when the backlog was closed."""
+        """Wait for the next call's attempts; None when the backlog was closed."""
         while True:
-            taken = self._next()
+            taken = self.take_now()
             if taken is not None:
                 return taken
             if self._closed:
@@ -78,21 +94,6 @@ class Backlog:
         self._ready.clear()
         self._wake(len(self._waiting))
         return unstarted
-
-    def _next(self) -> list[Attempt] | None:
-        while self._ready:
-            attempt = self._ready.popleft()
-            name = attempt.type.name
-            limit = self._limit_of(name)
-            calls = self._calls.get(name, 0)
-            if limit is not None and calls >= max(1, limit):
-                self._parked.setdefault(name, deque()).append(attempt)
-                continue
-            self._calls[name] = calls + 1
-            if attempt.type.batch is None:
-                return [attempt]
-            return [attempt, *self._more_of(name, attempt.type.batch - 1)]
-        return None
 
     def _more_of(self, name: str, count: int) -> list[Attempt]:
         """Take what else is there of a batch handler's type; nobody waits for a batch to fill."""

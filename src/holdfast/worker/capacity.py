@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast.core.jobtype import JobType
 from holdfast.worker.attempt import Attempt
@@ -23,9 +23,10 @@ class Capacity:
         self._finished: deque[tuple[float, float]] = deque()
         self._finished_weight = 0.0
 
-    def taken(self, name: str) -> None:
-        """Note a claimed job."""
-        self._taken[name] += 1
+    def taken(self, names: Iterable[str]) -> None:
+        """Note claimed jobs by their types."""
+        for name in names:
+            self._taken[name] += 1
 
     def ended(self, attempt: Attempt, at: float) -> None:
         """Note an attempt that no longer needs a slot."""

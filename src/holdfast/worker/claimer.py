@@ -211,12 +211,10 @@ class Claimer:
             for each in classes
         }
         types, terms = self._place.types, self._place.terms
-        attempts = []
-        for job in jobs:
-            attempt = Attempt(job, types[job.type], terms.of(job.type), now)
-            held[job.token].attempts[job.id] = attempt
-            attempts.append(attempt)
-            self._capacity.taken(job.type)
+        attempts = [Attempt(job, types[job.type], terms.of(job.type), now) for job in jobs]
+        for attempt in attempts:
+            held[attempt.claimed.token].attempts[attempt.claimed.id] = attempt
+        self._capacity.taken(job.type for job in jobs)
         self._place.holdings.answered(
             held.keys(), (each for each in held.values() if each.attempts)
         )

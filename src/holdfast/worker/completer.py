@@ -72,6 +72,10 @@ class Completer:
 
     def _next_batch(self) -> list[Pending]:
         """Take what has gathered; two attempts of one job, an old and a new one, never share a flush."""
+        gathered = self._pending
+        if len({each.finish.id for each in gathered}) == len(gathered) <= LARGEST_FLUSH:
+            self._pending = []
+            return gathered
         batch: dict[str, Pending] = {}
         left = []
         for each in self._pending:
@@ -99,14 +103,12 @@ class Completer:
             await self._explain(missed)
 
     def _accept(self, batch: Sequence[Pending], done: Sequence[Finished]) -> list[Pending]:
+        if len(done) == len(batch):
+            self._outcomes.end(batch)
+            return []
         hits = {each.id for each in done}
-        missed = []
-        for each in batch:
-            if each.finish.id in hits:
-                self._outcomes.end(each)
-            else:
-                missed.append(each)
-        return missed
+        self._outcomes.end([each for each in batch if each.finish.id in hits])
+        return [each for each in batch if each.finish.id not in hits]
 
     async def _explain(self, missed: list[Pending]) -> None:
         """Find out why a flush did not hit these, and act on it."""

@@ -91,9 +91,9 @@ class Drain:
 
     def _count_abandoned(self) -> int:
         """Count what is still leased in our name, or still runs."""
-        attempts = {id(each) for each in self._place.holdings.attempts()}
+        attempts = set(self._place.holdings.attempts())
         lost_claims = 1 if self._place.holdings.has_unanswered else 0
-        return len(attempts | self._parts.slots.running.keys()) + lost_claims
+        return len(attempts | self._parts.slots.running) + lost_claims
 
     async def _close(self) -> None:
         place, parts = self._place, self._parts

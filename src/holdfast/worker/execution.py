@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
+
+import msgspec
 
 from holdfast.core.codec import encode_any
 from holdfast.core.errors import (
@@ -28,27 +29,17 @@ from holdfast.worker.judge import describe, finish_of, judge_error, judge_value
 from holdfast.worker.workplace import Workplace
 
 
-class Ended:
+class Ended(msgspec.Struct):
     """How an attempt ended.
 
     `finish` is the write still to be made, or the one that `report` says was made in the handler's own transaction.
     Without either nothing is to be written; `is_refused` then tells that there would have been something.
     """
 
-    __slots__ = ("error", "finish", "is_refused", "report")
-
-    def __init__(
-        self,
-        finish: Finish | None,
-        *,
-        report: FinishReport | None = None,
-        error: BaseException | None = None,
-        is_refused: bool = False,
-    ) -> None:
-        self.finish = finish
-        self.report = report
-        self.error = error
-        self.is_refused = is_refused
+    finish: Finish | None
+    report: FinishReport | None = None
+    error: BaseException | None = None
+    is_refused: bool = False
 
 
 class Execution:
@@ -62,13 +53,7 @@ class Execution:
     async def run(self, attempt: Attempt) -> Ended:
         """Run the handler to its end, whatever that is, a handler that ends itself by force included."""
         claimed = attempt.claimed
-        job: Job[Any] = Job(
-            attempt,
-            self._place.id,
-            self._place.database,
-            # What is handed over is not what the handler is annotated to return.
-            partial(self._judge, attempt, encode=encode_any),
-        )
+        job: Job[Any] = Job(attempt, self._place.id, self._place.database, self._judge_handed_over)
         token = current_job.set(
             JobContext(
                 claimed.id,
@@ -85,6 +70,8 @@ class Execution:
                 if failed is not None:
                     return failed
             value = await self._calls.of(claimed.type)(job)
+            if attempt.abort_reason is None and job.is_plain:
+                return Ended(self._judge(attempt, value))
             return await self._answered(attempt, job, value)
         except BaseException as error:
             return await self._failed(attempt, job, error)
@@ -172,6 +159,10 @@ class Execution:
         if isinstance(value, Continue):
             return self._continuation.finish(attempt, value)
         return judge_value(attempt, self._place.id, value, encode)
+
+    def _judge_handed_over(self, attempt: Attempt, value: Any) -> Finish:
+        # What is handed over is not what the handler is annotated to return.
+        return self._judge(attempt, value, encode_any)
 
     async def _handed_over(self, handover: Handover) -> Ended:
         """End with what the handler's own transaction wrote. Raises: TransactionAborted when it did not commit."""

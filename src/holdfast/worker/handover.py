@@ -13,19 +13,20 @@ from holdfast.core.model import Finish, Held
 from holdfast.ops.finish import FinishReport
 from holdfast.storage.database import Database
 from holdfast.storage.statement import run, run_async
+from holdfast.worker.attempt import Attempt
 from holdfast.worker.stages import finish_fenced
 
-Judge = Callable[[Any], Finish]
+Judge = Callable[[Attempt, Any], Finish]
 """Turns a handler's answer into the write that records it."""
 
 
 class Handover:
     """One attempt's end, given to a transaction of the handler's own."""
 
-    def __init__(self, database: Database, judge: Judge, idle_ms: int) -> None:
+    def __init__(self, database: Database, judge: Judge, attempt: Attempt) -> None:
         self._database = database
         self._judge = judge
-        self._idle_ms = idle_ms
+        self._attempt = attempt
         self._made: tuple[Finish, FinishReport] | None = None
 
     def write(self, tx: Any, output: Any) -> Coroutine[Any, Any, None] | None:
@@ -33,8 +34,9 @@ class Handover:
 
         Raises: LeaseLost, OutputInvalid, and the errors of connections.
         """
-        finish = self._judge(output)
-        op = finish_fenced(self._database.store, finish, self._idle_ms)
+        attempt = self._attempt
+        finish = self._judge(attempt, output)
+        op = finish_fenced(self._database.store, finish, attempt.terms.lease_ms // 2)
         provider = provider_of(tx)
         need = Need(cast(Dialect, self._database.store.dialect), self._database.schema, True)
         if isinstance(provider, AsyncProvider):

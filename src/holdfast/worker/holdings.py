@@ -77,30 +77,33 @@ class Holdings:
         """Whether a claim may have taken jobs that nobody here knows of."""
         return bool(self._unanswered or self._asking)
 
-    def end(self, attempt: Attempt) -> None:
-        """Forget an attempt whose end is recorded."""
-        self._forget(attempt, recorded=True)
+    def end(self, attempts: Iterable[Attempt]) -> None:
+        """Forget attempts whose end is recorded."""
+        self._forget(attempts, recorded=True)
 
     def lose(self, attempt: Attempt) -> None:
         """Forget an attempt whose end is not for us to record: its row may still bear the token."""
-        self._forget(attempt, recorded=False)
+        self._forget((attempt,), recorded=False)
 
-    def _forget(self, attempt: Attempt, recorded: bool) -> None:
-        claimed = attempt.claimed
+    def _forget(self, attempts: Iterable[Attempt], recorded: bool) -> None:
         with self._lock:
-            claim = self._claims.get(claimed.token)
-            if claim is None or claim.attempts.pop(claimed.id, None) is None:
-                return
-            if claimed.crashes > 0:
-                self.crashed -= 1
-            if not recorded:
-                claim.is_clean = False
-            if not claim.attempts:
-                del self._claims[claimed.token]
-                (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
-            is_calm = claimed.crashes > 0 and self.crashed == 0
+            before, is_emptied = self.crashed, False
+            for attempt in attempts:
+                claimed = attempt.claimed
+                claim = self._claims.get(claimed.token)
+                if claim is None or claim.attempts.pop(claimed.id, None) is None:
+                    continue
+                if claimed.crashes > 0:
+                    self.crashed -= 1
+                if not recorded:
+                    claim.is_clean = False
+                if not claim.attempts:
+                    is_emptied = True
+                    del self._claims[claimed.token]
+                    (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
+            is_calm = before > 0 and self.crashed == 0
             left = len(self._emptied) + len(self._doubtful)
-            is_untidy = not claim.attempts and (left >= UNTIDY or not self._claims)
+            is_untidy = is_emptied and (left >= UNTIDY or not self._claims)
         if is_calm:
             self.when_calm()
         if is_untidy:

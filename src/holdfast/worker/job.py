@@ -69,6 +69,11 @@ class Job(Generic[T]):
         self.handover: Handover | None = None
 
     @property
+    def is_plain(self) -> bool:
+        """Whether its end is the worker's to write, in no transaction of the handler's."""
+        return self.completion is None and self.handover is None
+
+    @property
     def id(self) -> UUID:
         """The job's id: the idempotency key for effects outside the database."""
         return UUID(self._attempt.claimed.id)
@@ -197,7 +202,7 @@ class Job(Generic[T]):
             return self.completion
         database = self._reachable()
         assert self._judge is not None
-        self.handover = Handover(database, self._judge, self._attempt.terms.lease_ms // 2)
+        self.handover = Handover(database, self._judge, self._attempt)
         return self.handover.write(tx, output)
 
     def new_completion(self) -> Completion:

@@ -61,7 +61,7 @@ class News:
     def timed_out(self, attempt: Attempt, finish: Finish, recorded: bool) -> None:
         """What is to be recorded of an attempt that ran out of time, unless it is recorded already."""
         if recorded:
-            self._place.holdings.end(attempt)
+            self._place.holdings.end([attempt])
             self._to_loop(self._records.accepted, attempt, finish)
         else:
             self._to_loop(self._completer.submit, attempt, finish)

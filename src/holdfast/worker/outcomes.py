@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,7 +15,7 @@ from holdfast.worker.holdings import Holdings
 from holdfast.worker.judge import as_it_stands, describe, unwritable
 
 
-class Pending(msgspec.Struct):
+class Pending(msgspec.Struct, gc=False):
     """An outcome that waits to be written; unsure when an earlier try may have written it."""
 
     attempt: Attempt
@@ -43,30 +44,33 @@ class Outcomes:
 
     def wait_for(self, attempt: Attempt, finish: Finish) -> Pending:
         """Take an outcome that is to be written."""
+        if self._open == 0:
+            self.all_settled.clear()
         self._open += 1
-        self.all_settled.clear()
         return Pending(attempt, finish)
 
-    def end(self, pending: Pending) -> None:
-        """Note an outcome that is recorded."""
-        self._close(pending)
-        self._holdings.end(pending.attempt)
-        self._recorder.accepted(pending.attempt, pending.finish)
+    def end(self, recorded: Sequence[Pending]) -> None:
+        """Note outcomes that are recorded."""
+        self._holdings.end([each.attempt for each in recorded])
+        for each in recorded:
+            self._recorder.accepted(each.attempt, each.finish)
+        self._close(recorded)
 
     def settle(self, pending: Pending, stand: Stand) -> None:
         """Act on an outcome whose token no longer stands: an earlier try has written it, or it is refused."""
         earlier = as_it_stands(pending.finish, stand, pending.unsure)
         if earlier is not None:
             pending.finish = earlier
-            self.end(pending)
+            self.end([pending])
             return
-        self._close(pending)
+        self._close([pending])
         self._holdings.lose(pending.attempt)
         self._recorder.refused(pending.attempt, stand)
 
-    def _close(self, pending: Pending) -> None:
-        pending.is_settled = True
-        self._open -= 1
+    def _close(self, settled: Sequence[Pending]) -> None:
+        for each in settled:
+            each.is_settled = True
+        self._open -= len(settled)
         if self._open == 0:
             self.all_settled.set()
 

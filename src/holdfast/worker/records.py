@@ -67,7 +67,7 @@ class Office:
 
     def committed(self, attempt: Attempt, finish: Finish, report: FinishReport) -> None:
         """The end was recorded in the handler's own transaction."""
-        self._place.holdings.end(attempt)
+        self._place.holdings.end([attempt])
         self._records.accepted(attempt, finish)
         self._records.opened(report.fan_in)
 

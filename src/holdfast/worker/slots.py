@@ -49,7 +49,8 @@ class Slots:
         self._expect = expect
         self._is_abandoned = False
         self._tasks: list[asyncio.Task[None]] = []
-        self.running: dict[int, Attempt] = {}
+        self._monotonic = place.clock.monotonic
+        self.running: set[Attempt] = set()
 
     def start(self) -> list[asyncio.Task[None]]:
         """Open all slots."""
@@ -66,7 +67,7 @@ class Slots:
     def interrupt(self) -> None:
         """Tell every handler that is still running to stop, because the worker does."""
         now = self._place.clock.monotonic()
-        for attempt in list(self.running.values()):
+        for attempt in list(self.running):
             if not attempt.is_ending and attempt.abort("shutdown", now):
                 attempt.stop()
 
@@ -78,13 +79,15 @@ class Slots:
         await self.finished(ABANDON_S)
 
     async def _slot(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         turns = 0
         while not self._is_abandoned:
             try:
-                batch = await self._backlog.take()
+                batch = self._backlog.take_now() or await self._backlog.take()
                 if batch is None:
                     return
-                await self._turn(batch)
+                await self._turn(batch, task)
                 turns += 1
                 if turns % TURNS_WITHOUT_A_PAUSE == 0:
                     # A handler that never waits would otherwise keep the loop to itself.
@@ -94,33 +97,38 @@ class Slots:
                 if self._is_abandoned:
                     raise
 
-    async def _turn(self, batch: list[Attempt]) -> None:
-        name, size = batch[0].type.name, batch[0].type.batch
+    async def _turn(self, batch: list[Attempt], task: asyncio.Task[None]) -> None:
+        type = batch[0].type
         try:
-            started = [each for each in batch if self._begin(each)]
-            if started:
-                await (self._run(started[0]) if size is None else self._run_batch(started))
+            if type.batch is not None:
+                await self._run_batch([each for each in batch if self._begin(each)], task)
+            elif self._begin(batch[0]):
+                await self._run(batch[0], task)
         finally:
-            self._backlog.done(name)
-            _forget_cancellations()
+            self._backlog.done(type.name)
+            # An abort that a handler swallowed must not look, in the slot's next call, like one of that call.
+            while task.cancelling():
+                task.uncancel()
 
-    async def _run(self, attempt: Attempt) -> None:
-        attempt.task = asyncio.current_task()
+    async def _run(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
+        attempt.task = task
         try:
             ended = await self._execution.run(attempt)
         finally:
             attempt.task = None
-        self.running.pop(id(attempt), None)
+        self.running.discard(attempt)
         self._end(attempt, ended)
 
-    async def _run_batch(self, batch: list[Attempt]) -> None:
-        stop = _StopWhenAllAborted(batch)
+    async def _run_batch(self, batch: list[Attempt], task: asyncio.Task[None]) -> None:
+        if not batch:
+            return
+        stop = _StopWhenAllAborted(batch, task)
         try:
             results = await self._execution.run_batch(batch)
         finally:
             stop.over()
         for attempt, ended in zip(batch, results, strict=True):
-            self.running.pop(id(attempt), None)
+            self.running.discard(attempt)
             self._end(attempt, ended)
 
     def _begin(self, attempt: Attempt) -> bool:
@@ -130,10 +138,10 @@ class Slots:
                 self._office.submit(attempt, finish_of(attempt, self._place.id, "release"))
             self._office.ended(attempt)
             return False
-        now = self._place.clock.monotonic()
+        now = self._monotonic()
         attempt.started_at = now
         attempt.timeout_at = now + attempt.terms.timeout_ms / 1000
-        self.running[id(attempt)] = attempt
+        self.running.add(attempt)
         self._place.telling.started(attempt)
         self._expect(attempt.timeout_at)
         return True
@@ -157,8 +165,8 @@ class Slots:
 class _StopWhenAllAborted:
     """Cancels a batch only when none of its attempts may go on."""
 
-    def __init__(self, batch: list[Attempt]) -> None:
-        self._task = asyncio.current_task()
+    def __init__(self, batch: list[Attempt], task: asyncio.Task[None]) -> None:
+        self._task: asyncio.Task[None] | None = task
         self._left = len(batch)
         for attempt in batch:
             attempt.on_stop(self._one_less)
@@ -170,10 +178,3 @@ class _StopWhenAllAborted:
         self._left -= 1
         if self._left == 0 and self._task is not None:
             self._task.cancel()
-
-
-def _forget_cancellations() -> None:
-    """An abort that a handler swallowed must not look, in the slot's next call, like one of that call."""
-    task = asyncio.current_task()
-    while task is not None and task.cancelling():
-        task.uncancel()

@@ -86,7 +86,7 @@ class Stragglers:
         store, finish = self._place.store, pending.finish
         report = await self._link.run_atomic(finish_attempts(store, [finish]))
         if report.accepted:
-            self._outcomes.end(pending)
+            self._outcomes.end([pending])
             self._opened(report.fan_in)
             return None
         (stand,) = await self._link.run(store.jobs.stand([Held(finish.id, finish.token)]))

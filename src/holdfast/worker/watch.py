@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from holdfast.worker.attempt import Attempt
 from holdfast.worker.hints import Hints
 from holdfast.worker.pace import Pace
 from holdfast.worker.slots import Slots
@@ -29,7 +30,7 @@ class Watch:
         self._hints = hints
         self._pace = pace
         self._all_stuck = all_stuck
-        self._told: set[int] = set()
+        self._told: set[Attempt] = set()
 
     async def run(self) -> None:
         """Watch for ever."""
@@ -46,12 +47,12 @@ class Watch:
     def _report_stuck(self, now: float) -> None:
         patience = self._place.options.stuck_after_ms / 1000
         stuck = {
-            key: (attempt, now - attempt.aborted_at)
-            for key, attempt in self._slots.running.items()
+            attempt: now - attempt.aborted_at
+            for attempt in self._slots.running
             if attempt.aborted_at is not None and now - attempt.aborted_at > patience
         }
-        for key in stuck.keys() - self._told:
-            self._place.telling.stuck(*stuck[key])
+        for attempt in stuck.keys() - self._told:
+            self._place.telling.stuck(attempt, stuck[attempt])
         self._told = set(stuck)
         self._place.counters.stuck = len(stuck)
         if len(stuck) >= self._place.options.slots:

@@ -20,9 +20,9 @@ from holdfast.core.model import (
     Stand,
 )
 from holdfast.storage.aggregates.walk import Step, along, among, walk
-from holdfast.storage.aggregates.wire import document, texts
+from holdfast.storage.aggregates.wire import array, document, items, texts
 from holdfast.storage.query import JobQuery, Walk
-from holdfast.storage.statement import Op, Statement
+from holdfast.storage.statement import Op, Statement, Value
 
 
 class Jobs:
@@ -62,12 +62,12 @@ class Jobs:
         awaited: bool = False,
         now: Instant | None = None,
     ) -> Op[list[Finished]]:
-        only_completions = all(each.kind == "complete" for each in finishes)
-        rows = yield Statement(
-            "job_complete" if only_completions else "job_finish",
-            {"rows": document(finishes), "freed": texts(freed), "awaited": awaited, "now": now},
-        )
-        return [Finished(*row) for row in rows]
+        shared: dict[str, Value] = {"freed": texts(freed), "awaited": awaited, "now": now}
+        if not _are_completions_of_one(finishes):
+            rows = yield Statement("job_finish", {"rows": document(finishes), **shared})
+            return [Finished(*row) for row in rows]
+        rows = yield Statement("job_complete", {**_columns(finishes), **shared})
+        return [Finished(id, type, waited) for ids, type, waited in rows for id in items(ids)]
 
     def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
         rows = yield Statement("job_stand", {"rows": document(pairs)})
@@ -127,3 +127,22 @@ def _step_of(query: JobQuery) -> Step:
     if query.key is not None:
         return along("job_walk_key", key=query.key)
     return along(query.source)
+
+
+def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:
+    """Whether a flush is as it mostly is: nothing but completions, all of one worker."""
+    kinds = {(each.kind, each.worker) for each in finishes}
+    return len(kinds) == 1 and kinds.pop()[0] == "complete"
+
+
+def _columns(completions: Sequence[Finish]) -> dict[str, str]:
+    """Completions of one worker as columns: a flush is long, and its rows have little in them."""
+    return {
+        "worker": completions[0].worker,
+        "ids": array([each.id for each in completions]),
+        "tokens": array([each.token for each in completions]),
+        "started_at": array(
+            ["null" if each.started_at is None else str(each.started_at) for each in completions]
+        ),
+        "outputs": document([each.output for each in completions]),
+    }

@@ -1,4 +1,4 @@
-"""How lists and records travel to a statement: as one JSON text each, so that no driver's codecs matter."""
+"""How lists and records travel to and from a statement: as one text each, so that no driver's codecs matter."""
 
 from __future__ import annotations
 
@@ -18,3 +18,13 @@ def document(rows: Sequence[Any]) -> str:
 def texts(values: Iterable[str]) -> str:
     """Encode a collection of ids, tokens or names as one JSON array."""
     return _encoder.encode(list(values)).decode()
+
+
+def array(values: Sequence[str]) -> str:
+    """Write ids or numbers as the text of a PostgreSQL array."""
+    return "{" + ",".join(values) + "}"
+
+
+def items(array: str) -> list[str]:
+    """Read the text of a PostgreSQL array of ids."""
+    return array[1:-1].split(",")

@@ -10,12 +10,12 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg import AsyncConnection
 
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
 from holdfast.storage.postgres.connect import connection_string, unreachable
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
 from holdfast.storage.postgres.pooler import is_pooled_async
+from holdfast.storage.postgres.waiting import LinkConnection
 from holdfast.storage.statement import Op, run_async
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class PostgresLink:
         self._schema = schema
         self._statement_timeout_ms = statement_timeout_ms
         self._prepare_threshold = 2 if prepare else None
-        self._connection: AsyncConnection[Any] | None = None
+        self._connection: LinkConnection | None = None
         self._executor: PsycopgAsyncExecutor | None = None
         self._busy = asyncio.Lock()
 
@@ -75,7 +75,7 @@ class PostgresLink:
             self._url, self.purpose, self._statement_timeout_ms, only_by_index=True
         )
         try:
-            self._connection = await AsyncConnection.connect(
+            self._connection = await LinkConnection.connect(
                 text, autocommit=True, prepare_threshold=self._prepare_threshold
             )
             if self._prepare_threshold is not None and await is_pooled_async(self._connection):

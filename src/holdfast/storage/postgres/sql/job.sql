@@ -180,7 +180,8 @@ union all select job_id::text, type, awaited from returned;
 -- name: job_complete
 -- A flush as it mostly is: every attempt completed its job. What job_finish would do, at three quarters of its cost.
 with given as materialized (
-  select * from json_to_recordset(:rows::json) as x(id uuid, token uuid, worker text, started_at bigint, output text)),
+  select * from unnest(:ids::uuid[], :tokens::uuid[], :started_at::bigint[],
+                       array (select json_array_elements_text(:outputs::json))) as x(id, token, started_at, output)),
 held as (
   select q.job_id from holdfast.queue q
    where q.job_id = any (array (select id from given))
@@ -192,14 +193,14 @@ ended as (
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
 kept as (
   insert into holdfast.outcome (job_id, type, state, output, attempts, crashes, fence, token, worker, started_at, finished_at)
-  select e.job_id, e.type, 'completed', g.output, e.attempt, e.crashes, e.fence, e.token, g.worker,
-         to_timestamp(g.started_at / 1000000.0), holdfast.moment(:now::bigint)
+  select e.job_id, e.type, 'completed', g.output, e.attempt, e.crashes, e.fence, e.token, :worker,
+         'epoch'::timestamptz + g.started_at * interval '1 microsecond', holdfast.moment(:now::bigint)
     from ended e join given g on g.id = e.job_id and g.token = e.token),
 freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t))),
 tallied as (
   insert into holdfast.tally (at, type, completed)
   select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
-select job_id::text, type, awaited from ended;
+select array_agg(job_id)::text, type, awaited from ended group by type, awaited;
 
 -- name: job_stand
 -- What became of (job, token) pairs that a finish or a heartbeat did not find.
