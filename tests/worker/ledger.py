@@ -45,6 +45,9 @@ class Ledger(Protocol):
     def lock_everything(self) -> Any:
         """Hold every table in somebody's open transaction, as a context."""
 
+    def end_sessions(self) -> int:
+        """End the sessions of every worker, as an administrator would; return how many there were."""
+
     def waits_for_a_lock(self) -> bool:
         """Say whether anybody waits for somebody's transaction."""
 
@@ -119,7 +122,6 @@ class PostgresLedger:
             somebody.rollback()
 
     def end_sessions(self) -> int:
-        """End the sessions of every worker, as an administrator would; return how many there were."""
         row = self._connection.execute(_END_SESSIONS).fetchone()
         assert row is not None
         return int(row[0])
@@ -196,6 +198,9 @@ class SqliteLedger:
     def lock_everything(self) -> Iterator[None]:
         with self.lock(""):
             yield
+
+    def end_sessions(self) -> int:
+        return 0
 
     def waits_for_a_lock(self) -> bool:
         raise NotImplementedError("SQLite does not tell who waits")

@@ -1,0 +1,1 @@
+"""Real processes, real servers, real faults."""

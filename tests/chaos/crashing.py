@@ -1,0 +1,163 @@
+"""Workers that die at a chosen moment: `python -m tests.chaos.crashing` forks one for each line that it reads.
+
+Forked from a process that has no threads and no connections, so that a hundred deaths cost no hundred starts.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.core.jobtype import JobType
+from holdfast.core.registry import job_type_of
+from holdfast.core.retry import Retry
+from holdfast.storage.database import Database, Link
+from holdfast.storage.statement import Op
+from holdfast.worker.job import Job
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import Worker
+from tests.chaos.process import database_of
+
+T = TypeVar("T")
+
+AT_ONCE = Retry(base="1ms", cap="1ms")
+
+
+class Death(msgspec.Struct):
+    """One worker: before or after which call of which purpose it dies, and where its handlers write their log."""
+
+    url: str
+    log: str
+    write_effect: str
+    purpose: str
+    moment: int
+
+
+class Moments:
+    """Counts the moments before and after each database call, and dies at the chosen one."""
+
+    def __init__(self, death: Death) -> None:
+        self._death = death
+        self._passed: Counter[str] = Counter()
+
+    def pass_one(self, purpose: str) -> None:
+        """Live through one more moment of a purpose, or not."""
+        self._passed[purpose] += 1
+        if (purpose, self._passed[purpose]) == (self._death.purpose, self._death.moment):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class MortalLink:
+    """See `storage.database.Link`."""
+
+    def __init__(self, link: Link, moments: Moments) -> None:
+        self._link = link
+        self._moments = moments
+        self.purpose = link.purpose
+
+    async def run(self, op: Op[T]) -> T:
+        return await self._run(self._link.run, op)
+
+    async def run_atomic(self, op: Op[T]) -> T:
+        return await self._run(self._link.run_atomic, op)
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    async def _run(self, run: Callable[[Op[T]], Any], op: Op[T]) -> T:
+        self._moments.pass_one(self.purpose)
+        answer: T = await run(op)
+        self._moments.pass_one(self.purpose)
+        return answer
+
+
+class MortalTransaction:
+    """See `storage.database.AsyncTransaction`."""
+
+    def __init__(self, transaction: Any, moments: Moments) -> None:
+        self._transaction = transaction
+        self._moments = moments
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transaction, name)
+
+    async def execute(self, *arguments: Any) -> Any:
+        answer = await self._transaction.execute(*arguments)
+        self._moments.pass_one("transaction")
+        return answer
+
+
+class MortalDatabase:
+    """See `storage.database.Database`; everything but its links and transactions is the real one's."""
+
+    def __init__(self, database: Database, moments: Moments) -> None:
+        self._database = database
+        self._moments = moments
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> MortalLink:
+        return MortalLink(self._database.link(purpose, statement_timeout_ms), self._moments)
+
+    @asynccontextmanager
+    async def transaction_async(self) -> AsyncIterator[MortalTransaction]:
+        self._moments.pass_one("transaction")
+        async with self._database.transaction_async() as transaction:
+            yield MortalTransaction(transaction, self._moments)
+            self._moments.pass_one("transaction")
+        self._moments.pass_one("transaction")
+
+
+def types_of(death: Death) -> dict[str, JobType]:
+    """One type whose outcome the completer writes, and one that completes in a transaction with a row of its own."""
+
+    def note(job: Job[Any]) -> None:
+        with Path(death.log).open("ab", buffering=0) as log:
+            log.write(msgspec.json.encode([job.id, job.attempt, job.fence]) + b"\n")
+
+    async def plain(job: Job[int]) -> int:
+        note(job)
+        return job.input
+
+    async def staged(job: Job[int]) -> int:
+        note(job)
+        async with job.complete() as done:
+            await done.tx.execute(death.write_effect, [str(job.input)])
+            return job.input
+
+    return {
+        "plain": job_type_of(plain, "plain", Job, {"retry": AT_ONCE}),
+        "staged": job_type_of(staged, "staged", Job, {"retry": AT_ONCE}),
+    }
+
+
+async def work(death: Death) -> int:
+    """Run jobs until none is due, or until death."""
+    database = database_of(death.url)
+    mortal: Any = MortalDatabase(database, Moments(death))
+    report = await Worker(mortal, types_of(death), WorkerOptions(stop_when_idle=True)).run()
+    await database.close_async()
+    return report.exit_code
+
+
+def main() -> None:
+    """Fork a worker for each line, and answer with how it ended."""
+    for line in sys.stdin.buffer:
+        death = msgspec.json.decode(line, type=Death)
+        child = os.fork()
+        if child == 0:
+            os._exit(asyncio.run(work(death)))
+        _, status = os.waitpid(child, 0)
+        os.write(sys.stdout.fileno(), b"%d\n" % os.waitstatus_to_exitcode(status))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""A worker in a process of its own: `python -m tests.chaos.process URL SCENE`; it tells its events as lines of JSON."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.core.events import Event
+from holdfast.core.jobtype import JobType
+from holdfast.core.registry import job_type_of
+from holdfast.core.retry import Retry
+from holdfast.storage.database import Database
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast.worker import capacity
+from holdfast.worker.job import Job
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import Worker
+
+AT_ONCE = Retry(base="100ms", cap="100ms")
+
+
+class Scene(msgspec.Struct):
+    """What one process is told: its lease and slots, and the named pipe through which handlers hear the test."""
+
+    lease: str = "30s"
+    slots: int = 10
+    gate: str = ""
+    write_effect: str = ""
+
+
+class Lines:
+    """An observer that writes lines to standard output."""
+
+    def observe(self, event: Event) -> None:
+        line = msgspec.json.encode({"name": event.name, **event.fields}) + b"\n"
+        os.write(sys.stdout.fileno(), line)
+
+
+def types_of(scene: Scene) -> dict[str, JobType]:
+    """The handlers that a scene knows."""
+
+    def gated(job: Job[Any]) -> str:
+        """Wait, deaf to everything, for the test's word; then write a row in the completing transaction."""
+        if job.attempt == 1:
+            Path(scene.gate).read_text()
+        with job.complete() as done:
+            done.tx.execute(scene.write_effect, [f"attempt {job.attempt}"])
+        return f"attempt {job.attempt}"
+
+    async def poison(job: Job[Any]) -> None:
+        """Kill the process; the first time not before the test says so."""
+        if job.attempt == 1:
+            await asyncio.to_thread(Path(scene.gate).read_text)
+        os.abort()
+
+    async def neighbour(job: Job[Any]) -> None:
+        """Never end in the process that the poison kills first."""
+        if job.attempt == 1:
+            await asyncio.Event().wait()
+
+    async def brief(job: Job[Any]) -> None:
+        await asyncio.sleep(0.005)
+
+    handlers = {"gated": gated, "poison": poison, "neighbour": neighbour, "brief": brief}
+    options: dict[str, Any] = {"retry": AT_ONCE, "lease": scene.lease, "timeout": "1h"}
+    return {
+        name: job_type_of(handler, name, Job, options)  # type: ignore[arg-type]
+        for name, handler in handlers.items()
+    }
+
+
+def database_of(url: str) -> Database:
+    """The database at an address, or in a file."""
+    return PostgresDatabase(url) if url.startswith("postgres") else SqliteDatabase(Path(url))
+
+
+async def main(url: str, scene: Scene) -> int:
+    # Everything finished counts as finished just now, so that a process fetches ahead as much as it can.
+    capacity.FINISHED_WINDOW_S = 60.0
+    database = database_of(url)
+    options = WorkerOptions(slots=scene.slots, idle_min_ms=20, idle_max_ms=20, idle_jitter_ms=0)
+    worker = Worker(database, types_of(scene), options, observer=Lines())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop, number.name)
+    report = await worker.run()
+    await database.close_async()
+    return report.exit_code
+
+
+if __name__ == "__main__":
+    os._exit(asyncio.run(main(sys.argv[1], msgspec.json.decode(sys.argv[2], type=Scene))))

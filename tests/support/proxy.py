@@ -1,0 +1,116 @@
+"""A TCP proxy between a worker and its server that can cut the line, or swallow what is said on it."""
+
+import asyncio
+import contextlib
+import threading
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+Mode = Literal["pass", "cut", "swallow", "mute"]
+_CHUNK = 65_536
+
+
+class Proxy:
+    """Runs in a thread of its own, so that a blocked test loop does not stop it."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
+        self._parts = parts
+        self._mode: Mode = "pass"
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._ready = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._port = 0
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    @property
+    def url(self) -> str:
+        """The address of the same database, through the proxy."""
+        user = self._parts.netloc.rpartition("@")[0]
+        return self._parts._replace(netloc=f"{user}@127.0.0.1:{self._port}").geturl()
+
+    def pass_all(self) -> None:
+        """Let everything through; what was swallowed is lost with its connection."""
+        self._set("pass")
+
+    def cut(self) -> None:
+        """End every connection and accept no other."""
+        self._set("cut")
+
+    def swallow(self) -> None:
+        """Keep every connection open and answer nothing on it."""
+        self._set("swallow")
+
+    def mute(self) -> None:
+        """Let every request through and none of the answers."""
+        self._set("mute")
+
+    def _set(self, mode: Mode) -> None:
+        done = threading.Event()
+
+        def change() -> None:
+            was, self._mode = self._mode, mode
+            if mode == "cut" or was in ("swallow", "mute"):
+                for writer in list(self._writers):
+                    writer.transport.abort()
+            done.set()
+
+        self._loop.call_soon_threadsafe(change)
+        assert done.wait(10)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self._port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        server.close()
+        for writer in list(self._writers):
+            writer.transport.abort()
+        pending = asyncio.all_tasks(self._loop)
+        for task in pending:
+            task.cancel()
+        self._loop.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._mode == "cut":
+            writer.transport.abort()
+            return
+        self._writers.add(writer)
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            self._writers.discard(writer)
+            writer.transport.abort()
+            return
+        self._writers.add(far_writer)
+        try:
+            await asyncio.gather(
+                self._pump(reader, far_writer, ("pass", "mute")),
+                self._pump(far_reader, writer, ("pass",)),
+            )
+        finally:
+            for each in (writer, far_writer):
+                self._writers.discard(each)
+                each.transport.abort()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, open_in: tuple[Mode, ...]
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(_CHUNK):
+                if self._mode in open_in:
+                    writer.write(data)
+                    await writer.drain()
+        writer.transport.abort()
