@@ -18,7 +18,8 @@ class HookedConnection(sqlite3.Connection):
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
         # The base class does not ask `cursor` for one in every version of Python.
-        return HookedCursor(self).execute(sql, parameters)
+        cursor: HookedCursor = self.cursor()
+        return cursor.execute(sql, parameters)
 
 
 class HookedCursor(sqlite3.Cursor):
