@@ -1,0 +1,46 @@
+"""Tables that people wrote agree with the code, and with each other."""
+
+from __future__ import annotations
+
+import re
+
+from holdfast.core.errors import FilterError
+from holdfast.core.filters import parse_filter
+from tests.bench.figures import FIGURES
+from tests.docs.snippets import ROOT
+
+
+def page(path: str) -> str:
+    """The text of a page."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def row(path: str, beginning: str) -> list[str]:
+    """The figures of the row of a page that begins so, without markup."""
+    (line,) = [each for each in page(path).splitlines() if each.lower().startswith(beginning)]
+    return re.findall(r"[\d,.]+ / [\d.]+|\d+,\d+|level", line.replace("*", ""))
+
+
+def test_the_page_names_the_figures_of_the_bench() -> None:
+    first_cells = re.findall(r"^\| (`.+?) \|", page("docs/why/benchmarks.md"), re.MULTILINE)
+    named = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
+    assert named == {name for names in FIGURES.values() for name in names}
+
+
+def test_our_own_figures_are_the_same_wherever_they_stand() -> None:
+    assert row("docs/why/comparison.md", "| **holdfast") == row("README.md", "| **holdfast")
+
+
+def test_every_key_of_the_filter_is_explained() -> None:
+    terms = re.findall(r"^\| (`.+?) \|", page("docs/do/looking.md"), re.MULTILINE)
+    shown = {key for term in terms for key in re.findall(r"`([a-z]+)[:<>]", term)}
+    assert shown == known_keys()
+
+
+def known_keys() -> set[str]:
+    """The keys that the filter's own complaint lists."""
+    try:
+        parse_filter("nonsense")
+    except FilterError as error:
+        return set(error.help.partition("with a key of ")[2].split(", "))
+    raise AssertionError("a word alone is no term")
