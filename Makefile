@@ -4,8 +4,10 @@
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+MADE := $(BIN)/python
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
+DEMO := $(VENV)/.demo
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 
@@ -21,7 +23,7 @@ help: ## List the targets.
 
 setup: $(INSTALLED) ## Make .venv with the locked dependencies and the package itself.
 
-$(LOCKED): requirements-dev.txt
+$(MADE):
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found; set PYTHON=/path/to/python3"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "$(PYTHON) is older than 3.11; set PYTHON=/path/to/python3"; exit 1; }
@@ -29,6 +31,8 @@ $(LOCKED): requirements-dev.txt
 		|| { echo "$(PYTHON) lacks venv; on Debian or Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "setup: $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
+
+$(LOCKED): requirements-dev.txt | $(MADE)
 	@echo "setup: locked dependencies (a few minutes the first time)"
 	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
 	@touch $@
@@ -38,10 +42,18 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The first look needs a fifth of what development needs.
+$(DEMO): requirements-demo.txt pyproject.toml | $(MADE)
+	@echo "setup: what the demo needs"
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-demo.txt
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@touch $@
+
 setup-system: ## Install redis-server and chromium from the system's packages, where allowed.
 	@.ci/setup-system
 
-demo: setup ## Run the main job on embedded SQLite.
+# Its own PostgreSQL is one of the development dependencies.
+demo: $(if $(or $(wildcard $(INSTALLED)),$(findstring postgres,$(ARGS))),setup,$(DEMO)) ## Run the demo shop on embedded SQLite.
 	@$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: setup ## Run all tests, on real PostgreSQL too.
@@ -76,14 +88,17 @@ docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
 bench: setup ## Measure this machine.
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
+	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast
+
 # Releases younger than two months are left out: most hijacked ones are found by then.
-lock: ## Make requirements-dev.txt again from requirements-dev.in.
+lock: ## Make requirements-dev.txt and requirements-demo.txt again from their .in files.
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT \
 		&& $(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install -qq uv \
-		&& "$$tool/bin/uv" pip compile --quiet --no-config --upgrade --universal --python-version 3.11 \
-			--generate-hashes --no-strip-extras --no-emit-index-url --no-header \
-			--no-emit-package holdfast --exclude-newer "60 days" \
-			--output-file requirements-dev.txt requirements-dev.in > /dev/null
+		&& $(COMPILE) --upgrade --exclude-newer "60 days" \
+			--output-file requirements-dev.txt requirements-dev.in > /dev/null \
+		&& $(COMPILE) --upgrade --constraint requirements-dev.txt \
+			--output-file requirements-demo.txt requirements-demo.in > /dev/null
 
 clean: ## Remove .venv and everything the tools left behind.
 	@rm -rf $(VENV) build dist docs/_build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,6 +1,7 @@
 """The demo tells the truth: nothing is lost when a worker is killed, and it would say so if it were."""
 
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -19,7 +20,6 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.main import cli
 from holdfast.core.model import JobRecord
 from holdfast.demo import figures, postgres, tables
-from holdfast.demo.pages import listen_near
 from tests.demo.terminal import PATIENCE_S, Terminal
 
 QUICK = ("--rate", "100", "--lease", "1500ms")
@@ -67,6 +67,57 @@ def test_an_order_that_was_lost_or_paid_twice_is_found_out(tmp_path: Path) -> No
     result = headless(tmp_path, "--orders", "0")
     assert result.returncode == Exit.FAILED
     assert "5 of 6 orders paid · 1 lost · 1 paid twice" in result.stdout
+
+
+CARELESS = """
+import asyncio
+from holdfast import Continue, Holdfast, Job
+from holdfast.demo import shop, tables
+
+app = Holdfast(shop.url, schema=tables.SCHEMA)
+app.on("order.placed")(shop.mail_receipt)
+app.job("stock.reserve", atomic=True)(shop.reserve)
+app.job("order.ship", atomic=True, entry=False)(shop.ship)
+
+
+@app.job("order.charge")
+async def charge(job: Job[shop.Order]) -> Continue:
+    order, facts = job.input.id, {"order": job.input.id, "attempt": job.attempt, "at": 0.0}
+    async with job.prepare() as tx:
+        await tx.execute(tables.worded(tables.BEGIN_PAYMENT, "sqlite"), facts)
+    if order % 2:
+        await asyncio.sleep(1)
+    if order != 3:  # forgotten
+        async with app.transaction() as tx:  # paid, but not in one transaction with the completion
+            paid = facts | {"amount": 1, "worker": job.worker}
+            await tx.execute(tables.worded(tables.PAY, "sqlite"), paid)
+    if not order % 2:
+        await asyncio.sleep(1)
+    return Continue("order.ship", job.input)
+"""
+WITH_CARELESS_STAFF = """
+import sys
+from holdfast.cli.main import cli
+from holdfast.demo import staff
+
+staff.APPLICATION = "careless:app"
+cli(["demo", *sys.argv[1:]])
+"""
+
+
+def test_handlers_that_are_careless_are_found_out(tmp_path: Path) -> None:
+    (tmp_path / "careless.py").write_text(CARELESS)
+    words = ("--headless", "--exit", "--kill", "--orders", "16", *QUICK)
+    result = subprocess.run(
+        [sys.executable, "-c", WITH_CARELESS_STAFF, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert result.returncode == Exit.FAILED, result.stdout + result.stderr
+    assert re.search(r"15 of 16 orders paid · 1 lost · [1-9]\d* paid twice", result.stdout)
 
 
 def test_files_are_kept_until_they_are_not_wanted(tmp_path: Path) -> None:
@@ -143,14 +194,14 @@ def test_the_page_shows_the_shop_and_kills_its_worker(tmp_path: Path) -> None:
     assert state["worker"] == "w-2"
 
 
-def test_a_taken_port_is_said_and_the_next_one_used() -> None:
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
+def test_a_taken_port_is_said_and_the_next_one_used(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        listener = listen_near(taken)
-        assert listener.getsockname()[1] != taken
-        listener.close()
+        result = headless(tmp_path, "--orders", "1", "--port", str(taken))
+    assert result.returncode == 0, result.stdout + result.stderr
+    address = re.search(r"http://127\.0\.0\.1:(\d+)/ +port (\d+) is taken", result.stdout)
+    assert address is not None
+    assert int(address[1]) != int(address[2]) == taken
 
 
 def test_one_interrupt_lets_the_worker_finish_and_leaves_nobody(tmp_path: Path) -> None:

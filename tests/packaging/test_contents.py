@@ -17,6 +17,8 @@ BESIDE = frozenset(
         "LICENSE",
         "Makefile",
         "README.md",
+        "requirements-demo.in",
+        "requirements-demo.txt",
         "requirements-dev.in",
         "requirements-dev.txt",
         "pyproject.toml",
@@ -68,6 +70,16 @@ def test_the_sdist_has_no_junk(sdist: Path) -> None:
         assert path.suffix not in JUNK, path
         assert BYTECODE not in path.parts, path
     assert set(map(str, paths)) >= BESIDE
+
+
+def test_the_demo_locks_what_development_locks() -> None:
+    def pins(name: str) -> set[str]:
+        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+        return {line.split()[0] for line in lines if "==" in line and line[0].isalpha()}
+
+    demo = pins("requirements-demo.txt")
+    assert demo
+    assert demo <= pins("requirements-dev.txt")
 
 
 def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:

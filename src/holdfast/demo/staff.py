@@ -13,6 +13,7 @@ from holdfast.cli.guardian import Guardian
 from holdfast.demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms
 from holdfast.demo.tables import SCHEMA
 
+APPLICATION = "holdfast.demo.shop:app"
 SLOTS = 4
 REAPER_INTERVAL_MS = 500
 
@@ -43,7 +44,7 @@ class Staff:
     def hire(self) -> None:
         """Start the next worker, in a process group of its own."""
         self._number += 1
-        words = ["worker", "holdfast.demo.shop:app", "--slots", str(SLOTS), "--name", self.name]
+        words = ["worker", APPLICATION, "--slots", str(SLOTS), "--name", self.name]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "holdfast.cli", *words],
