@@ -7,6 +7,8 @@ import os
 import signal
 import sys
 
+import pytest
+
 from holdfast.cli.worker import single_process
 from holdfast.core.events import Event
 from holdfast.worker.supervisor import Supervisor
@@ -42,6 +44,25 @@ async def test_a_dead_child_is_reported_and_replaced_and_a_signal_ends_all() -> 
         ]
         supervisor.pass_on(signal.SIGTERM)
         await running
+
+
+@pytest.mark.parametrize("moment", ["before the child", "while it starts", "before its handlers"])
+async def test_a_signal_that_comes_very_early_ends_everything_well(moment: str) -> None:
+    pids = asyncio.Queue[int]()
+    deaf = [sys.executable, "-c", "import signal; signal.pause()"]
+    supervisor = Supervisor(deaf, 1, started=pids.put_nowait)
+    if moment == "before the child":
+        supervisor.pass_on(signal.SIGTERM)
+    running = asyncio.create_task(supervisor.run())
+    if moment == "while it starts":
+        await asyncio.sleep(0)
+        assert pids.empty()
+        supervisor.pass_on(signal.SIGTERM)
+    async with asyncio.timeout(60):
+        if moment == "before its handlers":
+            await pids.get()
+            supervisor.pass_on(signal.SIGTERM)
+        assert await running == 0
 
 
 async def test_children_that_end_well_are_not_replaced() -> None:

@@ -36,14 +36,15 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._started = started
         self._stopping = asyncio.Event()
+        self._signal = signal.SIGTERM
         self._children: set[asyncio.subprocess.Process] = set()
 
     def pass_on(self, number: signal.Signals) -> None:
         """Hand a signal to every child and replace none from now on; the children know what a second one means."""
         self._stopping.set()
+        self._signal = number
         for child in self._children:
-            with contextlib.suppress(ProcessLookupError):
-                child.send_signal(number)
+            _send(child, number)
 
     async def run(self) -> int:
         """Supervise until every child has ended; return the worst exit code."""
@@ -52,20 +53,31 @@ class Supervisor:
 
     async def _keep(self) -> int:
         pause = FIRST_PAUSE_S
-        while True:
+        while not self._stopping.is_set():
             began = self._clock.monotonic()
             # A session of its own: Ctrl-C reaches the children once, through us.
             child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
             self._children.add(child)
             self._started(child.pid)
+            if self._stopping.is_set():
+                # The signal came while it was being started, and was not for it yet.
+                _send(child, self._signal)
             code = await child.wait()
             self._children.discard(child)
+            if self._stopping.is_set() and code == -self._signal:
+                # It was told to end before it knew how to answer, and had begun nothing.
+                return 0
             if code == 0 or self._stopping.is_set():
                 return code if code >= 0 else 1
             if self._observer is not None:
                 self._observer.observe(event("child_died", pid=child.pid, exit_code=code))
             if self._clock.monotonic() - began >= HEALTHY_S:
                 pause = FIRST_PAUSE_S
-            if await self._clock.wait(self._stopping, pause):
-                return 1
+            await self._clock.wait(self._stopping, pause)
             pause = min(LONGEST_PAUSE_S, pause * 2)
+        return 0
+
+
+def _send(child: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        child.send_signal(number)
