@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import pytest
 
@@ -18,6 +19,7 @@ def named_tests() -> list[str]:
     )
 
 
+@cache
 def written_tests() -> set[str]:
     """Every test function of the project, those of the conformance classes included."""
     folders = (ROOT / "tests", ROOT / "src/holdfast/testing")
