@@ -1,5 +1,6 @@
 """What is in the wheel and the sdist: everything that is needed, and nothing else."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -73,13 +74,15 @@ def test_the_sdist_has_no_junk(sdist: Path) -> None:
 
 
 def test_the_demo_locks_what_development_locks() -> None:
-    def pins(name: str) -> set[str]:
-        lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-        return {line.split()[0] for line in lines if "==" in line and line[0].isalpha()}
-
     demo = pins("requirements-demo.txt")
     assert demo
     assert demo <= pins("requirements-dev.txt")
+
+
+def pins(name: str) -> set[tuple[str, str]]:
+    """Read names and versions from a file of locked packages."""
+    text = (ROOT / name).read_text(encoding="utf-8")
+    return set(re.findall(r"^([\w.-]+)(?:\[.*\])?==(\S+)", text, re.MULTILINE))
 
 
 def test_the_sdist_builds_the_same_wheel(sdist: Path, wheel: Path, tmp_path: Path) -> None:
