@@ -1,4 +1,4 @@
-"""Writes, one by one, the outcomes that a flush cannot take: awaited jobs, successors with blockers, locked rows."""
+"""Writes the outcomes that a flush cannot take: awaited jobs, successors with blockers, locked rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.model import Held, Stand
 from holdfast.ops.blockers import FanIn
 from holdfast.ops.finish import finish_attempts
@@ -17,18 +18,24 @@ from holdfast.worker.workplace import Workplace
 PURPOSE = "fan-in"
 RETRY_MIN_S = 0.05
 RETRY_MAX_S = 2.0
+TOGETHER = 100
+"""Awaited jobs that end in one transaction: those who wait for many of them are locked once for all."""
 
 
 class Straggler(msgspec.Struct):
-    """An outcome with the time of its next try."""
+    """An outcome with the time of its next try; alone when a try in company did not write it."""
 
     pending: Pending
     due_at: float
     delay: float = 0.0
+    is_alone: bool = False
 
 
 class Stragglers:
-    """One transaction each, on a connection of its own: their waiting for locks delays nobody else's outcomes."""
+    """On a connection of its own, so that waiting for locks delays nobody else's outcomes.
+
+    At first many go together; what that does not write is tried in a transaction each.
+    """
 
     def __init__(
         self,
@@ -56,14 +63,45 @@ class Stragglers:
             await clock.wait(self._wake, self._until_next())
             self._wake.clear()
             now = clock.monotonic()
-            for straggler in [each for each in self._waiting if each.due_at <= now]:
-                await self._try(straggler)
+            due = [each for each in self._waiting if each.due_at <= now]
+            await self._try_together([each for each in due if not each.is_alone])
+            for straggler in due:
+                if straggler.is_alone and not straggler.pending.is_settled:
+                    await self._try(straggler)
             self._waiting = [each for each in self._waiting if not each.pending.is_settled]
 
     def _until_next(self) -> float | None:
         if not self._waiting:
             return None
         return max(0.0, min(each.due_at for each in self._waiting) - self._place.clock.monotonic())
+
+    async def _try_together(self, due: list[Straggler]) -> None:
+        # Two attempts of one job, an old and a new one, never share a statement.
+        by_job = {each.pending.finish.id: each for each in due}
+        for each in due:
+            each.is_alone = by_job[each.pending.finish.id] is not each
+        stragglers = list(by_job.values())
+        for first in range(0, len(stragglers), TOGETHER):
+            await self._write_together(stragglers[first : first + TOGETHER])
+
+    async def _write_together(self, batch: list[Straggler]) -> None:
+        pendings = [each.pending for each in batch]
+        op = finish_attempts(self._place.store, [each.finish for each in pendings])
+        try:
+            report = await self._link.run_atomic(op)
+        except Exception as error:
+            for each in batch:
+                each.pending.unsure = True
+                if isinstance(error, DatabaseUnreachable):
+                    self._failed(each, error)
+                else:
+                    each.is_alone = True
+            return
+        hits = {each.id for each in report.accepted}
+        self._outcomes.end([each for each in pendings if each.finish.id in hits])
+        self._opened(report.fan_in)
+        for each in batch:
+            each.is_alone = not each.pending.is_settled
 
     async def _try(self, straggler: Straggler) -> None:
         pending = straggler.pending
