@@ -84,7 +84,7 @@ def means(hint: Hint, asked: Hint) -> bool:
 types = st.builds(Hint, st.sampled_from(("due", "look")), st.sampled_from("abc*"))
 ids = st.lists(st.sampled_from("12345"), max_size=3).map(tuple)
 lost = st.builds(Hint, st.just("lost"), worker=st.sampled_from(("", "v", "w")), ids=ids)
-ended = st.builds(Hint, st.just("ended"), ids=ids)
+ended = st.builds(Hint, st.sampled_from(("ended", "awaited")), ids=ids)
 
 
 @given(st.lists(st.one_of(types, lost, ended)))

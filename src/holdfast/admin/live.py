@@ -33,7 +33,9 @@ class Watcher:
         self._came = asyncio.Event()
 
     def tell(self, hint: Hint) -> None:
-        """Take a hint."""
+        """Take a hint; that somebody waits changes nothing that a page shows."""
+        if hint.kind == "awaited":
+            return
         self._kinds.add(hint.kind)
         if hint.type:
             self._types.add(hint.type)

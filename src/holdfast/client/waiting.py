@@ -28,6 +28,8 @@ SHORTEST_S = 0.02
 LONGEST_S = 0.5
 GROWTH = 1.5
 BATCH = 500
+AGAIN_S = 20.0
+"""Workers forget who waits; see `worker.hints`."""
 
 
 class Waiting:
@@ -91,6 +93,7 @@ class Waiting:
 
     def _watch(self) -> None:
         listener = self._listen()
+        announced: dict[str, float] = {}
         pause = SHORTEST_S
         try:
             while True:
@@ -100,6 +103,7 @@ class Waiting:
                         self._thread = None
                         return
                     wanted = list(self._waiters)
+                announced = self._announce(wanted, announced)
                 ended = self._look(wanted)
                 pause = SHORTEST_S if ended else min(LONGEST_S, pause * GROWTH)
                 if self._wake.wait(pause):
@@ -107,6 +111,17 @@ class Waiting:
         finally:
             if listener is not None:
                 listener.close()
+
+    def _announce(self, wanted: list[str], announced: dict[str, float]) -> dict[str, float]:
+        """Tell workers for which chains somebody waits, now and again from time to time."""
+        if self._notifier is None:
+            return {}
+        now = time.monotonic()
+        known = {each: at for each in wanted if (at := announced.get(each, 0.0)) > now - AGAIN_S}
+        fresh = [each for each in wanted if each not in known]
+        if fresh:
+            self._notifier().send([Hint("awaited", ids=tuple(fresh))])
+        return known | dict.fromkeys(fresh, now)
 
     def _look(self, wanted: list[str]) -> int:
         """Ask for all chains at once; answer those that have ended or are gone."""
@@ -147,10 +162,14 @@ class Waiting:
             return None
 
         def on_hint(hint: Hint) -> None:
-            if hint.kind in ("ended", "look"):
+            if hint.kind == "look" or (hint.kind == "ended" and self._concerns(hint)):
                 self._wake.set()
 
         return self._notifier().listen(on_hint)
+
+    def _concerns(self, hint: Hint) -> bool:
+        with self._lock:
+            return not hint.ids or any(each in self._waiters for each in hint.ids)
 
 
 def _outcome(record: ChainRecord) -> Chain:

@@ -17,15 +17,17 @@ _Ids = dict[str, None] | None
 class Pending:
     """Hints in the order in which they came. Not for several threads at once."""
 
-    __slots__ = ("_ended", "_lost", "_types")
+    __slots__ = ("_awaited", "_ended", "_lost", "_types")
 
     def __init__(self) -> None:
         self._types: dict[str, HintKind] = {}
         self._lost: dict[str, _Ids] = {}
         self._ended: _Ids = {}
+        self._awaited: _Ids = {}
 
     def __bool__(self) -> bool:
-        return bool(self._types or self._lost or self._ended is None or self._ended)
+        chains = (self._ended, self._awaited)
+        return bool(self._types or self._lost or any(each or each is None for each in chains))
 
     def add(self, hints: Iterable[Hint]) -> None:
         """Merge hints into those that wait."""
@@ -37,6 +39,8 @@ class Pending:
                     self._add_lost(hint)
                 case "ended":
                     self._ended = _merged(self._ended, hint.ids)
+                case "awaited":
+                    self._awaited = _merged(self._awaited, hint.ids)
 
     def take(self) -> list[Hint]:
         """Return what waits, and begin anew."""
@@ -46,7 +50,9 @@ class Pending:
         ]
         if self._ended is None or self._ended:
             hints.append(Hint("ended", ids=_listed(self._ended)))
-        self._types, self._lost, self._ended = {}, {}, {}
+        if self._awaited is None or self._awaited:
+            hints.append(Hint("awaited", ids=_listed(self._awaited)))
+        self._types, self._lost, self._ended, self._awaited = {}, {}, {}, {}
         return hints
 
     def _add_type(self, kind: HintKind, type: str) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-HintKind = Literal["due", "look", "lost", "ended"]
+HintKind = Literal["due", "look", "lost", "ended", "awaited"]
 
 ANY = "*"
 """In place of a type: all of them."""
@@ -19,6 +19,7 @@ class Hint(msgspec.Struct, frozen=True, omit_defaults=True):
 
     due: jobs of `type` may be due. look: look for `type` from the start, it may lie before the mark.
     lost: `worker` no longer holds the jobs `ids`. ended: the chains `ids` ended, for those who wait.
+    awaited: somebody waits for the chains `ids`, and would like to hear of their end.
     Without ids, or with the type `*`, a hint is wider: look at all that it could mean.
     """
 

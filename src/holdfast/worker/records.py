@@ -37,7 +37,7 @@ class Records:
                 # It keeps its place, which lies before everybody's mark.
                 self._hints.soon(Hint("look", attempt.type.name))
             case _:
-                pass
+                self._hints.ended(attempt.claimed.chain_id)
         if self._ends_by_itself:
             self._claimer.nudge()
 
@@ -51,6 +51,8 @@ class Records:
         for type in {each.type for each in fan_in.opened}:
             self._claimer.hint(type)
             self._hints.soon(Hint("due", type))
+        for each in fan_in.failed:
+            self._hints.ended(each.chain_id)
 
 
 class Office:

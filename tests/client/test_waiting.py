@@ -1,0 +1,76 @@
+"""Whoever waits says so, is woken by the hint that the chain has ended, and does not depend on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.client import waiting
+from holdfast.notify.local import LocalNotifier
+from holdfast.notify.port import Hint
+from holdfast.ops.end import end_chain
+
+
+class Relay(LocalNotifier):
+    """A notifier that tells when somebody said that they wait."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.awaited: list[tuple[str, ...]] = []
+        self.was_said = threading.Event()
+        self.listen(self._hear)
+
+    def _hear(self, hint: Hint) -> None:
+        if hint.kind == "awaited":
+            self.awaited.append(hint.ids)
+            self.was_said.set()
+
+
+@pytest.fixture
+def relay() -> Relay:
+    return Relay()
+
+
+@pytest.fixture
+def app(url: str, relay: Relay) -> Iterator[Holdfast]:
+    app = Holdfast(url, notifier=relay, open_types=True)
+    app.migrate()
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def no_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look once; after that only a hint leads to another look."""
+    monkeypatch.setattr(waiting, "SHORTEST_S", 600.0)
+    monkeypatch.setattr(waiting, "LONGEST_S", 600.0)
+
+
+@pytest.mark.usefixtures("no_polls")
+async def test_the_hint_that_a_chain_has_ended_wakes_whoever_waits(
+    app: Holdfast, relay: Relay
+) -> None:
+    with app.transaction() as tx:
+        chain, other = app.start(tx, "report"), app.start(tx, "report")
+    waits = asyncio.create_task(app.aio.chains.wait(chain.id, "60s"))
+    assert await asyncio.to_thread(relay.was_said.wait, 60)
+    assert relay.awaited == [(str(chain.id),)]
+    with app.transaction() as tx:
+        app.chains.complete(tx, other.id)
+    with app.transaction() as tx:
+        app.chains.complete(tx, chain.id, "done")
+    assert (await waits).output == "done"
+
+
+async def test_without_any_hint_the_next_look_finds_the_end(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        chain = app.start(tx, "report")
+    waits = asyncio.create_task(app.aio.chains.wait(chain.id, "60s"))
+    store = app.database.store
+    await app.database.run_async(end_chain(store, str(chain.id), "completed", output='"done"'))
+    assert (await waits).output == "done"
+    await app.aclose()

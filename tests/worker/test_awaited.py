@@ -1,0 +1,89 @@
+"""A worker tells of a chain's end when somebody said that they wait for it, and is silent otherwise."""
+
+import asyncio
+from typing import Any
+
+from holdfast.core.errors import Permanent
+from holdfast.core.model import NewBlocker, NewJob
+from holdfast.notify.port import Hint
+from holdfast.ops.start import StartRequest, start_chains
+from holdfast.storage.identifiers import new_id
+from holdfast.worker.hints import AWAITED_S, Awaited
+from holdfast.worker.job import Job
+from tests.support.until import until
+from tests.worker.workshop import Workshop
+
+
+class Ear(list[Hint]):
+    """Everything that was sent through a workshop's notifier since; whoever listened before hears it earlier."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        super().__init__()
+        self._notifier = workshop.notifier
+        workshop.notifier.listen(self.append)
+
+    async def heard_too(self, hint: Hint) -> None:
+        """Send a hint and wait until everybody has heard it."""
+        self._notifier.send([hint])
+        await until(lambda: hint in self)
+
+    @property
+    def ended(self) -> list[str]:
+        return [id for hint in self if hint.kind == "ended" for id in hint.ids]
+
+
+async def test_only_awaited_chains_are_told_of(workshop: Workshop) -> None:
+    go_on = asyncio.Event()
+
+    async def slow(job: Job[Any]) -> None:
+        await go_on.wait()
+
+    workshop.handle("slow", slow)
+    async with workshop.working(notifier=workshop.notifier):
+        _, second = await workshop.start("slow", count=2)
+        workshop.have_due()
+        await workshop.events.seen("job_started", count=2)
+        ear = Ear(workshop)
+        await ear.heard_too(Hint("awaited", ids=(second,)))
+        go_on.set()
+        await workshop.events.seen("job_completed", count=2)
+        await until(lambda: bool(ear.ended))
+    assert ear.ended == [second]
+
+
+async def test_a_failure_is_told_of_with_those_that_fail_with_it(workshop: Workshop) -> None:
+    go_on = asyncio.Event()
+
+    async def fails(job: Job[Any]) -> None:
+        await go_on.wait()
+        raise Permanent("no")
+
+    workshop.handle("fails", fails)
+    async with workshop.working(notifier=workshop.notifier):
+        first = await workshop.start_one("fails")
+        waiter = new_id()
+        job = NewJob(id=waiter, chain_id=waiter, type="nobody", input="1", blockers=1)
+        edges = (NewBlocker(waiter, 0, first),)
+        await workshop.run(start_chains(workshop.store, [StartRequest(job, None, edges)]))
+        workshop.have_due()
+        await workshop.events.seen("job_started")
+        ear = Ear(workshop)
+        await ear.heard_too(Hint("awaited"))
+        go_on.set()
+        await until(lambda: len(ear.ended) == 2)
+    assert set(ear.ended) == {first, waiter}
+
+
+def test_who_waits_is_forgotten_after_a_while() -> None:
+    awaited = Awaited()
+    assert not awaited
+    awaited.add(("1", "2"), now=0)
+    assert awaited
+    assert awaited.take("1", now=1)
+    assert not awaited.take("1", now=1)
+    assert not awaited.take("3", now=1)
+    assert not awaited.take("2", now=AWAITED_S)
+    awaited.add((), now=AWAITED_S)
+    assert awaited.take("3", now=AWAITED_S + 1)
+    assert not awaited.take("3", now=AWAITED_S * 2)
+    assert not awaited
