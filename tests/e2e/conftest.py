@@ -1,7 +1,7 @@
 """A browser for the package, a served dashboard for each test, and pages that must not complain."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -38,7 +38,20 @@ class Filled(NamedTuple):
 @pytest.fixture(scope="package")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     """A dashboard with something to show, for all tests that change nothing."""
-    app = Holdfast(f"sqlite:///{tmp_path_factory.mktemp('e2e') / 'filled.db'}", open_types=True)
+    with _filled(f"sqlite:///{tmp_path_factory.mktemp('e2e') / 'filled.db'}") as found:
+        yield found
+
+
+@pytest.fixture
+def filled_postgres(postgres_url: str) -> Iterator[Filled]:
+    """The same on PostgreSQL."""
+    with _filled(postgres_url) as found:
+        yield found
+
+
+@contextmanager
+def _filled(url: str) -> Iterator[Filled]:
+    app = Holdfast(url, open_types=True)
     app.migrate()
     afternoon = Afternoon(app.database)
     afternoon.fill()
@@ -47,10 +60,17 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     app.close()
 
 
+@pytest.fixture(params=["sqlite_url", "postgres_url"], ids=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The address of each store in turn."""
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
-def app(sqlite_url: str) -> Iterator[Holdfast]:
+def app(url: str) -> Iterator[Holdfast]:
     """A migrated application whose dashboard is served."""
-    app = Holdfast(sqlite_url, open_types=True)
+    app = Holdfast(url, open_types=True)
     app.migrate()
     yield app
     app.close()
@@ -63,9 +83,9 @@ def scene(app: Holdfast) -> Scene:
 
 
 @pytest.fixture
-def site(app: Holdfast, sqlite_url: str) -> Iterator[str]:
+def site(app: Holdfast, url: str) -> Iterator[str]:
     """Where the dashboard is."""
-    behind = Holdfast(sqlite_url, open_types=True)
+    behind = Holdfast(url, open_types=True)
     with served(behind) as address:
         yield address
     behind.close()
@@ -81,6 +101,12 @@ def open_page(browser: Browser, site: str) -> Iterator[OpenPage]:
 def open_filled(browser: Browser, filled: Filled) -> Iterator[OpenPage]:
     """Open pages of the dashboard that all tests look at."""
     yield from _opening(browser, filled.address)
+
+
+@pytest.fixture
+def open_filled_postgres(browser: Browser, filled_postgres: Filled) -> Iterator[OpenPage]:
+    """The same on PostgreSQL."""
+    yield from _opening(browser, filled_postgres.address)
 
 
 def _opening(browser: Browser, address: str) -> Iterator[OpenPage]:

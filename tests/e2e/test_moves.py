@@ -121,6 +121,17 @@ def test_a_chain_is_cancelled_and_deleted(scene: Scene, open_page: OpenPage) -> 
     expect(page.locator("h1")).to_have_text("Jobs")
 
 
+def test_a_chain_is_waited_for_on_its_page(scene: Scene, open_page: OpenPage) -> None:
+    job = scene.running()
+    page = open_page(f"/chains/{job.chain_id}")
+    page.get_by_role("button", name="Wait for it").click()
+    expect(page.locator("[data-wait]")).to_contain_text("Waiting until it ends")
+    scene.finish(job, "complete", output='"done"')
+    # The state would follow by itself; only showing the page anew takes the button away.
+    expect(page.locator("[data-wait]")).to_have_count(0, timeout=30_000)
+    expect(page.get_by_label("Output")).to_have_text('"done"')
+
+
 def test_a_refusal_is_explained_on_a_page(scene: Scene, open_page: OpenPage) -> None:
     awaited = scene.start()
     scene.start(blockers=(awaited,))

@@ -40,6 +40,18 @@ def test_every_page_is_sound(filled: Filled, open_filled: OpenPage, scheme: str,
         check(page, path)
 
 
+def test_every_page_is_sound_on_postgresql_too(
+    filled_postgres: Filled, open_filled_postgres: OpenPage
+) -> None:
+    page = open_filled_postgres("/")
+    for path in paths(filled_postgres.afternoon):
+        page.goto(path)
+        check(page, path)
+    page.goto("/system")
+    row = page.get_by_role("row").filter(has_text="outcome").first
+    expect(row).to_contain_text("kB")
+
+
 def check(page: Page, path: str) -> None:
     """Check what holds for every page."""
     expect(page.locator("h1")).to_have_count(1)

@@ -15,11 +15,11 @@ PATIENCE_MS = 60_000
 
 
 def test_a_killed_workers_job_is_seen_to_recover(
-    app: Holdfast, sqlite_url: str, tmp_path: Path, open_page: OpenPage
+    app: Holdfast, url: str, tmp_path: Path, open_page: OpenPage
 ) -> None:
     gate = tmp_path / "gate"
     os.mkfifo(gate)
-    env = {"HOLDFAST_URL": sqlite_url, GATE_VARIABLE: str(gate)}
+    env = {"HOLDFAST_URL": url, GATE_VARIABLE: str(gate)}
     words = ("worker", "tests.e2e.shop:app", "--name")
     with app.transaction() as tx:
         chain = app.start(tx, "order.charge", {"order": 1})

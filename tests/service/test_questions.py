@@ -145,6 +145,19 @@ async def test_the_system_shows_settings_without_secrets(service: Service) -> No
     assert {each["name"] for each in system.configuration} > {"HOLDFAST_URL", "OUTBOX_BATCH_SIZE"}
 
 
+async def test_the_system_tells_how_much_room_it_takes(service: Service, scene: Scene) -> None:
+    scene.start()
+    system = await service.overview.system(VIEWER)
+    assert system.sizes.bytes > 0
+    if system.dialect == "sqlite":
+        assert system.sizes.log_bytes
+        assert system.sizes.free_bytes is not None
+        assert system.sizes.tables == []
+    else:
+        assert {each.name for each in system.sizes.tables} > {"job", "queue", "lease", "outcome"}
+        assert all(each.bytes > 0 and each.dead >= 0 for each in system.sizes.tables)
+
+
 async def test_readiness_needs_somebody_who_reaps(service: Service, scene: Scene) -> None:
     assert "nobody has reaped" in (await service.overview.unready() or "")
     scene.worker("mail.send")

@@ -17,6 +17,7 @@ from holdfast.service.cycles import CycleFacts, cycle_facts
 from holdfast.service.dead import dead_groups
 from holdfast.service.desk import Caller, Desk
 from holdfast.service.shown import plain
+from holdfast.service.sizes import Sizes, read_sizes
 from holdfast.settings import Settings, effective
 from holdfast.storage.port import Store
 from holdfast.storage.records import SeriesPoint, Wait, WaitStep
@@ -77,6 +78,7 @@ class System(msgspec.Struct, frozen=True):
     url: str
     migrations: list[dict[str, Any]]
     identity: dict[str, Any] | None
+    sizes: Sizes
     configuration: list[dict[str, str]]
 
 
@@ -114,13 +116,16 @@ class OverviewDesk:
 
     async def system(self, caller: Caller) -> System:
         """Read what the database and the settings are."""
+        database = self._desk.app.database
 
         def op(store: Store) -> Op[System]:
             applied = yield from store.schema.applied()
             identity = yield from store.schema.identity()
+            sizes = yield from read_sizes(store, getattr(database, "path", None))
             return System(
                 dialect=store.dialect,
-                url=redact(self._desk.app.database.url),
+                url=redact(database.url),
+                sizes=sizes,
                 migrations=[msgspec.structs.asdict(each) for each in applied],
                 identity=None if identity is None else plain(identity),
                 configuration=[msgspec.structs.asdict(each) for each in effective(self._settings)],

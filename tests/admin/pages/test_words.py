@@ -23,6 +23,18 @@ def test_spans_are_written_in_one_unit_and_never_below_zero() -> None:
     assert words.between(NOON, None) == "–"
 
 
+def test_sizes_are_written_in_the_unit_that_suits_them() -> None:
+    sizes = {0: "0 B", 999: "999 B", 8_192: "8.2 kB", 123_456_789: "123 MB", 10**15: "1000 TB"}
+    assert {size: words.bulk(size).replace("\u202f", " ") for size in sizes} == sizes
+
+
+def test_a_command_that_took_only_a_part_says_so() -> None:
+    found = told({"done": "redrive", "moved": "1000", "more": "yes"})
+    assert found is not None
+    assert found.sentence.startswith("1\u202f000 taken back into the queue; there are more")
+    assert found.tone == "warn"
+
+
 def test_counts_are_grouped_and_long_texts_are_cut() -> None:
     assert words.count(1234567) == "1\u202f234\u202f567"
     assert words.first_line("\n Boom: it broke\n  at line 3") == "Boom: it broke"

@@ -15,6 +15,7 @@ STATIC = Path(__file__).parent.parent / "static"
 _FILTERS = (
     *(
         words.between,
+        words.bulk,
         words.clock,
         words.count,
         words.first_line,

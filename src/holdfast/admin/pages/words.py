@@ -60,6 +60,16 @@ def count(number: int) -> str:
     return f"{number:,}".replace(",", "\u202f")
 
 
+def bulk(size: int) -> str:
+    """Write a number of bytes in the unit that suits it."""
+    value, units = float(size), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while value >= 1000 and unit != "TB":
+        value, unit = value / 1000, next(units)
+    digits = 0 if unit == "B" or value >= 100 else 1
+    return f"{value:.{digits}f}\u202f{unit}"
+
+
 def short(id: str) -> str:
     """Shorten an id to its end: ids made together begin alike."""
     return f"…{id[-_SHORT:]}"

@@ -5,10 +5,12 @@ import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startTail } from "./tail.js";
 import { startTimes } from "./times.js";
+import { startWaiting } from "./waiting.js";
 
 startTimes();
 startChoosing();
 startActing();
 startKeys();
 startTail();
+startWaiting();
 startLive();
