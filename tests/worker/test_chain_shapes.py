@@ -1,0 +1,107 @@
+"""Chains of every shape: straight, branching, looping and jumping back; their output is the last job's."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from holdfast import Continue, Holdfast, Job, Permanent
+from holdfast.worker.options import WorkerOptions
+
+
+@pytest.fixture(params=["sqlite_url", "postgres_url"], ids=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest_asyncio.fixture
+async def app(url: str) -> AsyncIterator[Holdfast]:
+    app = Holdfast(url)
+    app.migrate()
+    yield app
+    await app.aclose()
+
+
+async def shape_of(app: Holdfast, start: str, input: Any) -> tuple[list[str], Any]:
+    """Run a chain to its end; return the types of its jobs and its output."""
+    async with app.transaction() as tx:
+        chain = await app.start(tx, start, input)
+    await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    jobs = await app.aio.chains.jobs(chain.id)
+    assert [each.chain_index for each in jobs] == list(range(len(jobs)))
+    assert [each.continued for each in jobs] == [True] * (len(jobs) - 1) + [False]
+    ended = await app.aio.chains.get(chain.id)
+    return [each.type for each in jobs], ended.output
+
+
+async def test_a_chain_goes_straight_branches_and_loops(app: Holdfast) -> None:
+    @app.job("begin", continues_to=["left", "right", "count"])
+    async def begin(job: Job[dict[str, Any]]) -> Continue:
+        return Continue(job.input["to"], job.input["n"])
+
+    @app.job("left", entry=False)
+    async def left(job: Job[int]) -> str:
+        return f"left {job.input}"
+
+    @app.job("right", entry=False)
+    def right(job: Job[int]) -> str:
+        return f"right {job.input}"
+
+    @app.job("count", entry=False, continues_to=["count", "left"])
+    async def count(job: Job[int]) -> Continue | str:
+        return Continue(count, job.input - 1) if job.input else Continue(left, job.input)
+
+    assert await shape_of(app, "begin", {"to": "left", "n": 1}) == (["begin", "left"], "left 1")
+    assert await shape_of(app, "begin", {"to": "right", "n": 2}) == (["begin", "right"], "right 2")
+    assert await shape_of(app, "begin", {"to": "count", "n": 3}) == (
+        ["begin", "count", "count", "count", "count", "left"],
+        "left 0",
+    )
+
+
+async def test_a_chain_may_go_back_to_an_earlier_type(app: Holdfast) -> None:
+    @app.job("draft")
+    async def draft(job: Job[int]) -> Continue:
+        async with job.complete() as done:
+            return done.continue_with(review, job.input)
+
+    @app.job("review", entry=False)
+    async def review(job: Job[int]) -> Continue | str:
+        return Continue(draft, job.input + 1) if job.input < 2 else "accepted"
+
+    assert await shape_of(app, "draft", 1) == (["draft", "review", "draft", "review"], "accepted")
+
+
+async def test_who_failed_with_a_blocker_stays_failed_when_that_is_redriven_and_is_listed(
+    app: Holdfast,
+) -> None:
+    mended: list[bool] = []
+
+    @app.job("first")
+    async def first(job: Job[Any]) -> str:
+        if not mended:
+            raise Permanent("not yet")
+        return "done"
+
+    @app.job("second")
+    async def second(job: Job[Any]) -> Any:
+        return [each.output for each in job.blockers]
+
+    async with app.transaction() as tx:
+        blocker = await app.start(tx, first)
+        failing = await app.start(tx, second, blockers=[blocker])
+        waiting = await app.start(tx, second, blockers=[blocker], on_blocker_failure="wait")
+    options = WorkerOptions(stop_when_idle=True)
+    await app.make_worker(options).run()
+    mended.append(True)
+    async with app.transaction() as tx:
+        await app.chains.retry(tx, blocker.id)
+    await app.make_worker(options).run()
+    states = [(await app.aio.chains.get(each.id)).state for each in (blocker, failing, waiting)]
+    assert states == ["completed", "failed", "completed"]
+    assert (await app.aio.chains.get(waiting.id)).output == ["done"]
+    (dead,) = await app.aio.dead_letters.list("fingerprint:blocker-failed")
+    assert dead.id == failing.id
+    assert str(blocker.id) in str(dead.error)
