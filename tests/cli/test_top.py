@@ -1,4 +1,4 @@
-"""The live view, driven by keys. What it asks and does is the service's, which is tested on both stores."""
+"""The live view, driven by keys, on both stores."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,11 +22,6 @@ from tests.cli.scene import Scene
 Shown: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[None]]]]
 NEVER = 3_600.0
 SIZE = (140, 40)
-
-
-@pytest.fixture
-def url(sqlite_url: str) -> str:
-    return sqlite_url
 
 
 @pytest.fixture
