@@ -10,6 +10,7 @@ from holdfast.app.opening import NAMES, Chosen, Opened
 from holdfast.app.registering import Registering
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client
+from holdfast.client.cycles import AsyncCycles, Cycles
 from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
 from holdfast.client.hints import HintSender
 from holdfast.client.jobs import AsyncJobs, Jobs
@@ -18,6 +19,7 @@ from holdfast.client.targets import Targets
 from holdfast.client.transaction import TransactionScope
 from holdfast.client.url import parse_url
 from holdfast.client.waiting import Waiting
+from holdfast.client.workers import AsyncWorkers, Workers
 from holdfast.core.json_text import SIZE_LIMIT
 from holdfast.core.model import Instant
 from holdfast.notify.port import Notifier
@@ -42,6 +44,8 @@ class Aio:
         self.jobs = AsyncJobs(client)
         self.chains = AsyncChains(client, targets, waiting)
         self.dead_letters = AsyncDeadLetters(client)
+        self.cycles = AsyncCycles(client)
+        self.workers = AsyncWorkers(client)
 
 
 class Holdfast(Registering, Producer):
@@ -104,6 +108,8 @@ class Holdfast(Registering, Producer):
         self.jobs = Jobs(client)
         self.chains = Chains(client, self._targets, waiting)
         self.dead_letters = DeadLetters(client)
+        self.cycles = Cycles(client)
+        self.workers = Workers(client)
         self.aio = Aio(client, self._targets, waiting)
 
     @property

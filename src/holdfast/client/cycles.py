@@ -1,0 +1,156 @@
+"""The noun `cycles`: what is scheduled, how it ran, and letting it rest, go on or run now, in either colour."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any, cast, overload
+from uuid import UUID
+
+import msgspec
+
+from holdfast.client.client import Client, Conditions, Write
+from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.listing import PAGE_LENGTH
+from holdfast.client.query import check_length
+from holdfast.core.cycle import CycleRecord, RunOutcome, RunRecord
+from holdfast.core.model import to_datetime
+from holdfast.ops.cycle import pause_cycle, request_cycle
+from holdfast.ops.why import LIVE_WITHIN_MS
+from holdfast.runtime.hints import cycle_hint
+from holdfast.storage.identifiers import new_id
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+
+class CycleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A cycle as a read found it; `last_slot` is the newest slot that was decided."""
+
+    name: str
+    schedule: str
+    zone: str
+    singleton: bool
+    missed: str
+    paused: bool
+    paused_by: str | None
+    last_slot: datetime
+    running_slot: str | None
+    held_by: str | None
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a cycle; one whose process died is `crashed`."""
+
+    id: UUID
+    name: str
+    slot: str | None
+    worker: str | None
+    started_at: datetime
+    finished_at: datetime | None
+    outcome: RunOutcome
+    counters: dict[str, Any]
+    error: str | None
+
+
+class CycleWrites:
+    """What can be done to cycles; on an async transaction the answer is awaited."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @overload
+    def pause(self, tx: SyncTx, name: str, by: str | None = None) -> None: ...
+    @overload
+    def pause(self, tx: AsyncTx, name: str, by: str | None = None) -> Coroutine[Any, Any, None]: ...
+    def pause(self, tx: Any, name: str, by: str | None = None) -> Any:
+        """Let a cycle rest, with all its shards. Raises: CycleNotFound."""
+        return self._switch(tx, name, True, by)
+
+    @overload
+    def resume(self, tx: SyncTx, name: str) -> None: ...
+    @overload
+    def resume(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
+    def resume(self, tx: Any, name: str) -> Any:
+        """Let a cycle go on; what the pause left out is not caught up. Raises: CycleNotFound."""
+        return self._switch(tx, name, False, None)
+
+    @overload
+    def run_now(self, tx: SyncTx, name: str) -> None: ...
+    @overload
+    def run_now(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
+    def run_now(self, tx: Any, name: str) -> Any:
+        """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+
+        def op(store: Store, _: Conditions) -> Op[None]:
+            yield from request_cycle(store, name, new_id())
+
+        return self._client.write(tx, Write(op, lambda _: [cycle_hint(name)]))
+
+    def _switch(self, tx: Any, name: str, paused: bool, by: str | None) -> Any:
+        def op(store: Store, _: Conditions) -> Op[None]:
+            yield from pause_cycle(store, name, paused, by)
+
+        return self._client.write(tx, Write(op, lambda _: [] if paused else [cycle_hint(name)]))
+
+    def _list(self) -> Op[builtins.list[CycleInfo]]:
+        return [_cycle_of(each) for each in (yield from self._client.store.cycles.page())]
+
+    def _runs(self, name: str | None, limit: int) -> Op[builtins.list[RunInfo]]:
+        page = self._client.store.runs.page(check_length(limit), LIVE_WITHIN_MS, name)
+        return [_run_of(each) for each in (yield from page)]
+
+
+class Cycles(CycleWrites):
+    """Reads cycles on a connection of ours; writes take the transaction first."""
+
+    def list(self) -> builtins.list[CycleInfo]:
+        """Read every cycle that a worker has registered."""
+        return self._client.read(self._list())
+
+    def runs(self, name: str | None = None, *, limit: int = PAGE_LENGTH) -> builtins.list[RunInfo]:
+        """Read the last runs of a cycle, or of all, newest first. Raises: InvalidOption."""
+        return self._client.read(self._runs(name, limit))
+
+
+class AsyncCycles(CycleWrites):
+    """See `Cycles`; the same operations in the other colour."""
+
+    async def list(self) -> builtins.list[CycleInfo]:
+        """See `Cycles.list`."""
+        return await self._client.read_async(self._list())
+
+    async def runs(
+        self, name: str | None = None, *, limit: int = PAGE_LENGTH
+    ) -> builtins.list[RunInfo]:
+        """See `Cycles.runs`."""
+        return await self._client.read_async(self._runs(name, limit))
+
+
+def _cycle_of(record: CycleRecord) -> CycleInfo:
+    return CycleInfo(
+        name=record.name,
+        schedule=record.schedule,
+        zone=record.zone,
+        singleton=record.singleton,
+        missed=record.missed,
+        paused=record.paused,
+        paused_by=record.paused_by,
+        last_slot=cast(datetime, to_datetime(record.last_slot)),
+        running_slot=record.running_slot,
+        held_by=record.held_by,
+    )
+
+
+def _run_of(record: RunRecord) -> RunInfo:
+    return RunInfo(
+        id=UUID(record.id),
+        name=record.name,
+        slot=record.slot,
+        worker=record.worker,
+        started_at=cast(datetime, to_datetime(record.started_at)),
+        finished_at=to_datetime(record.finished_at),
+        outcome=record.outcome,
+        counters=record.counters,
+        error=record.error,
+    )

@@ -1,0 +1,103 @@
+"""The noun `workers`: who works, and asking one to end, in either colour."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any, cast, overload
+
+import msgspec
+
+from holdfast.client.client import Client, Conditions, Write
+from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.listing import PAGE_LENGTH
+from holdfast.client.query import check_length
+from holdfast.core.errors import WorkerNotFound
+from holdfast.core.model import WorkerRecord, to_datetime
+from holdfast.notify.port import Hint
+from holdfast.ops.why import LIVE_WITHIN_MS
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as it last said of itself; `stopped_at` is None while it has not said goodbye."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    slots: int
+    types: tuple[str, ...]
+    started_at: datetime
+    seen_at: datetime
+    stopped_at: datetime | None
+    draining: bool
+    counters: dict[str, int]
+    last_error: str | None
+
+
+class WorkerWrites:
+    """What can be done to workers; on an async transaction the answer is awaited."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @overload
+    def drain(self, tx: SyncTx, id: str) -> None: ...
+    @overload
+    def drain(self, tx: AsyncTx, id: str) -> Coroutine[Any, Any, None]: ...
+    def drain(self, tx: Any, id: str) -> Any:
+        """Ask a worker to take nothing new, to end what it runs, and to end. Raises: WorkerNotFound."""
+
+        def op(store: Store, _: Conditions) -> Op[None]:
+            if not (yield from store.workers.drain(id)):
+                raise WorkerNotFound(f"there is no live worker {id[:60]}")
+
+        # A worker that looks after its leases looks at this too.
+        return self._client.write(tx, Write(op, lambda _: [Hint("lost", worker=id)]))
+
+    def _list(self, everyone: bool, limit: int) -> Op[builtins.list[WorkerInfo]]:
+        within = None if everyone else LIVE_WITHIN_MS
+        records = yield from self._client.store.workers.page(check_length(limit), within)
+        return [_worker_of(each) for each in records]
+
+
+class Workers(WorkerWrites):
+    """Reads workers on a connection of ours; writes take the transaction first."""
+
+    def list(
+        self, *, everyone: bool = False, limit: int = PAGE_LENGTH
+    ) -> builtins.list[WorkerInfo]:
+        """Read the workers that live, the youngest first, or everyone known. Raises: InvalidOption."""
+        return self._client.read(self._list(everyone, limit))
+
+
+class AsyncWorkers(WorkerWrites):
+    """See `Workers`; the same operations in the other colour."""
+
+    async def list(
+        self, *, everyone: bool = False, limit: int = PAGE_LENGTH
+    ) -> builtins.list[WorkerInfo]:
+        """See `Workers.list`."""
+        return await self._client.read_async(self._list(everyone, limit))
+
+
+def _worker_of(record: WorkerRecord) -> WorkerInfo:
+    return WorkerInfo(
+        id=record.id,
+        name=record.name,
+        host=record.host,
+        pid=record.pid,
+        version=record.version,
+        slots=record.slots,
+        types=tuple(record.types),
+        started_at=cast(datetime, to_datetime(record.started_at)),
+        seen_at=cast(datetime, to_datetime(record.seen_at)),
+        stopped_at=to_datetime(record.stopped_at),
+        draining=record.draining,
+        counters=record.counters,
+        last_error=record.last_error,
+    )

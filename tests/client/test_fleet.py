@@ -1,0 +1,74 @@
+"""The nouns `cycles` and `workers`: what is scheduled, who works, and what can be asked of both."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Job
+from holdfast.core.errors import CycleNotFound, WorkerNotFound
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.runtime.hints import is_about_cycles
+from holdfast.settings import read_settings
+from holdfast.worker.options import WorkerOptions
+from tests.client.conftest import Heard
+from tests.support.until import PATIENCE_S, breath
+
+
+async def test_a_cycle_is_listed_paused_resumed_and_run_now(app: Holdfast, heard: Heard) -> None:
+    keys: list[str] = []
+
+    @app.cycle("cleanup", cron="17 3 * * *", tz="America/Santiago")
+    async def cleanup(run: CycleRun) -> int:
+        keys.append(run.key)
+        return 3
+
+    tick = app.assembly(read_settings({})).tick()
+    await tick.run()
+    (cycle,) = app.cycles.list()
+    assert (cycle.name, cycle.zone, cycle.paused) == ("cleanup", "America/Santiago", False)
+    assert cycle.last_slot <= datetime.now(UTC)
+    with app.transaction() as tx:
+        app.cycles.pause(tx, "cleanup", by="ana")
+    assert [(each.paused, each.paused_by) for each in await app.aio.cycles.list()] == [
+        (True, "ana")
+    ]
+    heard.hints.clear()
+    async with app.transaction() as async_tx:
+        await app.cycles.run_now(async_tx, "cleanup")
+        assert heard.hints == []
+    assert [is_about_cycles(each) for each in heard.hints] == [True]
+    await tick.run()
+    assert len(keys) == 1
+    (run,) = app.cycles.runs("cleanup")
+    assert (run.outcome, run.counters["processed"], run.error) == ("completed", 3, None)
+    assert await app.aio.cycles.runs("cleanup") == [run]
+    with app.transaction() as tx:
+        app.cycles.resume(tx, "cleanup")
+    assert [each.paused for each in app.cycles.list()] == [False]
+    with pytest.raises(CycleNotFound), app.transaction() as tx:
+        app.cycles.pause(tx, "nobody")
+    await tick.close()
+
+
+async def test_a_worker_is_listed_and_asked_to_drain(app: Holdfast) -> None:
+    @app.job("report")
+    async def report(job: Job[Any]) -> None: ...
+
+    worker = app.make_worker(WorkerOptions(name="w", slots=3, heartbeat_ms=50))
+    running = asyncio.create_task(worker.run())
+    async with asyncio.timeout(PATIENCE_S):
+        while not (found := await app.aio.workers.list()):
+            await breath()
+        (known,) = found
+        assert (known.id, known.name, known.slots, known.types) == (worker.id, "w", 3, ("report",))
+        async with app.transaction() as async_tx:
+            await app.workers.drain(async_tx, worker.id)
+        await running
+    (gone,) = app.workers.list(everyone=True)
+    assert gone.stopped_at is not None
+    with pytest.raises(WorkerNotFound), app.transaction() as tx:
+        app.workers.drain(tx, worker.id)
