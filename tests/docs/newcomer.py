@@ -9,6 +9,9 @@ from pathlib import Path
 
 from tests.docs.snippets import python_blocks
 
+PATIENCE_S = 300
+"""A page is many short processes, each of which may have to wait for a busy machine."""
+
 
 def move_in(folder: Path) -> None:
     """Write the README's first block as app.py, as its readers do."""
@@ -28,7 +31,7 @@ def run(folder: Path, *command: str, **variables: str) -> str:
         env=environment | variables,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.newcomer import move_in, run
+from tests.docs.newcomer import PATIENCE_S, move_in, run
 from tests.docs.snippets import Block, blocks, written_pages
 
 OWN_TESTS = {"docs/do/testing.md"}
@@ -26,6 +26,7 @@ def runnable(page: str) -> list[Block]:
 PAGES = [page for page in written_pages() if page not in OWN_TESTS and runnable(page)]
 
 
+@pytest.mark.timeout(2 * PATIENCE_S)
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_works_as_printed(page: str, tmp_path: Path) -> None:
     move_in(tmp_path)
