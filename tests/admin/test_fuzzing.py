@@ -1,5 +1,6 @@
 """Whatever fits the API's own description, and much that does not, is never answered with a failure of ours."""
 
+import os
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.settings import read_settings
 from tests.cli.scene import Scene
 
 HOST = "http://127.0.0.1"
-EXAMPLES = 5
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "5"))
 
 # Streams do not end, waits and ticks take their time; they have tests of their own.
 LONG = [
@@ -54,8 +55,8 @@ def _check(client: TestClient, case: Case[Any]) -> None:
 
 
 @pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda each: each.value)
-def test_no_request_makes_the_api_fail(sqlite_url: str, mode: GenerationMode) -> None:
-    app = Holdfast(sqlite_url, open_types=True)
+def test_no_request_makes_the_api_fail(url: str, mode: GenerationMode) -> None:
+    app = Holdfast(url, open_types=True)
     app.migrate()
     scene = Scene(app.database)
     scene.failed()

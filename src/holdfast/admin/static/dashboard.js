@@ -7,6 +7,8 @@ import { startTail } from "./tail.js";
 import { startTimes } from "./times.js";
 import { startWaiting } from "./waiting.js";
 
+// On a phone the menu is wider than the screen.
+document.querySelector('nav [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
 startTimes();
 startChoosing();
 startActing();
