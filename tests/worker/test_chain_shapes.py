@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Continue, Holdfast, Job, Permanent
+from holdfast.core.errors import UnknownJobType
 from holdfast.worker.options import WorkerOptions
 
 
@@ -105,3 +106,28 @@ async def test_who_failed_with_a_blocker_stays_failed_when_that_is_redriven_and_
     (dead,) = await app.aio.dead_letters.list("fingerprint:blocker-failed")
     assert dead.id == failing.id
     assert str(blocker.id) in str(dead.error)
+
+
+async def test_a_job_waits_only_for_what_its_type_declares(app: Holdfast) -> None:
+    app.declare("allowed")
+    app.declare("other")
+
+    @app.job("strict", waits_for=["allowed"])
+    async def strict(job: Job[Any]) -> None: ...
+
+    @app.job("begin")
+    async def begin(job: Job[str]) -> Continue:
+        return Continue(strict, blockers=[job.input])
+
+    async with app.transaction() as tx:
+        allowed, other = await app.start(tx, "allowed"), await app.start(tx, "other")
+        assert (await app.start(tx, strict, blockers=[allowed])).state == "blocked"
+        with pytest.raises(UnknownJobType, match="strict does not declare that it waits for other"):
+            await app.start(tx, strict, blockers=[allowed, other])
+        good = await app.start(tx, begin, str(allowed.id))
+        bad = await app.start(tx, begin, str(other.id))
+    await app.make_worker(WorkerOptions(stop_when_idle=True), types=["begin"]).run()
+    assert (await app.aio.chains.get(good.id)).state == "blocked"
+    failed = await app.aio.chains.get(bad.id)
+    assert failed.state == "failed"
+    assert "does not declare that it waits for other" in str(failed.error)

@@ -94,7 +94,9 @@ class Plan:
         )
         if key is None and not self.blockers:
             return StartRequest(job)
-        return StartRequest(job, self._new_key(id, key), self._edges(id))
+        return StartRequest(
+            job, self._new_key(id, key), self._edges(id), waits_for=self.entry.waits_for
+        )
 
     def _new_key(self, id: str, key: str | None) -> NewKey | None:
         if key is None:

@@ -18,6 +18,7 @@ class Entry:
 
     name: str
     codec: TypeCodec
+    waits_for: tuple[str, ...] | None = None
 
 
 class Targets:
@@ -44,7 +45,7 @@ class Targets:
         if self._open_types and isinstance(target, str) and target not in self._registry:
             return Entry(check_name(target), _ANYTHING)
         found = self._registry.get(target)
-        return Entry(found.name, found.input)
+        return Entry(found.name, found.input, found.waits_for)
 
     def encode(self, entry: Entry, input: Any) -> str:
         """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""

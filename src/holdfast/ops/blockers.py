@@ -11,8 +11,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.errors import ChainNotFound, DatabaseBusy
-from holdfast.core.model import TERMINAL, EndedJob, Ending, Instant, JobRef, NewBlocker, State
+from holdfast.core.errors import ChainNotFound, DatabaseBusy, UnknownJobType
+from holdfast.core.model import (
+    TERMINAL,
+    ChainRecord,
+    EndedJob,
+    Ending,
+    Instant,
+    JobRef,
+    NewBlocker,
+    State,
+)
 from holdfast.storage.port import Store
 from holdfast.storage.records import Tail
 from holdfast.storage.statement import Op
@@ -34,6 +43,16 @@ def check_blockers(store: Store, edges: Sequence[NewBlocker]) -> Op[None]:
     missing = set(wanted) - {tail.chain_id for tail in tails}
     if missing:
         raise ChainNotFound(f"there is no chain {sorted(missing)[0]}")
+
+
+def check_waits(type: str, waits_for: Sequence[str], chains: Sequence[ChainRecord]) -> None:
+    """Refuse chains that a job type does not declare to wait for. Raises: UnknownJobType."""
+    for chain in chains:
+        if chain.type not in waits_for:
+            raise UnknownJobType(
+                f"{type} does not declare that it waits for {chain.type}",
+                help=f"add {chain.type!r} to waits_for of {type}, or leave waits_for out",
+            )
 
 
 def attach_blockers(

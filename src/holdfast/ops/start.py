@@ -8,7 +8,7 @@ from itertools import groupby
 import msgspec
 
 from holdfast.core.model import Instant, NewBlocker, NewJob, NewKey, State
-from holdfast.ops.blockers import attach_blockers, check_blockers
+from holdfast.ops.blockers import attach_blockers, check_blockers, check_waits
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
@@ -19,6 +19,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     job: NewJob
     key: NewKey | None = None
     blockers: tuple[NewBlocker, ...] = ()
+    waits_for: tuple[str, ...] | None = None
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -36,10 +37,14 @@ def start_chains(
     channel: str | None = None,
     now: Instant | None = None,
 ) -> Op[list[Started]]:
-    """Write chains; return one answer per request, in order. Raises: ChainNotFound for an unknown blocker."""
+    """Write chains; return one answer per request, in order.
+
+    Raises: ChainNotFound for an unknown blocker, UnknownJobType for one that the type does not declare to wait for.
+    """
     edges = [edge for request in requests for edge in request.blockers]
     if edges:
         yield from check_blockers(store, edges)
+        yield from _check_waits(store, requests)
     winners = yield from _claim_keys(store, requests, now)
     fresh = [each for each in requests if each.key is None or each.job.id in winners]
     written: set[str] = set()
@@ -55,6 +60,15 @@ def start_chains(
     return [
         _new(each, states) if each.job.id in written else earlier[each.job.id] for each in requests
     ]
+
+
+def _check_waits(store: Store, requests: Sequence[StartRequest]) -> Op[None]:
+    """Look at the types of blockers where a job type says which ones it waits for."""
+    for request in requests:
+        if request.waits_for is not None and request.blockers:
+            ids = sorted({edge.chain_id for edge in request.blockers})
+            chains = yield from store.chains.get(ids)
+            check_waits(request.job.type, request.waits_for, chains)
 
 
 def _new(request: StartRequest, states: Mapping[str, State]) -> Started:

@@ -12,6 +12,8 @@ from holdfast.core.errors import UnknownJobType
 from holdfast.core.jobtype import JobType
 from holdfast.core.model import Finish, Instant, NewBlocker, NewJob, to_instant
 from holdfast.core.outcome import Continue
+from holdfast.ops.blockers import check_waits
+from holdfast.storage.database import Database
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.judge import finish_of
 
@@ -49,6 +51,18 @@ class Continuation:
             **answer.options,
         )
         return finish_of(attempt, self._worker, "continue", next=successor, next_blockers=blockers)
+
+    async def check_waits(self, finish: Finish, database: Database) -> None:
+        """Refuse blockers of a successor that its type does not declare to wait for. Raises: UnknownJobType.
+
+        Chains that the handler has started in a transaction still open are not seen yet, and not refused.
+        """
+        known = None if finish.next is None else self._type_of(finish.next.type)
+        if known is None or known.waits_for is None:
+            return
+        ids = sorted({edge.chain_id for edge in finish.next_blockers})
+        chains = await database.read_async(database.store.chains.get(ids))
+        check_waits(known.name, known.waits_for, chains)
 
     def _payload(self, attempt: Attempt, answer: Continue) -> tuple[str, str]:
         known = self._type_of(answer.type)

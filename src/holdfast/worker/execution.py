@@ -71,7 +71,9 @@ class Execution:
                     return failed
             value = await self._calls.of(claimed.type)(job)
             if attempt.abort_reason is None and job.is_plain:
-                return Ended(self._judge(attempt, value))
+                finish = self._judge(attempt, value)
+                if not finish.next_blockers:
+                    return Ended(finish)
             return await self._answered(attempt, job, value)
         except BaseException as error:
             return await self._failed(attempt, job, error)
@@ -144,6 +146,8 @@ class Execution:
         if job.handover is not None:
             return await self._handed_over(job.handover)
         finish = self._judge(attempt, value)
+        if finish.next_blockers:
+            await self._continuation.check_waits(finish, self._place.database)
         completion = job.completion
         if completion is None or not completion.is_open:
             return Ended(finish)
