@@ -59,6 +59,10 @@ class Start:
         self.options = options
 
 
+SCOPES = get_args(KeyScope)
+POLICIES = get_args(OnBlockerFailure)
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The checked options that chains of one type are started with."""
@@ -191,13 +195,11 @@ class Starter:
             priority=check_priority(priority),
             at=check_time(at, after),
             after_ms=None if after is None else milliseconds(after),
-            scope=check_choice("scope", scope, get_args(KeyScope)),
+            scope=check_choice("scope", scope, SCOPES),
             window_ms=None if window is None else milliseconds(window),
             exclude=id_texts(exclude),
             blockers=id_texts(blockers),
-            on_blocker_failure=check_choice(
-                "on_blocker_failure", on_blocker_failure, get_args(OnBlockerFailure)
-            ),
+            on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
             max_attempts=check_attempts(max_attempts),
         )
 

@@ -48,7 +48,6 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: str | None = None
     max_attempts: int | None = None
     blockers: int = 0
-    awaited: bool = False
 
 
 class NewBlocker(msgspec.Struct, frozen=True):

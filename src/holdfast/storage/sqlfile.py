@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from typing import Literal
 
@@ -24,12 +24,17 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Compiled:
     """A statement ready for one driver; `order` names the positional parameters of `dollar` style."""
 
     text: str
     order: tuple[str, ...]
+
+    @cached_property
+    def data(self) -> bytes:
+        """The text for drivers that take bytes; always the same object, so that its hash is made once."""
+        return self.text.encode()
 
 
 def check_identifier(name: str) -> str:

@@ -17,6 +17,7 @@ FIRST_STEPS = {
     "job_claim": "job_claim_look",
     "job_complete": "job_finish_end",
     "job_finish": "job_finish_end",
+    "job_insert_one": "job_insert_plain",
 }
 
 _PARAMETER = re.compile(r":([a-z_]+)")

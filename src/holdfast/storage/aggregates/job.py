@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.core.model import (
     AttemptRecord,
     Claim,
@@ -31,9 +33,11 @@ class Jobs:
     def insert(
         self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
     ) -> Op[set[str]]:
-        rows = yield Statement(
-            "job_insert", {"rows": document(jobs), "channel": channel, "now": now}
-        )
+        shared: dict[str, Value] = {"channel": channel, "now": now}
+        if len(jobs) == 1:
+            rows = yield Statement("job_insert_one", {**msgspec.structs.asdict(jobs[0]), **shared})
+        else:
+            rows = yield Statement("job_insert", {"rows": document(jobs), **shared})
         return {row[0] for row in rows}
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:

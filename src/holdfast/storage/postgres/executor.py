@@ -48,7 +48,7 @@ class OwnCursor(Cursor[Row]):
         """Return what the statement returned, if anything."""
         # In a caller's pipeline nothing is known of a result before it is waited for.
         self._fetch_pipeline()
-        return self.fetchall() if self.description else []
+        return self.fetchall() if self.pgresult and self.pgresult.nfields else []
 
 
 class OwnAsyncCursor(AsyncCursor[Row]):
@@ -61,7 +61,7 @@ class OwnAsyncCursor(AsyncCursor[Row]):
     async def rows(self) -> list[Row]:
         """The same in the other colour."""
         await self._fetch_pipeline()
-        return await self.fetchall() if self.description else []
+        return await self.fetchall() if self.pgresult and self.pgresult.nfields else []
 
 
 class PsycopgExecutor:
@@ -73,10 +73,10 @@ class PsycopgExecutor:
 
     def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.errors`."""
-        text = self._statements[statement.name].text
+        text = self._statements[statement.name].data
         try:
             with OwnCursor(self.connection) as cursor:
-                cursor.execute(text.encode(), as_text(statement.params))
+                cursor.execute(text, as_text(statement.params))
                 return cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise _translated(error, statement.name) from error
@@ -91,10 +91,10 @@ class PsycopgAsyncExecutor:
 
     async def execute(self, statement: Statement) -> list[Row]:
         """Run one statement. Raises: the errors of `storage.postgres.errors`."""
-        text = self._statements[statement.name].text
+        text = self._statements[statement.name].data
         try:
             async with OwnAsyncCursor(self.connection) as cursor:
-                await cursor.execute(text.encode(), as_text(statement.params))
+                await cursor.execute(text, as_text(statement.params))
                 return await cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise _translated(error, statement.name) from error

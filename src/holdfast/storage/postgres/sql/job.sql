@@ -4,7 +4,7 @@
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
     id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text,
-    trace text, max_attempts integer, blockers integer, awaited boolean)),
+    trace text, max_attempts integer, blockers integer)),
 written as (
   insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at)
   select id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
@@ -21,6 +21,24 @@ tallied as (
   select holdfast.moment(:now::bigint), type, count(*) from written group by type)
 -- On a connection that does not tell us of its commit the hint is part of the transaction: one NOTIFY per type.
 select id::text, case when :channel::text is not null and row_number() over (partition by type order by id) = 1
+                      then pg_notify(:channel, '[{"k":"due","t":' || to_json(type)::text || '}]') end
+  from written;
+
+-- name: job_insert_one
+-- A start as it mostly is: what job_insert does, for a single job, at three quarters of its cost.
+with written as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at)
+  values (:id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint, :blockers::integer,
+          :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint))
+  on conflict (id) do nothing
+  returning id, type, priority, blockers, max_attempts, planned_at, created_at),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts)
+  select id, type, priority, case when blockers > 0 then 'infinity' else greatest(planned_at, created_at) end, max_attempts
+    from written),
+tallied as (
+  insert into holdfast.tally (at, type, started) select created_at, type, 1 from written)
+select id::text, case when :channel::text is not null
                       then pg_notify(:channel, '[{"k":"due","t":' || to_json(type)::text || '}]') end
   from written;
 
