@@ -267,3 +267,16 @@ async def test_the_end_is_told_and_the_presence_says_good_bye(workshop: Workshop
     (record,) = await workshop.run(workshop.store.workers.page(10))
     assert record.stopped_at is not None
     assert record.types == ["quick"]
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+async def test_no_lease_is_left_behind_not_even_an_empty_one(
+    workshop: Workshop, atomic: bool
+) -> None:
+    async def work(job: Job[Any]) -> None: ...
+
+    workshop.handle("work", work, atomic=atomic)
+    job_id = await workshop.start_one("work")
+    async with workshop.working():
+        await workshop.events.seen("job_completed", job_id=job_id)
+    assert workshop.ledger.rows("lease") == 0
