@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from holdfast.settings.sources import PREFIXES
 from tests.docs.snippets import python_blocks
 
 PATIENCE_S = 300
@@ -20,7 +21,7 @@ def move_in(folder: Path) -> None:
 
 def run(folder: Path, *command: str, **variables: str) -> str:
     """Run a command there, without this project's settings, and return its standard output."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(PREFIXES)}
     programs = Path(sys.executable).parent
     environment["PATH"] = f"{programs}{os.pathsep}{environment.get('PATH', '')}"
     path = (str(folder), environment.get("PYTHONPATH", ""))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+from holdfast import Holdfast
 from holdfast.core.errors import FilterError
 from holdfast.core.filters import parse_filter
+from holdfast.runtime.doctor.examine import examine
+from holdfast.settings import read_settings
 from tests.bench.figures import FIGURES
 from tests.docs.snippets import ROOT
 
@@ -35,6 +38,17 @@ def test_every_key_of_the_filter_is_explained() -> None:
     terms = re.findall(r"^\| (`.+?) \|", page("docs/do/looking.md"), re.MULTILINE)
     shown = {key for term in terms for key in re.findall(r"`([a-z]+)[:<>]", term)}
     assert shown == known_keys()
+
+
+async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlite_url: str) -> None:
+    looked_at = set()
+    for url in (postgres_url, sqlite_url):
+        app = Holdfast(url)
+        app.migrate()
+        looked_at |= {each.check for each in await examine(app.database, read_settings({}))}
+        await app.aclose()
+    cells = re.findall(r"^\| (`.+?) \|", page("docs/run/checklist.md"), re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == looked_at
 
 
 def known_keys() -> set[str]:
