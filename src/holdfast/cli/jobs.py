@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.choosing import filter_argument
 from holdfast.cli.detail import Detail, write_detail
 from holdfast.cli.job_moves import cancel, retry, run_now
 from holdfast.cli.job_start import start
 from holdfast.cli.job_tail import tail
 from holdfast.cli.lazy import Group
-from holdfast.cli.listing import after_option, page_length_option, write_page
+from holdfast.cli.listing import list_options, write_page
 from holdfast.cli.output import Column, Format, output_option, write_json
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.views import JOB_COLUMNS, first_line, state_colour, to_the_second
@@ -56,10 +55,7 @@ def command() -> None:
         "holdfast jobs list state:pending -o id --limit 500",
     ),
 )
-@filter_argument
-@page_length_option
-@after_option
-@output_option
+@list_options
 @with_database
 def list_(
     session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format

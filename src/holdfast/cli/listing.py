@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import click
 
-from holdfast.cli.output import Column, Format, Record, write_records
+from holdfast.cli.choosing import filter_argument
+from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.talk import say
+
+T = TypeVar("T")
 
 page_length_option = click.option(
     "--limit",
@@ -19,6 +23,11 @@ page_length_option = click.option(
 after_option = click.option(
     "--after", metavar="CURSOR", help="Go on where a list of the same filter ended."
 )
+
+
+def list_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command a filter, `--limit`, `--after` and `-o`."""
+    return filter_argument(page_length_option(after_option(output_option(command))))
 
 
 def write_page(

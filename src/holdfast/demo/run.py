@@ -11,6 +11,7 @@ import click
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.guardian import Guardian
+from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
 from holdfast.demo.place import Place
@@ -57,7 +58,7 @@ class Demo:
 
     def _open(self, connection: tables.Connection) -> None:
         began = time.monotonic()
-        app.migrate()
+        _migrate()
         tables.open_shop(connection)
         set_paused(False)
         _adopt_own()
@@ -67,7 +68,7 @@ class Demo:
         self._staff.hire()
         deadline = time.monotonic() + _SIGN_IN_S
         while self._staff.worker_id() is None and time.monotonic() < deadline:
-            code = self._staff.has_died()
+            code = self._staff.has_ended()
             if code is not None:
                 raise click.ClickException(f"the worker ended with code {code}, see {LOG}")
             time.sleep(_LOOK_S)
@@ -131,6 +132,18 @@ class Demo:
                 f"  {story.summary()}{f' · {left} jobs wait for the next run' if left else ''}"
             )
         return Exit.OK if story.is_sound or not self._plan.exit else Exit.FAILED
+
+
+def _migrate() -> None:
+    """Bring the queue's tables up to date. Raises: SchemaChanged, SchemaTooNew for what another version left."""
+    try:
+        app.migrate()
+    except (SchemaChanged, SchemaTooNew) as error:
+        raise type(error)(
+            error.message,
+            details=error.details,
+            help="another version's demo left this; begin anew with --fresh",
+        ) from None
 
 
 def _adopt_own() -> None:
