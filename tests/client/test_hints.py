@@ -232,3 +232,16 @@ def test_hints_of_many_transactions_are_sent_once_at_the_end_of_a_batch(
                 app.start(tx, "report", number)
         assert heard.hints == []
     assert heard.types == ["report"]
+
+
+def test_a_notifier_that_cannot_be_made_is_told_once_and_undoes_nothing(
+    url: str, app: Holdfast, caplog: pytest.LogCaptureFixture
+) -> None:
+    mistaken = Holdfast(url, notifier="pigeon://post", open_types=True)
+    for _ in range(2):
+        with mistaken.transaction() as tx:
+            mistaken.start(tx, "report")
+    mistaken.close()
+    assert len(app.jobs.list()) == 2
+    assert [each.levelname for each in caplog.records].count("ERROR") == 1
+    assert "workers find jobs by polling" in caplog.text

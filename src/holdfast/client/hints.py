@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from holdfast.core.errors import HoldfastError
 from holdfast.core.model import JobRef
 from holdfast.notify.port import Hint, Notifier
 from holdfast.ops.end import EndReport
+
+log = logging.getLogger("holdfast.client")
 
 
 class HintSender:
@@ -18,6 +22,7 @@ class HintSender:
 
     def __init__(self, notifier: Callable[[], Notifier]) -> None:
         self._notifier = notifier
+        self._is_reported = False
         self._gathered: ContextVar[dict[Hint, None] | None] = ContextVar(
             "holdfast_hints", default=None
         )
@@ -27,8 +32,16 @@ class HintSender:
         gathered = self._gathered.get()
         if gathered is not None:
             gathered.update(dict.fromkeys(hints))
-        else:
-            self._notifier().send(list(hints))
+            return
+        try:
+            notifier = self._notifier()
+        except HoldfastError as error:
+            # What the hints are about is committed: an error now would make the caller do it again.
+            if not self._is_reported:
+                self._is_reported = True
+                log.error("hints are not sent, workers find jobs by polling: %s", error)
+            return
+        notifier.send(list(hints))
 
     @contextmanager
     def batch(self) -> Iterator[None]:
