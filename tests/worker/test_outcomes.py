@@ -124,6 +124,8 @@ async def test_an_error_that_is_not_retryable_fails_at_once(
     assert record.error is not None
     assert record.error.startswith(f"{type(error).__name__}: ")
     assert report.counters["dead_letters"] == 1
+    (told,) = workshop.events.of("job_failed", job_id=job_id)
+    assert told.fields["fingerprint"] == record.fingerprint
 
 
 async def test_an_input_that_no_longer_decodes_fails_at_once(workshop: Workshop) -> None:

@@ -64,7 +64,7 @@ CATALOGUE: dict[str, EventSpec] = {
             "job_failed",
             "error",
             "A job became a dead letter.",
-            (*_ATTEMPT, "run_ms", "error", "reason"),
+            (*_ATTEMPT, "run_ms", "error", "fingerprint"),
         ),
         EventSpec("job_cancelled", "info", "A job was cancelled.", (*_JOB, "worker", "reason")),
         EventSpec(

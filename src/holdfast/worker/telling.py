@@ -95,7 +95,7 @@ class Telling:
                     **fields,
                     run_ms=ran,
                     error=finish.error,
-                    reason=finish.fingerprint,
+                    fingerprint=finish.fingerprint,
                 )
             case "snooze":
                 self.tell("job_snoozed", **fields, delay_ms=finish.delay_ms)
