@@ -63,7 +63,7 @@ def list_(
     """List jobs, the newest first.
 
     A filter is made of terms that must all hold: state:failed,cancelled · type:mail.* · age>5m ·
-    attempt>=3 · error:"timed out" · fingerprint:… · chain:… · key:… · id:…
+    attempt>=3 · error:"timed out" · fingerprint:… · chain:… · blocker:… · key:… · id:…
     """
     page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
     write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
