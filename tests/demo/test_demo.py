@@ -9,8 +9,8 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
-from unittest.mock import Mock
 
 import httpx
 import psutil
@@ -285,18 +285,15 @@ def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
 def test_an_order_placed_while_the_books_are_read_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class LastCustomer:
-        wished = 1
+    customer = SimpleNamespace(wished=1)
 
-    customer, nothing_yet = LastCustomer(), Mock(is_drained=True)
-
-    def read(_: object) -> Any:
+    def read(_: object) -> SimpleNamespace:
         customer.wished = 0
-        return nothing_yet
+        return SimpleNamespace(is_drained=True, ledger=SimpleNamespace(orders=0, paid=0))
 
     monkeypatch.setattr(story, "read_figures", read)
     plan = story.Plan(0, 1.0, False, True, 1_000, True, None)
-    told = story.Story(plan, Mock(), cast(Any, customer), Mock())
+    told = story.Story(plan, cast(Any, None), cast(Any, customer), cast(Any, None))
     assert not told.is_settled
     told.look()
     assert told.is_settled
