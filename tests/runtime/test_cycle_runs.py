@@ -76,6 +76,42 @@ async def test_a_run_that_takes_too_long_is_cancelled_and_tried_again(
     await running
 
 
+class Defiant(Exception):
+    def __str__(self) -> str:
+        raise SystemExit("no words")
+
+
+STRANGE_ERRORS = [
+    SystemExit(3),
+    KeyboardInterrupt(),
+    GeneratorExit(),
+    asyncio.CancelledError(),
+    StopIteration(),
+    Defiant(),
+]
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+@pytest.mark.parametrize("error", STRANGE_ERRORS, ids=lambda error: type(error).__name__)
+async def test_a_strange_error_fails_its_run_and_nothing_else(
+    replica: MakeReplica, clock: ManualClock, error: BaseException, colour: str
+) -> None:
+    async def fail(run: CycleRun) -> None:
+        raise error
+
+    def fail_in_a_thread(run: CycleRun) -> None:
+        raise error
+
+    handler = fail if colour == "async" else fail_in_a_thread
+    made = replica(cycle_spec(handler, "cleanup", every="1h", attempts=1))
+    await made.run()
+    clock.advance(HOUR)
+    assert (await made.run()).failed_runners == ["cleanup"]
+    (run,) = await made.runs()
+    assert run.outcome == "failed"
+    assert run.error
+
+
 async def test_a_run_that_was_asked_for_and_failed_is_tried_again_under_its_key(
     replica: MakeReplica, clock: ManualClock, database: Database
 ) -> None:

@@ -36,6 +36,14 @@ def clean_error(type_name: str, message: str, stack: str = "", limit: int = ERRO
     return shortened(redact(printable(shortened(text, limit + _SEARCHED_BYTES))), limit)
 
 
+def words_of(error: BaseException) -> str:
+    """Return what an error says, whatever happens when it is asked."""
+    try:
+        return str(error)
+    except BaseException as worse:
+        return f"its text could not be made: {type(worse).__name__}"
+
+
 def printable(text: str) -> str:
     """Return the text with everything replaced that cannot be stored or shown."""
     return _UNPRINTABLE.sub(_REPLACEMENT, text.replace("\r\n", "\n"))

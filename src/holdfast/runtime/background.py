@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from holdfast.core.cleaning import clean_error
+from holdfast.core.cleaning import clean_error, words_of
 from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import Observer, event
 from holdfast.notify.port import Hint, Listener, Notifier
@@ -156,7 +156,7 @@ class Background:
 
     def _tell_failed(self, error: Exception) -> None:
         if self._observer is not None:
-            text = clean_error(type(error).__name__, str(error))
+            text = clean_error(type(error).__name__, words_of(error))
             self._observer.observe(event("tick_failed", worker=self.worker.id, error=text))
 
     def _listen(self) -> Listener | None:

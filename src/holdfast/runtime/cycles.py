@@ -173,13 +173,15 @@ class CycleRunner:
         if handled.was_cancelled:
             raise asyncio.CancelledError
         if outcome != "completed":
-            raise _told(handled.error) or Aborted(run.abort_reason or "slot_lost")
+            raise _told(handled.error, ending) or Aborted(run.abort_reason or "slot_lost")
 
     def _skip(self, context: RunnerContext, reason: str) -> None:
         context.counts.skipped += 1
         context.tell("cycle_skipped", worker=context.worker, cycle=self._stored, reason=reason)
 
 
-def _told(error: BaseException | None) -> Exception | None:
+def _told(error: BaseException | None, ending: Ending) -> Exception | None:
     """The handler's own error; that it was cancelled is only how it was told to stop."""
-    return error if isinstance(error, Exception) else None
+    if error is None or isinstance(error, Exception):
+        return error
+    return RuntimeError(ending.error) if ending.outcome == "failed" else None

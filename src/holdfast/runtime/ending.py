@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Literal
 
-from holdfast.core.cleaning import clean_error
+from holdfast.core.cleaning import clean_error, words_of
 from holdfast.core.cycle import CycleSpec, RunOutcome, retry_pause_ms
 from holdfast.core.errors import Aborted
 from holdfast.core.model import Instant
@@ -42,7 +42,7 @@ class Ending:
         pause_ms = None if run.attempt >= spec.attempts else retry_pause_ms(run.attempt)
         if reason == "timeout" and isinstance(error, asyncio.CancelledError | Aborted):
             return cls("aborted", "aborted: timeout", pause_ms)
-        return cls("failed", clean_error(type(error).__name__, str(error)), pause_ms)
+        return cls("failed", clean_error(type(error).__name__, words_of(error)), pause_ms)
 
 
 def end_run(

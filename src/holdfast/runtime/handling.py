@@ -13,6 +13,7 @@ from holdfast.core.cycle import CycleSpec
 from holdfast.core.errors import OutputInvalid
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.runner import RunnerContext, RunnerReport
+from holdfast.worker.calls import outcome_of
 
 _COUNTED = frozenset(RunnerReport.__struct_fields__)
 
@@ -39,17 +40,27 @@ async def handle(
             is_late = context.budget.exhausted(context.now_ms())
             run.abort("timeout" if is_late else "shutdown")
     try:
-        _count(run, task.result())
-    except (Exception, asyncio.CancelledError) as error:
-        return Handled(error, was_cancelled)
-    return Handled(None, was_cancelled)
+        answer, error = task.result()
+        if error is None:
+            _count(run, answer)
+    except (Exception, asyncio.CancelledError) as failure:
+        error = failure
+    return Handled(error, was_cancelled)
 
 
-async def _call(spec: CycleSpec, run: CycleRun, threads: Executor) -> Any:
+async def _call(
+    spec: CycleSpec, run: CycleRun, threads: Executor
+) -> tuple[Any, BaseException | None]:
+    """Return the answer or the error: one that ends processes would leave the task and end this one."""
     if inspect.iscoroutinefunction(spec.handler):
-        return await spec.handler(run)
+        try:
+            return await spec.handler(run), None
+        except BaseException as error:
+            return None, error
     context = contextvars.copy_context()
-    work = asyncio.get_running_loop().run_in_executor(threads, context.run, spec.handler, run)
+    work = asyncio.get_running_loop().run_in_executor(
+        threads, context.run, outcome_of, spec.handler, (run,)
+    )
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:

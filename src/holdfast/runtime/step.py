@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.core.cleaning import clean_error
+from holdfast.core.cleaning import clean_error, words_of
 from holdfast.runtime.runner import Runner, RunnerContext, RunnerReport
 from holdfast.runtime.summary import RunnerResult, result
 from holdfast.worker.clock import Clock
@@ -58,7 +58,7 @@ class Steps:
         if task.cancelled():
             return "cancelled"
         error = task.exception()
-        return None if error is None else clean_error(type(error).__name__, str(error), "")
+        return None if error is None else clean_error(type(error).__name__, words_of(error))
 
     def close(self) -> None:
         """Tell whatever still runs once more to stop."""

@@ -66,7 +66,7 @@ class Calls:
         """
         loop = asyncio.get_running_loop()
         context = contextvars.copy_context()
-        future = loop.run_in_executor(self._threads, context.run, _outcome, function, arguments)
+        future = loop.run_in_executor(self._threads, context.run, outcome_of, function, arguments)
         try:
             value, error = await asyncio.shield(future)
         except asyncio.CancelledError:
@@ -77,7 +77,7 @@ class Calls:
         return value
 
 
-def _outcome(
+def outcome_of(
     function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> tuple[Any, BaseException | None]:
     """Keep an error as a value: a future takes no StopIteration and would never end."""

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO
 
-from holdfast.core.cleaning import printable
+from holdfast.core.cleaning import printable, words_of
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import Busy
@@ -34,7 +34,6 @@ from holdfast.worker.frames import (
     parsed,
 )
 from holdfast.worker.job import Job
-from holdfast.worker.judge import words_of
 
 Say = Callable[[Message], None]
 

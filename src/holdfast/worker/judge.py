@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.cleaning import clean_error, fingerprint
+from holdfast.core.cleaning import clean_error, fingerprint, words_of
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import Busy, HoldfastError
 from holdfast.core.model import Finish, FinishKind, Stand, State
@@ -132,14 +132,6 @@ def describe(error: BaseException) -> tuple[str, str]:
     if isinstance(error, ChildError):
         return clean_error(error.kind, str(error), error.stack), fingerprint(error.kind, str(error))
     kind = type(error).__name__
-    message = words_of(error)
+    message = error.message if isinstance(error, HoldfastError) else words_of(error)
     stack = "".join(traceback.format_tb(error.__traceback__))
     return clean_error(kind, message, stack), fingerprint(kind, message)
-
-
-def words_of(error: BaseException) -> str:
-    """What an error says, whatever happens when it is asked."""
-    try:
-        return error.message if isinstance(error, HoldfastError) else str(error)
-    except BaseException as worse:
-        return f"its text could not be made: {type(worse).__name__}"
