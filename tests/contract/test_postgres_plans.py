@@ -201,3 +201,10 @@ def test_those_that_fit_are_read_by_their_ids(backlog: Connection[Any], mode: Pl
     query = JobQuery(ids=tuple(row[0] for row in rows.fetchall()), limit=250)
     cost = measure(backlog, Statement("job_list", {**query.params(), "now": NOW}), mode)
     assert_cheap(backlog, cost, 250, written=1)
+
+
+def test_retention_walks_along_the_key(backlog: Connection[Any], mode: PlanMode) -> None:
+    asked = {"after": FIRST_ID, "until": TOKEN, "limit": 250}
+    cost = measure(backlog, Statement("retention_page", asked), mode)
+    assert cost.rows == 250
+    assert cost.blocks <= FIXED + PER_ROW * 250, cost.plan

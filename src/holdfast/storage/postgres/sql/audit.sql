@@ -8,10 +8,10 @@ select x.id, holdfast.moment(:now::bigint), x.actor, x.role, x.action, x.target,
 -- name: audit_list
 -- The newest first, from a deed on; every condition is optional.
 select id::text, holdfast.us(at), actor, role, action, target, before, after, reason, request_id
-  from holdfast.audit
+  from holdfast.audit a
  where (:before_at::bigint is null or (at, id) < (to_timestamp(:before_at::bigint / 1000000.0), :before_id::uuid))
    and (:actor::text is null or actor = :actor)
    and (:action::text is null or action = :action)
    and (:target::text is null or target = :target)
- order by at desc, id desc
+ order by a.at desc, a.id desc
  limit :limit::integer;

@@ -139,8 +139,8 @@ select id::text, worker_name, worker_id, slot, holdfast.us(started_at), holdfast
        case when finished_at is not null then outcome
             when seen_at <= holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms' then 'crashed' else 'running' end,
        counters, error_message
-  from holdfast.worker_runs
- order by id desc
+  from holdfast.worker_runs r
+ order by r.id desc
  limit :limit::integer;
 
 -- name: run_list_of
@@ -149,7 +149,7 @@ select id::text, worker_name, worker_id, slot, holdfast.us(started_at), holdfast
        case when finished_at is not null then outcome
             when seen_at <= holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms' then 'crashed' else 'running' end,
        counters, error_message
-  from holdfast.worker_runs
- where worker_name = :name
- order by started_at desc, id desc
+  from holdfast.worker_runs r
+ where r.worker_name = :name
+ order by r.started_at desc, r.id desc
  limit :limit::integer;

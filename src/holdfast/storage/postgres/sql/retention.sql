@@ -1,8 +1,9 @@
 -- name: retention_page
--- The next chains by age: ids grow with time, so this is a walk along the primary key.
-select id::text from holdfast.job
- where id > :after::uuid and id < :until::uuid and chain_index = 0
- order by id
+-- The next chains by age: ids grow with time, so this is a walk along the primary key. The order names the table, because the
+-- output's name means a text, which no index is ordered by.
+select j.id::text from holdfast.job j
+ where j.id > :after::uuid and j.id < :until::uuid and j.chain_index = 0
+ order by j.id
  limit :limit::integer;
 
 -- name: retention_hold
