@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
@@ -85,7 +86,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], folder: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         assert process.poll() is None, "PgBouncer did not start"
-        if (folder / f".s.PGSQL.{PORT}").exists():
+        with socket.socket(socket.AF_UNIX) as line, suppress(OSError):
+            line.connect(str(folder / f".s.PGSQL.{PORT}"))
             return
         time.sleep(0.01)
     raise AssertionError("PgBouncer did not open its socket")
