@@ -61,7 +61,7 @@ def test_rows_do_not_move_under_the_pointer(scene: Scene, open_page: OpenPage) -
     second = scene.start()
     scene.claim()
     expect(page.locator("#fresh")).to_have_text("1 new row, show", timeout=15_000)
-    expect(row.locator(".chip")).to_have_text("running")
+    expect(row.locator(".chip")).to_have_text("running", timeout=15_000)
     expect(page.locator("tbody tr")).to_have_count(1)
     page.locator("#fresh").click()
     expect(page.locator("tbody tr").first).to_have_attribute("data-key", second)
