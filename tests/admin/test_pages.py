@@ -87,6 +87,22 @@ async def test_foreign_texts_are_escaped_on_every_page(api: Api, scene: Scene) -
         assert " style=" not in answer.text, f"{path}: the policy forbids inline styles"
 
 
+async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.service.dead.MOST_AT_ONCE", 3)
+    for _ in range(5):
+        scene.failed()
+    form = {"move": "redrive", "filter": "type:mail.send", "back": "/dead"}
+    said = []
+    for _ in range(2):
+        answer = await api.call(Role.OPERATOR, "POST", "/dead", data=form)
+        page = await api.call(Role.OPERATOR, "GET", answer.headers["location"])
+        said.append(re.sub(r"\s+", " ", page.text))
+    assert "3 taken back into the queue; there are more" in said[0]
+    assert "2 taken back into the queue</p>" in said[1]
+
+
 async def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_programs(
     api: Api,
 ) -> None:
