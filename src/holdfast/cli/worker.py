@@ -74,13 +74,8 @@ def command(
     The first SIGTERM or SIGINT lets running handlers end and gives back what has not begun; the
     second tells the handlers to stop now. Exits 0 only when nothing had to be abandoned.
     """
-    settings = serving_settings(
-        {
-            "HOLDFAST_SLOTS": slots,
-            "HOLDFAST_PROCESSES": processes,
-            "HOLDFAST_WORKER_NAME": name,
-        }
-    )
+    given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
+    settings = serving_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
     set_up_logging(log_level, log_format)
     app = load_app(spec)
     chosen = chosen_types(app, types)
