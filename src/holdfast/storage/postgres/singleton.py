@@ -16,12 +16,13 @@ from psycopg import AsyncConnection, sql
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.storage.postgres.connect import connection_string, unreachable
 
-# Which of them a server knows depends on its version, so they are looked up rather than put into the connection string.
-_NEVER_TIME_OUT = """
+# In one message, so that no timeout strikes in between, and for the transaction alone: behind a pooler the session is
+# somebody else's afterwards. Which of them a server knows depends on its version, so they are looked up.
+_BEGIN = """
+begin isolation level read committed;
 select set_config(name, '0', true) from pg_settings
  where name in ('idle_in_transaction_session_timeout', 'transaction_timeout')
 """
-_BEGIN = "begin isolation level read committed"
 _LOCK = sql.SQL("select pg_try_advisory_xact_lock(hashtextextended({}, 0))")
 _PING = "select 1"
 _END = "rollback"
@@ -78,7 +79,6 @@ class PostgresSingleton:
         )
         self._connection = connection
         await connection.execute(_BEGIN)
-        await connection.execute(_NEVER_TIME_OUT)
         cursor = await connection.execute(_LOCK.format(sql.Literal(self.key)))
         row = await cursor.fetchone()
         if row is not None and row[0]:
