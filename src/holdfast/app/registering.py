@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-    from holdfast.core.events import Observer
+    from holdfast.core.events import Event, Observer
 
 H = TypeVar("H", bound=Callable[..., Any])
 M = TypeVar("M", bound=Callable[..., Any])
@@ -123,6 +123,13 @@ class Registering:
         """
         self._observers.append(observer)
         self._voice.observer = self._observer()
+
+    def tell(self, events: Iterable[Event]) -> None:
+        """Tell the observers of events that have happened and were committed."""
+        observer = self._voice.observer
+        if observer is not None:
+            for each in events:
+                observer.observe(each)
 
     def use_opentelemetry(
         self,

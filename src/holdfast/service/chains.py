@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client import news
 from holdfast.client.hints import of_ended
 from holdfast.client.listing import read_page
 from holdfast.client.options import StartOptions
@@ -110,7 +111,8 @@ class ChainDesk:
             require(expected, chain_version(record))
             report = yield from cancel_chain(store, wanted, caller.reason or "")
             effect = Effect(f"chain {wanted}", {"state": record.state}, {"state": "cancelled"})
-            return Change(wanted, [effect], of_ended(report))
+            events = news.of_ended(report, "cancelled", caller.reason)
+            return Change(wanted, [effect], of_ended(report), events)
 
         answer: str = await self._desk.change(caller, "chain.cancel", op)
         return answer

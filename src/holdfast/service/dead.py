@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client import news
 from holdfast.client.hints import of_moved
 from holdfast.client.query import query_of
 from holdfast.core.errors import InvalidOption
@@ -78,7 +79,8 @@ class DeadDesk:
                 Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"})
                 for each in moved
             ]
-            return Change(Handled([each.id for each in moved], more), effects, of_moved(moved))
+            handled = Handled([each.id for each in moved], more)
+            return Change(handled, effects, of_moved(moved), news.of_redriven(moved))
 
         answer: Handled = await self._desk.change(caller, "dead.redrive", op)
         return answer

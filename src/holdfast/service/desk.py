@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
+from holdfast.core.events import Event
 from holdfast.notify.port import Hint
 from holdfast.ops.audit import audited
 from holdfast.service.access import Principal, check, may
@@ -52,11 +53,12 @@ class Effect(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What came of a command: its answer, its effects, and whom it concerns."""
+    """What came of a command: its answer, its effects, whom it concerns, and what observers are told."""
 
     answer: Any
     effects: Sequence[Effect]
     hints: Sequence[Hint] = ()
+    events: Sequence[Event] = ()
 
 
 class Desk:
@@ -77,7 +79,7 @@ class Desk:
         return await self.app.database.read_async(op(self.store), self._read_timeout_ms)
 
     async def change(self, caller: Caller, action: str, op: Callable[[Store], Op[Change]]) -> Any:
-        """Carry out a command, audited, and tell workers after its commit. Raises: Refused."""
+        """Carry out a command, audited, and tell workers and observers after its commit. Raises: Refused."""
         check(caller.principal, action)
         store = self.store
         change = await self.app.database.run_async(
@@ -85,6 +87,7 @@ class Desk:
         )
         if change.hints:
             self.app.notifier.send(change.hints)
+        self.app.tell(change.events)
         return change.answer
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.client import news
 from holdfast.client.hints import of_ended, of_moved
 from holdfast.client.listing import LOOK, read_page
 from holdfast.client.query import query_of
@@ -111,7 +112,9 @@ class JobDesk:
                 Effect(f"job {each.id}", {"state": each.was}, {"state": "cancelled"})
                 for each in report.ended
             ]
-            return Change([each.id for each in report.ended], effects, of_ended(report))
+            events = news.of_ended(report, "cancelled", caller.reason)
+            ids = [each.id for each in report.ended]
+            return Change(ids, effects, of_ended(report), events)
 
         return await self._move(caller, "job.cancel", ids, expected, cancelled)
 
@@ -211,7 +214,8 @@ def _redriven(store: Store, wanted: Sequence[str]) -> Op[Change]:
     effects = [
         Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"}) for each in moved
     ]
-    return Change([each.id for each in moved], effects, of_moved(moved))
+    ids = [each.id for each in moved]
+    return Change(ids, effects, of_moved(moved), news.of_redriven(moved))
 
 
 def _triggered(store: Store, wanted: Sequence[str]) -> Op[Change]:
