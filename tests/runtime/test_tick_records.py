@@ -8,9 +8,9 @@ import pytest
 
 from holdfast.core.errors import CopiedDatabase
 from holdfast.core.model import to_datetime
-from holdfast.runtime.runner import FunctionRunner, RunnerReport
+from holdfast.runtime.runner import FunctionRunner, RunnerContext, RunnerReport
 from holdfast.storage.database import Database
-from tests.runtime.scene import ManualClock, pause_all
+from tests.runtime.scene import SECOND, ManualClock, pause_all
 from tests.runtime.ticks import Log, MakeTick, failing
 
 
@@ -43,6 +43,20 @@ async def test_in_the_background_only_work_and_failures_are_recorded_and_seldom(
     assert await recorded() == 2
     await make_tick(FunctionRunner("bad", failing), mode="background").run()
     assert await recorded() == 3
+
+
+async def test_a_tick_of_the_background_is_recorded_from_its_beginning(
+    make_tick: MakeTick, database: Database, clock: ManualClock
+) -> None:
+    async def work(context: RunnerContext) -> RunnerReport:
+        clock.advance(5)
+        return RunnerReport(processed=1)
+
+    summary = await make_tick(FunctionRunner("slow", work), mode="background").run()
+    (run,) = await database.run_async(database.store.runs.page(10, 1_000, "tick", clock.now()))
+    assert to_datetime(run.started_at) == summary.started_at
+    assert run.finished_at is not None
+    assert run.finished_at - run.started_at == 5 * SECOND
 
 
 async def test_a_global_pause_leaves_only_the_reaper(

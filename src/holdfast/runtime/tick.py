@@ -13,7 +13,7 @@ from holdfast.core.budget import Budget
 from holdfast.core.cycle import NewRun
 from holdfast.core.errors import DuplicateCycle
 from holdfast.core.events import Observer, event
-from holdfast.core.model import Instant, to_datetime
+from holdfast.core.model import Instant, to_datetime, to_instant
 from holdfast.ops.identity import check_identity
 from holdfast.runtime.runner import Mode, Now, Runner, RunnerContext, database_time
 from holdfast.runtime.step import CANCEL_GRACE_S, Steps, ends
@@ -210,9 +210,8 @@ class Tick:
 
     def _recording(self, summary: TickSummary) -> Op[None]:
         if self._mode == "background":
-            yield from self._store.runs.begin(
-                NewRun(summary.run_id, TICK, self.worker), self._now()
-            )
+            run = NewRun(summary.run_id, TICK, self.worker)
+            yield from self._store.runs.begin(run, to_instant(summary.started_at))
         failed = summary.failed_runners
         yield from self._store.runs.finish(
             summary.run_id,
