@@ -13,7 +13,8 @@ def rfc3339(instant: Instant | None) -> str | None:
     if instant is None:
         return None
     moment = cast(datetime, to_datetime(instant))
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    # A page writes hundreds of these, and strftime takes five times as long.
+    return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
 def to_the_second(text: str | None) -> str | None:
