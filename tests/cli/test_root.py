@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
 
 import click
 import pytest
@@ -21,8 +20,8 @@ from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, K
 from tests.cli.conftest import Run
 
 HELP_SECONDS = 0.150
-# A shared machine under load takes longer; what is imported is held to exactly, below.
-MARGIN = 5
+# Of the processor, whatever else the machine does; a slower one takes longer.
+MARGIN = 2
 FULL = Path("/dev/full")
 PLACEHOLDER = "placeholder"
 HEAVY = ("asyncio", "msgspec", "psycopg", "rich", "sqlite3", "subprocess", "textual")
@@ -111,11 +110,12 @@ def test_no_help_imports_anything_slow() -> None:
 
 def test_help_answers_at_once() -> None:
     def seconds() -> float:
-        began = perf_counter()
+        before = os.times()
         subprocess.run(
             [sys.executable, "-m", "holdfast.cli", "--help"], check=True, stdout=subprocess.DEVNULL
         )
-        return perf_counter() - began
+        after = os.times()
+        return sum(after[2:4]) - sum(before[2:4])
 
     assert min(seconds() for _ in range(5)) < HELP_SECONDS * MARGIN
 
@@ -204,6 +204,8 @@ def test_an_interrupt_ends_a_command_quietly() -> None:
         "import os, signal\n"
         "from holdfast.cli import explain\n"
         "from holdfast.cli.main import main\n"
+        # A test run in the background of a script inherits that interrupts are ignored.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"explain.explanations = lambda: os.kill(os.getpid(), {int(signal.SIGINT)})\n"
         "main()"
     )
