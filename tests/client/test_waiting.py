@@ -74,3 +74,14 @@ async def test_without_any_hint_the_next_look_finds_the_end(app: Holdfast) -> No
     await app.database.run_async(end_chain(store, str(chain.id), "completed", output='"done"'))
     assert (await waits).output == "done"
     await app.aclose()
+
+
+def test_with_a_notifier_that_cannot_be_made_the_next_look_finds_the_end(
+    url: str, app: Holdfast
+) -> None:
+    mistaken = Holdfast(url, notifier="pigeon://post", open_types=True)
+    with app.transaction() as tx:
+        chain = app.start(tx, "report")
+        app.chains.complete(tx, chain.id, "done")
+    assert mistaken.chains.wait(chain.id, "60s").output == "done"
+    mistaken.close()

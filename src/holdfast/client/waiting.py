@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -18,11 +19,14 @@ from holdfast.core.errors import (
     ChainFailed,
     ChainNotFound,
     DatabaseError,
+    HoldfastError,
     WaitTimeout,
 )
 from holdfast.core.model import TERMINAL, ChainRecord
-from holdfast.notify.port import Hint, Listener, Notifier
+from holdfast.notify.port import Hint, Notifier
 from holdfast.storage.database import Database
+
+log = logging.getLogger("holdfast.client")
 
 SHORTEST_S = 0.02
 LONGEST_S = 0.5
@@ -92,7 +96,8 @@ class Waiting:
                     self._wake.set()
 
     def _watch(self) -> None:
-        listener = self._listen()
+        notifier = self._usable_notifier()
+        listener = None if notifier is None else notifier.listen(self._hear)
         announced: dict[str, float] = {}
         pause = SHORTEST_S
         try:
@@ -103,7 +108,8 @@ class Waiting:
                         self._thread = None
                         return
                     wanted = list(self._waiters)
-                announced = self._announce(wanted, announced)
+                if notifier is not None:
+                    announced = _announce(notifier, wanted, announced)
                 ended = self._look(wanted)
                 pause = SHORTEST_S if ended else min(LONGEST_S, pause * GROWTH)
                 if self._wake.wait(pause):
@@ -111,17 +117,6 @@ class Waiting:
         finally:
             if listener is not None:
                 listener.close()
-
-    def _announce(self, wanted: list[str], announced: dict[str, float]) -> dict[str, float]:
-        """Tell workers for which chains somebody waits, now and again from time to time."""
-        if self._notifier is None:
-            return {}
-        now = time.monotonic()
-        known = {each: at for each in wanted if (at := announced.get(each, 0.0)) > now - AGAIN_S}
-        fresh = [each for each in wanted if each not in known]
-        if fresh:
-            self._notifier().send([Hint("awaited", ids=tuple(fresh))])
-        return known | dict.fromkeys(fresh, now)
 
     def _look(self, wanted: list[str]) -> int:
         """Ask for all chains at once; answer those that have ended or are gone."""
@@ -157,19 +152,33 @@ class Waiting:
                 each.set_exception(ChainNotFound(f"there is no chain {chain}"))
         return len(waiters)
 
-    def _listen(self) -> Listener | None:
-        if self._notifier is None:
+    def _usable_notifier(self) -> Notifier | None:
+        """The notifier, unless hints are off or it cannot be made; then looking again has to do."""
+        try:
+            return None if self._notifier is None else self._notifier()
+        except HoldfastError as error:
+            log.error("whoever waits for a chain finds its end by polling: %s", error)
             return None
 
-        def on_hint(hint: Hint) -> None:
-            if hint.kind == "look" or (hint.kind == "ended" and self._concerns(hint)):
-                self._wake.set()
-
-        return self._notifier().listen(on_hint)
+    def _hear(self, hint: Hint) -> None:
+        if hint.kind == "look" or (hint.kind == "ended" and self._concerns(hint)):
+            self._wake.set()
 
     def _concerns(self, hint: Hint) -> bool:
         with self._lock:
             return not hint.ids or any(each in self._waiters for each in hint.ids)
+
+
+def _announce(
+    notifier: Notifier, wanted: list[str], announced: dict[str, float]
+) -> dict[str, float]:
+    """Tell workers for which chains somebody waits, now and again from time to time."""
+    now = time.monotonic()
+    known = {each: at for each in wanted if (at := announced.get(each, 0.0)) > now - AGAIN_S}
+    fresh = [each for each in wanted if each not in known]
+    if fresh:
+        notifier.send([Hint("awaited", ids=tuple(fresh))])
+    return known | dict.fromkeys(fresh, now)
 
 
 def _outcome(record: ChainRecord) -> Chain:
