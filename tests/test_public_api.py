@@ -74,3 +74,9 @@ def test_importing_the_package_is_quick() -> None:
 
     # The least of some runs: a busy machine says nothing about the package.
     assert min(milliseconds() for _ in range(5)) < 80
+
+
+def test_errors_have_an_address_of_their_own() -> None:
+    from holdfast.errors import LeaseLost
+
+    assert holdfast.errors.LeaseLost is LeaseLost

@@ -13,11 +13,13 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, get_current_span
 from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast, Job
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.settings import load_settings
 from holdfast.testing.kit import Kit
 from tests.client.kinds.alchemy import driver_url
 
@@ -192,3 +194,35 @@ def test_who_does_not_use_opentelemetry_does_not_import_it(sqlite_url: str) -> N
         "assert not [each for each in sys.modules if each.startswith('opentelemetry')]\n"
     )
     subprocess.run([sys.executable, "-c", script, sqlite_url], check=True)
+
+
+async def test_a_cycle_s_run_is_a_span_around_its_handler(
+    url: str, provider: TracerProvider, exported: InMemorySpanExporter
+) -> None:
+    app = Holdfast(url)
+    app.use_opentelemetry(provider)
+    app.migrate()
+    seen: list[int] = []
+
+    @app.cycle("sweep", every="1h")
+    def sweep(run: CycleRun) -> None:
+        seen.append(get_current_span().get_span_context().span_id)
+
+    @app.cycle("break", every="1h")
+    async def broken(run: CycleRun) -> None:
+        raise Undo
+
+    # The first tick makes the cycles known, the second runs what was asked for.
+    tick = app.assembly(load_settings(environ={})).tick()
+    await tick.run()
+    with app.transaction() as tx:
+        for name in app.cycle_specs:
+            app.cycles.run_now(tx, name)
+    await tick.run()
+    await tick.close()
+    await app.aclose()
+    (span,), (failed,) = named(exported, "tick sweep"), named(exported, "tick break")
+    assert seen == [span_id(span)]
+    assert (span.attributes or {})["holdfast.cycle"] == "sweep"
+    assert "holdfast.slot" in (span.attributes or {})
+    assert (failed.attributes or {})["error.type"] == "Undo"

@@ -4,13 +4,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from holdfast import errors as errors
     from holdfast.app import Holdfast as Holdfast
     from holdfast.client.starting import Start as Start
     from holdfast.client.views import AttemptInfo as AttemptInfo
     from holdfast.client.views import Chain as Chain
     from holdfast.client.views import JobInfo as JobInfo
     from holdfast.client.views import Page as Page
-    from holdfast.core import errors as errors
     from holdfast.core.errors import Aborted as Aborted
     from holdfast.core.errors import Busy as Busy
     from holdfast.core.errors import HoldfastError as HoldfastError
@@ -41,7 +41,7 @@ _HOMES = {
     "Retry": "holdfast.core.retry",
     "Snooze": "holdfast.core.outcome",
     "Start": "holdfast.client.starting",
-    "errors": "holdfast.core.errors",
+    "errors": "holdfast.errors",
 }
 
 __all__ = [

@@ -167,6 +167,7 @@ class Holdfast(Registering, Producer):
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
         """Bring everything a tick or a background mode is made of; `types` narrows what its worker runs."""
         from holdfast.runtime.assembly import Assembly
+        from holdfast.runtime.handling import nothing_around
 
         own = None if types is None else list(types)
         return Assembly(
@@ -176,6 +177,7 @@ class Holdfast(Registering, Producer):
                 options, types=own if some is None else some
             ),
             cycles=tuple(self.cycle_specs.values()),
+            around_cycles=self._around_cycles or nothing_around,
             notifier=self.notifier if self._chosen.hints else None,
             observer=self._observer(),
         )

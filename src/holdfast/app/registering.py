@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from holdfast.core.events import Event, Observer
+    from holdfast.runtime.handling import Around
 
 H = TypeVar("H", bound=Callable[..., Any])
 M = TypeVar("M", bound=Callable[..., Any])
@@ -53,6 +54,7 @@ class Registering:
         self._middlewares: list[Callable[..., Any]] = []
         self._observers: list[Observer] = []
         self._voice = Voice()
+        self._around_cycles: Around | None = None
 
     def job(self, name: str, **options: Unpack[TypeOptions]) -> Callable[[H], H]:
         """Register the decorated function as the handler of a job type.
@@ -136,12 +138,12 @@ class Registering:
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
     ) -> None:
-        """Trace the sending of jobs and every attempt, linked to it, and keep the metrics; by default globally.
+        """Trace sending, every attempt, linked to it, and runs of cycles, and keep the metrics; by default globally.
 
         Raises: MissingExtra.
         """
         from holdfast.observe.otel import OtelObserver
-        from holdfast.observe.spans import SendSpan, attempt_span
+        from holdfast.observe.spans import SendSpan, attempt_span, tick_span
 
         async def traced(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
             first = job[0] if isinstance(job, list) else job
@@ -154,6 +156,7 @@ class Registering:
             SendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
         )
         self.middleware(traced)
+        self._around_cycles = partial(tick_span, tracer_provider=tracer_provider)
         self.observe(OtelObserver(meter_provider))
 
     def _observer(self) -> Observer | None:

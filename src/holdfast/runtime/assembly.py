@@ -13,6 +13,7 @@ from holdfast.ops.retention import Ages
 from holdfast.runtime.background import Background
 from holdfast.runtime.board import Board
 from holdfast.runtime.cycles import CyclePlace, CycleRunner, stored_name
+from holdfast.runtime.handling import Around, nothing_around
 from holdfast.runtime.outbox import DrainingOutbox, StreamingOutbox
 from holdfast.runtime.pace import PaceOptions
 from holdfast.runtime.runner import Mode, Now, Runner, database_time
@@ -39,6 +40,7 @@ class Assembly:
     make_worker: MakeWorker
     cycles: Sequence[CycleSpec] = ()
     runners: Sequence[Runner] = ()
+    around_cycles: Around = nothing_around
     notifier: Notifier | None = None
     observer: Observer | None = None
     clock: Clock = field(default_factory=SystemClock)
@@ -133,5 +135,5 @@ class Assembly:
             shard = Shard(own.tick_shard_index, own.tick_shard_count)
         board = Board(self.database.store, {stored_name(each, shard): each for each in self.cycles})
         lease_ms = self.settings.outbox.lease_duration_ms
-        place = CyclePlace(self.database, board, threads, lease_ms, shard)
+        place = CyclePlace(self.database, board, threads, lease_ms, shard, self.around_cycles)
         return [CycleRunner(each, place) for each in self.cycles]

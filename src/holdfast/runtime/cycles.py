@@ -24,7 +24,7 @@ from holdfast.ops.cycle import begin_slot
 from holdfast.runtime.board import Board
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.ending import Ending, end_run
-from holdfast.runtime.handling import handle
+from holdfast.runtime.handling import Around, handle, nothing_around
 from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.runner import RunnerContext, RunnerReport
 from holdfast.runtime.shards import WHOLE, Shard
@@ -41,6 +41,7 @@ class CyclePlace:
     threads: Executor
     lease_ms: int
     shard: Shard | None = None
+    around: Around = nothing_around
 
 
 def stored_name(spec: CycleSpec, shard: Shard | None) -> str:
@@ -152,7 +153,7 @@ class CycleRunner:
         context.tell("cycle_started", worker=context.worker, cycle=self._stored, slot=slot.name)
         beat = asyncio.create_task(keeper.keep(), name=f"holdfast keeper {self._stored}")
         try:
-            handled = await handle(self._spec, run, context, place.threads)
+            handled = await handle(self._spec, run, context, place.threads, place.around)
         finally:
             beat.cancel()
             await asyncio.gather(beat, return_exceptions=True)

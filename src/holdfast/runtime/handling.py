@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from holdfast.core.cycle import CycleSpec
@@ -25,11 +26,20 @@ class Handled(NamedTuple):
     was_cancelled: bool
 
 
+Around = Callable[[str, str], AbstractContextManager[object]]
+"""Makes what is to be open around a run, by its cycle's name and its slot's time; it sees what the handler raises."""
+
+
+def nothing_around(cycle: str, slot: str) -> AbstractContextManager[object]:
+    """Leave runs as they are."""
+    return nullcontext()
+
+
 async def handle(
-    spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor
+    spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor, around: Around
 ) -> Handled:
     """Run the handler to its end, whatever that is; never raises."""
-    task = asyncio.create_task(_call(spec, run, threads), name=f"holdfast cycle {run.name}")
+    task = asyncio.create_task(_call(spec, run, threads, around), name=f"holdfast cycle {run.name}")
     run.when_aborted(task.cancel)
     was_cancelled = False
     while not task.done():
@@ -49,14 +59,24 @@ async def handle(
 
 
 async def _call(
-    spec: CycleSpec, run: CycleRun, threads: Executor
+    spec: CycleSpec, run: CycleRun, threads: Executor, around: Around
 ) -> tuple[Any, BaseException | None]:
     """Return the answer or the error: one that ends processes would leave the task and end this one."""
-    if inspect.iscoroutinefunction(spec.handler):
-        try:
-            return await spec.handler(run), None
-        except BaseException as error:
-            return None, error
+    try:
+        with around(run.name, run.slot.isoformat()):
+            if inspect.iscoroutinefunction(spec.handler):
+                return await spec.handler(run), None
+            answer, error = await _in_thread(spec, run, threads)
+            if error is not None:
+                raise error
+            return answer, None
+    except BaseException as error:
+        return None, error
+
+
+async def _in_thread(
+    spec: CycleSpec, run: CycleRun, threads: Executor
+) -> tuple[Any, BaseException | None]:
     context = contextvars.copy_context()
     work = asyncio.get_running_loop().run_in_executor(
         threads, context.run, outcome_of, spec.handler, (run,)
