@@ -19,7 +19,7 @@ from holdfast.core.model import (
 from holdfast.storage.aggregates.job import Jobs
 from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.query import JobQuery
-from holdfast.storage.statement import Op, Statement
+from holdfast.storage.statement import Op, Statement, Value
 from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill
 from tests.contract.buffers import Cost, PlanMode, measure
 from tests.support.postgres import PostgresServer
@@ -204,7 +204,7 @@ def test_those_that_fit_are_read_by_their_ids(backlog: Connection[Any], mode: Pl
 
 
 def test_retention_walks_along_the_key(backlog: Connection[Any], mode: PlanMode) -> None:
-    asked = {"after": FIRST_ID, "until": TOKEN, "limit": 250}
+    asked: dict[str, Value] = {"after": FIRST_ID, "until": TOKEN, "limit": 250}
     cost = measure(backlog, Statement("retention_page", asked), mode)
     assert cost.rows == 250
     assert cost.blocks <= FIXED + PER_ROW * 250, cost.plan
