@@ -21,8 +21,8 @@ from holdfast.demo.place import found_place
 
 DEFAULT = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 WIDTH = 100
-ORDERS = 700
-RATE = 25.0
+ORDERS = 400
+RATE = 15.0
 LEASE_MS = 15_000
 
 # Whoever looks at the picture should not ask a third party for a font.
@@ -56,7 +56,7 @@ def draw() -> str:
         with redirect_stdout(said):
             Drawn(plan, place, guardian).run()
     opening = said.getvalue().partition("  closing")[0].rstrip()
-    head = Text(f"$ holdfast demo\n{opening}")
+    head = Text(f"$ holdfast demo --orders {ORDERS} --rate {RATE:.0f}\n{opening}")
     head.highlight_words(["✓"], "green")
     head.highlight_regex(r"http://\S+", "cyan")
     console.print(head, drawn[0])
