@@ -20,7 +20,7 @@ from holdfast.service.shown import shown_dead_group
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
-LOOK = 2_000
+LOOK = 1_000
 """Groups are made of this many of the youngest dead letters, which a page can wait for at any size."""
 
 LOOK_FAR = 100_000

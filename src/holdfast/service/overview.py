@@ -36,7 +36,7 @@ COUNTED_LIVE = 1_000
 """A page that is drawn every second counts what waits up to here, and says when there is more."""
 
 MOST_GROUPS = 5
-DEAD_LOOK = 500
+DEAD_LOOK = 200
 """So many groups are made of so many of the youngest dead letters."""
 
 WAIT_LOOK = 20
