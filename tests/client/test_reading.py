@@ -146,8 +146,11 @@ async def test_a_cursor_is_valid_only_where_it_came_from(app: Holdfast) -> None:
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, True, "many"])
 async def test_a_page_has_a_sensible_length(limit: Any) -> None:
-    with pytest.raises(InvalidOption, match="from 1 to 1000"):
-        Holdfast("sqlite:///:memory:").jobs.list(limit=limit)
+    with (
+        closing(Holdfast("sqlite:///:memory:")) as app,
+        pytest.raises(InvalidOption, match="from 1 to 1000"),
+    ):
+        app.jobs.list(limit=limit)
 
 
 @pytest.fixture
@@ -239,6 +242,5 @@ async def test_attempts_that_failed_are_read(app: Holdfast) -> None:
     ["staet:failed", "state:finished", "type:mail.*,sms.*", "type:a type:b", "error:a,b", "age:5m"],
 )
 async def test_filters_that_mean_nothing_are_refused(text: str) -> None:
-    app = Holdfast("sqlite:///:memory:")
-    with pytest.raises(FilterError):
+    with closing(Holdfast("sqlite:///:memory:")) as app, pytest.raises(FilterError):
         app.jobs.list(text)
