@@ -146,7 +146,7 @@ async def test_a_token_is_made_shown_once_and_revoked(api: Api) -> None:
         ("GET", "/api/v1/audit?actor=%00", None, 400),
         ("GET", "/api/v1/overview?window=9y", None, 400),
         ("GET", "/api/v1/nope", None, 404),
-        ("POST", "/api/v1/overview", None, 404),
+        ("POST", "/api/v1/overview", None, 405),
         ("POST", "/api/v1/jobs/retry", b"{", 400),
         ("POST", "/api/v1/jobs/retry", b'{"ids": [1]}', 400),
         ("POST", "/api/v1/jobs/retry", b'{"ids": []}', 400),

@@ -120,6 +120,12 @@ async def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_program
     assert stranger.status_code == 303
 
 
+async def test_a_method_that_is_not_served_is_told_which_are(api: Api) -> None:
+    answer = await api.call(Role.DEVELOPER, "GET", "/api/settings/events/outbox/run-once")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "POST")
+    assert answer.json()["help"] == "use POST"
+
+
 async def test_a_form_that_is_too_large_is_refused(api: Api) -> None:
     answer = await api.call(Role.OPERATOR, "POST", "/jobs/move", content=b"id=" + b"x" * 1_100_000)
     assert answer.status_code == 413

@@ -83,10 +83,10 @@ def failure(request_id: str) -> dict[str, Any]:
     }
 
 
-def problem_response(error: HoldfastError, request_id: str) -> Response:
-    """Answer with an error."""
-    document = problem(error, request_id)
-    status: int = document["status"]
+def problem_response(error: HoldfastError, request_id: str, status: int | None = None) -> Response:
+    """Answer with an error, under its own status or another."""
+    document = problem(error, request_id, status)
+    status = int(document["status"])
     headers = dict[str, str]()
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
+from starlette.routing import Route as StarletteRoute
 
 from holdfast.admin.call import Call, read_json, read_params, reason_of
 from holdfast.admin.limits import read_body
@@ -38,8 +40,24 @@ def endpoint(site: Site, route: Route) -> Endpoint:
 
 
 async def missing(request: Request, error: Exception) -> Response:
-    """Answer for a path or method that is not served."""
-    return problem_response(no_such_route(request), request_id_of(request))
+    """Answer for a path that is not served, or not by this method."""
+    allowed = sorted(_methods(request))
+    if not allowed:
+        return problem_response(no_such_route(request), request_id_of(request))
+    refusal = no_such_route(request, f"use {' or '.join(allowed)}")
+    response = problem_response(refusal, request_id_of(request), 405)
+    response.headers["Allow"] = ", ".join(allowed)
+    return response
+
+
+def _methods(request: Request) -> set[str]:
+    """The methods by which a path is served."""
+    return {
+        method
+        for each in request.app.routes
+        if isinstance(each, StarletteRoute) and each.matches(request.scope)[0] is not Match.NONE
+        for method in each.methods or ()
+    }
 
 
 def no_such_route(request: Request, help: str | None = None) -> NoSuchRoute:
