@@ -8,7 +8,6 @@ import inspect
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO
@@ -34,6 +33,7 @@ from holdfast.worker.frames import (
     parsed,
 )
 from holdfast.worker.job import Job
+from holdfast.worker.stack import stack_of
 
 Say = Callable[[Message], None]
 
@@ -117,7 +117,7 @@ def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> Answ
         return Failure(
             kind=error.__class__.__name__,
             message=printable(words_of(error)),
-            stack=printable("".join(traceback.format_tb(error.__traceback__))),
+            stack=printable(stack_of(error)),
             retryable=getattr(error, "retryable", True) is not False,
             busy_ms=error.delay_ms if isinstance(error, Busy) else None,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +14,7 @@ from holdfast.core.model import Finish, FinishKind, Stand, State
 from holdfast.core.outcome import Cancel, Snooze
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.frames import ChildError
+from holdfast.worker.stack import stack_of
 
 _KIND_OF: dict[State, FinishKind] = {
     "completed": "complete",
@@ -133,5 +133,4 @@ def describe(error: BaseException) -> tuple[str, str]:
         return clean_error(error.kind, str(error), error.stack), fingerprint(error.kind, str(error))
     kind = type(error).__name__
     message = error.message if isinstance(error, HoldfastError) else words_of(error)
-    stack = "".join(traceback.format_tb(error.__traceback__))
-    return clean_error(kind, message, stack), fingerprint(kind, message)
+    return clean_error(kind, message, stack_of(error)), fingerprint(kind, message)

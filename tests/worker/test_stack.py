@@ -1,0 +1,58 @@
+"""What an error's text shows of where it came from."""
+
+from collections.abc import Callable
+
+from holdfast.worker import judge
+from holdfast.worker.calls import outcome_of
+from holdfast.worker.stack import stack_of
+
+
+def fail() -> None:
+    raise ValueError("deep down")
+
+
+def raised(call: Callable[[], None]) -> Exception:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def test_a_stack_begins_with_the_handler_and_not_with_us() -> None:
+    _, error = outcome_of(fail, ())
+    assert error is not None
+    assert "calls.py" not in stack_of(error)
+    assert "in fail" in stack_of(error)
+
+
+def test_a_cause_is_told_with_the_error_it_led_to() -> None:
+    def wrapped() -> None:
+        try:
+            fail()
+        except ValueError as error:
+            raise RuntimeError("the report is broken") from error
+
+    text, _ = judge.describe(raised(wrapped))
+    assert text.startswith("RuntimeError: the report is broken")
+    assert "ValueError: deep down" in text
+
+
+def test_a_group_tells_the_errors_within_it() -> None:
+    def grouped() -> None:
+        raise ExceptionGroup("two parts failed", [raised(fail), KeyError("lost")])
+
+    text, _ = judge.describe(raised(grouped))
+    assert "ValueError: deep down" in text
+    assert "KeyError: 'lost'" in text
+
+
+def test_a_context_that_was_put_aside_is_not_told() -> None:
+    def replaced() -> None:
+        try:
+            fail()
+        except ValueError:
+            raise RuntimeError("the report is broken") from None
+
+    text, _ = judge.describe(raised(replaced))
+    assert "deep down" not in text
