@@ -114,6 +114,7 @@ async def test_a_worker_that_starts_without_a_database_waits_for_it(workshop: Wo
     await worker.stop()
 
 
+@pytest.mark.torture
 async def test_jobs_that_wait_for_a_slot_go_back_unstarted(workshop: Workshop) -> None:
     waiting, faults = Waiting(), Faults()
     workshop.handle("wait", waiting)
@@ -190,7 +191,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back_with_its_attempt(
     waiting.go.set()
     workshop.handle("wait", waiting)
     worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
-    await workshop.events.seen("worker_started")
+    await worker.asleep(60)
     faults.set("after", "claim")
     job_id = await workshop.start_one("wait", max_attempts=1)
     workshop.have_due()
