@@ -1,16 +1,20 @@
 """Hints wake a worker; without them, or when they are lost, polling finds everything."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from holdfast.core.model import NewJob
 from holdfast.core.outcome import Snooze
 from holdfast.core.retry import Retry
 from holdfast.notify.port import Hint
 from holdfast.notify.silent import SilentNotifier
+from holdfast.storage.identifiers import new_id
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
 
 
@@ -56,6 +60,34 @@ async def test_a_delayed_job_runs_when_it_is_due_not_at_the_next_poll(workshop: 
     job_id = await workshop.start_one("quick", at=now + 300_000)
     worker = workshop.begin(notifier=workshop.notifier, poll_ms=600_000)
     await workshop.events.seen("job_completed", job_id=job_id)
+    await worker.stop()
+
+
+class JustBefore(Faults):
+    """No fault at all: something is done just before the nth operation of a purpose."""
+
+    def __init__(self, purpose: str, number: int, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._moment = (purpose, number)
+        self._act = act
+
+    def note(self, purpose: str) -> None:
+        super().note(purpose)
+        if (purpose, self.runs(purpose)) == self._moment:
+            self._act()
+
+
+async def test_a_job_that_becomes_due_after_a_look_and_before_the_wait_is_not_overlooked(
+    workshop: Workshop,
+) -> None:
+    workshop.handle_quick()
+    id = new_id()
+    job = NewJob(id=id, chain_id=id, type="quick", input="null")
+    faults = JustBefore(
+        "claim", 2, lambda: workshop.database.run(workshop.store.jobs.insert([job]))
+    )
+    worker = workshop.begin(notifier=workshop.notifier, faults=faults, poll_ms=600_000)
+    await workshop.events.seen("job_completed", job_id=id)
     await worker.stop()
 
 

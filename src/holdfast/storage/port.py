@@ -82,8 +82,13 @@ class JobStore(Protocol):
         Concurrency: rows locked by others are skipped; two claimers never get the same job.
         """
 
-    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[int | None]:
-        """Say in how many microseconds the next job of these types becomes due that is not due yet. One statement."""
+    def next_due(
+        self, types: Sequence[str], back_us: int = 0, now: Instant | None = None
+    ) -> Op[int | None]:
+        """Say in how many microseconds the next free job of these types becomes due. One statement.
+
+        What became due less than `back_us` ago counts too, with a delay below zero.
+        """
 
     def finish(
         self,

@@ -19,6 +19,8 @@ from holdfast.worker.pace import Pace
 from holdfast.worker.workplace import Workplace
 
 PURPOSE = "claim"
+LOOK_BACK_US = 1_000
+"""For clocks that do not run quite alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,7 @@ class Claimer:
         self._busy_until: dict[str, float] = {}
         self._left = place.options.max_items
         self._hinted = False
+        self._asked_at = 0.0
 
     def hint(self, type: str | None = None, from_the_start: bool = False) -> None:
         """Look soon: jobs of a type, or of any, may be due; released ones lie before the mark."""
@@ -188,7 +191,7 @@ class Claimer:
             allow_crashed=self._capacity.free_slots > 0 and holdings.crashed == 0,
         )
         holdings.ask(tokens)
-        asked_at = self._clock.monotonic()
+        self._asked_at = asked_at = self._clock.monotonic()
         try:
             jobs = await self._link.run(self._place.store.jobs.claim(claim))
         except BaseException:
@@ -256,8 +259,10 @@ class Claimer:
         return min(self._busy_until.values()) - now if self._busy_until else None
 
     async def _next_due(self, types: list[str]) -> float:
+        """In how many seconds to look again; at once, if something became due after the last look was asked for."""
+        back_us = int((self._clock.monotonic() - self._asked_at) * 1_000_000) + LOOK_BACK_US
         try:
-            delay = await self._link.run(self._place.store.jobs.next_due(types))
+            delay = await self._link.run(self._place.store.jobs.next_due(types, back_us))
         except Exception as error:
             self._place.trouble.note(PURPOSE, error)
             return math.inf

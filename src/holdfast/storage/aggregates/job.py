@@ -54,8 +54,12 @@ class Jobs:
         )
         return [ClaimedJob(*row) for row in rows]
 
-    def next_due(self, types: Sequence[str], now: Instant | None = None) -> Op[int | None]:
-        rows = yield Statement("job_next_due", {"types": texts(types), "now": now})
+    def next_due(
+        self, types: Sequence[str], back_us: int = 0, now: Instant | None = None
+    ) -> Op[int | None]:
+        rows = yield Statement(
+            "job_next_due", {"types": texts(types), "back_us": back_us, "now": now}
+        )
         delay: int | None = rows[0][0]
         return delay
 

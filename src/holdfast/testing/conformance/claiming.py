@@ -224,5 +224,14 @@ class NextDueConformance(Conformance):
         await stage.start_blocked(due.id)
         assert await self._next_due(stage, MAIL) is None
 
-    async def _next_due(self, stage: Stage, *types: str) -> int | None:
-        return await stage.run(stage.store.jobs.next_due(types, stage.now))
+    async def test_what_became_due_a_moment_ago_counts_unless_somebody_has_it(
+        self, stage: Stage
+    ) -> None:
+        await stage.start_running()
+        await stage.start_all([stage.job(at=stage.now + SECOND)])
+        stage.pass_time(seconds=2)
+        assert await self._next_due(stage, MAIL, back_us=SECOND) is None
+        assert await self._next_due(stage, MAIL, back_us=3 * SECOND) == -SECOND
+
+    async def _next_due(self, stage: Stage, *types: str, back_us: int = 0) -> int | None:
+        return await stage.run(stage.store.jobs.next_due(types, back_us, stage.now))

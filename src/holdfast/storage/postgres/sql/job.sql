@@ -95,8 +95,8 @@ select c.job_id::text, c.token::text, c.type, c.priority, holdfast.us(c.availabl
  order by c.priority, c.available_at, c.job_id;
 
 -- name: job_next_due
--- In how many microseconds the next job of these types becomes due that is not due yet. Walks only the priorities that a
--- type has, each with one step along the claim's index.
+-- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago. Walks only the
+-- priorities that a type has, each with one step along the claim's index.
 with recursive line as (
   select t.type, -1::smallint as priority from json_array_elements_text(:types::json) t(type)
   union all
@@ -110,7 +110,8 @@ select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::b
   from line l
  cross join lateral (
    select w.available_at from holdfast.queue w
-    where w.type = l.type and w.priority = l.priority and w.available_at > holdfast.moment(:now::bigint)
+    where w.type = l.type and w.priority = l.priority and w.token is null
+      and w.available_at > holdfast.moment(:now::bigint) - :back_us::bigint * interval '1 microsecond'
       and w.available_at < 'infinity'
     order by w.available_at
     limit 1) next

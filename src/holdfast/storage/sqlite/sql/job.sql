@@ -68,12 +68,13 @@ select q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_a
  cross join holdfast_job j on j.id = x.value;
 
 -- name: job_next_due
--- In how many microseconds the next job of these types becomes due that is not due yet.
+-- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago.
 with priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
 clock (now) as (select coalesce(:now, (select now from holdfast_clock)))
 select min((
          select q.available_at from holdfast_queue q
-          where q.type = t.value and q.priority = p.level and q.available_at > c.now and q.available_at < 9223372036854775807
+          where q.type = t.value and q.priority = p.level and q.token is null and q.available_at > c.now - :back_us
+            and q.available_at < 9223372036854775807
           order by q.available_at, q.job_id
           limit 1)) - c.now
   from clock c cross join json_each(:types) t cross join priority p;
