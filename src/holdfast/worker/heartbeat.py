@@ -90,12 +90,13 @@ class Heartbeat:
     async def _compare(self) -> None:
         holdings = self._place.holdings
         before = holdings.attempts()
-        held = await self._link.run(self._place.store.leases.held(self._place.id))
+        with holdings.comparing() as is_known:
+            held = await self._link.run(self._place.store.leases.held(self._place.id))
+            strangers = {each.token for each in held if not is_known(each.token)}
         known = {(each.id, each.token) for each in held}
         missing = [each for each in before if (each.claimed.id, each.claimed.token) not in known]
         if missing:
             await self._explain(missing)
-        strangers = {each.token for each in held if not holdings.knows(each.token)}
         if strangers:
             self._told.strangers(strangers)
 

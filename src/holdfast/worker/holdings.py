@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from holdfast.worker.attempt import Attempt
 
@@ -40,6 +41,7 @@ class Holdings:
         self._unanswered: set[str] = set()
         self._emptied: list[str] = []
         self._doubtful: list[str] = []
+        self._parted: set[str] | None = None
         self.crashed = 0
 
     def __len__(self) -> int:
@@ -100,6 +102,8 @@ class Holdings:
                 if not claim.attempts:
                     is_emptied = True
                     del self._claims[claimed.token]
+                    if self._parted is not None:
+                        self._parted.add(claimed.token)
                     (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
             is_calm = before > 0 and self.crashed == 0
             left = len(self._emptied) + len(self._doubtful)
@@ -141,7 +145,20 @@ class Holdings:
         with self._lock:
             return [each for claim in self._claims.values() for each in claim.attempts.values()]
 
-    def knows(self, token: str) -> bool:
-        """Whether a token is ours or is being asked for."""
+    @contextmanager
+    def comparing(self) -> Iterator[Callable[[str], bool]]:
+        """Give a test whether a token is known here: held, asked for, or parted with since this block began.
+
+        What the database says is a moment old when it is heard, and a claim may have ended meanwhile.
+        """
+        with self._lock:
+            parted = self._parted = set[str]()
+        try:
+            yield lambda token: self._is_ours(token) or token in parted
+        finally:
+            with self._lock:
+                self._parted = None
+
+    def _is_ours(self, token: str) -> bool:
         with self._lock:
             return token in self._claims or token in self._asking
