@@ -114,6 +114,8 @@ def test_a_chain_is_cancelled_and_deleted(scene: Scene, open_page: OpenPage) -> 
     page = open_page(f"/chains/{id}")
     page.get_by_role("button", name="Cancel chain").click()
     confirm(page, "Cancel chain")
+    # The old page may show the new state for a moment before the next page is there.
+    expect(page.get_by_role("status")).to_contain_text("1 cancelled")
     expect(page.locator(".page-head .chip")).to_have_text("cancelled")
     page.get_by_role("button", name="Delete").click()
     confirm(page, "Delete")
