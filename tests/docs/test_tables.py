@@ -31,7 +31,8 @@ def test_the_page_names_the_figures_of_the_bench() -> None:
 
 
 def test_our_own_figures_are_the_same_wherever_they_stand() -> None:
-    assert row("docs/why/comparison.md", "| **holdfast") == row("README.md", "| **holdfast")
+    whole, short = row("docs/why/comparison.md", "| **holdfast"), row("README.md", "| **holdfast")
+    assert [each for each in whole if each in short] == short
 
 
 def test_every_key_of_the_filter_is_explained() -> None:
