@@ -114,7 +114,6 @@ async def test_a_worker_that_starts_without_a_database_waits_for_it(workshop: Wo
     await worker.stop()
 
 
-@pytest.mark.torture
 async def test_jobs_that_wait_for_a_slot_go_back_unstarted(workshop: Workshop) -> None:
     waiting, faults = Waiting(), Faults()
     workshop.handle("wait", waiting)
@@ -124,6 +123,7 @@ async def test_jobs_that_wait_for_a_slot_go_back_unstarted(workshop: Workshop) -
     await workshop.beat(worker)
     faults.set("before")
     await outlast(worker, faults, 60)
+    await workshop.events.seen("lease_lost", job_id=first)
     faults.clear()
     await workshop.seen_in_time(worker, "job_released", job_id=second)
     for job_id in (first, second):

@@ -76,6 +76,11 @@ class Attempt(msgspec.Struct, eq=False):
         return self._flag
 
     @property
+    def is_started(self) -> bool:
+        """Whether its handler was called."""
+        return self.started_at is not None
+
+    @property
     def is_ending(self) -> bool:
         """Whether somebody is about to write how it ended."""
         return self.ended_by is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Protocol
 
 from holdfast.core.model import Finish
@@ -92,7 +93,8 @@ class Deadlines:
             return math.inf
         if now < claim.deadline:
             return claim.deadline
-        for attempt in unaware:
+        # Those that wait come first: a slot whose handler is stopped begins the next of them at once.
+        for attempt in sorted(unaware, key=attrgetter("is_started")):
             self._told.lost(attempt, "error")
         return math.inf
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Protocol
 
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
@@ -104,7 +105,7 @@ class Heartbeat:
         pairs = [Held(each.claimed.id, each.claimed.token) for each in missing]
         stands = await self._link.run(self._place.store.jobs.stand(pairs))
         found = {(each.id, each.token): each for each in stands}
-        for attempt in missing:
+        for attempt in sorted(missing, key=attrgetter("is_started")):
             reason = lost_because(found[attempt.claimed.id, attempt.claimed.token])
             # Whoever writes its end finds out there; what looks lost may be that very write.
             if reason is not None and not attempt.is_ending:
