@@ -7,9 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -21,6 +22,7 @@ from holdfast.storage.identifiers import new_id
 from tests.support.until import PATIENCE_S, breath
 
 LEASE_MS = 2_000
+Process: TypeAlias = subprocess.Popen[str]
 APPLICATION = """
 import time
 from holdfast import Holdfast
@@ -42,9 +44,23 @@ def url(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return url
 
 
+@asynccontextmanager
+async def hanging_tick(folder: Path, every: str) -> AsyncIterator[tuple[Process, str]]:
+    """A process whose tick hangs in the cycle, and the key it was told."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with tick_process(folder, every) as process:
+                assert process.stdout is not None
+                told = (await asyncio.to_thread(process.stdout.readline)).strip()
+                # A tick that comes before its slot finds nothing to do, ends, and prints its table.
+                if told.startswith("cleanup:"):
+                    yield process, told
+                    return
+
+
 @contextmanager
-def hanging_tick(folder: Path, every: str) -> Iterator[subprocess.Popen[str]]:
-    """A process whose tick hangs in the cycle."""
+def tick_process(folder: Path, every: str) -> Iterator[Process]:
+    """A process of one tick; it does not outlive the block."""
     (folder / "stuck.py").write_text(APPLICATION.replace("EVERY", repr(every)))
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast.cli", "tick", "stuck:app"],
@@ -77,10 +93,7 @@ async def test_a_slot_whose_process_was_killed_runs_again_with_its_key(
     await tick.run()
     if every == "1h":
         await app.database.run_async(request_cycle(app.database.store, "cleanup", new_id()))
-    with hanging_tick(tmp_path, every) as process:
-        assert process.stdout is not None
-        async with asyncio.timeout(PATIENCE_S):
-            killed = (await asyncio.to_thread(process.stdout.readline)).strip()
+    async with hanging_tick(tmp_path, every) as (process, killed):
         await tick.run()
         assert keys == [], "the slot belongs to a living process"
         process.send_signal(signal.SIGKILL)
