@@ -22,7 +22,7 @@ from holdfast.storage.statement import Op, Statement
 
 
 class Chains:
-    """See `storage.port.ChainStore`."""
+    """See `storage.chain_port.ChainStore`."""
 
     def claim_keys(self, keys: Sequence[NewKey], now: Instant | None = None) -> Op[set[str]]:
         rows = yield Statement(
@@ -94,7 +94,7 @@ def _step_of(query: JobQuery) -> Step:
 
 
 class Blockers:
-    """See `storage.port.BlockerStore`."""
+    """See `storage.chain_port.BlockerStore`."""
 
     def insert(self, blockers: Sequence[NewBlocker]) -> Op[None]:
         yield Statement("blocker_insert", {"rows": document(blockers)})

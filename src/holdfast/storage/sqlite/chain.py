@@ -15,7 +15,7 @@ from holdfast.storage.statement import Op, Statement
 
 
 class SqliteChains(Chains):
-    """See `storage.port.ChainStore`."""
+    """See `storage.chain_port.ChainStore`."""
 
     def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
         rows = yield Statement("chain_list", {**page_params(query), "now": now})
@@ -46,7 +46,7 @@ class SqliteChains(Chains):
 
 
 class SqliteBlockers(Blockers):
-    """See `storage.port.BlockerStore`."""
+    """See `storage.chain_port.BlockerStore`."""
 
     def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
         pairs = [{"chain_id": chain_id, "state": state} for chain_id, state in ended]
