@@ -104,8 +104,11 @@ class MortalDatabase:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
 
-    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> MortalLink:
-        return MortalLink(self._database.link(purpose, statement_timeout_ms), self._moments)
+    def link(
+        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
+    ) -> MortalLink:
+        link = self._database.link(purpose, statement_timeout_ms, durable)
+        return MortalLink(link, self._moments)
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[MortalTransaction]:

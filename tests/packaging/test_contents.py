@@ -56,6 +56,7 @@ def test_what_is_not_python_comes_along(wheel: Path) -> None:
         "holdfast/observe/grafana/dashboard.json",
         "holdfast/observe/grafana/alerts.yml",
         "holdfast/storage/postgres/migrations/0001_tables.sql",
+        "holdfast/storage/postgres/migrations/0002_leases_in_line.sql",
         "holdfast/storage/sqlite/migrations/0001_tables.sql",
         "holdfast/storage/postgres/sql/job.sql",
         "holdfast/storage/sqlite/sql/job.sql",

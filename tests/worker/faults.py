@@ -97,5 +97,8 @@ class FaultyDatabase:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
 
-    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> FaultyLink:
-        return FaultyLink(self._database.link(purpose, statement_timeout_ms), self._faults)
+    def link(
+        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
+    ) -> FaultyLink:
+        link = self._database.link(purpose, statement_timeout_ms, durable)
+        return FaultyLink(link, self._faults)

@@ -118,8 +118,12 @@ class Database(Protocol):
     def transaction_async(self) -> AbstractAsyncContextManager[AsyncTransaction]:
         """The same in the other colour."""
 
-    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> Link:
-        """Make a link; it connects at its first use."""
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True) -> Link:
+        """Make a link; it connects at its first use.
+
+        What a link commits that is not `durable` is seen by everybody at once but may be lost with the server, together
+        with whatever was committed after it.
+        """
 
     def singleton(self, key: str) -> Singleton:
         """Make a lock; it connects when it is acquired."""

@@ -54,6 +54,8 @@ class Parts:
     ) -> None:
         link = partial(place.database.link, statement_timeout_ms=place.options.statement_timeout_ms)
         self.links = {purpose: link(purpose) for purpose in (*OWN_LINKS, *COMPANIONS_LINKS)}
+        # A claim that is lost with the server was never made: its completion finds no token and is refused.
+        self.links["claim"] = link("claim", durable=False)
         self.hints = Hints(place.id, notifier)
         self.pace = Pace(place.options)
         self.backlog = Backlog(place.terms.limit)

@@ -38,7 +38,11 @@ def shown_url(url: str) -> str:
 
 
 def connection_string(
-    url: str, purpose: str, statement_timeout_ms: int, only_by_index: bool = False
+    url: str,
+    purpose: str,
+    statement_timeout_ms: int,
+    only_by_index: bool = False,
+    durable: bool = True,
 ) -> str:
     """The connection string of a connection of ours; the server sees its purpose and enforces its limits."""
     options = (
@@ -47,6 +51,8 @@ def connection_string(
     )
     if only_by_index:
         options = f"{options} {_ONLY_BY_INDEX}"
+    if not durable:
+        options = f"{options} -c synchronous_commit=off"
     own = parse_url(url)
     return make_conninfo(
         url,

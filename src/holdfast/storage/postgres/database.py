@@ -109,8 +109,12 @@ class PostgresDatabase:
                 connection.hooks = None
         open_transaction.hooks.run()
 
-    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> PostgresLink:
-        return PostgresLink(self._url, self.schema, purpose, statement_timeout_ms, self._prepare)
+    def link(
+        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
+    ) -> PostgresLink:
+        return PostgresLink(
+            self._url, self.schema, purpose, statement_timeout_ms, self._prepare, durable
+        )
 
     def singleton(self, key: str) -> PostgresSingleton:
         return PostgresSingleton(self._url, key, LOCK_ANSWER_MS)

@@ -28,13 +28,20 @@ class PostgresLink:
     """See `storage.database.Link`."""
 
     def __init__(
-        self, url: str, schema: str, purpose: str, statement_timeout_ms: int, prepare: bool
+        self,
+        url: str,
+        schema: str,
+        purpose: str,
+        statement_timeout_ms: int,
+        prepare: bool,
+        durable: bool,
     ) -> None:
         self.purpose = purpose
         self._url = url
         self._schema = schema
         self._statement_timeout_ms = statement_timeout_ms
         self._prepare_threshold = 2 if prepare else None
+        self._durable = durable
         self._connection: LinkConnection | None = None
         self._executor: PsycopgAsyncExecutor | None = None
         self._busy = asyncio.Lock()
@@ -72,7 +79,11 @@ class PostgresLink:
 
     async def _open(self) -> PsycopgAsyncExecutor:
         text = connection_string(
-            self._url, self.purpose, self._statement_timeout_ms, only_by_index=True
+            self._url,
+            self.purpose,
+            self._statement_timeout_ms,
+            only_by_index=True,
+            durable=self._durable,
         )
         try:
             self._connection = await LinkConnection.connect(

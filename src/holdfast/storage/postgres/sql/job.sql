@@ -45,7 +45,8 @@ select id::text, case when :channel::text is not null
 -- name: job_claim
 -- Takes due jobs under new leases: one look per (type, priority) from its low-water mark, merged by urgency and age; of
 -- jobs whose workers died at most one. Rows locked by others are skipped, never waited for, so two claimers never get the
--- same job. `= any (array (…))` keeps the primary-key plan whatever the statistics say.
+-- same job. `= any (array (…))` keeps the primary-key plan whatever the statistics say, and walks the index once for all
+-- rows. Only where a worker's types differ in their leases is a job's token looked up.
 with clock as materialized (
   select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us),
 probe as materialized (
@@ -54,6 +55,8 @@ probe as materialized (
 class as materialized (
   select * from json_to_recordset(:classes::json) as c(
     token uuid, lease_ms integer, max_attempts integer, backoff_base_ms integer, backoff_cap_ms integer)),
+only_token as materialized (
+  select (array_agg(token))[1] as token from class having count(*) = 1),
 due as materialized (
   select p.type, p.most, found.* from probe p cross join lateral (
     select w.job_id, w.priority, w.available_at, w.crashes
@@ -74,7 +77,8 @@ claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1,
          fence = greatest(q.fence + 1, (select us / 1000 from clock)),
-         token = (select p.token from probe p where p.type = q.type and p.priority = q.priority)
+         token = coalesce((select token from only_token),
+                          (select p.token from probe p where p.type = q.type and p.priority = q.priority))
    where q.job_id = any (array (
      select job_id from due
       where (crashes = 0
@@ -86,12 +90,17 @@ claimed as (
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select c.token, :worker, clock.now, clock.now + c.lease_ms * interval '1 ms',
-         c.lease_ms, c.max_attempts, c.backoff_base_ms, c.backoff_cap_ms, array_agg(claimed.job_id)
-    from claimed join class c on c.token = claimed.token cross join clock
-   group by c.token, clock.now, c.lease_ms, c.max_attempts, c.backoff_base_ms, c.backoff_cap_ms)
-select c.job_id::text, c.token::text, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
-       j.chain_id::text, j.chain_index, j.input, j.blockers, j.trace, j.key, holdfast.us(j.created_at), (select us from clock)
-  from claimed c join holdfast.job j on j.id = c.job_id
+         c.lease_ms, c.max_attempts, c.backoff_base_ms, c.backoff_cap_ms, held.job_ids
+    from (select token, array_agg(job_id) as job_ids from claimed group by token) held
+    join class c on c.token = held.token cross join clock),
+asked as (
+  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
+    from holdfast.job
+   where id = any (array (select job_id from claimed))
+  offset 0)
+select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
+       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
+  from claimed c join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id;
 
 -- name: job_next_due
