@@ -1,4 +1,4 @@
-"""Claims are not flushed to disk one by one. What is lost with the server was never claimed, and its holder is refused."""
+"""Claims are not flushed to disk one by one. What is lost with the server was never claimed: its holder is refused."""
 
 import asyncio
 

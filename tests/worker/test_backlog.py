@@ -126,3 +126,14 @@ async def test_a_slot_that_is_cancelled_while_it_is_woken_leaves_its_turn_to_ano
     first.cancel()
     assert numbers(await second) == [1]
     assert first.cancelled()
+
+
+async def test_every_waiting_slot_gets_its_share_though_only_few_are_woken_at_first(
+    backlog: Backlog,
+) -> None:
+    slots = [asyncio.create_task(backlog.take()) for _ in range(20)]
+    await asyncio.sleep(0)
+    backlog.put([attempt(number) for number in range(20)])
+    async with asyncio.timeout(1):
+        taken = await asyncio.gather(*slots)
+    assert sorted(numbers(each)[0] for each in taken) == list(range(20))

@@ -105,7 +105,7 @@ async def test_a_worker_that_starts_without_a_database_waits_for_it(workshop: Wo
     faults.set("before")
     worker = workshop.begin(ManualClock(), faults=faults)
     async with asyncio.timeout(60):
-        while faults.runs("claim") < 20:
+        while faults.runs("complete") < 20:
             worker.advance(1)
             await breath()
     assert workshop.events.of("worker_started") == []

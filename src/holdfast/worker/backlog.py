@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 from holdfast.worker.attempt import Attempt
 
+WOKEN = 2
+"""So many slots are woken for new work, and as many again by each that finds some: quick handlers need no more."""
+
 
 class Backlog:
     """A queue of attempts for long-lived slots; taking from a filled one costs no turn of the loop.
@@ -37,7 +40,7 @@ class Backlog:
         self._ready.extend(attempts)
         if attempts[0].claimed.priority < last or any(each.claimed.crashes for each in attempts):
             self._ready = deque(sorted(self._ready, key=_urgency))
-        self._wake(len(attempts))
+        self._wake(WOKEN)
 
     def take_now(self) -> list[Attempt] | None:
         """Take the next call's attempts, several for a batch handler, if there are any."""
@@ -60,6 +63,8 @@ class Backlog:
         while True:
             taken = self.take_now()
             if taken is not None:
+                if self._ready:
+                    self._wake(WOKEN)
                 return taken
             if self._closed:
                 return None
@@ -84,7 +89,7 @@ class Backlog:
         parked, self._parked = self._parked, {}
         for attempts in parked.values():
             self._ready.extend(attempts)
-            self._wake(len(attempts))
+            self._wake(WOKEN)
 
     def close(self) -> list[Attempt]:
         """Give out nothing more; return what was never started."""

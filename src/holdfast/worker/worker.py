@@ -124,7 +124,7 @@ class Worker:
         place, parts, options = self._place, self._parts, self._place.options
         self._loop = asyncio.get_running_loop()
         if not await self._reach_database():
-            await parts.links["claim"].close()
+            await self._leave_database()
             return WorkerReport(self._reason, 0, 0, place.counters.as_dict())
         parts.hints.listen(parts.claimer.hint, parts.check_leases)
         parts.host.start()
@@ -161,25 +161,30 @@ class Worker:
         False when told to stop meanwhile.
         """
         place, parts = self._place, self._parts
-        link = parts.links["claim"]
+        # Subscriptions must outlive the server, and what the claiming link commits may not.
+        claiming, writing = parts.links["claim"], parts.links["complete"]
         while not self._stopping.is_set():
             try:
-                identity = await link.run(check_identity(place.store))
-                settings = await link.run(place.store.workers.settings())
+                identity = await writing.run(check_identity(place.store))
+                settings = await claiming.run(place.store.workers.settings())
                 is_paused = identity is not None and identity.paused
                 place.terms.configure({each.type: each for each in settings}, is_paused)
-                await parts.latecomers.subscribe(link)
+                await parts.latecomers.subscribe(writing)
             except (DatabaseUnreachable, DatabaseBusy) as error:
-                place.trouble.note("claim", error)
+                place.trouble.note(claiming.purpose, error)
                 pause = parts.pace.error_s(place.clock.random())
                 await place.clock.wait(self._stopping, pause)
             except BaseException:
-                await link.close()
+                await self._leave_database()
                 raise
             else:
-                place.trouble.over("claim")
+                place.trouble.over(claiming.purpose)
                 return True
         return False
+
+    async def _leave_database(self) -> None:
+        for purpose in ("claim", "complete"):
+            await self._parts.links[purpose].close()
 
     async def _until_over(
         self, claiming: asyncio.Task[str], others: list[asyncio.Task[Any]]
