@@ -12,12 +12,11 @@ import time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-import psutil
-
 from holdfast.admin.app import create
 from holdfast.admin.server import make_server
 from holdfast.settings import read_settings
 from tests.bench.handlers import make_app
+from tests.bench.machine import cpu_seconds
 from tests.bench.subjects import PATIENCE_S, ROOT
 
 LIVE = {"holdfast-part": "live"}
@@ -62,8 +61,7 @@ class Dashboard:
 
     def cpu_seconds(self) -> float:
         """Return how long the process has used a processor."""
-        times = psutil.Process(self._process.pid).cpu_times()
-        return float(times.user + times.system)
+        return cpu_seconds(self._process.pid)
 
     def end(self) -> None:
         """End the process, by force if need be."""

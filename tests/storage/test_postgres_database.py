@@ -1,13 +1,17 @@
-"""One PostgreSQL database object serves many threads and leaves nothing behind."""
+"""One PostgreSQL database object serves many threads and tasks and leaves nothing behind."""
 
+import asyncio
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import psycopg
 import pytest
 
-from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.core.errors import DatabaseBusy
+from holdfast.storage.postgres.database import STATEMENT_TIMEOUT_MS, PostgresDatabase
+from tests.support.until import until
 
 THREADS = 16
 
@@ -35,3 +39,58 @@ def test_threads_that_come_first_together_share_one_pool(postgres_url: str) -> N
         assert len(list(threads.map(ask, range(THREADS)))) == THREADS
     database.close()
     assert set(threading.enumerate()) <= before, "a second pool was never closed"
+
+
+async def limit_of(database: PostgresDatabase) -> str:
+    """Ask a transaction of the caller's own how long its statements may take."""
+    async with database.transaction_async() as transaction:
+        cursor = await transaction.execute("show statement_timeout")
+        row = await cursor.fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+async def test_the_limit_of_a_question_is_not_that_of_the_next_users_transaction(
+    postgres_url: str,
+) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+    usual = f"{STATEMENT_TIMEOUT_MS // 1000}s"
+    assert await limit_of(database) == usual
+    await database.read_async(database.store.schema.clock(), timeout_ms=1234)
+    assert await limit_of(database) == usual
+    await database.close_async()
+
+
+@pytest.mark.parametrize("prepare", [True, False], ids=["direct", "as if pooled"])
+async def test_a_question_ends_at_its_limit_and_the_next_one_is_answered(
+    postgres_url: str, prepare: bool
+) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1, prepare=prepare)
+    with psycopg.connect(postgres_url) as blocker:
+        blocker.execute("lock table holdfast.identity in access exclusive mode")
+        with pytest.raises(DatabaseBusy):
+            await database.read_async(database.store.schema.identity(), timeout_ms=50)
+    await database.read_async(database.store.schema.identity())
+    await database.close_async()
+
+
+async def test_a_question_whose_asker_is_gone_is_cancelled_at_the_server(
+    postgres_url: str,
+) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
+
+    with (
+        psycopg.connect(postgres_url) as blocker,
+        psycopg.connect(postgres_url, autocommit=True) as observer,
+    ):
+        blocker.execute("lock table holdfast.identity in access exclusive mode")
+        before = await database.read_async(database.store.schema.clock())
+        asker = asyncio.create_task(database.read_async(database.store.schema.identity()))
+        await until(lambda: observer.execute(waiting).fetchone() == (1,))
+        asker.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asker
+        assert observer.execute(waiting).fetchone() == (0,)
+        assert await database.read_async(database.store.schema.clock()) > before
+    await database.close_async()

@@ -76,6 +76,10 @@ class Desk:
     async def read(self, caller: Caller, action: str, op: Callable[[Store], Op[T]]) -> T:
         """Answer a question. Raises: Refused, DatabaseBusy, DatabaseUnreachable."""
         check(caller.principal, action)
+        return await self.look(op)
+
+    async def look(self, op: Callable[[Store], Op[T]]) -> T:
+        """Read what is nobody's business but the service's own: who asks. Raises: DatabaseBusy, DatabaseUnreachable."""
         return await self.app.database.read_async(op(self.store), self._read_timeout_ms)
 
     async def change(self, caller: Caller, action: str, op: Callable[[Store], Op[Change]]) -> Any:

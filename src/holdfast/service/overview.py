@@ -178,8 +178,9 @@ def _unready(store: Store, interval_ms: int) -> Op[str | None]:
 
 def _steps(now: Instant, span_us: int, step_us: int) -> list[WaitStep]:
     last = now // step_us * step_us
-    begins = range(last - span_us + step_us, last + 1, step_us)
-    return [WaitStep(at, id_at(at), id_at(at + step_us)) for at in begins]
+    begins = range(last - span_us + step_us, last + 1 + step_us, step_us)
+    ids = [id_at(at) for at in begins]
+    return [WaitStep(*step) for step in zip(begins, ids, ids[1:], strict=False)]
 
 
 def _by_step(waits: Sequence[Wait]) -> list[StepWait]:

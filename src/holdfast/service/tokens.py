@@ -66,15 +66,14 @@ class TokenDesk:
 
     async def exist(self) -> bool:
         """Say whether any token was ever made: whether access was ever given out."""
-        database = self._desk.app.database
-        return await database.read_async(database.store.tokens.exist())
+        return await self._desk.look(lambda store: store.tokens.exist())
 
     async def principal(self, secret: str) -> Principal | None:
         """Return whom a secret stands for, None when it opens nothing."""
         if not is_secret(secret):
             return None
         wanted, database = hash_of(secret), self._desk.app.database
-        record = await database.read_async(database.store.tokens.find(wanted))
+        record = await self._desk.look(lambda store: store.tokens.find(wanted))
         if record is None or not is_same(record.hash, wanted):
             return None
         used_at = record.last_used_at

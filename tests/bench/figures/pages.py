@@ -20,7 +20,7 @@ from tests.bench.pages_server import Dashboard, visit
 
 NAMES = ("pages", "pages_sqlite")
 FEW, MANY = 10_000, 1_000_000
-VISITS, VISITS_QUICK = 40, 5
+VISITS, VISITS_QUICK = 40, 10
 SHARE = 0.95
 
 FILTERS: Final = (

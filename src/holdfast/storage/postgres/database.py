@@ -80,14 +80,20 @@ class PostgresDatabase:
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
         with self._connection() as connection, connection.transaction():
             if timeout_ms is not None:
-                connection.execute(_LIMIT, [str(timeout_ms)])
+                connection.execute(_LIMIT, [str(timeout_ms), True])
             return run(op, PsycopgExecutor(connection, self.schema))
 
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        async with self._connection_async() as connection, connection.transaction():
-            if timeout_ms is not None:
-                await connection.execute(_LIMIT, [str(timeout_ms)])
-            return await run_async(op, PsycopgAsyncExecutor(connection, self.schema))
+        async with self._connection_async() as connection:
+            executor = PsycopgAsyncExecutor(connection, self.schema)
+            if connection.prepare_threshold is not None:
+                # The session is ours alone: its limit outlasts the statement, and pages ask many small questions.
+                await _limit(connection, timeout_ms or STATEMENT_TIMEOUT_MS)
+                return await run_async(op, executor)
+            async with connection.transaction():
+                if timeout_ms is not None:
+                    await connection.execute(_LIMIT, [str(timeout_ms), True])
+                return await run_async(op, executor)
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
@@ -101,12 +107,14 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[PostgresAsyncTransaction]:
-        async with self._connection_async() as connection, connection.transaction():
-            open_transaction = PostgresAsyncTransaction(connection, self.schema)
-            try:
-                yield open_transaction
-            finally:
-                connection.hooks = None
+        async with self._connection_async() as connection:
+            await _limit(connection, STATEMENT_TIMEOUT_MS)
+            async with connection.transaction():
+                open_transaction = PostgresAsyncTransaction(connection, self.schema)
+                try:
+                    yield open_transaction
+                finally:
+                    connection.hooks = None
         open_transaction.hooks.run()
 
     def link(
@@ -176,7 +184,11 @@ class PostgresDatabase:
             pool = AsyncConnectionPool(
                 connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                 connection_class=HookedAsyncConnection,
-                kwargs={"cursor_factory": HookedAsyncCursor, **self._preparing},
+                kwargs={
+                    "autocommit": True,
+                    "cursor_factory": HookedAsyncCursor,
+                    **self._preparing,
+                },
                 min_size=0,
                 max_size=self._pool_size,
                 timeout=POOL_WAIT_S,
@@ -232,7 +244,14 @@ class PostgresDatabase:
             self._pools = WeakKeyDictionary()
 
 
-_LIMIT = "select set_config('statement_timeout', %s, true)"
+_LIMIT = "select set_config('statement_timeout', %s, %s)"
+
+
+async def _limit(connection: HookedAsyncConnection, timeout_ms: int) -> None:
+    """Have the session's statements end after so long, if another user of the connection wanted it otherwise."""
+    if (connection.limit_ms or STATEMENT_TIMEOUT_MS) != timeout_ms:
+        await connection.execute(_LIMIT, [str(timeout_ms), False])
+        connection.limit_ms = timeout_ms
 
 
 def _configure(connection: Connection[Any]) -> None:

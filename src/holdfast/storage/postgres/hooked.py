@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncCursor, AsyncTransaction, Connection, Cursor, Transaction
+from psycopg import AsyncCursor, AsyncTransaction, Connection, Cursor, Transaction
 from psycopg.sql import Composable
 
 from holdfast.storage.hooks import Hooks
+from holdfast.storage.postgres.waiting import PoolConnection
 
 
 class HookedConnection(Connection[Any]):
@@ -38,10 +39,11 @@ class HookedCursor(Cursor[Any]):
         return self
 
 
-class HookedAsyncConnection(AsyncConnection[Any]):
-    """The same in the other colour."""
+class HookedAsyncConnection(PoolConnection):
+    """The same in the other colour; `limit_ms` is what its last user wanted a statement to take at most."""
 
     hooks: Hooks | None = None
+    limit_ms: int | None = None
 
     @asynccontextmanager
     async def transaction(

@@ -1,12 +1,15 @@
-"""A psycopg connection that waits for its socket with less ceremony; a worker's statements are mostly such waits."""
+"""psycopg connections that wait for their socket with less ceremony; small statements are mostly such waits."""
 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from psycopg import AsyncConnection, OperationalError
+from psycopg import errors as sqlstate
 from psycopg.abc import PQGen
+from psycopg.pq import TransactionStatus
 from psycopg.waiting import Ready, Wait
 
 RV = TypeVar("RV")
@@ -15,27 +18,51 @@ RV = TypeVar("RV")
 _READ, _WRITE = int(Wait.R), int(Wait.W)
 
 
-class LinkConnection(AsyncConnection[Any]):
-    """For one user at a time who bounds every wait and gives the connection up when a wait is cut short.
+CANCEL_S = 5.0
 
-    psycopg registers and forgets the socket and starts a timer for each piece of an answer, and the server sends
-    pieces of 8 kB: half of what a claim of 200 jobs costs a worker. Here the socket stays registered for a statement.
-    """
+
+class LinkConnection(AsyncConnection[Any]):
+    """For one user at a time who bounds every wait and gives the connection up when a wait is cut short."""
 
     async def wait(self, gen: PQGen[RV], interval: float = 0.0) -> RV:
         """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
-        turn = _Turn(asyncio.get_running_loop(), self.pgconn.socket)
+        return await _driven(gen, self.pgconn.socket)
+
+
+class PoolConnection(AsyncConnection[Any]):
+    """For users who come and go: whoever is cancelled leaves a connection that the next one can use."""
+
+    async def wait(self, gen: PQGen[RV], interval: float = 0.1) -> RV:
+        """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
         try:
-            wanted = next(gen)
-            while True:
-                wanted = gen.send(await turn.until(wanted))
-        except OSError as error:
-            raise OperationalError("the connection's socket is closed") from error
-        except StopIteration as end:
-            result: RV = end.value
-            return result
-        finally:
-            turn.over()
+            return await _driven(gen, self.pgconn.socket)
+        except asyncio.CancelledError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                with suppress(OperationalError):
+                    await self.cancel_safe(timeout=CANCEL_S)
+                with suppress(sqlstate.QueryCanceled):
+                    await super().wait(gen, interval)
+            raise
+
+
+async def _driven(gen: PQGen[RV], socket: int) -> RV:
+    """Drive an operation while the socket stays registered for the whole of it, and without a timer.
+
+    psycopg registers and forgets the socket and starts a timer for each piece of an answer, and the server sends
+    pieces of 8 kB: half of what a claim of 200 jobs costs a worker.
+    """
+    turn = _Turn(asyncio.get_running_loop(), socket)
+    try:
+        wanted = next(gen)
+        while True:
+            wanted = gen.send(await turn.until(wanted))
+    except OSError as error:
+        raise OperationalError("the connection's socket is closed") from error
+    except StopIteration as end:
+        result: RV = end.value
+        return result
+    finally:
+        turn.over()
 
 
 class _Turn:
