@@ -15,7 +15,7 @@ from holdfast.storage.statement import Op, Statement
 FIRST_LOOK = 250
 LONGEST_LOOK = 2_500
 
-_SKEW_US = 300_000_000
+_SKEW_US = 60_000_000
 """Ids carry their producer's clock, ages are told by the database's; they should not differ by more than this."""
 
 
