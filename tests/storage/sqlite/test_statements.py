@@ -17,7 +17,7 @@ FIRST_STEPS = {
     "job_claim": "job_claim_look",
     "job_complete": "job_finish_end",
     "job_finish": "job_finish_end",
-    "job_insert_one": "job_insert_plain",
+    "job_insert_one": "job_insert_alike",
 }
 
 _PARAMETER = re.compile(r":([a-z_]+)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,8 +10,8 @@ import msgspec
 _encoder = msgspec.json.Encoder()
 
 
-def document(rows: Sequence[Any]) -> str:
-    """Encode records or values as one JSON array."""
+def document(rows: Sequence[Any] | Mapping[str, Any]) -> str:
+    """Encode records or values as one JSON array, values by id as one JSON object."""
     return _encoder.encode(rows).decode()
 
 

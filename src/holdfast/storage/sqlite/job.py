@@ -28,7 +28,7 @@ from holdfast.storage.sqlite.successor import queue_jobs, write_successors
 from holdfast.storage.sqlite.tally import Tally
 from holdfast.storage.statement import Op, Row, Statement
 
-_NOTHING = (None, None, None, None)
+_NOTHING = (None, None, None, None, 0, False)
 
 
 class SqliteJobs(Jobs):
@@ -38,8 +38,7 @@ class SqliteJobs(Jobs):
         self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
     ) -> Op[set[str]]:
         # There is no channel to notify on: other processes watch the file itself.
-        name = "job_insert_plain" if all(map(_is_plain, jobs)) else "job_insert"
-        rows = yield Statement(name, {"rows": document(jobs), "now": now})
+        rows = yield _writing(jobs, now)
         yield from queue_jobs([row[0] for row in rows])
         tally = Tally()
         for type, number in Counter(row[1] for row in rows).items():
@@ -115,7 +114,18 @@ def _count_end(ending: Ending, row: Row, tally: Tally) -> None:
         count.cancelled += 1
 
 
-def _is_plain(job: NewJob) -> bool:
-    """Whether a job begins a chain and asks for nothing but a priority."""
-    asked = job.at, job.key, job.trace, job.max_attempts
-    return job.chain_id == job.id and asked == _NOTHING and not job.blockers
+def _writing(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
+    """The statement that writes jobs; a start of one or of many alike takes the straightest way."""
+    kinds = {(each.type, each.priority) for each in jobs}
+    if len(kinds) != 1 or any(_asked(each) != _NOTHING for each in jobs):
+        return Statement("job_insert", {"rows": document(jobs), "now": now})
+    ((type, priority),) = kinds
+    inputs = document({each.id: each.input for each in jobs})
+    return Statement(
+        "job_insert_alike", {"inputs": inputs, "type": type, "priority": priority, "now": now}
+    )
+
+
+def _asked(job: NewJob) -> tuple[object, ...]:
+    """What a job asks for beside its type, priority and input; a place in another's chain included."""
+    return job.at, job.key, job.trace, job.max_attempts, job.blockers, job.chain_id != job.id
