@@ -23,6 +23,7 @@ async def batch_handler(jobs: list[Job[Any]]) -> None: ...
 PLAIN = job_type_of(handler, "plain", Job, {})
 LIMITED = job_type_of(handler, "limited", Job, {})
 BATCH = job_type_of(batch_handler, "batch", Job, {"batch": 3})
+BATCH_AT_A_TIME = job_type_of(batch_handler, "batch at a time", Job, {"batch": 3})
 
 
 def attempt(number: int, type: JobType = PLAIN, priority: int = 5, crashes: int = 0) -> Attempt:
@@ -34,7 +35,7 @@ def attempt(number: int, type: JobType = PLAIN, priority: int = 5, crashes: int 
 @pytest.fixture
 def limits() -> dict[str, int]:
     """How many calls of a type may run at once."""
-    return {"limited": 2}
+    return {"limited": 2, "batch at a time": 1}
 
 
 @pytest.fixture
@@ -101,6 +102,17 @@ async def test_a_batch_takes_its_kind_from_the_whole_backlog(backlog: Backlog) -
     assert numbers(await backlog.take()) == [1, 3, 4]
     assert numbers(await backlog.take()) == [2]
     assert numbers(await backlog.take()) == [5]
+
+
+async def test_what_waited_for_a_batch_at_its_limit_makes_the_next_batch(backlog: Backlog) -> None:
+    backlog.put([attempt(number, BATCH_AT_A_TIME) for number in (1, 2, 3, 4, 5)])
+    assert numbers(backlog.take_now()) == [1, 2, 3]
+    assert backlog.take_now() is None
+    backlog.put([attempt(number, BATCH_AT_A_TIME) for number in (6, 7)])
+    backlog.done(BATCH_AT_A_TIME.name)
+    assert numbers(backlog.take_now()) == [4, 5, 6]
+    backlog.done(BATCH_AT_A_TIME.name)
+    assert numbers(backlog.take_now()) == [7]
 
 
 async def test_closing_returns_what_was_never_started_and_sends_the_slots_home(

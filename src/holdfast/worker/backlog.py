@@ -102,7 +102,8 @@ class Backlog:
 
     def _more_of(self, name: str, count: int) -> list[Attempt]:
         """Take what else is there of a batch handler's type; nobody waits for a batch to fill."""
-        taken: list[Attempt] = []
+        parked = self._parked.get(name, deque())
+        taken = [parked.popleft() for _ in range(min(count, len(parked)))]
         kept: deque[Attempt] = deque()
         for attempt in self._ready:
             if attempt.type.name == name and len(taken) < count:
