@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,12 +18,12 @@ import msgspec
 from holdfast.core.jobtype import JobType
 from holdfast.core.registry import job_type_of
 from holdfast.core.retry import Retry
-from holdfast.storage.database import Database, Link
-from holdfast.storage.statement import Op
+from holdfast.storage.database import Database
 from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 from tests.chaos.process import database_of
+from tests.support.links import DisturbedDatabase
 
 T = TypeVar("T")
 
@@ -53,28 +53,11 @@ class Moments:
         if (purpose, self._passed[purpose]) == (self._death.purpose, self._death.moment):
             os.kill(os.getpid(), signal.SIGKILL)
 
-
-class MortalLink:
-    """See `storage.database.Link`."""
-
-    def __init__(self, link: Link, moments: Moments) -> None:
-        self._link = link
-        self._moments = moments
-        self.purpose = link.purpose
-
-    async def run(self, op: Op[T]) -> T:
-        return await self._run(self._link.run, op)
-
-    async def run_atomic(self, op: Op[T]) -> T:
-        return await self._run(self._link.run_atomic, op)
-
-    async def close(self) -> None:
-        await self._link.close()
-
-    async def _run(self, run: Callable[[Op[T]], Any], op: Op[T]) -> T:
-        self._moments.pass_one(self.purpose)
-        answer: T = await run(op)
-        self._moments.pass_one(self.purpose)
+    async def around(self, purpose: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Live through the moments before and after a call, or not."""
+        self.pass_one(purpose)
+        answer = await call()
+        self.pass_one(purpose)
         return answer
 
 
@@ -94,21 +77,12 @@ class MortalTransaction:
         return answer
 
 
-class MortalDatabase:
-    """See `storage.database.Database`; everything but its links and transactions is the real one's."""
+class MortalDatabase(DisturbedDatabase):
+    """Counts the moments of its transactions too."""
 
     def __init__(self, database: Database, moments: Moments) -> None:
-        self._database = database
+        super().__init__(database, moments)
         self._moments = moments
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
-
-    def link(
-        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
-    ) -> MortalLink:
-        link = self._database.link(purpose, statement_timeout_ms, durable)
-        return MortalLink(link, self._moments)
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[MortalTransaction]:

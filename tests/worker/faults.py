@@ -1,14 +1,12 @@
-"""A database whose links can be cut: before a statement, after its commit, or in the middle for ever."""
+"""What goes wrong on a worker's links: before a statement, after its commit, or in the middle for ever."""
 
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeVar
 
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.storage.database import Database, Link
-from holdfast.storage.statement import Op
 
 T = TypeVar("T")
 
@@ -56,49 +54,14 @@ class Faults:
 
         assert await asyncio.to_thread(wait), f"{purpose} ran {self._runs[purpose]} times"
 
-
-class FaultyLink:
-    """See `storage.database.Link`."""
-
-    def __init__(self, link: Link, faults: Faults) -> None:
-        self._link = link
-        self._faults = faults
-        self.purpose = link.purpose
-
-    async def run(self, op: Op[T]) -> T:
-        return await self._run(self._link.run, op)
-
-    async def run_atomic(self, op: Op[T]) -> T:
-        return await self._run(self._link.run_atomic, op)
-
-    async def close(self) -> None:
-        await self._link.close()
-
-    async def _run(self, run: Callable[[Op[T]], Any], op: Op[T]) -> T:
-        self._faults.note(self.purpose)
-        fault = self._faults.of(self.purpose)
+    async def around(self, purpose: str, call: Callable[[], Awaitable[T]]) -> T:
+        """Let a call go well or wrong."""
+        self.note(purpose)
+        fault = self.of(purpose)
         if fault is None:
-            answer: T = await run(op)
-            return answer
+            return await call()
         if fault in ("after", "lost"):
-            await run(op)
+            await call()
         if fault in ("hang", "lost"):
             await asyncio.Event().wait()
-        raise DatabaseUnreachable(f"the {self.purpose} line was cut")
-
-
-class FaultyDatabase:
-    """See `storage.database.Database`; everything but its links is the real one's."""
-
-    def __init__(self, database: Database, faults: Faults) -> None:
-        self._database = database
-        self._faults = faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
-
-    def link(
-        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
-    ) -> FaultyLink:
-        link = self._database.link(purpose, statement_timeout_ms, durable)
-        return FaultyLink(link, self._faults)
+        raise DatabaseUnreachable(f"the {purpose} line was cut")

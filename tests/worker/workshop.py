@@ -31,10 +31,11 @@ from holdfast.worker.marks import START
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker, WorkerReport
+from tests.support.links import DisturbedDatabase
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, breath, until
 from tests.worker.event_log import EventLog
-from tests.worker.faults import Faults, FaultyDatabase
+from tests.worker.faults import Faults
 from tests.worker.ledger import Ledger
 
 AN_HOUR = 3_600_000_000
@@ -167,7 +168,7 @@ class Workshop:
         """Make a worker for the registered types."""
         database = database or self.database
         return Worker(
-            database if faults is None else FaultyDatabase(database, faults),
+            database if faults is None else DisturbedDatabase(database, faults),
             self.types if types is None else types,
             WorkerOptions(**{"idle_min_ms": 20, "idle_max_ms": 20, "idle_jitter_ms": 0} | options),
             notifier=notifier,
