@@ -44,6 +44,7 @@ async def stuck(workshop: Workshop, worker: RunningWorker, job_id: str) -> None:
     """Let a job's time pass, and then the patience with its handler."""
     await workshop.events.seen("job_started", job_id=job_id)
     worker.advance(TIMEOUT_S)
+    await workshop.events.seen("job_retried", job_id=job_id)
     await workshop.seen_in_time(worker, "slot_stuck", job_id=job_id)
 
 
