@@ -34,7 +34,12 @@ def mail(job: Job[dict]) -> None:
     print("mailed", flush=True)
 
 nothing = Holdfast()
+clockwork = Holdfast()
 number = 7
+
+@clockwork.cycle("sweep", every="1s")
+async def sweep(tick) -> None:
+    print("swept", flush=True)
 """
 
 
@@ -122,6 +127,21 @@ def test_an_unknown_type_is_answered_with_the_nearest(folder: Path, run: Run) ->
     nothing = run("worker", "shop", "--types", "pdf.*")
     assert "nothing here handles 'pdf.*'" in nothing.stderr
     assert "handled are hello, order.placed/mail, slow" in nothing.stderr
+
+
+@pytest.mark.parametrize("types", ["", " , "])
+def test_a_list_of_no_types_is_refused(folder: Path, run: Run, types: str) -> None:
+    result = run("worker", "shop", "--types", types)
+    assert result.exit_code == Exit.USAGE
+    assert "error[HF091]: --types names no job type" in result.stderr
+
+
+def test_an_application_of_nothing_but_cycles_is_run(folder: Path, scene: Scene) -> None:
+    with Command("worker", "shop:clockwork") as command:
+        assert command.line() == "swept\n"
+        command.process.send_signal(signal.SIGTERM)
+        _, said = command.process.communicate(timeout=60)
+    assert command.process.returncode == 0, said
 
 
 def test_the_number_of_processes_is_a_setting(folder: Path, scene: Scene) -> None:

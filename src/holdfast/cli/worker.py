@@ -138,17 +138,21 @@ def serving_settings(arguments: Mapping[str, object]) -> Settings:
 
 
 def chosen_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
-    """Return the handled types that a list of names and patterns means. Raises: UnknownJobType."""
+    """Return the handled types that a list of names and patterns means. Raises: CommandUsage, UnknownJobType."""
     app.registry.check()
     handled = {each.name: each for each in app.registry if each.handler is not None}
-    if not handled:
+    if not handled and not app.cycle_specs:
         raise CommandUsage(
-            "the application has no handlers", help="register some with @app.job or @app.on"
+            "the application has no handlers",
+            help="register some with @app.job, @app.on or @app.cycle",
         )
     if types is None:
         return handled
+    patterns = [each.strip() for each in types.split(",") if each.strip()]
+    if not patterns:
+        raise CommandUsage("--types names no job type", help="leave it out to run all of them")
     chosen: dict[str, JobType] = {}
-    for pattern in filter(None, (each.strip() for each in types.split(","))):
+    for pattern in patterns:
         found = {name: each for name, each in handled.items() if fnmatchcase(name, pattern)}
         if not found:
             known = f"handled are {', '.join(sorted(handled))}"
