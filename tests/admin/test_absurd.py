@@ -95,3 +95,13 @@ def test_absurd_schedules_are_refused_quickly(schedule: str) -> None:
     with pytest.raises(ScheduleError):
         parse_schedule(schedule, "UTC")
     assert time.process_time() - before < LONGEST_S
+
+
+@pytest.mark.parametrize("setting", ["lease_ms", "timeout_ms", "concurrency", "max_attempts"])
+async def test_a_type_is_not_set_to_nothing_at_all(api: Api, scene: Scene, setting: str) -> None:
+    """A concurrency of zero would stop a type without anybody seeing that it is paused."""
+    scene.start()
+    body = {"lease_ms": 5_000, setting: 0}
+    answer = await api.call(Role.OPERATOR, "PATCH", "/api/v1/types/mail.send", json=body)
+    assert answer.status_code == 400
+    assert f"{setting}=0" in answer.json()["detail"]

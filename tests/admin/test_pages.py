@@ -1,8 +1,9 @@
 """Pages: who may see and use them, signing in, and what foreign texts become on them."""
 
 import re
+from html import unescape
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 import pytest
 
@@ -85,6 +86,15 @@ async def test_foreign_texts_are_escaped_on_every_page(api: Api, scene: Scene) -
         assert "<img src=x" not in answer.text, path
         assert "w-<b>" not in answer.text, path
         assert " style=" not in answer.text, f"{path}: the policy forbids inline styles"
+
+
+async def test_choosing_a_state_keeps_the_rest_of_the_filter_as_it_was(
+    api: Api, scene: Scene
+) -> None:
+    filter = 'error:"no  state:known here" state:failed'
+    page = (await api.call(Role.VIEWER, "GET", f"/jobs?filter={quote(filter)}")).text
+    (pending,) = re.findall(r'href="([^"]*)">Pending<', page)
+    assert unquote_plus(unescape(pending)).endswith('state:pending error:"no  state:known here"')
 
 
 async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(

@@ -68,6 +68,28 @@ async def test_a_chain_that_never_was_is_not_found_and_an_old_one_is_gone(api: A
     assert (await api.call(Role.VIEWER, "GET", wait_path(old))).status_code == 410
 
 
+async def test_no_time_to_wait_is_still_time_to_look(api: Api, scene: Scene) -> None:
+    """Whoever polls with a timeout of zero learns all the same what became of the chain."""
+    ended = scene.ended("complete", output="7")
+    answer = await api.call(Role.DEVELOPER, "GET", wait_path(ended, "0"))
+    assert (answer.status_code, answer.json()["output"]) == (200, 7)
+    failed = await api.call(Role.VIEWER, "GET", wait_path(scene.failed(), "0"))
+    assert failed.status_code == 422
+    assert (await api.call(Role.VIEWER, "GET", wait_path(new_id(), "0"))).status_code == 404
+
+
+async def test_a_chain_that_goes_on_is_told_with_the_state_it_is_in(api: Api, scene: Scene) -> None:
+    blocked = scene.start(blockers=(scene.start(),))
+    answer = await api.call(Role.VIEWER, "GET", wait_path(blocked, "1ms"))
+    assert (answer.status_code, answer.json()["state"]) == (202, "blocked")
+
+
+async def test_a_preference_in_a_header_of_its_own_is_heard(api: Api, scene: Scene) -> None:
+    headers = httpx.Headers([("Prefer", "respond-async"), ("Prefer", "wait=0")])
+    answer = await api.call(Role.VIEWER, "GET", f"/api/v1/chains/{scene.start()}", headers=headers)
+    assert answer.status_code == 202
+
+
 async def test_prefer_wait_works_on_a_chain_and_on_its_start(api: Api, scene: Scene) -> None:
     id = scene.ended("complete", output="1")
     prefer = {"Prefer": "respond-async, wait=5"}

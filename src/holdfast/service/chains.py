@@ -16,7 +16,7 @@ from holdfast.client.views import Chain
 from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
 from holdfast.core.ids import parse_id
-from holdfast.core.model import ChainRecord
+from holdfast.core.model import ChainRecord, State
 from holdfast.notify.port import Hint
 from holdfast.ops.delete import delete_chains
 from holdfast.ops.end import cancel_chain
@@ -87,6 +87,12 @@ class ChainDesk:
         """Wait until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
         check(caller.principal, "chain.wait")
         return await self._desk.app.aio.chains.wait(parse_id(id), timeout)
+
+    async def state(self, caller: Caller, id: str) -> State:
+        """Read where a chain stands that is waited for. Raises: ChainNotFound."""
+        wanted = str(parse_id(id))
+        record = await self._desk.read(caller, "chain.wait", lambda store: _one(store, wanted))
+        return record.state
 
     async def start(
         self, caller: Caller, type: str, input: Any = None, options: StartOptions | None = None

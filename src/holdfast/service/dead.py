@@ -11,6 +11,7 @@ from holdfast.client import news
 from holdfast.client.hints import of_moved
 from holdfast.client.query import query_of
 from holdfast.core.errors import InvalidOption
+from holdfast.core.filters import parse_filter
 from holdfast.notify.port import Hint
 from holdfast.ops.dead import drop_dead
 from holdfast.ops.move import redrive_jobs
@@ -115,7 +116,8 @@ def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[li
         raise InvalidOption("either ids or a filter says which dead letters are meant")
     if filter is None:
         return checked_ids(ids), False
-    text = filter if "state:" in filter else f"state:failed {filter}"
+    is_narrowed = any(term.field == "state" for term in parse_filter(filter))
+    text = filter if is_narrowed else f"state:failed {filter}"
     found = yield from store.jobs.walk(query_of(text, MOST_AT_ONCE, None), LOOK_FAR)
     ids = [each.id for each in found.records if each.state == "failed"]
     return ids, found.end is not None

@@ -39,7 +39,8 @@ class TypeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def check(self) -> None:
         """Refuse values without meaning. Raises: InvalidOption."""
-        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value}
+        fields = msgspec.structs.asdict(self)
+        given = {name: value for name, value in fields.items() if value is not None}
         if not given:
             raise InvalidOption("nothing is to be set")
         for name, value in given.items():

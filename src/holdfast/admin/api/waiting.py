@@ -14,6 +14,7 @@ from holdfast.admin.route import Answer
 from holdfast.client.views import Chain
 from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
 from holdfast.core.ids import instant_of, parse_id
+from holdfast.core.model import TERMINAL, State
 
 LONGEST_MS = 60_000
 RETRY_AFTER_S = "1"
@@ -24,8 +25,7 @@ _DAY_MS = 86_400_000
 
 def preferred_ms(request: Request) -> int | None:
     """Return how long the caller would wait, from `Prefer: wait=N` in seconds; None when it does not say."""
-    header = request.headers.get("prefer", "")
-    match = _PREFER.search(header)
+    match = _PREFER.search(",".join(request.headers.getlist("prefer")))
     return None if match is None else min(int(match[1]) * 1000, LONGEST_MS)
 
 
@@ -38,14 +38,26 @@ async def waited(call: Call, id: str, timeout_ms: int) -> Answer:
         {"Preference-Applied": f"wait={timeout_ms // 1000}"} if preferred_ms(call.request) else {}
     )
     try:
-        chain = await _until_gone(call, id, timeout_ms)
-    except WaitTimeout:
-        place = call.site.address(call.request, f"/api/v1/chains/{id}/wait")
-        more = {"Location": place, "Retry-After": RETRY_AFTER_S, **headers}
-        return Answer({"id": id, "state": "running"}, 202, more)
+        found = await _ended_or_state(call, id, timeout_ms)
     except ChainNotFound:
         raise _gone(call, id) from None
-    return Answer(_shown(call, chain), 200, headers)
+    if isinstance(found, Chain):
+        return Answer(_shown(call, found), 200, headers)
+    place = call.site.address(call.request, f"/api/v1/chains/{id}/wait")
+    more = {"Location": place, "Retry-After": RETRY_AFTER_S, **headers}
+    return Answer({"id": id, "state": found}, 202, more)
+
+
+async def _ended_or_state(call: Call, id: str, timeout_ms: int) -> Chain | State:
+    """Wait for a chain; when the time is over, say where it stands."""
+    try:
+        return await _until_gone(call, id, timeout_ms)
+    except WaitTimeout:
+        state = await call.service.chains.state(call.caller, id)
+    if state not in TERMINAL:
+        return state
+    # The time was too short for a single look; now the answer is there at once.
+    return await _until_gone(call, id, LONGEST_MS)
 
 
 async def _until_gone(call: Call, id: str, timeout_ms: int) -> Chain:

@@ -14,7 +14,7 @@ from holdfast.admin.pages.visit import Visit, show
 from holdfast.admin.pages.words import instant_of
 from holdfast.client.listing import LOOK
 from holdfast.core.errors import QueryError
-from holdfast.core.filters import parse_filter
+from holdfast.core.filters import format_filter, parse_filter
 from holdfast.core.model import STATES, Instant
 from holdfast.ops.why import spoken
 from holdfast.service.jobs import JobPage
@@ -67,7 +67,7 @@ def _tabs(visit: Visit, text: str) -> list[Tab]:
     except QueryError:
         terms = ()
     chosen = [value for term in terms if term.field == "state" for value in term.values]
-    rest = " ".join(each for each in text.split() if not each.startswith("state:")) if terms else ""
+    rest = format_filter(term for term in terms if term.field != "state")
     tabs = [Tab("All", _address(visit, rest), not chosen)]
     for state in STATES:
         wanted = f"state:{state} {rest}".strip()
