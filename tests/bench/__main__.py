@@ -48,9 +48,7 @@ def _arguments() -> argparse.Namespace:
         prog="python -m tests.bench", description="Measure this machine."
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument(
-        "--quick", action="store_true", help="three small rounds, under three minutes"
-    )
+    size.add_argument("--quick", action="store_true", help="three small rounds, about five minutes")
     size.add_argument("--full", action="store_true", help="beside ten million finished jobs")
     parser.add_argument(
         "--check", action="store_true", help="exit 6 when a figure is below its floor"

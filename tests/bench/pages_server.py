@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import http.client
 import os
 import subprocess
@@ -95,7 +96,10 @@ async def _serve(url: str) -> None:
 
     threading.Thread(target=stop, daemon=True).start()
     serving = asyncio.create_task(server.serve())
-    sys.stdout.write(f"{await server.address()}\n")
+    address = await server.address()
+    # As `holdfast api serve` does.
+    gc.freeze()
+    sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     await serving
     await app.aclose()

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.core.cycle import NewCycle
 from holdfast.core.errors import FilterError, InvalidCursor, InvalidOption, Refused
+from holdfast.service import overview as overview_desk
 from holdfast.service.service import Service
 from tests.cli.scene import Scene
 from tests.service.conftest import DEVELOPER, VIEWER
@@ -80,6 +81,21 @@ async def test_the_overview_sums_up_and_draws_the_last_hour(service: Service, sc
     assert overview.p95_wait_us is not None
     assert 0 < overview.p95_wait_us <= 2_000_000
     assert overview.sentence
+
+
+async def test_the_first_page_reads_waiting_times_seldom_and_all_else_anew(
+    service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = scene.database.read(scene.store.schema.clock())
+    before = (await service.overview.board(VIEWER)).overview
+    assert before.p95_wait_us is None
+    scene.ended("complete", started_at=now + 2_000_000)
+    soon = (await service.overview.board(VIEWER)).overview
+    assert soon.health.totals.completed == 1
+    assert soon.p95_wait_us is None
+    monkeypatch.setattr(overview_desk, "WAITS_LAST_US", 0)
+    later = (await service.overview.board(VIEWER)).overview
+    assert later.p95_wait_us is not None
 
 
 async def test_a_cycle_is_told_in_plain_words_with_its_next_runs(

@@ -89,6 +89,7 @@ def _check_bind(app: Holdfast, host: str) -> None:
 
 async def _serve(app: Holdfast, host: str, port: int) -> None:
     import asyncio
+    import gc
 
     from holdfast.admin.app import create
     from holdfast.admin.server import make_server
@@ -96,6 +97,8 @@ async def _serve(app: Holdfast, host: str, port: int) -> None:
     server = make_server(create(app), host, port)
     serving = asyncio.create_task(server.serve())
     address = await server.address()
+    # What is loaded stays: a collection that walked it again and again would hold up every open page.
+    gc.freeze()
     if address is not None:
         say(f"serving the API and the dashboard on {address}")
     await serving

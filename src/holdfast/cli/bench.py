@@ -23,7 +23,7 @@ _MARK = Path("tests", "bench", "__main__.py")
         "holdfast bench --full --check",
     ),
 )
-@click.option("--quick", is_flag=True, help="Three small rounds, in under three minutes.")
+@click.option("--quick", is_flag=True, help="Three small rounds, in about five minutes.")
 @click.option("--full", is_flag=True, help="Beside ten million finished jobs.")
 @click.option("--check", is_flag=True, help="Exit 6 when a figure is below its floor.")
 @click.option("--only", metavar="NAME,…", help="Only these figures.")

@@ -180,6 +180,7 @@ def _run(
     probes: tuple[str, int] | None,
 ) -> BackgroundReport | WorkerReport:
     import asyncio
+    import gc
 
     from holdfast.observe.logging import LoggingObserver
 
@@ -197,6 +198,8 @@ def _run(
                 loop = asyncio.get_running_loop()
                 for each in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(each, mode.stop, each.name)
+                # What is loaded stays: a collection that walked it again and again would hold up every handler.
+                gc.freeze()
                 return await mode.run()
         finally:
             await app.aclose()

@@ -42,12 +42,24 @@ DEAD_LOOK = 200
 WAIT_LOOK = 20
 """Waiting times are told of this many ended jobs of each step."""
 
+WAITS_LAST_US = 5_000_000
+"""A page that is drawn every second reads them this often: they go by the minute and cost as much as all else on it."""
+
 
 class StepWait(msgspec.Struct, frozen=True):
     """How long all but the unluckiest twentieth of the jobs waited that were made in the step from `at` on."""
 
     at: Instant
     p95_us: int
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """How long jobs waited, as it was read at some time."""
+
+    read_at: Instant
+    steps: list[StepWait]
+    p95_us: int | None
+    median_us: int | None
 
 
 class Overview(msgspec.Struct, frozen=True):
@@ -88,6 +100,7 @@ class OverviewDesk:
     def __init__(self, desk: Desk, settings: Settings) -> None:
         self._desk = desk
         self._settings = settings
+        self._waits: dict[Window, Waits] = {}
 
     async def health(self, caller: Caller) -> Health:
         """Read how the queue stands."""
@@ -99,7 +112,9 @@ class OverviewDesk:
 
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
         """Read how the queue stands and how it went."""
-        return await self._desk.read(caller, "overview.read", lambda store: _look(store, window))
+        return await self._desk.read(
+            caller, "overview.read", lambda store: self._look(store, window)
+        )
 
     async def board(self, caller: Caller, window: Window = "1h") -> Board:
         """Read all that the first page shows in one go: it is drawn again with every change."""
@@ -107,12 +122,30 @@ class OverviewDesk:
         check(caller.principal, "cycle.list")
 
         def op(store: Store) -> Op[Board]:
-            overview = yield from _look(store, window)
+            overview = yield from self._look(store, window, self._waits.get(window))
             dead = yield from dead_groups(store, MOST_GROUPS, DEAD_LOOK)
             cycles = yield from cycle_facts(store, runs=0)
             return Board(overview, dead.items, cycles)
 
         return await self._desk.read(caller, "overview.read", op)
+
+    def _look(self, store: Store, window: Window, waits: Waits | None = None) -> Op[Overview]:
+        span_ms, step_ms = STEPS_MS[window]
+        health = yield from read_health(store, COUNTED_LIVE)
+        series = yield from store.figures.series(span_ms, step_ms)
+        if waits is None or health.now - waits.read_at >= WAITS_LAST_US:
+            steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
+            waits = self._waits[window] = yield from _read_waits(store, steps, health.now)
+        return Overview(
+            health=health,
+            sentence=summed_up(health),
+            window=window,
+            step_us=step_ms * 1000,
+            series=series,
+            waits=waits.steps,
+            p95_wait_us=waits.p95_us,
+            median_wait_us=waits.median_us,
+        )
 
     async def system(self, caller: Caller) -> System:
         """Read what the database and the settings are."""
@@ -141,23 +174,10 @@ class OverviewDesk:
         )
 
 
-def _look(store: Store, window: Window) -> Op[Overview]:
-    span_ms, step_ms = STEPS_MS[window]
-    health = yield from read_health(store, COUNTED_LIVE)
-    series = yield from store.figures.series(span_ms, step_ms)
-    steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
+def _read_waits(store: Store, steps: Sequence[WaitStep], now: Instant) -> Op[Waits]:
     found = yield from store.figures.waits(steps, WAIT_LOOK)
-    waits = sorted(each.us for each in found)
-    return Overview(
-        health=health,
-        sentence=summed_up(health),
-        window=window,
-        step_us=step_ms * 1000,
-        series=series,
-        waits=_by_step(found),
-        p95_wait_us=_quantile(waits, 0.95),
-        median_wait_us=_quantile(waits, 0.5),
-    )
+    spans = sorted(each.us for each in found)
+    return Waits(now, _by_step(found), _quantile(spans, 0.95), _quantile(spans, 0.5))
 
 
 def _unready(store: Store, interval_ms: int) -> Op[str | None]:
