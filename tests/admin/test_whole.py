@@ -5,6 +5,7 @@ import re
 
 import httpx
 import msgspec
+import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
@@ -177,6 +178,35 @@ async def test_a_tail_streams_jobs_as_they_change(api: Api, scene: Scene) -> Non
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     (data,) = re.findall(r"^data: (.*)$", answer.text, re.MULTILINE)
     assert msgspec.json.decode(data)["state"] == "failed"
+
+
+@pytest.mark.parametrize(("lines", "told"), [(0, 0), (2, 2), (3, 3), (4, 3), (200, 3)])
+async def test_a_tail_begins_with_as_many_lines_as_asked_for(
+    api: Api, scene: Scene, lines: int, told: int
+) -> None:
+    for _ in range(3):
+        scene.failed()
+    site = api.served.state.site
+    reading = asyncio.create_task(api.call(Role.VIEWER, "GET", f"/api/v1/tail?lines={lines}"))
+    await until(lambda: site.live.watchers)
+    await site.live.close()
+    assert (await reading).text.count("event: job") == told
+
+
+async def test_a_revoked_token_ends_the_streams_that_it_opened(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.admin.api.streams.ASKED_AGAIN_S", 0)
+    readings = [
+        asyncio.create_task(api.call(Role.VIEWER, "GET", f"/api/v1/{each}"))
+        for each in ("live", "tail")
+    ]
+    await until(lambda: api.served.state.site.live.watchers == 2)
+    (token,) = (await api.call(Role.DEVELOPER, "GET", "/api/v1/tokens")).json()["items"][-1:]
+    assert token["role"] == "viewer"
+    await api.call(Role.DEVELOPER, "POST", f"/api/v1/tokens/{token['id']}/revoke")
+    async with asyncio.timeout(20):
+        await asyncio.gather(*readings)
 
 
 async def test_the_doctors_findings_come_the_worst_first(api: Api, scene: Scene) -> None:

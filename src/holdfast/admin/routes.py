@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.admin import probes
-from holdfast.admin.api import chains, dead, fleet, jobs, whole
+from holdfast.admin.api import chains, dead, fleet, jobs, streams, whole
 from holdfast.admin.route import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -13,4 +13,5 @@ ROUTES: tuple[Route, ...] = (
     *chains.ROUTES,
     *dead.ROUTES,
     *fleet.ROUTES,
+    *streams.ROUTES,
 )

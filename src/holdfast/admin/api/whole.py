@@ -1,27 +1,20 @@
-"""The whole over HTTP: overview, system, audit, tokens, streams, and the outbox under its first users' names."""
+"""The whole over HTTP: overview, system, audit, tokens, and the outbox under its first users' names."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from starlette.responses import StreamingResponse
 
 from holdfast.admin.api.jobs import Reasoned
 from holdfast.admin.call import Call
-from holdfast.admin.live import SHORTEST_S
-from holdfast.admin.route import AFTER, FILTER, ID, LIMIT, Answer, Param, Route
+from holdfast.admin.route import AFTER, ID, LIMIT, Answer, Param, Route
 from holdfast.core.errors import Unauthenticated
 from holdfast.ops.health import Health
 from holdfast.service.access import LOCAL, Role
 from holdfast.service.overview import STEPS_MS
 from holdfast.service.shown import plain
 from holdfast.service.times import rfc3339
-from holdfast.service.watch import Watch
-
-TAIL_LOOK = 200
-"""The newest jobs that a tail watches."""
 
 
 class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,43 +78,6 @@ async def revoke_token(call: Call) -> Answer:
     return Answer({"id": call["id"], "revoked": True})
 
 
-async def live(call: Call) -> StreamingResponse:
-    """Tell when something may have changed."""
-
-    async def news() -> AsyncIterator[bytes]:
-        async with call.site.live.watch() as watcher:
-            yield b"retry: 2000\n\n"
-            while not call.site.live.is_closing:
-                found = await watcher.news()
-                yield _sent("hint", found)
-                await call.site.pause(SHORTEST_S)
-
-    return _stream(news())
-
-
-async def tail(call: Call) -> StreamingResponse:
-    """Follow jobs."""
-    watch = Watch()
-    earlier = await call.service.jobs.changes(call.caller, call["filter"], watch, TAIL_LOOK)
-
-    async def changes() -> AsyncIterator[bytes]:
-        async with call.site.live.watch() as watcher:
-            yield b"retry: 2000\n\n"
-            for job in earlier[len(earlier) - call["lines"] :]:
-                yield _sent("job", job)
-            while not call.site.live.is_closing:
-                await watcher.news(1.0)
-                found = await call.service.jobs.changes(
-                    call.caller, call["filter"], watch, TAIL_LOOK
-                )
-                for job in found:
-                    yield _sent("job", job)
-                yield b": alive\n\n"
-                await call.site.pause(SHORTEST_S)
-
-    return _stream(changes())
-
-
 async def outbox_stats(call: Call) -> Answer:
     """Show the outbox."""
     _insist_on_a_token(call)
@@ -168,22 +124,10 @@ def _seconds(us: int | None) -> float | None:
     return None if us is None else us / 1_000_000
 
 
-def _sent(event: str, value: Any) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (event.encode(), msgspec.json.encode(value))
-
-
-def _stream(parts: AsyncIterator[bytes]) -> StreamingResponse:
-    return StreamingResponse(
-        parts, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"}
-    )
-
-
 _WINDOW = Param("window", "query", text="How far back.", default="1h", choices=tuple(STEPS_MS))
-_LINES = Param("lines", "query", "number", "Of what happened before, this many.", 10, 0, TAIL_LOOK)
 _ACTOR = Param("actor", "query", text="Only what this one did.")
 _ACTION = Param("action", "query", text="Only deeds of this kind, as in job.retry.")
 _TARGET = Param("target", "query", text="Only what was done to this, as in `type mail.send`.")
-_STREAM = "text/event-stream"
 
 ROUTES = (
     Route(
@@ -241,25 +185,6 @@ ROUTES = (
         Reasoned,
         answers=(200, 404),
         tag="tokens",
-    ),
-    Route(
-        "GET",
-        "/api/v1/live",
-        "tail.read",
-        live,
-        "Stream hints that something may have changed, as server-sent events.",
-        media=_STREAM,
-        tag="streams",
-    ),
-    Route(
-        "GET",
-        "/api/v1/tail",
-        "tail.read",
-        tail,
-        "Stream jobs that appear or change their state, as server-sent events.",
-        (FILTER, _LINES),
-        media=_STREAM,
-        tag="streams",
     ),
     Route(
         "GET",
