@@ -17,7 +17,7 @@ from holdfast.core.model import (
 from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
-from holdfast.storage.records import WorkerSign
+from holdfast.storage.records import Subscription, WorkerSign
 
 WORKER = "w-7"
 _FIRST = "00000000-0000-0000-0000-000000000000"
@@ -93,6 +93,16 @@ class Scene:
         listed = "[" + ",".join(f'"{each}"' for each in types) + "]"
         sign = WorkerSign(id, "w", "host", 1, "0.1.0", slots, listed, '{"processed": 3}', None)
         self.database.run(self.store.workers.sign(sign))
+
+    def subscribe(self, event: str, *handlers: str) -> None:
+        """Let handlers subscribe to an event."""
+        wanted = [Subscription(event, each) for each in handlers]
+        self.database.run(self.store.events.subscribe(wanted))
+
+    def subscribed(self, event: str) -> list[str]:
+        """Read which handlers subscribe to an event."""
+        found = self.database.read(self.store.events.subscriptions([event]))
+        return [each.handler for each in found]
 
     def state(self, id: str) -> str:
         """Read a job's state."""

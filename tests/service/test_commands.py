@@ -11,6 +11,7 @@ from holdfast.core.errors import (
     JobNotFound,
     Refused,
     StillReferenced,
+    SubscriptionNotFound,
     UnknownJobType,
     WorkerNotFound,
     WrongState,
@@ -179,6 +180,24 @@ async def test_a_worker_is_asked_to_drain(service: Service, scene: Scene) -> Non
     assert facts.standing == "draining"
     with pytest.raises(WorkerNotFound):
         await service.workers.drain(OPERATOR, "w-8")
+
+
+async def test_a_removed_subscription_is_audited_and_what_is_left_of_it_is_told(
+    service: Service, scene: Scene
+) -> None:
+    scene.subscribe("order.placed", "charge", "mail")
+    scene.start("order.placed/mail")
+    with pytest.raises(Refused):
+        await service.subscriptions.remove(VIEWER, "order.placed", "mail")
+    done = await service.subscriptions.remove(OPERATOR, "order.placed", "mail")
+    assert (done.type, done.live, done.others) == ("order.placed/mail", 1, ["charge"])
+    assert scene.subscribed("order.placed") == ["charge"]
+    (deed,) = deeds(scene)
+    assert (deed.action, deed.target) == ("subscription.remove", "subscription order.placed/mail")
+    assert deed.before == '{"event":"order.placed","handler":"mail"}'
+    with pytest.raises(SubscriptionNotFound):
+        await service.subscriptions.remove(OPERATOR, "order.placed", "mail")
+    assert len(deeds(scene)) == 1
 
 
 async def test_an_unknown_cycle_is_not_found(service: Service) -> None:

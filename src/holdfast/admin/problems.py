@@ -25,6 +25,7 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.TokenNotFound: 404,
     errors.NoSuchRoute: 404,
     errors.UnknownJobType: 404,
+    errors.SubscriptionNotFound: 404,
     errors.ChainDeleted: 410,
     errors.WrongState: 409,
     errors.StillReferenced: 409,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.admin import probes
-from holdfast.admin.api import chains, dead, fleet, jobs, streams, whole
+from holdfast.admin.api import chains, dead, fleet, jobs, streams, subscriptions, whole
 from holdfast.admin.route import Route
 
 ROUTES: tuple[Route, ...] = (
@@ -13,5 +13,6 @@ ROUTES: tuple[Route, ...] = (
     *chains.ROUTES,
     *dead.ROUTES,
     *fleet.ROUTES,
+    *subscriptions.ROUTES,
     *streams.ROUTES,
 )

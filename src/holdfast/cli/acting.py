@@ -31,7 +31,7 @@ class Act:
 def change_options(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command `--yes`, `--dry-run`, `--reason` and `-o`, handed over as `act`."""
 
-    @click.option("--yes", "-y", is_flag=True, help="Change what a filter finds without asking.")
+    @click.option("--yes", "-y", is_flag=True, help="Go on without asking.")
     @click.option("--dry-run", is_flag=True, help="Show what would be changed, change nothing.")
     @click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
     @output_option
@@ -58,18 +58,20 @@ def may_go_on(
     *,
     many: bool,
     more: bool = False,
+    id: str = "id",
 ) -> bool:
     """Say what a change would touch, and whether it may be made. Raises: NotConfirmed.
 
     `many` are asked for: their number and a sample are shown first. `more` says that not all fitted.
     """
     if act.dry_run:
-        write_records(records, columns, act.output)
+        write_records(records, columns, act.output, id=id)
         say(f"would {verb} {count_of(len(records), noun)}; nothing was changed")
         return False
     if not many or not records:
         return True
-    say(f"about to {verb} {count_of(len(records), noun)}, for example:")
+    sample = ", for example" if len(records) > 1 else ""
+    say(f"about to {verb} {count_of(len(records), noun)}{sample}:")
     write_table(records[:SAMPLE], columns, to_people=True)
     if more:
         warn(f"the filter finds more than {len(records)}; repeat the command for the rest")

@@ -29,6 +29,7 @@ CODES: dict[type[HoldfastError], Exit] = {
     errors.ConfigError: Exit.USAGE,
     errors.RegistryError: Exit.USAGE,
     errors.UnknownJobType: Exit.NOT_FOUND,
+    errors.SubscriptionNotFound: Exit.NOT_FOUND,
     errors.PayloadError: Exit.USAGE,
     errors.ConnectionClosed: Exit.DATABASE,
     errors.DatabaseError: Exit.DATABASE,

@@ -40,6 +40,9 @@ SECTIONS = {
         "chains": Entry("holdfast.cli.chains", "List, show, await, cancel and delete chains."),
         "dead": Entry("holdfast.cli.dead", "List, show, redrive and drop dead letters."),
         "types": Entry("holdfast.cli.types", "List, pause, resume and set job types."),
+        "events": Entry(
+            "holdfast.cli.events", "List who subscribes to which event, and remove a subscription."
+        ),
         "cycles": Entry("holdfast.cli.cycles", "List, run, pause and resume cycles."),
         "workers": Entry("holdfast.cli.workers", "List workers, and ask one to stop."),
     },

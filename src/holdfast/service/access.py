@@ -69,6 +69,8 @@ POLICY: dict[str, Role] = {
     "outbox.run_once": Role.DEVELOPER,
     "outbox.stats": Role.DEVELOPER,
     "overview.read": Role.VIEWER,
+    "subscription.list": Role.VIEWER,
+    "subscription.remove": Role.OPERATOR,
     "system.read": Role.VIEWER,
     "tail.read": Role.VIEWER,
     "token.create": Role.DEVELOPER,

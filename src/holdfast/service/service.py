@@ -13,6 +13,7 @@ from holdfast.service.doctor import DoctorDesk
 from holdfast.service.jobs import JobDesk
 from holdfast.service.outbox import OutboxDesk, Ticks
 from holdfast.service.overview import OverviewDesk
+from holdfast.service.subscriptions import SubscriptionDesk
 from holdfast.service.tokens import TokenDesk
 from holdfast.service.types import TypeDesk
 from holdfast.service.workers import WorkerDesk
@@ -41,6 +42,7 @@ class Service:
         self.types = TypeDesk(desk)
         self.workers = WorkerDesk(desk)
         self.cycles = CycleDesk(desk)
+        self.subscriptions = SubscriptionDesk(desk)
         self.audit = AuditDesk(desk)
         self.overview = OverviewDesk(desk, settings)
         self.outbox = OutboxDesk(desk, settings, ticks)

@@ -41,6 +41,7 @@ from holdfast.storage.records import (
     ProgressRecord,
     ReapPage,
     Subscription,
+    SubscriptionRecord,
     TypeTotals,
     VanishedWorker,
     WaitingEvent,
@@ -175,6 +176,9 @@ class EventStore(Protocol):
 
     def subscriptions(self, events: Sequence[str]) -> Op[list[Subscription]]:
         """Read the subscriptions of events. One statement."""
+
+    def page(self, limit: int) -> Op[list[SubscriptionRecord]]:
+        """Read subscriptions of all events, by event and handler. One statement."""
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
         """Register subscriptions; return the new ones. One statement."""

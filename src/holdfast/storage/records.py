@@ -90,6 +90,12 @@ class Subscription(msgspec.Struct, frozen=True):
         return f"{self.event}/{self.handler}"
 
 
+class SubscriptionRecord(Subscription, frozen=True):
+    """A subscription as it is kept: since when."""
+
+    created_at: Instant
+
+
 class WaitingEvent(msgspec.Struct, frozen=True):
     """An event published before anybody subscribed to it."""
 

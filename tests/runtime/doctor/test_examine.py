@@ -15,7 +15,7 @@ from holdfast.settings import read_settings
 from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.records import WorkerSign
+from holdfast.storage.records import Subscription, WorkerSign
 from holdfast.storage.sqlite.database import SqliteDatabase
 
 SETTINGS = read_settings({})
@@ -46,6 +46,20 @@ async def test_a_healthy_database_has_only_good_findings_that_can_be_printed_as_
     assert [each for each in findings if each.verdict == "problem"] == []
     assert {"schema", "workers", "expired_leases", "timing"} <= {each.check for each in findings}
     assert json.loads(msgspec.json.encode(findings))[0]["check"] == "variables"
+
+
+async def test_a_subscription_that_no_live_worker_handles_is_named_with_what_removes_it(
+    database: Database,
+) -> None:
+    kept, gone = Subscription("order.placed", "charge"), Subscription("order.placed", "mail")
+    await database.run_async(database.store.events.subscribe([kept, gone]))
+    assert (await _found(database))["subscriptions"].verdict == "ok"
+    await _work(database, "0.1", kept.job_type)
+    found = (await _found(database))["subscriptions"]
+    assert (found.verdict, found.measured) == ("warning", "order.placed/mail")
+    assert "holdfast events unsubscribe order.placed mail" in found.fix
+    await _work(database, "0.2", gone.job_type)
+    assert (await _found(database))["subscriptions"].verdict == "ok"
 
 
 async def test_jobs_without_a_worker_or_with_the_wrong_one_are_problems(

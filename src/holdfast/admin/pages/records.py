@@ -26,7 +26,9 @@ async def system(visit: Visit) -> Response:
     """Show what this installation is made of."""
     found = await visit.service.overview.system(visit.caller)
     findings = await visit.service.doctor.findings(visit.caller)
-    values = {"system": found, "findings": findings}
+    subscriptions = await visit.service.subscriptions.list(visit.caller)
+    shown = [each.as_json() for each in subscriptions]
+    values = {"system": found, "findings": findings, "subscriptions": shown}
     return show(visit, "system.html", "System", "system", values)
 
 

@@ -15,7 +15,8 @@ HoldfastError
 │   ├── UnknownJobType             HF020
 │   ├── DuplicateJobType           HF021
 │   ├── HandlerInvalid             HF026
-│   └── InvalidName                HF027
+│   ├── InvalidName                HF027
+│   └── SubscriptionNotFound       HF028
 ├── PayloadError
 │   ├── InputInvalid               HF022
 │   ├── PayloadTooLarge            HF023
@@ -152,6 +153,7 @@ from holdfast.core.errors.payloads import (
     PayloadNotEncodable,
     PayloadTooLarge,
     RegistryError,
+    SubscriptionNotFound,
     UnknownJobType,
 )
 from holdfast.core.errors.requests import (
@@ -252,6 +254,7 @@ __all__ = [
     "ShardPairInvalid",
     "ShutdownTooLong",
     "StillReferenced",
+    "SubscriptionNotFound",
     "SystemRefused",
     "TokenNotFound",
     "TransactionAborted",

@@ -53,6 +53,17 @@ class InvalidName(RegistryError):
     fix = "use letters, digits, dots, underscores, hyphens and colons, as in order.charge"
 
 
+class SubscriptionNotFound(RegistryError):
+    """No handler of this name subscribes to this event.
+
+    Workers and `holdfast migrate --app` subscribe the handlers of their application. A subscription
+    stays when its handler is removed from the code, until somebody removes it.
+    """
+
+    code = "HF028"
+    fix = "see `holdfast events subscriptions` for those that exist"
+
+
 class PayloadError(HoldfastError):
     """An input or an output cannot be written or read."""
 

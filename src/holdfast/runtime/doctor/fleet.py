@@ -11,11 +11,12 @@ from holdfast.core.model import Instant, QueueTotals, WorkerRecord
 from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
 from holdfast.runtime.fleet import unhandled_types
 from holdfast.storage.port import Store
-from holdfast.storage.records import Identity, LeaseRecord, TypeTotals
+from holdfast.storage.records import Identity, LeaseRecord, SubscriptionRecord, TypeTotals
 from holdfast.storage.statement import Op
 
 _MANY = 1_000
 _RUNS = 200
+_NAMED = 5
 
 
 class Fleet(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ class Fleet(msgspec.Struct, frozen=True):
     leases: list[LeaseRecord]
     cycles: list[CycleRecord]
     runs: list[RunRecord]
+    subscriptions: list[SubscriptionRecord]
 
 
 def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fleet]:
@@ -43,6 +45,7 @@ def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fl
         leases=(yield from store.leases.page(1)),
         cycles=(yield from store.cycles.page(now)),
         runs=(yield from store.runs.page(_RUNS, grace_ms, None, now)),
+        subscriptions=(yield from store.events.page(_MANY)),
     )
 
 
@@ -54,6 +57,7 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _workers(fleet),
         _versions(fleet.workers),
         _unhandled(fleet),
+        _subscriptions(fleet),
         _expired(fleet, reaper_interval_ms),
         _dead_letters(fleet.totals),
         _cycles(fleet),
@@ -110,9 +114,24 @@ def _unhandled(fleet: Fleet) -> Finding:
         )
     return problem(
         "unhandled_types",
-        ", ".join(waiting[:5]) + (f" and {len(waiting) - 5} more" if len(waiting) > 5 else ""),
+        _named(waiting),
         "jobs of these types are due and no live worker handles them",
         "start a worker that registers them: holdfast worker APP",
+    )
+
+
+def _subscriptions(fleet: Fleet) -> Finding:
+    handled = {name for worker in fleet.workers for name in worker.types}
+    idle = [each for each in fleet.subscriptions if each.job_type not in handled]
+    if not idle or not fleet.workers:
+        return ok("subscriptions", "each has a worker" if fleet.workers else "no workers")
+    first = idle[0]
+    return warning(
+        "subscriptions",
+        _named([each.job_type for each in idle]),
+        "events are delivered to these handlers, and no live worker has them",
+        "start a worker that has them, or, when they were removed from the code: "
+        f"holdfast events unsubscribe {first.event} {first.handler}",
     )
 
 
@@ -155,3 +174,8 @@ def _cycles(fleet: Fleet) -> Finding:
         "the last run of these cycles did not end well",
         f"holdfast cycles list; holdfast cycles run-now {bad[0]}",
     )
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.storage.aggregates.wire import document, texts
-from holdfast.storage.records import Subscription, WaitingEvent
+from holdfast.storage.records import Subscription, SubscriptionRecord, WaitingEvent
 from holdfast.storage.statement import Op, Statement
 
 
@@ -15,6 +15,10 @@ class Events:
     def subscriptions(self, events: Sequence[str]) -> Op[list[Subscription]]:
         rows = yield Statement("subscription_list", {"events": texts(events)})
         return [Subscription(*row) for row in rows]
+
+    def page(self, limit: int) -> Op[list[SubscriptionRecord]]:
+        rows = yield Statement("subscription_page", {"limit": limit})
+        return [SubscriptionRecord(*row) for row in rows]
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
         rows = yield Statement("subscription_insert", {"rows": document(subscriptions)})

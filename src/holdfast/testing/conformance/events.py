@@ -31,6 +31,20 @@ class SubscriptionConformance(Conformance):
         ]
         assert await stage.run(subscriptions([])) == []
 
+    async def test_all_subscriptions_are_listed_with_since_when(self, stage: Stage) -> None:
+        assert await stage.run(stage.store.events.page(10)) == []
+        await stage.run(stage.store.events.subscribe([OTHER, MAIL_RECEIPT]))
+        clock = await stage.run(stage.store.schema.clock())
+        await stage.run(stage.store.events.subscribe([CHARGE, MAIL_RECEIPT]))
+        found = await stage.run(stage.store.events.page(10))
+        assert [each.job_type for each in found] == [
+            CHARGE.job_type,
+            MAIL_RECEIPT.job_type,
+            OTHER.job_type,
+        ]
+        assert found[1].created_at <= clock <= found[0].created_at
+        assert await stage.run(stage.store.events.page(1)) == found[:1]
+
     async def test_a_removed_subscription_is_gone(self, stage: Stage) -> None:
         await stage.run(stage.store.events.subscribe([MAIL_RECEIPT, CHARGE]))
         assert await stage.run(stage.store.events.unsubscribe([CHARGE, OTHER])) == [CHARGE]

@@ -2,6 +2,9 @@
 select event, handler from holdfast.subscription where event = any (array (select e from json_array_elements_text(:events::json) e))
  order by event, handler;
 
+-- name: subscription_page
+select event, handler, holdfast.us(created_at) from holdfast.subscription order by event, handler limit :limit::integer;
+
 -- name: subscription_insert
 insert into holdfast.subscription (event, handler)
 select event, handler from json_to_recordset(:rows::json) as x(event text, handler text)

@@ -3,6 +3,9 @@ select event, handler from holdfast_subscription
  where event in (select value from json_each(:events))
  order by event, handler;
 
+-- name: subscription_page
+select event, handler, created_at from holdfast_subscription order by event, handler limit :limit;
+
 -- name: subscription_insert
 insert into holdfast_subscription (event, handler, created_at)
 select json_extract(value, '$.event'), json_extract(value, '$.handler'), (select now from holdfast_clock)

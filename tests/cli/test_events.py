@@ -1,0 +1,80 @@
+"""Subscriptions are listed with who handles them and removed when asked for, on both stores."""
+
+import json
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from tests.cli.conftest import Run
+from tests.cli.scene import Scene
+
+UNSUBSCRIBE = ("events", "unsubscribe", "order.placed")
+
+
+@pytest.fixture
+def orders(scene: Scene) -> Scene:
+    """Two handlers of an event, of which a live worker has one."""
+    scene.subscribe("order.placed", "charge", "mail")
+    scene.worker("order.placed/charge")
+    scene.start("order.placed/mail")
+    return scene
+
+
+def test_a_list_tells_since_when_and_whether_a_live_worker_handles_it(
+    run: Run, orders: Scene
+) -> None:
+    charge, mail = json.loads(run("events", "subscriptions", "-o", "json").stdout)
+    assert (charge["event"], charge["handler"], charge["workers"]) == ("order.placed", "charge", 1)
+    assert (mail["type"], mail["workers"], mail["live"]) == ("order.placed/mail", 0, 1)
+    assert mail["created_at"].endswith("Z")
+    head, _, row = run("events", "subscriptions").stdout.splitlines()
+    assert head.split() == ["EVENT", "HANDLER", "SINCE", "WORKERS", "LIVE"]
+    assert row.split()[3:] == ["none", "1"]
+    listed = run("events", "subscriptions", "-o", "id").stdout
+    assert listed == "order.placed/charge\norder.placed/mail\n"
+
+
+def test_nobody_who_subscribes_is_said_on_stderr(run: Run, scene: Scene) -> None:
+    result = run("events", "subscriptions")
+    assert (result.stdout, result.stderr) == ("", "nobody subscribes to an event\n")
+
+
+def test_a_removed_subscription_is_told_with_what_is_left_of_it(run: Run, orders: Scene) -> None:
+    result = run(*UNSUBSCRIBE, "mail", "--yes", "--reason", "handler was removed")
+    assert result.exit_code == Exit.OK
+    assert "about to remove 1 subscription:" in result.stderr
+    assert "order.placed is delivered to mail no more" in result.stderr
+    assert "1 job of it, see `holdfast jobs list type:order.placed/mail`" in result.stderr
+    assert "no other handler" not in result.stderr
+    assert "subscribes it again" not in result.stderr
+    assert orders.subscribed("order.placed") == ["charge"]
+    assert orders.deeds() == [
+        ("subscription.remove", "subscription order.placed/mail", "handler was removed")
+    ]
+    assert run("jobs", "list", "type:order.placed/mail", "-o", "id").stdout
+
+
+def test_the_last_subscription_of_an_event_and_a_living_handler_are_warned_of(
+    run: Run, orders: Scene
+) -> None:
+    assert run(*UNSUBSCRIBE, "mail", "--yes").exit_code == Exit.OK
+    result = run(*UNSUBSCRIBE, "charge", "--yes")
+    assert "a live worker has charge, and subscribes it again" in result.stderr
+    assert "no other handler subscribes to order.placed" in result.stderr
+
+
+def test_a_subscription_is_not_removed_unasked(run: Run, orders: Scene) -> None:
+    result = run(*UNSUBSCRIBE, "mail")
+    assert result.exit_code == Exit.REFUSED
+    assert "error[HF093]" in result.stderr
+    dry = run(*UNSUBSCRIBE, "mail", "--dry-run", "-o", "id")
+    assert (dry.exit_code, dry.stdout) == (Exit.OK, "order.placed/mail\n")
+    assert orders.subscribed("order.placed") == ["charge", "mail"]
+    assert orders.deeds() == []
+
+
+def test_an_unknown_subscription_is_answered_with_the_nearest(run: Run, orders: Scene) -> None:
+    result = run(*UNSUBSCRIBE, "mails", "--yes")
+    assert result.exit_code == Exit.NOT_FOUND
+    assert "error[HF028]" in result.stderr
+    assert "did you mean order.placed mail?" in result.stderr
