@@ -1,4 +1,4 @@
-"""A backlog as a busy installation has it: 100,000 analysed live jobs, the delayed and the unhandled among them."""
+"""A backlog as a busy installation has it: 100,000 analysed live jobs, and some that have ended, one in ten failed."""
 
 from typing import Any
 
@@ -72,7 +72,9 @@ with done as (
             from generate_series(1, %(finished)s) n) ids
   returning id)
 insert into holdfast.outcome (job_id, type, state, attempts, crashes, fence, finished_at)
-select id, 'mail', 'completed', 1, 0, 1, holdfast.moment(%(now)s::bigint) from done
+select id, 'mail', case when row_number() over () %% 10 = 0 then 'failed' else 'completed' end, 1, 0, 1,
+       holdfast.moment(%(now)s::bigint)
+  from done
 """
 _TALLY = """
 insert into holdfast.tally (at, type, started)

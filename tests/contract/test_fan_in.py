@@ -13,9 +13,10 @@ from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id, new_ids
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
-from holdfast.storage.statement import run_async
+from holdfast.storage.statement import Op, run_async
 
 NIL = "00000000-0000-0000-0000-000000000000"
+A_FEW = 4
 
 
 def scene(database: PostgresDatabase, count: int) -> tuple[str, list[ClaimedJob]]:
@@ -70,13 +71,27 @@ async def test_blockers_that_end_at_once_open_the_job_exactly_once(
     database.close()
 
 
-def test_ten_thousand_blockers_cost_a_few_statements_each(postgres_url: str) -> None:
+def counted(op: Op[FinishReport], seen: list[str]) -> Op[FinishReport]:
+    """The same operation; its statements are noted by name."""
+    try:
+        statement = next(op)
+        while True:
+            seen.append(statement.name)
+            statement = op.send((yield statement))
+    except StopIteration as end:
+        report: FinishReport = end.value
+        return report
+
+
+def test_ten_thousand_blockers_cost_a_few_statements_a_flush(postgres_url: str) -> None:
     database = PostgresDatabase(postgres_url)
     waiting, jobs = scene(database, 10_000)
     opened: list[str] = []
     for place in range(0, len(jobs), 500):
         finishes = [completion(job) for job in jobs[place : place + 500]]
-        report = database.run(finish_attempts(database.store, finishes))
+        statements: list[str] = []
+        report = database.run(counted(finish_attempts(database.store, finishes), statements))
+        assert len(statements) <= A_FEW, statements
         opened += [ref.id for ref in report.fan_in.opened]
     assert opened == [waiting]
     database.close()

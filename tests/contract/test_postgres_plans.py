@@ -179,6 +179,7 @@ def test_a_step_of_a_list_costs_what_it_gives(
     backlog: Connection[Any], mode: PlanMode, name: str, limit: int
 ) -> None:
     cost = measure(backlog, Statement(name, {"before": TOKEN, "limit": limit}), mode)
+    assert cost.rows == limit
     assert cost.blocks <= FIXED + PER_ROW * limit, cost.plan
 
 
