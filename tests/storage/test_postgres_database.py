@@ -5,12 +5,15 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg import AsyncConnection
 
 from holdfast.core.errors import DatabaseBusy
 from holdfast.storage.postgres.database import STATEMENT_TIMEOUT_MS, PostgresDatabase
+from holdfast.storage.postgres.hooked import HookedAsyncConnection
 from tests.support.until import until
 
 THREADS = 16
@@ -71,6 +74,26 @@ async def test_a_question_ends_at_its_limit_and_the_next_one_is_answered(
         with pytest.raises(DatabaseBusy):
             await database.read_async(database.store.schema.identity(), timeout_ms=50)
     await database.read_async(database.store.schema.identity())
+    await database.close_async()
+
+
+async def test_an_asker_who_is_gone_as_its_limit_is_set_leaves_it_to_no_transaction(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+    assert await limit_of(database) == f"{STATEMENT_TIMEOUT_MS // 1000}s"
+
+    async def answered_too_late(connection: HookedAsyncConnection, query: Any, *given: Any) -> Any:
+        cursor = await AsyncConnection.execute(connection, query, *given)
+        if "set_config" in query:
+            raise asyncio.CancelledError
+        return cursor
+
+    with monkeypatch.context() as patched:
+        patched.setattr(HookedAsyncConnection, "execute", answered_too_late)
+        with pytest.raises(asyncio.CancelledError):
+            await database.read_async(database.store.schema.clock(), 50)
+    assert await limit_of(database) == f"{STATEMENT_TIMEOUT_MS // 1000}s"
     await database.close_async()
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import psycopg
-from psycopg import AsyncConnection, Connection, IsolationLevel
+from psycopg import Connection, IsolationLevel
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
 from holdfast.core.errors import DatabaseUnreachable
@@ -249,7 +249,9 @@ _LIMIT = "select set_config('statement_timeout', %s, %s)"
 
 async def _limit(connection: HookedAsyncConnection, timeout_ms: int) -> None:
     """Have the session's statements end after so long, if another user of the connection wanted it otherwise."""
-    if (connection.limit_ms or STATEMENT_TIMEOUT_MS) != timeout_ms:
+    if connection.limit_ms != timeout_ms:
+        # Who is cancelled here does not learn whether the server heard it.
+        connection.limit_ms = None
         await connection.execute(_LIMIT, [str(timeout_ms), False])
         connection.limit_ms = timeout_ms
 
@@ -262,8 +264,9 @@ def _configure(connection: Connection[Any]) -> None:
     connection.rollback()
 
 
-async def _configure_async(connection: AsyncConnection[Any]) -> None:
+async def _configure_async(connection: HookedAsyncConnection) -> None:
     """The same in the other colour."""
+    connection.limit_ms = STATEMENT_TIMEOUT_MS
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     if connection.prepare_threshold is not None and await is_pooled_async(connection):
         connection.prepare_threshold = None

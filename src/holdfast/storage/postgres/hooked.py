@@ -40,7 +40,7 @@ class HookedCursor(Cursor[Any]):
 
 
 class HookedAsyncConnection(PoolConnection):
-    """The same in the other colour; `limit_ms` is what its last user wanted a statement to take at most."""
+    """The same in the other colour; `limit_ms` is how long a statement may take, None when nobody knows."""
 
     hooks: Hooks | None = None
     limit_ms: int | None = None
