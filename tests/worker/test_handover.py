@@ -110,6 +110,36 @@ def test_a_rollback_undoes_the_completion_and_the_job_is_retried(
     assert (kit.app.chains.get(chain).output, paid(kit)) == (2, 1)
 
 
+def test_a_chain_goes_on_only_behind_what_the_next_type_declares_to_wait_for(
+    kit: Kit, kind: str, url: str
+) -> None:
+    engine = create_engine(url.replace(url.partition("://")[0], DRIVERS[kind], 1))
+
+    kit.app.declare("packed")
+    kit.app.declare("mailed")
+
+    @kit.app.job("ship", waits_for=["packed"])
+    def ship(job: Job[Any]) -> None: ...
+
+    @kit.app.job("pay")
+    def pay(job: Job[str]) -> None:
+        with Session(engine) as session, session.begin():
+            session.execute(text("insert into paid values (1)"))
+            awaited = kit.app.start(session, job.input, after="1h")
+            job.complete(tx=session, output=Continue(ship, blockers=[awaited]))
+
+    with kit.app.transaction() as tx:
+        good = kit.app.start(tx, pay, "packed").id
+        bad = kit.app.start(tx, pay, "mailed").id
+    kit.run_until_idle()
+    engine.dispose()
+    assert kit.app.chains.get(good).state == "blocked"
+    refused = kit.app.chains.get(bad)
+    assert refused.state == "failed"
+    assert "ship does not declare that it waits for mailed" in str(refused.error)
+    assert paid(kit) == 1
+
+
 def test_completing_twice_is_refused(kit: Kit) -> None:
     refused: list[type[Exception]] = []
 

@@ -13,7 +13,8 @@ from holdfast.core.jobtype import JobType
 from holdfast.core.model import Finish, Instant, NewBlocker, NewJob, to_instant
 from holdfast.core.outcome import Continue
 from holdfast.ops.blockers import check_waits
-from holdfast.storage.database import Database
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.judge import finish_of
 
@@ -52,16 +53,16 @@ class Continuation:
         )
         return finish_of(attempt, self._worker, "continue", next=successor, next_blockers=blockers)
 
-    async def check_waits(self, finish: Finish, database: Database) -> None:
+    def check_waits(self, store: Store, finish: Finish) -> Op[None]:
         """Refuse blockers of a successor that its type does not declare to wait for. Raises: UnknownJobType.
 
-        Chains that the handler has started in a transaction still open are not seen yet, and not refused.
+        Chains that were started in another transaction still open are not seen yet, and not refused.
         """
         known = None if finish.next is None else self._type_of(finish.next.type)
-        if known is None or known.waits_for is None:
+        if known is None or known.waits_for is None or not finish.next_blockers:
             return
         ids = sorted({edge.chain_id for edge in finish.next_blockers})
-        chains = await database.read_async(database.store.chains.get(ids))
+        chains = yield from store.chains.get(ids)
         check_waits(known.name, known.waits_for, chains)
 
     def _payload(self, attempt: Attempt, answer: Continue) -> tuple[str, str]:

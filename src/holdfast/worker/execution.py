@@ -20,6 +20,7 @@ from holdfast.core.model import Finish
 from holdfast.core.outcome import Continue
 from holdfast.observe.context import JobContext, current_job
 from holdfast.ops.finish import FinishReport
+from holdfast.storage.statement import Op
 from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.calls import Calls
 from holdfast.worker.continuing import Continuation
@@ -147,7 +148,8 @@ class Execution:
             return await self._handed_over(job.handover)
         finish = self._judge(attempt, value)
         if finish.next_blockers:
-            await self._continuation.check_waits(finish, self._place.database)
+            database = self._place.database
+            await database.read_async(self._continuation.check_waits(database.store, finish))
         completion = job.completion
         if completion is None or not completion.is_open:
             return Ended(finish)
@@ -164,9 +166,11 @@ class Execution:
             return self._continuation.finish(attempt, value)
         return judge_value(attempt, self._place.id, value, encode)
 
-    def _judge_handed_over(self, attempt: Attempt, value: Any) -> Finish:
+    def _judge_handed_over(self, attempt: Attempt, value: Any) -> Op[Finish]:
         # What is handed over is not what the handler is annotated to return.
-        return self._judge(attempt, value, encode_any)
+        finish = self._judge(attempt, value, encode_any)
+        yield from self._continuation.check_waits(self._place.database.store, finish)
+        return finish
 
     async def _handed_over(self, handover: Handover) -> Ended:
         """End with what the handler's own transaction wrote. Raises: TransactionAborted when it did not commit."""

@@ -12,12 +12,12 @@ from holdfast.core.errors import TransactionAborted
 from holdfast.core.model import Finish, Held
 from holdfast.ops.finish import FinishReport
 from holdfast.storage.database import Database
-from holdfast.storage.statement import run, run_async
+from holdfast.storage.statement import Op, run, run_async
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.stages import finish_fenced
 
-Judge = Callable[[Attempt, Any], Finish]
-"""Turns a handler's answer into the write that records it."""
+Judge = Callable[[Attempt, Any], Op[Finish]]
+"""Turns a handler's answer into the write that records it, once what it needs was looked up."""
 
 
 class Handover:
@@ -32,22 +32,26 @@ class Handover:
     def write(self, tx: Any, output: Any) -> Coroutine[Any, Any, None] | None:
         """Make the fenced write on the caller's transaction; awaited where that is async.
 
-        Raises: LeaseLost, OutputInvalid, and the errors of connections.
+        Raises: LeaseLost, OutputInvalid, UnknownJobType, and the errors of connections.
         """
-        attempt = self._attempt
-        finish = self._judge(attempt, output)
-        op = finish_fenced(self._database.store, finish, attempt.terms.lease_ms // 2)
+        op = self._finished(output)
         provider = provider_of(tx)
         need = Need(cast(Dialect, self._database.store.dialect), self._database.schema, True)
         if isinstance(provider, AsyncProvider):
 
             async def write() -> None:
                 access = await provider.open(need)
-                self._made = (finish, await run_async(op, access.executor))
+                self._made = await run_async(op, access.executor)
 
             return write()
-        self._made = (finish, run(op, provider.open(need).executor))
+        self._made = run(op, provider.open(need).executor)
         return None
+
+    def _finished(self, output: Any) -> Op[tuple[Finish, FinishReport]]:
+        attempt = self._attempt
+        finish = yield from self._judge(attempt, output)
+        store, idle_ms = self._database.store, attempt.terms.lease_ms // 2
+        return finish, (yield from finish_fenced(store, finish, idle_ms))
 
     async def outcome(self) -> tuple[Finish, FinishReport] | None:
         """What was written, if its transaction has committed; None when nothing was written or it was undone."""
