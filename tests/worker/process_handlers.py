@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ def spin(job: Job[str]) -> None:
     Path(job.input).write_text(str(os.getpid()))
     while True:
         pass
+
+
+def delegate(job: Job[str]) -> None:
+    """Have a program do the work; it holds a pipe until it ends."""
+    subprocess.run(["sh", "-c", 'exec >"$0"; echo begun; exec sleep 30', job.input], check=True)
 
 
 def listen(job: Job[Any]) -> str:

@@ -104,6 +104,23 @@ async def test_a_process_is_killed_at_its_timeout(workshop: Workshop, tmp_path: 
     assert "TimedOut" in str((await workshop.job(job_id)).error)
 
 
+async def test_what_a_process_has_started_is_killed_with_it(
+    sqlite_workshop: Workshop, tmp_path: Path
+) -> None:
+    sqlite_workshop.handle("work", process_handlers.delegate, executor="process", timeout="30s")
+    pipe = tmp_path / "held"
+    os.mkfifo(pipe)
+    await sqlite_workshop.start_one("work", str(pipe), max_attempts=1)
+    worker = sqlite_workshop.begin(ManualClock())
+    with await asyncio.to_thread(pipe.open) as held:
+        assert await asyncio.to_thread(held.readline) == "begun\n"
+        worker.advance(31)
+        await sqlite_workshop.events.seen("job_failed")
+        async with asyncio.timeout(20):
+            assert await asyncio.to_thread(held.read) == ""
+    await worker.stop()
+
+
 async def test_progress_told_in_a_process_arrives(
     sqlite_workshop: Workshop, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -95,9 +96,9 @@ class Child:
             await self.kill()
 
     async def kill(self) -> None:
-        """End the process now."""
+        """End the process now, together with the programs that its handler has started."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
 
 
