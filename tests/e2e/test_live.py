@@ -3,6 +3,9 @@
 from playwright.sync_api import Page, expect
 
 from holdfast.app import Holdfast
+from holdfast.service.access import Role
+from holdfast.service.secrets import new_secret
+from holdfast.service.tokens import new_token
 from tests.cli.scene import Scene
 from tests.e2e.conftest import OpenPage
 
@@ -92,3 +95,32 @@ def test_the_tail_tells_what_happens(scene: Scene, open_page: OpenPage) -> None:
     expect(line).to_contain_text("order.charge", timeout=15_000)
     scene.finish(job, "fail", error="Boom: it broke")
     expect(line).to_contain_text("Boom: it broke", timeout=15_000)
+
+
+def test_a_tail_says_when_its_stream_is_broken_and_takes_it_up_again(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    scene.start("told.once")
+    page = open_page("/tail", later=502)
+    page.route("**/api/v1/tail*", lambda route: route.fulfill(status=502, body="Bad Gateway"))
+    page.reload()
+    mode = page.locator("#live")
+    expect(mode).to_have_text("Reconnecting", timeout=15_000)
+    page.unroute("**/api/v1/tail*")
+    expect(mode).to_have_text("Live", timeout=45_000)
+    expect(page.locator("#tail li")).to_have_count(1)
+
+
+def test_a_page_whose_token_was_revoked_says_so(
+    app: Holdfast, scene: Scene, open_page: OpenPage
+) -> None:
+    secret = new_secret()
+    token = app.database.run(scene.store.tokens.create(new_token("ana", Role.VIEWER, secret, None)))
+    page = open_page("/sign-in", later=401)
+    page.get_by_label("Token").fill(secret)
+    page.get_by_role("button", name="Sign in").click()
+    mode = page.locator("#live")
+    expect(mode).to_contain_text("Live", timeout=15_000)
+    app.database.run(scene.store.tokens.revoke(token.id))
+    scene.start()
+    expect(mode).to_contain_text("Signed out", timeout=30_000)

@@ -141,3 +141,37 @@ def test_a_refusal_is_explained_on_a_page(scene: Scene, open_page: OpenPage) -> 
     page.get_by_role("button", name="Delete").click()
     confirm(page, "Delete")
     expect(page.get_by_role("alert")).to_contain_text("still wait")
+
+
+def test_what_is_told_of_one_change_is_not_told_of_the_next(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    id = scene.failed()
+    page = open_page("/jobs?done=cancel&moved=10000&left=3&more=yes")
+    page.locator(f'input[value="{id}"]').check()
+    page.get_by_role("button", name="Retry").click()
+    confirm(page, "Retry")
+    expect(page.locator("main [role=status]")).to_have_text("1 taken back into the queue")
+
+
+def test_a_change_that_the_server_did_not_answer_is_told_in_the_dialog(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    id = scene.failed()
+    page = open_page("/jobs", later=502)
+    page.route("**/jobs/move", lambda route: route.fulfill(status=502, body="<h1>Bad Gateway</h1>"))
+    page.locator(f'input[value="{id}"]').check()
+    page.get_by_role("button", name="Retry").click()
+    confirm(page, "Retry")
+    expect(page.get_by_role("dialog")).to_contain_text("0 done, then: the server could not be")
+
+
+def test_whoever_chooses_every_job_is_told_that_there_is_no_filter(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    scene.start()
+    page = open_page("/jobs")
+    page.get_by_label("Choose all on this page").check()
+    page.get_by_role("button", name="Choose all jobs there are").click()
+    page.get_by_role("button", name="Cancel jobs").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Cancel all jobs there are?")

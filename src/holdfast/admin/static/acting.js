@@ -1,5 +1,5 @@
 // Changes: asked for once more in a dialog, made in batches where there are many, with their progress.
-import { chosen } from "./choosing.js";
+import { chosen, wholeOf } from "./choosing.js";
 import { say } from "./said.js";
 
 const BATCH = 100;
@@ -20,10 +20,11 @@ export function startActing() {
 function ask(dialog, form, button) {
   const wide = form.dataset.everything === "yes";
   const ids = form.matches("[data-choose]") ? chosen(form) : null;
-  const how = wide ? "everything the filter finds" : ids && `${ids.length} ${ids.length === 1 ? "job" : "jobs"}`;
+  const how = wide ? wholeOf(form, "all") : ids && `${ids.length} ${ids.length === 1 ? "job" : "jobs"}`;
   dialog.querySelector("h2").textContent = button.dataset.ask.replace("{these}", how || "");
   dialog.querySelector("[data-more]").textContent = button.dataset.more || "";
   dialog.querySelector("[data-rate]").hidden = button.dataset.rate === undefined;
+  for (const each of dialog.querySelectorAll("input")) each.value = "";
   const progress = dialog.querySelector("progress");
   progress.hidden = true;
   const yes = dialog.querySelector("[data-yes]");
@@ -79,9 +80,8 @@ async function sendAll(form, button, fields, ids, progress) {
     if (ids) for (const id of ids.slice(done, done + BATCH)) part.append("id", id);
     else part.set("after", after);
     if (!ids) part.set("everything", "yes");
-    const answer = await fetch(target, { method: "POST", body: part, headers: { Accept: "application/json" } });
-    const told = await answer.json();
-    if (!answer.ok) return end(form, { ...total, error: told.detail || told.title || "it was refused" });
+    const told = await post(target, part);
+    if (told.error) return end({ ...total, error: told.error });
     total.moved += told.moved;
     total.left += told.left;
     if (ids) progress.value = Math.min(1, (done + BATCH) / ids.length);
@@ -90,16 +90,27 @@ async function sendAll(form, button, fields, ids, progress) {
     if (!ids && !told.next) break;
     after = told.next || "";
   }
-  return end(form, { ...total, move: fields.get("move"), more: !ids && after ? "yes" : undefined });
+  return end({ ...total, done: fields.get("move"), more: !ids && after ? "yes" : "" });
 }
 
-function end(form, result) {
-  const back = new URL(location.href);
-  for (const [name, value] of Object.entries(result)) {
-    if (name !== "error" && value !== undefined) back.searchParams.set(name === "move" ? "done" : name, value);
+async function post(target, body) {
+  try {
+    const answer = await fetch(target, { method: "POST", body, headers: { Accept: "application/json" } });
+    const told = await answer.json();
+    return answer.ok ? told : { error: told.detail || told.title || "it was refused" };
+  } catch {
+    return { error: "the server could not be reached; what was under way may have been done" };
   }
-  if (!result.error) return location.assign(back);
-  const dialog = document.getElementById("ask");
-  dialog.querySelector("[data-more]").textContent = `${result.moved} done, then: ${result.error}`;
-  return undefined;
+}
+
+function end({ error, ...told }) {
+  if (error) {
+    const dialog = document.getElementById("ask");
+    dialog.querySelector("[data-more]").textContent = `${told.moved} done, then: ${error}`;
+    say(error);
+    return;
+  }
+  const back = new URL(location.href);
+  for (const [name, value] of Object.entries(told)) back.searchParams.set(name, value);
+  location.assign(back);
 }

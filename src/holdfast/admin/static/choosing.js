@@ -37,6 +37,12 @@ function widen(form, everything) {
   form.dataset.everything = everything ? "yes" : "";
 }
 
+// Without a filter everything is meant, which nobody should choose unawares.
+export function wholeOf(form, all) {
+  const filter = form.elements.filter.value;
+  return filter ? `${all} that ${filter} finds` : `${all} jobs there are`;
+}
+
 export function tellChoice() {
   for (const form of document.querySelectorAll("[data-choose]")) {
     const ids = chosen(form);
@@ -47,7 +53,7 @@ export function tellChoice() {
     all.indeterminate = ids.length > 0 && !all.checked;
     bar.hidden = ids.length === 0;
     const everything = form.dataset.everything === "yes";
-    const words = everything ? "All that the filter finds" : `${ids.length} selected`;
+    const words = everything ? wholeOf(form, "All") : `${ids.length} selected`;
     const count = bar.querySelector("[data-count]");
     if (count.textContent !== words) {
       count.textContent = words;

@@ -2,16 +2,17 @@
 import { tellChoice } from "./choosing.js";
 import { morph } from "./morph.js";
 import { say } from "./said.js";
+import { follow } from "./stream.js";
 import { setClock, tellTimes } from "./times.js";
 
 const SHORTEST_PAUSE_MS = 1000;
 
-const state = { wanted: false, underWay: false, last: 0, timer: 0, connected: false, stopped: false };
+const state = { wanted: false, underWay: false, last: 0, timer: 0, connected: false, stopped: false, signedOut: false };
 
 export function startLive() {
   if (!document.querySelector("[data-live]")) return;
   document.getElementById("live")?.removeAttribute("hidden");
-  connect();
+  follow(document.body.dataset.stream, "hint", want, connected);
   for (const kind of ["visibilitychange", "change", "close", "holdfast:chosen", "holdfast:asked"]) {
     document.addEventListener(kind, () => { tell(); plan(); }, true);
   }
@@ -33,12 +34,11 @@ export function held() {
   return chosen ? `paused: ${chosen} selected` : "";
 }
 
-function connect() {
-  const source = new EventSource(document.body.dataset.stream);
-  source.addEventListener("open", () => { state.connected = true; tell(); });
-  source.addEventListener("error", () => { state.connected = false; tell(); });
-  source.addEventListener("hint", want);
-  addEventListener("pagehide", () => source.close());
+// A stream that broke may have been ended because whoever reads may no longer: the next refresh tells.
+function connected(is) {
+  state.connected = is;
+  tell();
+  want();
 }
 
 function want() {
@@ -57,6 +57,8 @@ async function refresh(asked) {
   state.underWay = true;
   try {
     const answer = await fetch(location.href, { headers: { "Holdfast-Part": "live" } });
+    state.signedOut = answer.status === 401;
+    tell();
     if (answer.ok && (asked || !held())) show(await answer.text(), asked);
   } catch {
     // The stream's own state says that the server is away; it hints again when it is back.
@@ -99,9 +101,15 @@ function tell() {
   const place = document.getElementById("live");
   if (!place) return;
   const reason = held();
-  place.dataset.mode = !state.connected ? "off" : reason ? "held" : "on";
-  place.querySelector("[data-word]").textContent = !state.connected ? "Reconnecting" : reason ? "Paused" : "Live";
-  place.title = reason;
+  if (state.signedOut) showMode(place, "off", "Signed out", "load the page again to sign in");
+  else if (!state.connected) showMode(place, "off", "Reconnecting", "what is shown may be old");
+  else showMode(place, reason ? "held" : "on", reason ? "Paused" : "Live", reason);
   const button = document.getElementById("live-switch");
   if (button) button.setAttribute("aria-pressed", String(state.stopped));
+}
+
+export function showMode(place, mode, word, reason) {
+  place.dataset.mode = mode;
+  place.querySelector("[data-word]").textContent = word;
+  place.title = reason;
 }

@@ -1,24 +1,45 @@
 // The event stream, newest on top; texts are written as texts, never as markup.
+import { showMode } from "./live.js";
+import { follow } from "./stream.js";
+
 const MOST = 300;
 
 export function startTail() {
   const list = document.getElementById("tail");
   if (!list) return;
+  // Holding has a switch of its own here.
+  document.getElementById("live-switch").remove();
   const template = document.getElementById("tail-line");
   const empty = document.getElementById("tail-empty");
-  const source = new EventSource(list.dataset.stream);
-  source.addEventListener("job", (event) => {
+  const take = (event) => {
     if (document.getElementById("tail-hold").checked) return;
+    const job = JSON.parse(event.data);
+    // A stream that begins again begins with what was told before.
+    if (list.querySelector(`[data-key="${CSS.escape(keyOf(job))}"]`)) return;
     empty.hidden = true;
-    list.prepend(line(template, JSON.parse(event.data), list.dataset.jobs));
+    list.prepend(line(template, job, list.dataset.jobs));
     while (list.children.length > MOST) list.lastElementChild.remove();
-  });
-  addEventListener("pagehide", () => source.close());
+  };
+  follow(list.dataset.stream, "job", take, tell);
+}
+
+function tell(isConnected) {
+  const place = document.getElementById("live");
+  place.hidden = false;
+  if (isConnected) showMode(place, "on", "Live", "");
+  else showMode(place, "off", "Reconnecting", "nothing is told meanwhile");
+}
+
+function keyOf(job) {
+  return `${job.id} ${job.state} ${job.attempt}`;
 }
 
 function line(template, job, jobs) {
   const item = template.content.firstElementChild.cloneNode(true);
-  item.querySelector("time").textContent = String(job.finished_at || job.started_at || job.created_at).slice(11, 19);
+  item.dataset.key = keyOf(job);
+  const time = item.querySelector("time");
+  time.title = String(job.finished_at || job.started_at || job.created_at);
+  time.textContent = time.title.slice(11, 19);
   const states = item.querySelectorAll("[data-state]");
   for (const each of states) each.hidden = each.dataset.state !== job.state;
   const link = item.querySelector("a");
