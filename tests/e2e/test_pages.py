@@ -3,6 +3,8 @@
 import pytest
 from playwright.sync_api import Page, expect
 
+from holdfast.storage.records import WorkerSign
+from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.conftest import Filled, OpenPage
 
@@ -101,3 +103,20 @@ def test_what_is_not_there_is_said_with_a_code(open_filled: OpenPage) -> None:
     page = open_filled("/jobs/0193a6f0-7c00-7000-8000-000000000000", 404)
     expect(page.get_by_role("alert")).to_contain_text("there is no job")
     expect(page.locator("main")).to_contain_text("HF")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_very_long_words_leave_the_actions_within_reach(
+    scene: Scene, open_page: OpenPage, size: str
+) -> None:
+    scene.failed("LongWord" * 60, "a" * 120)
+    scene.failed()
+    sign = WorkerSign("w", "w", "host" * 30, 1, "0.1.0", 4, '["mail.send"]', "{}", "E" * 3_000)
+    scene.database.run(scene.store.workers.sign(sign))
+    for path, button in (("/dead", "Drop"), ("/types", "Pause"), ("/workers", "Drain")):
+        page = open_page(path, viewport=SIZES[size])
+        check(page, path)
+        for each in page.get_by_role("button", name=button, exact=True).all():
+            box = each.bounding_box()
+            assert box is not None
+            assert box["x"] + box["width"] <= SIZES[size]["width"], f"{path} hides {button}"

@@ -60,6 +60,16 @@ def test_siblings_of_one_type_are_drawn_as_one() -> None:
     ]
 
 
+def test_many_blockers_that_the_tree_left_out_are_drawn_as_one() -> None:
+    left_out = [edge(None, f"chain-{number:03d}") for number in range(101)]
+    graph = lay_out(chain("a", job("a1", waits_for=left_out)))
+    assert [each.title for each in graph.nodes] == ["101 × other chain", "mail.send"]
+
+
+def test_charts_say_in_which_zone_their_times_are() -> None:
+    assert "<span>08:38 UTC</span>" in bars([Bar("08:38", 1, 0), Bar("08:39", 1, 0)])
+
+
 def test_hostile_names_are_escaped_in_graphs_and_time_lines() -> None:
     tree = chain("a", job("1", type='<script>"&'), job("2"))
     for drawn in (

@@ -35,6 +35,18 @@ def test_a_command_that_took_only_a_part_says_so() -> None:
     assert found.tone == "warn"
 
 
+@pytest.mark.parametrize(
+    ("missed", "told"),
+    [
+        ("none", "are left out"),
+        ("last", "the last is made up for"),
+        ("all(5)", "the last 5 are made up for"),
+    ],
+)
+def test_what_becomes_of_missed_slots_is_told_in_words(missed: str, told: str) -> None:
+    assert words.caught_up(missed) == told
+
+
 def test_counts_are_grouped_and_long_texts_are_cut() -> None:
     assert words.count(1234567) == "1\u202f234\u202f567"
     assert words.first_line("\n Boom: it broke\n  at line 3") == "Boom: it broke"

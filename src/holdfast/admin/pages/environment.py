@@ -16,6 +16,7 @@ _FILTERS = (
     *(
         words.between,
         words.bulk,
+        words.caught_up,
         words.clock,
         words.count,
         words.first_line,

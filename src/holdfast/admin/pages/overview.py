@@ -13,7 +13,7 @@ from holdfast.core.model import Instant
 from holdfast.ops.health import Health
 from holdfast.ops.why import spoken
 from holdfast.service.cycles import CycleFacts
-from holdfast.service.overview import STEPS_MS, WAIT_LOOK, Overview, Window
+from holdfast.service.overview import DEAD_LOOK, STEPS_MS, WAIT_LOOK, Overview, Window
 from holdfast.service.times import rfc3339
 
 MOST_CYCLES = 6
@@ -35,6 +35,7 @@ async def overview(visit: Visit) -> Response:
         "spans": list(STEPS_MS),
         "span": span,
         "dead": board.dead,
+        "dead_look": DEAD_LOOK if found.health.totals.failed > DEAD_LOOK else None,
         "cycles": _next(board.cycles),
     }
     return show(visit, "overview.html", "Overview", "overview", values, found.health.now)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.catchup import CatchUp
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.model import Instant, to_instant
 from holdfast.ops.why import spoken
@@ -90,6 +91,17 @@ def pretty(value: Any) -> str:
 def term(value: str, field: str) -> str:
     """Write the filter that finds a value in a field, whatever characters it has."""
     return format_filter([Term(field, ":", (value,))])
+
+
+def caught_up(missed: str) -> str:
+    """Say what becomes of a cycle's slots that nobody could run in time."""
+    match CatchUp.parse(missed).slots:
+        case 0:
+            return "are left out"
+        case 1:
+            return "the last is made up for"
+        case several:
+            return f"the last {several} are made up for"
 
 
 def note(job: Mapping[str, Any], now: Instant) -> str:

@@ -29,7 +29,7 @@ def draw_graph(graph: Graph, url: Url) -> Markup:
     width = graph.columns * (_NODE_WIDTH + _GAP_X) - _GAP_X + 2 * _EDGE
     height = graph.rows * (_NODE_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
     parts = [*map(_edge, graph.edges), *(_node(each, url) for each in graph.nodes)]
-    label = f"Graph of {len(graph.nodes)} jobs; the tree below says the same in words"
+    label = f"Graph of {len(graph.nodes)} jobs; the tree says the same in words"
     return picture(max(1, width), max(1, height), label, parts)
 
 

@@ -16,7 +16,7 @@ _GAP = 1.5
 _LINES = 3
 _FRAME = Markup(
     '<div class="chart"><span>{top}</span>{drawn}<div class="chart-ends" aria-hidden="true">'
-    "<span>{first}</span><span>{middle}</span><span>now</span></div></div>"
+    "<span>{first} UTC</span><span>{middle}</span><span>now</span></div></div>"
 )
 
 

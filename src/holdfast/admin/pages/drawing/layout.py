@@ -10,6 +10,9 @@ import msgspec
 FEWEST_GROUPED = 4
 """So many blockers of one type are drawn as one."""
 
+UNREAD = "other chain"
+"""How blockers are called whose type the tree does not tell, because it was cut before them."""
+
 Tree = Mapping[str, Any]
 
 
@@ -82,8 +85,8 @@ class _Plan:
     def _blockers(self, job: Tree) -> Iterator[tuple[Node | None, bool]]:
         for type, edges in _by_type(job["waits_for"]).items():
             waits = any(each["open"] for each in edges)
-            if type and len(edges) >= FEWEST_GROUPED:
-                yield self._group(type, edges), waits
+            if len(edges) >= FEWEST_GROUPED:
+                yield self._group(type or UNREAD, edges), waits
                 continue
             for each in edges:
                 below = each["chain"]
