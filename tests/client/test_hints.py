@@ -245,3 +245,22 @@ def test_a_notifier_that_cannot_be_made_is_told_once_and_undoes_nothing(
     assert len(app.jobs.list()) == 2
     assert [each.levelname for each in caplog.records].count("ERROR") == 1
     assert "workers find jobs by polling" in caplog.text
+
+
+def test_events_that_waited_for_the_subscriptions_of_a_migration_are_told_of(
+    url: str, app: Holdfast
+) -> None:
+    with app.transaction() as tx:
+        (waiting,) = app.publish(tx, "order.placed", 7)
+    heard = Heard()
+    late = Holdfast(url, notifier=heard)
+
+    @late.on("order.placed")
+    def mail(job: object) -> None: ...
+
+    late.migrate()
+    late.close()
+    assert heard.hints == [
+        Hint("due", "order.placed/mail"),
+        Hint("ended", ids=(str(waiting.id),)),
+    ]

@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast.core.model import NewJob
-from holdfast.ops.publish import deliver_waiting, publish_events, subscribe_handlers
+from holdfast.ops.publish import Delivery, deliver_waiting, publish_events, subscribe_handlers
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.records import Subscription
+from holdfast.storage.statement import Op
 from tests.model.machine import EVENTS, HANDLERS, Machine, maker, some_ids
 
 events = st.sampled_from(EVENTS)
@@ -39,8 +40,8 @@ class Publishing(Machine):
     def subscribe(self, event: str, names: list[str]) -> None:
         ids = some_ids(len(HANDLERS) * (len(self.model.jobs) + 1))
         mine = [Subscription(event, name) for name in names]
-        delivered = self.same(
-            lambda store: subscribe_handlers(store, mine, maker(ids), now=self.now)
+        (delivered,) = self.same(
+            lambda store: _counts(subscribe_handlers(store, mine, maker(ids), now=self.now))
         )
         self.model.subscriptions |= {(event, name) for name in names}
         assert delivered == self.model.deliver(event, ids, self.now)
@@ -54,5 +55,15 @@ class Publishing(Machine):
     @rule(event=events)
     def deliver_what_waits(self, event: str) -> None:
         ids = some_ids(len(HANDLERS) * (len(self.model.jobs) + 1))
-        delivered = self.same(lambda store: deliver_waiting(store, event, maker(ids), now=self.now))
+        delivered = self.same(
+            lambda store: _count(deliver_waiting(store, event, maker(ids), now=self.now))
+        )
         assert delivered == self.model.deliver(event, ids, self.now)
+
+
+def _counts(op: Op[list[Delivery]]) -> Op[list[int]]:
+    return [each.count for each in (yield from op)]
+
+
+def _count(op: Op[Delivery]) -> Op[int]:
+    return (yield from op).count

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.core.model import Claim, Finish, LeaseClass, NewJob, Probe
+from holdfast.core.model import Claim, Finish, LeaseClass, NewBlocker, NewJob, Probe
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.ops.retention import Ages
+from holdfast.ops.start import StartRequest, start_chains
 from holdfast.runtime.runner import Mode, Runner
 from holdfast.runtime.tick import Tick, TickOptions
 from holdfast.runtime.upkeep import ReaperRunner, RetentionRunner
@@ -79,6 +80,27 @@ async def test_the_reaper_takes_back_what_a_dead_worker_held_and_tells_everybody
         ("due", "mail", ""),
         ("lost", "", "w-dead"),
     }
+
+
+async def test_the_reaper_tells_those_who_wait_that_a_chain_failed(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    heard: list[Hint] = []
+    notifier = LocalNotifier()
+    notifier.listen(heard.append)
+    (job,) = await _start(database, clock, 1)
+    behind = new_id()
+    waiting = NewJob(behind, behind, "ship", "{}", blockers=1)
+    request = StartRequest(waiting, None, (NewBlocker(behind, 0, job.id),))
+    await database.run_async(start_chains(database.store, [request], now=clock.now()))
+    await _claim(database, clock, "w-dead")
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 1, 60_000, notifier))
+    clock.advance(60)
+    await tick.run()
+    await tick.close()
+    notifier.close()
+    ended = [id for hint in heard if hint.kind == "ended" for id in hint.ids]
+    assert sorted(ended) == sorted([job.id, behind])
 
 
 async def test_a_vanished_worker_is_reported_by_one_of_two_replicas(

@@ -10,6 +10,7 @@ from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id
 from holdfast.worker.hints import AWAITED_S, Awaited
 from holdfast.worker.job import Job
+from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop
 
@@ -72,6 +73,19 @@ async def test_a_failure_is_told_of_with_those_that_fail_with_it(workshop: Works
         go_on.set()
         await until(lambda: len(ear.ended) == 2)
     assert set(ear.ended) == {first, waiter}
+
+
+async def test_a_chain_that_the_reaper_failed_is_told_of(workshop: Workshop) -> None:
+    workshop.handle_quick()
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, poison_limit=1)
+    await workshop.events.seen("reaper_ran")
+    job_id = await workshop.start_one("elsewhere")
+    ear = Ear(workshop)
+    await ear.heard_too(Hint("awaited", ids=(job_id,)))
+    assert await workshop.claim_for_nobody("elsewhere", lease_ms=1) == [job_id]
+    await workshop.seen_in_time(worker, "job_reaped")
+    await until(lambda: ear.ended == [job_id])
+    await worker.stop()
 
 
 def test_who_waits_is_forgotten_after_a_while() -> None:

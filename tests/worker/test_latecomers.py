@@ -2,11 +2,15 @@
 
 from typing import Any
 
-from holdfast.core.model import NewJob
+from holdfast.core.model import NewBlocker, NewJob
+from holdfast.notify.port import Hint
 from holdfast.ops.publish import publish_events
+from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id
+from holdfast.storage.records import Subscription
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 from tests.worker.workshop import Workshop
 
 EVENT = "order.placed"
@@ -66,6 +70,30 @@ async def test_an_event_that_raced_with_the_subscription_is_delivered_with_a_hea
     await workshop.events.seen("job_completed", type=f"{EVENT}/mail")
     await worker.stop()
     assert mail.orders == [7]
+
+
+async def test_late_deliveries_are_told_to_the_workers_of_other_handlers_and_to_who_waits(
+    workshop: Workshop,
+) -> None:
+    other = Subscription(EVENT, "elsewhere")
+    await workshop.run(workshop.store.events.subscribe([other]))
+    subscribed(workshop, "mail")
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await worker.asleep(15)
+    late, behind = event(7), new_id()
+    await workshop.run(workshop.store.jobs.insert([late]))
+    waiting = NewJob(behind, behind, "ship", "{}", blockers=1)
+    request = StartRequest(waiting, None, (NewBlocker(behind, 0, late.id),))
+    await workshop.run(start_chains(workshop.store, [request]))
+    heard: list[Hint] = []
+    workshop.notifier.listen(heard.append)
+    awaited = Hint("awaited", ids=(late.id,))
+    workshop.notifier.send([awaited])
+    await until(lambda: awaited in heard)
+    worker.advance(15)
+    wanted = {Hint("due", other.job_type), Hint("due", "ship"), Hint("ended", ids=(late.id,))}
+    await until(lambda: wanted <= set(heard))
+    await worker.stop()
 
 
 async def test_more_events_than_one_batch_are_delivered_in_one_go(workshop: Workshop) -> None:

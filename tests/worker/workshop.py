@@ -220,11 +220,11 @@ class Workshop:
         """Tell workers that listen to our notifier that something may be due."""
         self.notifier.send([Hint("due", ANY)])
 
-    async def claim_for_nobody(self, type: str) -> list[str]:
+    async def claim_for_nobody(self, type: str, lease_ms: int = 60_000) -> list[str]:
         """Claim what is due in the name of a worker that does not exist; return the jobs."""
         token = new_id()
         probe = Probe(type, DEFAULT_PRIORITY, token, 100, *START)
-        lease = LeaseClass(token, 60_000, 25, 100, 100)
+        lease = LeaseClass(token, lease_ms, 25, 100, 100)
         claimed = await self.run(self.store.jobs.claim(Claim("nobody", 100, (probe,), (lease,))))
         return [each.id for each in claimed]
 

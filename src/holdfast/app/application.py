@@ -12,7 +12,7 @@ from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client
 from holdfast.client.cycles import AsyncCycles, Cycles
 from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
-from holdfast.client.hints import HintSender
+from holdfast.client.hints import HintSender, of_delivered
 from holdfast.client.jobs import AsyncJobs, Jobs
 from holdfast.client.producer import Producer
 from holdfast.client.targets import Targets
@@ -200,7 +200,10 @@ class Holdfast(Registering, Producer):
         ]
         if subscriptions:
             store = self.database.store
-            self.database.run(subscribe_handlers(store, subscriptions, new_id))
+            deliveries = self.database.run(subscribe_handlers(store, subscriptions, new_id))
+            hints = [hint for each in deliveries for hint in of_delivered(each)]
+            if hints and self._chosen.hints:
+                self._sender.send(hints)
         return applied
 
     def close(self) -> None:

@@ -41,6 +41,7 @@ def command(session: Session, poison_limit: int, output: Format) -> None:
 
     Workers do this by themselves; the command is for a fleet that is down, and for cron.
     """
+    from holdfast.client.hints import of_reap
     from holdfast.ops.reap import reap_leases
 
     database = session.app.database
@@ -48,9 +49,11 @@ def command(session: Session, poison_limit: int, output: Format) -> None:
     after = None
     while True:
         op = reap_leases(database.store, poison=poison_limit, after=after)
-        page = database.run(op).page
-        reaped += page.reaped
-        after = page.last
+        report = database.run(op)
+        if report.page.reaped:
+            session.app.notifier.send(of_reap(report))
+        reaped += report.page.reaped
+        after = report.page.last
         if after is None:
             break
     write_records([_row(each) for each in reaped], _COLUMNS, output)

@@ -10,9 +10,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import JobRef
+from holdfast.core.model import JobRef, Reaped
 from holdfast.notify.port import Hint, Notifier
 from holdfast.ops.end import EndReport
+from holdfast.ops.publish import Delivery
+from holdfast.ops.reap import ReapReport
 
 log = logging.getLogger("holdfast.client")
 
@@ -93,3 +95,29 @@ def of_ended(report: EndReport, goes_on: bool = False) -> list[Hint]:
     if over:
         hints.append(Hint("ended", ids=tuple(sorted({each.chain_id for each in over}))))
     return [*hints, *of_moved(report.fan_in.opened)]
+
+
+def of_delivered(delivery: Delivery) -> list[Hint]:
+    """Events that waited became jobs that may be due, and their own chains ended."""
+    return [*of_due(delivery.types), *of_ended(delivery.end)]
+
+
+def of_reaped(jobs: Iterable[Reaped]) -> list[Hint]:
+    """Jobs that were taken back are due again, and their workers have lost them."""
+    due: set[str] = set()
+    lost: dict[str, list[str]] = defaultdict(list)
+    for each in jobs:
+        lost[each.worker].append(each.id)
+        if each.state == "pending":
+            due.add(each.type)
+    return [
+        *of_due(due),
+        *(Hint("lost", worker=worker, ids=tuple(ids)) for worker, ids in sorted(lost.items())),
+    ]
+
+
+def of_reap(report: ReapReport) -> list[Hint]:
+    """The same for all that a look of the reaper led to: chains that failed, and jobs that no longer wait for them."""
+    over = {*report.failed, *(each.chain_id for each in report.fan_in.failed)}
+    ended = [Hint("ended", ids=tuple(sorted(over)))] if over else []
+    return [*of_reaped(report.page.reaped), *ended, *of_moved(report.fan_in.opened)]

@@ -7,12 +7,24 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.core.model import Ending, Instant, NewJob
-from holdfast.ops.end import end_jobs
+from holdfast.ops.blockers import FanIn
+from holdfast.ops.end import EndReport, end_jobs
 from holdfast.storage.port import Store
 from holdfast.storage.records import Subscription
 from holdfast.storage.statement import Op
 
 FAN_OUT_BATCH = 500
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """What became of events that waited: how many there were, the types of their jobs, and what their end led to."""
+
+    count: int
+    types: tuple[str, ...]
+    end: EndReport
+
+
+NOTHING = Delivery(0, (), EndReport([], FanIn([], [])))
 
 
 def publish_events(
@@ -48,28 +60,28 @@ def subscribe_handlers(
     subscriptions: Sequence[Subscription],
     make_id: Callable[[], str],
     now: Instant | None = None,
-) -> Op[int]:
-    """Register subscriptions and deliver what was published before; return how many events were delivered.
+) -> Op[list[Delivery]]:
+    """Register subscriptions and deliver what was published before, one batch of each event.
 
     Concurrency: an event published meanwhile may still be written as waiting; `deliver_waiting` is repeated by workers.
     """
     yield from store.events.subscribe(subscriptions)
-    delivered = 0
+    deliveries = []
     for event in sorted({each.event for each in subscriptions}):
-        delivered += yield from deliver_waiting(store, event, make_id, now)
-    return delivered
+        deliveries.append((yield from deliver_waiting(store, event, make_id, now)))
+    return deliveries
 
 
 def deliver_waiting(
     store: Store, event: str, make_id: Callable[[], str], now: Instant | None = None
-) -> Op[int]:
-    """Deliver one batch of events that waited for a subscriber; return how many there were."""
+) -> Op[Delivery]:
+    """Deliver one batch of events that waited for a subscriber."""
     waiting = yield from store.events.waiting(event, FAN_OUT_BATCH)
     if not waiting:
-        return 0
+        return NOTHING
     subscriptions = yield from store.events.subscriptions([event])
     if not subscriptions:
-        return 0
+        return NOTHING
     jobs, endings = [], []
     for each in waiting:
         ids = []
@@ -90,5 +102,5 @@ def deliver_waiting(
         output = msgspec.json.encode({"delivered": ids}).decode()
         endings.append(Ending(id=each.id, state="completed", output=output))
     yield from store.jobs.insert(jobs, now=now)
-    yield from end_jobs(store, endings, now)
-    return len(waiting)
+    end = yield from end_jobs(store, endings, now)
+    return Delivery(len(waiting), tuple(each.job_type for each in subscriptions), end)

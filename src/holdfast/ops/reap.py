@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.model import Instant
+from holdfast.core.model import Instant, State
 from holdfast.ops.blockers import FanIn, close_chains
 from holdfast.storage.port import Store
 from holdfast.storage.records import ReapPage
@@ -15,9 +15,10 @@ POISON_LIMIT = 3
 
 
 class ReapReport(msgspec.Struct):
-    """One page of the reaper's work, and what it led to."""
+    """One page of the reaper's work, and what it led to; `failed` are the chains of jobs that are spent."""
 
     page: ReapPage
+    failed: list[str]
     fan_in: FanIn
 
 
@@ -30,7 +31,10 @@ def reap_leases(
 ) -> Op[ReapReport]:
     """Take back one page of expired leases in one transaction."""
     page = yield from store.leases.reap(limit, poison, after, now)
-    spent = [each.id for each in page.reaped if each.state == "failed" and each.awaited]
-    records = (yield from store.jobs.get(spent)) if spent else []
-    fan_in = yield from close_chains(store, [(each.chain_id, "failed") for each in records], now)
-    return ReapReport(page, fan_in)
+    spent = {each.id: each.awaited for each in page.reaped if each.state == "failed"}
+    records = (yield from store.jobs.get(sorted(spent))) if spent else []
+    over: list[tuple[str, State]] = [
+        (each.chain_id, "failed") for each in records if spent[each.id]
+    ]
+    fan_in = yield from close_chains(store, over, now)
+    return ReapReport(page, [each.chain_id for each in records], fan_in)

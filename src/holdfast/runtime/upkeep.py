@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from holdfast.core.model import Instant, Reaped
-from holdfast.notify.port import Hint, Notifier
+from holdfast.client.hints import of_reap
+from holdfast.core.model import Instant
+from holdfast.notify.port import Notifier
 from holdfast.ops.reap import ReapReport, reap_leases
 from holdfast.ops.retention import FIRST_ID, Ages, remove_chains, remove_records
 from holdfast.runtime.fleet import FleetWatch
@@ -16,8 +15,6 @@ RETENTION_EVERY_MS = 600_000
 FOLD_EVERY_MS = 60_000
 FOLD_AT_ONCE = 10_000
 """Writes append counts by the thousand, and every page sums them up."""
-
-_IDS_PER_HINT = 50
 
 
 class ReaperRunner:
@@ -72,24 +69,8 @@ class ReaperRunner:
                 crashes=each.crashes,
                 stale_ms=each.stale_ms,
             )
-        opened = {each.type for each in report.fan_in.opened}
-        freed = {each.type for each in jobs if each.state == "pending"}
-        hints = [Hint("due", type) for type in sorted(opened | freed)] + _losses(jobs)
-        if self._notifier is not None and hints:
-            self._notifier.send(hints)
-
-
-def _losses(jobs: Sequence[Reaped]) -> list[Hint]:
-    """Tell the old owners, in case they only stalled."""
-    owners = sorted({each.worker for each in jobs})
-    return [
-        Hint(
-            "lost",
-            worker=owner,
-            ids=tuple(each.id for each in jobs if each.worker == owner)[:_IDS_PER_HINT],
-        )
-        for owner in owners
-    ]
+        if self._notifier is not None and jobs:
+            self._notifier.send(of_reap(report))
 
 
 class RetentionRunner:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
-from holdfast.core.model import Reaped
 from holdfast.notify.port import ANY, Hint, Listener, Notifier
 
 AWAITED_S = 60.0
@@ -106,15 +105,3 @@ class Hints:
     def _flush(self) -> None:
         hints, self._soon = list(self._soon), {}
         self.send(hints)
-
-
-def of_reaped(jobs: Iterable[Reaped]) -> list[Hint]:
-    """What is worth telling of jobs that were taken back: they are due again, and their workers have lost them."""
-    due = {each.type for each in jobs if each.state == "pending"}
-    lost: dict[str, list[str]] = {}
-    for each in jobs:
-        lost.setdefault(each.worker, []).append(each.id)
-    return [
-        *(Hint("due", type) for type in sorted(due)),
-        *(Hint("lost", worker=worker, ids=tuple(ids)) for worker, ids in lost.items()),
-    ]

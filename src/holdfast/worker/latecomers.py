@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.ops.publish import FAN_OUT_BATCH, deliver_waiting, subscribe_handlers
+from holdfast.ops.publish import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
 from holdfast.storage.database import Link
 from holdfast.storage.records import Subscription
 from holdfast.worker.workplace import Workplace
@@ -21,7 +21,7 @@ class Latecomers:
         place: Workplace,
         link: Link,
         make_id: Callable[[], str],
-        delivered: Callable[[str], None],
+        delivered: Callable[[Delivery], None],
     ) -> None:
         self._place = place
         self._link = link
@@ -37,9 +37,9 @@ class Latecomers:
     async def subscribe(self, link: Link) -> None:
         """Register the handlers and deliver what waited for them. Raises: whatever the database says."""
         if self._subscriptions:
-            await link.run_atomic(
-                subscribe_handlers(self._place.store, self._subscriptions, self._make_id)
-            )
+            op = subscribe_handlers(self._place.store, self._subscriptions, self._make_id)
+            for delivery in await link.run_atomic(op):
+                self._tell(delivery)
             await self._deliver(link)
 
     def stop(self) -> None:
@@ -63,6 +63,10 @@ class Latecomers:
             count = FAN_OUT_BATCH
             while count == FAN_OUT_BATCH:
                 op = deliver_waiting(self._place.store, event, self._make_id)
-                count = await link.run_atomic(op)
-                if count:
-                    self._delivered(event)
+                delivery = await link.run_atomic(op)
+                count = delivery.count
+                self._tell(delivery)
+
+    def _tell(self, delivery: Delivery) -> None:
+        if delivery.count:
+            self._delivered(delivery)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.core.model import Finish, JobRef, Reaped, TypeSetting
+from holdfast.client.hints import of_due, of_reaped
+from holdfast.core.model import Finish, JobRef, TypeSetting
 from holdfast.notify.port import Hint
-from holdfast.ops.blockers import FanIn
+from holdfast.ops.publish import Delivery
+from holdfast.ops.reap import ReapReport
 from holdfast.worker.attempt import LOST, AbortReason, Attempt
 from holdfast.worker.backlog import Backlog
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.completer import Completer
-from holdfast.worker.hints import Hints, of_reaped
+from holdfast.worker.hints import Hints
 from holdfast.worker.records import Records
 from holdfast.worker.workplace import Workplace
 
@@ -79,19 +81,21 @@ class News:
         for type in types:
             self._to_loop(self._claimer.hint, type, True)
 
-    def reaped(self, jobs: list[Reaped], fan_in: FanIn) -> None:
+    def reaped(self, report: ReapReport) -> None:
         """Jobs of dead workers were taken back."""
+        jobs = report.page.reaped
         self._place.telling.reaped(jobs)
         self._hints.send(of_reaped(jobs))
         self._to_loop(self._claimer.hint)
-        self._to_loop(self._records.opened, fan_in)
+        self._to_loop(self._records.over, report.failed, report.fan_in)
 
-    def delivered(self, event: str) -> None:
+    def delivered(self, delivery: Delivery) -> None:
         """Events that waited for a subscriber have become jobs."""
-        types = [each.name for each in self._place.types.values() if each.event == event]
-        self._hints.send(Hint("due", type) for type in types)
-        for type in types:
+        self._hints.send(of_due(delivery.types))
+        for type in delivery.types:
             self._to_loop(self._claimer.hint, type)
+        chains = [each.chain_id for each in delivery.end.ended]
+        self._to_loop(self._records.over, chains, delivery.end.fan_in)
 
     def configured(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> None:
         """What was set at run time."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from holdfast.core.model import Instant, Reaped
-from holdfast.ops.blockers import FanIn
-from holdfast.ops.reap import reap_leases
+from holdfast.core.model import Instant
+from holdfast.ops.reap import ReapReport, reap_leases
 from holdfast.storage.database import Link
 from holdfast.storage.port import Store
 from holdfast.worker.workplace import Workplace
 
 PURPOSE = "reaper"
 
-Found = Callable[[list[Reaped], FanIn], None]
+Found = Callable[[ReapReport], None]
 
 
 async def reap_all(link: Link, store: Store, batch: int, poison: int, found: Found) -> int:
@@ -25,7 +24,7 @@ async def reap_all(link: Link, store: Store, batch: int, poison: int, found: Fou
         report = await link.run_atomic(reap_leases(store, batch, poison, after))
         if report.page.reaped:
             count += len(report.page.reaped)
-            found(report.page.reaped, report.fan_in)
+            found(report)
         if report.page.leases < batch:
             return count
         after = report.page.last

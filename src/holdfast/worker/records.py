@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.core.model import Finish, Stand
 from holdfast.notify.port import Hint
 from holdfast.ops.blockers import FanIn
@@ -44,6 +46,12 @@ class Records:
     def refused(self, attempt: Attempt, stand: Stand) -> None:
         """An attempt's end was not accepted, because its token is void."""
         self._place.telling.refused(attempt, lost_because(stand) or "already_completed")
+
+    def over(self, chains: Sequence[str], fan_in: FanIn) -> None:
+        """Chains ended that no attempt of ours has ended."""
+        for each in chains:
+            self._hints.ended(each)
+        self.opened(fan_in)
 
     def opened(self, fan_in: FanIn) -> None:
         """The end of awaited chains opened other jobs."""
