@@ -11,12 +11,15 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from holdfast.core.errors import DatabaseBusy
+from holdfast.core.errors import DatabaseBusy, NoTransaction
+from holdfast.core.model import NewJob
 from holdfast.storage.postgres.database import STATEMENT_TIMEOUT_MS, PostgresDatabase
 from holdfast.storage.postgres.hooked import HookedAsyncConnection
+from holdfast.storage.statement import run, run_async
 from tests.support.until import until
 
 THREADS = 16
+NIL = "00000000-0000-0000-0000-000000000000"
 
 
 @pytest.fixture
@@ -116,4 +119,45 @@ async def test_a_question_whose_asker_is_gone_is_cancelled_at_the_server(
             await asker
         assert observer.execute(waiting).fetchone() == (0,)
         assert await database.read_async(database.store.schema.clock()) > before
+    await database.close_async()
+
+
+@pytest.mark.parametrize("word", ["commit", "rollback"])
+def test_a_transaction_that_its_caller_ended_takes_nothing_more(
+    postgres_url: str, word: str
+) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+
+    def end_by_hand(write_on: bool) -> None:
+        with database.transaction() as transaction:
+            transaction.execute(word)
+            transaction.execute("select 1")
+            if write_on:
+                run(database.store.jobs.insert([NewJob(NIL, NIL, "work", "{}")]), transaction)
+
+    for write_on in (True, False):
+        with pytest.raises(NoTransaction, match="ended inside its block"):
+            end_by_hand(write_on)
+    assert database.read(database.store.jobs.get([NIL])) == []
+    database.close()
+
+
+@pytest.mark.parametrize("word", ["commit", "rollback"])
+async def test_an_async_transaction_that_its_caller_ended_takes_nothing_more(
+    postgres_url: str, word: str
+) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+
+    async def end_by_hand(write_on: bool) -> None:
+        async with database.transaction_async() as transaction:
+            await transaction.execute(word)
+            await transaction.execute("select 1")
+            if write_on:
+                writing = database.store.jobs.insert([NewJob(NIL, NIL, "work", "{}")])
+                await run_async(writing, transaction)
+
+    for write_on in (True, False):
+        with pytest.raises(NoTransaction, match="ended inside its block"):
+            await end_by_hand(write_on)
+    assert await database.read_async(database.store.jobs.get([NIL])) == []
     await database.close_async()

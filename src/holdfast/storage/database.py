@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
+from holdfast.core.errors import NoTransaction
 from holdfast.storage.port import Store
 from holdfast.storage.records import AppliedMigration
 from holdfast.storage.statement import Op, Row, Statement
@@ -142,3 +143,11 @@ class Database(Protocol):
 
     async def close_async(self) -> None:
         """Close every connection of the running loop, then the sync ones."""
+
+
+def ended_by_caller() -> NoTransaction:
+    """The error for a transaction whose block found it committed or rolled back by hand."""
+    return NoTransaction(
+        "the transaction was ended inside its block",
+        help="leave commit and rollback to the block; raise an exception to roll back",
+    )

@@ -101,6 +101,7 @@ class PostgresDatabase:
             open_transaction = PostgresTransaction(connection, self.schema)
             try:
                 yield open_transaction
+                open_transaction.check_open()
             finally:
                 connection.hooks = None
         open_transaction.hooks.run()
@@ -113,6 +114,7 @@ class PostgresDatabase:
                 open_transaction = PostgresAsyncTransaction(connection, self.schema)
                 try:
                     yield open_transaction
+                    open_transaction.check_open()
                 finally:
                     connection.hooks = None
         open_transaction.hooks.run()
@@ -214,7 +216,11 @@ class PostgresDatabase:
                 self._pool = ConnectionPool(
                     connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                     connection_class=HookedConnection,
-                    kwargs={"cursor_factory": HookedCursor, **self._preparing},
+                    kwargs={
+                        "autocommit": True,
+                        "cursor_factory": HookedCursor,
+                        **self._preparing,
+                    },
                     min_size=0,
                     max_size=self._pool_size,
                     timeout=POOL_WAIT_S,

@@ -9,7 +9,8 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Any, TypeVar, overload
 
-from holdfast.core.errors import ConnectionClosed, NoTransaction
+from holdfast.core.errors import ConnectionClosed
+from holdfast.storage.database import ended_by_caller
 from holdfast.storage.hooks import Hook, Hooks
 from holdfast.storage.sqlite.answer import Answer
 from holdfast.storage.sqlite.errors import translate
@@ -66,7 +67,7 @@ class SqliteTransaction:
         broken = True
         try:
             if not connection.in_transaction:
-                raise _ended_by_caller()
+                raise ended_by_caller()
             connection.execute("commit")
             broken = False
         except sqlite3.Error as error:
@@ -89,7 +90,7 @@ class SqliteTransaction:
         if self._executor is None:
             self._executor = self._begin()
         elif not self._executor.connection.in_transaction:
-            raise _ended_by_caller()
+            raise ended_by_caller()
         return self._executor
 
     def _begin(self) -> SqliteExecutor:
@@ -158,10 +159,3 @@ class SqliteAsyncTransaction:
     def aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Have something done in the transaction's own thread."""
         return asyncio.get_running_loop().run_in_executor(self._lane, work)
-
-
-def _ended_by_caller() -> NoTransaction:
-    return NoTransaction(
-        "the transaction was ended inside its block",
-        help="leave commit and rollback to the block; raise an exception to roll back",
-    )
