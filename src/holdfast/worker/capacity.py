@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from holdfast.core.jobtype import JobType
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.options import WorkerOptions
 
-FINISHED_WINDOW_S = 0.1
+FINISHED_WINDOW_MS = 100
+
+
+@dataclass(slots=True)
+class _Finished:
+    """What ended within one millisecond: thousands end in a second, and each would be one to forget."""
+
+    at_ms: int
+    weight: float
 
 
 class Capacity:
@@ -20,7 +29,7 @@ class Capacity:
         self._batch = options.batch
         self._sizes = {name: each.batch or 1 for name, each in types.items()}
         self._taken = dict.fromkeys(types, 0)
-        self._finished: deque[tuple[float, float]] = deque()
+        self._finished: deque[_Finished] = deque()
         self._finished_weight = 0.0
 
     def taken(self, names: Iterable[str]) -> None:
@@ -33,8 +42,12 @@ class Capacity:
         name = attempt.type.name
         weight = 1 / self._sizes[name]
         self._taken[name] -= 1
-        self._finished.append((at, weight))
         self._finished_weight += weight
+        at_ms = int(at * 1000)
+        if self._finished and self._finished[-1].at_ms == at_ms:
+            self._finished[-1].weight += weight
+        else:
+            self._finished.append(_Finished(at_ms, weight))
 
     @property
     def free_slots(self) -> float:
@@ -44,8 +57,9 @@ class Capacity:
 
     def room(self, now: float, waiting: int) -> float:
         """How many slots' worth of work to ask for while `waiting` attempts wait for one; 0 when it is not worth it."""
-        while self._finished and self._finished[0][0] < now - FINISHED_WINDOW_S:
-            self._finished_weight -= self._finished.popleft()[1]
+        oldest_ms = int(now * 1000) - FINISHED_WINDOW_MS
+        while self._finished and self._finished[0].at_ms < oldest_ms:
+            self._finished_weight -= self._finished.popleft().weight
         room = min(self._batch, self.free_slots + self._finished_weight)
         if waiting and room < self._batch / 2:
             return 0
