@@ -60,6 +60,21 @@ async def test_signing_in_with_a_token_gives_a_cookie_that_scripts_cannot_read(a
         assert (await client.get("/")).status_code == 200
 
 
+async def test_behind_a_proxy_that_encrypts_the_cookie_is_never_sent_in_the_clear(api: Api) -> None:
+    data = {"token": api.secret(Role.VIEWER)}
+    for proto, secure in (("https", True), ("http", False)):
+        headers = {**SAME_SITE, "X-Forwarded-Proto": proto}
+        answer = await api.call(None, "POST", "/sign-in", data=data, headers=headers)
+        assert ("secure" in answer.headers["set-cookie"].lower()) is secure
+
+
+async def test_a_tail_of_what_cannot_be_understood_says_so(api: Api) -> None:
+    answer = await api.call(Role.VIEWER, "GET", "/tail?filter=stat:failed")
+    assert answer.status_code == 400
+    assert "did you mean state?" in answer.text
+    assert 'data-stream="/api/v1/tail' not in answer.text
+
+
 @pytest.mark.parametrize("back", ["//evil.example/", "https://evil.example/", "/\\evil.example"])
 async def test_signing_in_leads_to_our_own_pages_only(api: Api, back: str) -> None:
     secret = api.secret(Role.VIEWER)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from holdfast.admin.pages.visit import Visit, show
+from holdfast.core.errors import QueryError
+from holdfast.core.filters import parse_filter
 
 PAGE_LENGTH = 50
 _NARROWED = ("actor", "action", "target")
@@ -33,5 +35,12 @@ async def system(visit: Visit) -> Response:
 
 
 async def tail(visit: Visit) -> Response:
-    """Show the stream of what happens; a script fills it."""
-    return show(visit, "tail.html", "Tail", "tail", {"filter": visit.query.get("filter", "")})
+    """Show the stream of what happens; a script fills it, unless the filter cannot be understood."""
+    text = visit.query.get("filter", "").strip()
+    refusal = None
+    try:
+        parse_filter(text)
+    except QueryError as error:
+        refusal = error
+    values = {"filter": text, "refusal": refusal}
+    return show(visit, "tail.html", "Tail", "tail", values, status=400 if refusal else 200)

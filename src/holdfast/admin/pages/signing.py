@@ -46,7 +46,7 @@ def sign_in(site: Site) -> Endpoint:
             path=_root(request) or "/",
             httponly=True,
             samesite="lax",
-            secure=request.url.scheme == "https",
+            secure=_is_encrypted(request),
         )
         return answer
 
@@ -81,6 +81,11 @@ def _form(request: Request, back: str, refused: bool) -> Response:
         )
     )
     return HTMLResponse(body, 401 if refused else 200, headers={"Cache-Control": "no-store"})
+
+
+def _is_encrypted(request: Request) -> bool:
+    """Say whether the browser speaks TLS; a proxy's word only makes the cookie stricter, so it is believed."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))
 
 
 def _root(request: Request) -> str:
