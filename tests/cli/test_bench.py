@@ -5,11 +5,26 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from holdfast.cli.exits import Exit
 from tests.cli.conftest import Run
 
 
-def test_an_unknown_figure_is_refused_by_the_bench_itself(run: Run) -> None:
-    assert run("bench", "--only", "speed").exit_code == 2
+@pytest.mark.parametrize(
+    ("words", "what", "help"),
+    [
+        ("--only latency_p9", "there is no figure 'latency_p9'", "did you mean latency_p99?"),
+        ("--only speed", "there is no figure 'speed'", "there are drain,"),
+        ("--quick --full", "not allowed with", "see `holdfast bench --help`"),
+    ],
+)
+def test_what_the_bench_cannot_measure_is_refused_like_everything_else(
+    run: Run, capfd: pytest.CaptureFixture[str], words: str, what: str, help: str
+) -> None:
+    assert run("bench", *words.split()).exit_code == Exit.USAGE
+    said = capfd.readouterr().err
+    assert said.startswith("error[HF091]: holdfast bench: ")
+    assert what in said
+    assert help in said
 
 
 def test_an_installed_package_says_where_the_bench_is(
