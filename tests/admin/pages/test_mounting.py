@@ -42,6 +42,15 @@ async def test_every_link_of_a_mounted_dashboard_stays_below_its_path(
         assert style.status_code == 200
 
 
+async def test_where_it_is_mounted_does_not_decide_what_is_a_page(app: Holdfast) -> None:
+    site = Starlette(routes=[Mount("/api/ops", create(app, settings=read_settings({})))])
+    async with client(site) as visitor:
+        for path, media in (("/nope", "text/html"), ("/api/nope", "application/problem+json")):
+            answer = await visitor.get(f"/api/ops{path}", headers={"Accept": "text/html"})
+            assert answer.status_code == 404
+            assert answer.headers["Content-Type"].startswith(media)
+
+
 async def test_links_to_lists_find_types_with_any_name(app: Holdfast, scene: Scene) -> None:
     scene.failed(type=ODD)
     scene.failed(type="mail.send")

@@ -45,7 +45,8 @@ def page_missing(site: Site) -> Absent:
     """Return what answers for an address that is not there: people get a page, programs a problem document."""
 
     async def absent(request: Request, error: Exception) -> Response:
-        is_page = request.method == "GET" and "/api/" not in request.url.path
+        path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+        is_page = request.method == "GET" and not path.startswith("/api/")
         if not is_page or "text/html" not in request.headers.get("accept", ""):
             return await missing(request, error)
         request_id = request_id_of(request)
