@@ -193,6 +193,14 @@ async def test_a_tail_begins_with_as_many_lines_as_asked_for(
     assert (await reading).text.count("event: job") == told
 
 
+@pytest.mark.parametrize("stream", ["live", "tail"])
+async def test_whoever_asks_for_the_head_of_a_stream_gets_no_stream(api: Api, stream: str) -> None:
+    async with asyncio.timeout(20):
+        answer = await api.call(Role.VIEWER, "HEAD", f"/api/v1/{stream}")
+    assert answer.headers["Content-Type"].startswith("text/event-stream")
+    assert api.served.state.site.live.watchers == 0
+
+
 async def test_a_revoked_token_ends_the_streams_that_it_opened(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

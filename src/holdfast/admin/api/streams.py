@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from holdfast.admin.call import Call
 from holdfast.admin.live import SHORTEST_S
@@ -30,7 +30,7 @@ _MEDIA = "text/event-stream"
 _BEGINNING = b"retry: 2000\n\n"
 
 
-async def live(call: Call) -> StreamingResponse:
+async def live(call: Call) -> Response:
     """Tell when something may have changed."""
 
     async def news() -> AsyncIterator[bytes]:
@@ -42,10 +42,10 @@ async def live(call: Call) -> StreamingResponse:
                 yield _sent("hint", found)
                 await call.site.pause(SHORTEST_S)
 
-    return _stream(news())
+    return _stream(call, news())
 
 
-async def tail(call: Call) -> StreamingResponse:
+async def tail(call: Call) -> Response:
     """Follow jobs."""
     watch = Watch()
 
@@ -67,7 +67,7 @@ async def tail(call: Call) -> StreamingResponse:
                 yield b": alive\n\n"
                 await call.site.pause(SHORTEST_S)
 
-    return _stream(changes())
+    return _stream(call, changes())
 
 
 class _Welcome:
@@ -94,10 +94,12 @@ def _sent(event: str, value: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), msgspec.json.encode(value))
 
 
-def _stream(parts: AsyncIterator[bytes]) -> StreamingResponse:
-    return StreamingResponse(
-        _until_trouble(parts), media_type=_MEDIA, headers={"X-Accel-Buffering": "no"}
-    )
+def _stream(call: Call, parts: AsyncIterator[bytes]) -> Response:
+    headers = {"X-Accel-Buffering": "no"}
+    if call.request.method == "HEAD":
+        # Nobody reads on, so nobody would ever end it.
+        return Response(media_type=_MEDIA, headers=headers)
+    return StreamingResponse(_until_trouble(parts), media_type=_MEDIA, headers=headers)
 
 
 async def _until_trouble(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
