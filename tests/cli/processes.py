@@ -43,7 +43,11 @@ class Command:
 
     def interrupt(self) -> int:
         """Press Ctrl-C; return the exit code."""
-        self.process.send_signal(signal.SIGINT)
+        return self.ended_by(signal.SIGINT)
+
+    def ended_by(self, number: signal.Signals) -> int:
+        """Send a signal; return the exit code."""
+        self.process.send_signal(number)
         return self.process.wait(_PATIENCE_S)
 
     def error(self) -> str:

@@ -1,5 +1,5 @@
 """`python -m holdfast.cli` is `holdfast`."""
 
-from holdfast.cli.main import main
+from holdfast.cli.entry import main
 
 main()

@@ -1,0 +1,45 @@
+"""A command that is interrupted in its first moments ends without a traceback, as a real process."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from tests.cli.processes import Command
+
+HALT = """
+import signal
+import sys
+
+# A test run in the background of a script inherits that interrupts are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+class Halt:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            print("importing", flush=True)
+            while True:
+                pass
+
+
+sys.meta_path.insert(0, Halt())
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, Exit.INTERRUPTED), (signal.SIGTERM, -signal.SIGTERM)],
+    ids=["interrupt", "terminate"],
+)
+def test_a_signal_while_modules_are_imported_ends_it_quietly(
+    tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HALT)
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    with Command("status", env={"PYTHONPATH": path}) as command:
+        assert command.line() == "importing\n"
+        assert command.ended_by(number) == code
+        assert command.error() == ""
