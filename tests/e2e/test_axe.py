@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.e2e.conftest import Filled, OpenPage
-from tests.e2e.test_pages import SIZES, paths
+from tests.e2e.test_pages import PATHS, SIZES, address
 from tests.support.absent import skip_because_absent
 
 # What axe would fetch by itself, the pages' policy forbids; it sees all styles without.
@@ -45,15 +45,15 @@ def findings(axe: Any, page: Page, scheme: str = "light") -> list[str]:
     ]
 
 
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_axe_finds_nothing_wrong_with_any_page(
-    axe: Any, filled: Filled, open_filled: OpenPage, scheme: str, size: str
+    axe: Any, filled: Filled, open_filled: OpenPage, scheme: str, size: str, path: str
 ) -> None:
-    page = open_filled("/", color_scheme=scheme, viewport=SIZES[size])
-    for path in paths(filled.afternoon):
-        page.goto(path)
-        assert findings(axe, page, scheme) == [], path
+    where = address(path, filled.afternoon)
+    page = open_filled(where, color_scheme=scheme, viewport=SIZES[size])
+    assert findings(axe, page, scheme) == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

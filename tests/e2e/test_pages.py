@@ -22,15 +22,22 @@ DOUBLED = """() => {
 }"""
 
 
+PATHS = (
+    *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", "/jobs/{dead}"),
+    *("/jobs/{report}", "/chains/{report}", "/chains/{report}?view=tree"),
+    *("/chains/{report}?view=time", "/dead", "/types", "/workers", "/workers?all=yes"),
+    *("/cycles", "/tail", "/audit", "/system", "/sign-in"),
+)
+
+
+def address(path: str, afternoon: Afternoon) -> str:
+    """Where a page is, with the ids of an afternoon."""
+    return path.format(report=afternoon.report, dead=afternoon.failed[0])
+
+
 def paths(afternoon: Afternoon) -> list[str]:
     """The address of every page."""
-    report, dead = afternoon.report, afternoon.failed[0]
-    return [
-        *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", f"/jobs/{dead}"),
-        *(f"/jobs/{report}", f"/chains/{report}", f"/chains/{report}?view=tree"),
-        *(f"/chains/{report}?view=time", "/dead", "/types", "/workers", "/workers?all=yes"),
-        *("/cycles", "/tail", "/audit", "/system", "/sign-in"),
-    ]
+    return [address(path, afternoon) for path in PATHS]
 
 
 @pytest.mark.parametrize("size", SIZES)
