@@ -243,6 +243,31 @@ async def test_a_successor_that_nobody_knows_by_its_function_fails_at_once(
     assert "UnknownJobType" in record.error
 
 
+@pytest.mark.parametrize(
+    ("answer", "complaint"),
+    [
+        (Continue("next", priority=10), "InvalidOption: priority=10"),
+        (Continue("next", priority=1.5), "InvalidOption: priority=1.5"),  # type: ignore[arg-type]
+        (Continue("next", options={"max_attempts": 0}), "InvalidOption: max_attempts=0"),
+        (Continue("next", at="2030"), "InvalidOption: at='2030'"),  # type: ignore[arg-type]
+        (Continue("no name"), "InvalidName: 'no name'"),
+        (Continue("other"), "UnknownJobType: first does not declare"),
+    ],
+)
+async def test_a_successor_that_no_worker_would_take_is_not_written(
+    sqlite_workshop: Workshop, answer: Continue, complaint: str
+) -> None:
+    async def first(job: Job[Any]) -> Continue:
+        return answer
+
+    sqlite_workshop.handle("first", first, continues_to=["next", "no name"])
+    job_id = await sqlite_workshop.start_one("first", max_attempts=1)
+    await sqlite_workshop.until_idle()
+    record = await sqlite_workshop.job(job_id)
+    assert record.state == "failed"
+    assert str(record.error).startswith(complaint)
+
+
 async def test_errors_are_kept_cleaned_and_without_secrets(workshop: Workshop) -> None:
     told = "connect failed: password=hunter2 \x00\x1b[31m" + "x" * 20_000
     workshop.handle("leak", raising(ConnectionError(told)))

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from holdfast.client.options import check_attempts, check_priority, check_time
 from holdfast.core.codec import encode_any
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import UnknownJobType
 from holdfast.core.jobtype import JobType
-from holdfast.core.model import Finish, Instant, NewBlocker, NewJob, to_instant
+from holdfast.core.model import Finish, Instant, NewBlocker, NewJob
 from holdfast.core.outcome import Continue
+from holdfast.core.registry import check_name
 from holdfast.ops.blockers import check_waits
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -31,10 +33,11 @@ class Continuation:
         self._type_of = type_of
 
     def finish(self, attempt: Attempt, answer: Continue) -> Finish:
-        """Make the fenced write. Raises: UnknownJobType, InputInvalid, InvalidDuration."""
+        """Make the fenced write. Raises: UnknownJobType, InvalidName, InputInvalid, InvalidDuration, InvalidOption."""
         claimed = attempt.claimed
         job_id = self._new_id()
         name, text = self._payload(attempt, answer)
+        priority = claimed.priority if answer.priority is None else answer.priority
         blockers = [
             NewBlocker(job_id, position, str(_chain_id(each)))
             for position, each in enumerate(answer.blockers)
@@ -45,12 +48,13 @@ class Continuation:
             chain_index=claimed.chain_index + 1,
             type=name,
             input=text,
-            priority=claimed.priority if answer.priority is None else answer.priority,
+            priority=check_priority(priority),
             at=self._planned(attempt, answer),
             trace=claimed.trace,
             blockers=len(blockers),
             **answer.options,
         )
+        check_attempts(successor.max_attempts)
         return finish_of(attempt, self._worker, "continue", next=successor, next_blockers=blockers)
 
     def check_waits(self, store: Store, finish: Finish) -> Op[None]:
@@ -67,23 +71,21 @@ class Continuation:
 
     def _payload(self, attempt: Attempt, answer: Continue) -> tuple[str, str]:
         known = self._type_of(answer.type)
-        if known is None:
-            if not isinstance(answer.type, str):
-                raise UnknownJobType(f"{answer.type!r} is not the handler of a job type")
-            return answer.type, encode_any(answer.input)
+        if known is None and not isinstance(answer.type, str):
+            raise UnknownJobType(f"{answer.type!r} is not the handler of a job type")
+        name = check_name(answer.type) if known is None else known.name
         allowed = attempt.type.continues_to
-        if allowed is not None and known.name not in allowed:
+        if allowed is not None and name not in allowed:
             raise UnknownJobType(
-                f"{attempt.type.name} does not declare that it continues with {known.name}"
+                f"{attempt.type.name} does not declare that it continues with {name}"
             )
-        return known.name, known.input.encode(answer.input)
+        return name, encode_any(answer.input) if known is None else known.input.encode(answer.input)
 
     @staticmethod
     def _planned(attempt: Attempt, answer: Continue) -> Instant | None:
-        if answer.at is not None:
-            return to_instant(answer.at)
         if answer.after is None:
-            return None
+            return check_time(answer.at, None)
+        check_time(answer.at, answer.after)
         return attempt.claimed.claimed_at + milliseconds(answer.after) * 1000
 
 
