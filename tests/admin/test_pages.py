@@ -68,6 +68,16 @@ async def test_behind_a_proxy_that_encrypts_the_cookie_is_never_sent_in_the_clea
         assert ("secure" in answer.headers["set-cookie"].lower()) is secure
 
 
+async def test_while_the_database_is_away_people_get_a_page_that_says_so(api: Api) -> None:
+    api.app.bind("sqlite:////nowhere/at/all.db")
+    for accept, media in (("text/html", "text/html"), ("*/*", "application/problem+json")):
+        answer = await api.call(None, "GET", "/jobs", headers={"Accept": accept})
+        assert answer.status_code == 503
+        assert answer.headers["Content-Type"].startswith(media)
+        assert "database" in answer.text
+    assert "nowhere" not in (await api.call(None, "GET", "/", headers={"Accept": "text/html"})).text
+
+
 async def test_a_tail_of_what_cannot_be_understood_says_so(api: Api) -> None:
     answer = await api.call(Role.VIEWER, "GET", "/tail?filter=stat:failed")
     assert answer.status_code == 400

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from holdfast.admin.pages.environment import STATIC
+from holdfast.admin.pages.environment import STATIC, environment, version
 from holdfast.admin.pages.routes import ROUTES, PageRoute
 from holdfast.admin.pages.signing import sign_in, sign_out
 from holdfast.admin.pages.visit import LIVE_HEADER, Visit, show
@@ -77,7 +77,7 @@ async def _entered(site: Site, request: Request, request_id: str) -> Visit | Res
     except Unauthenticated as error:
         return _sent_to_sign_in(request, error, request_id)
     except HoldfastError as error:
-        return problem_response(error, request_id)
+        return _told_outside(request, error, request_id)
     caller = Caller(entry.principal, request_id)
     return Visit(request, site.service, caller, entry.way == "cookie")
 
@@ -113,6 +113,27 @@ def _sent_to_sign_in(request: Request, error: Unauthenticated, request_id: str) 
     back = f"{path}?{request.url.query}" if request.url.query else path
     root = request.scope.get("root_path", "").rstrip("/")
     return RedirectResponse(f"{root}/sign-in?{urlencode({'back': back})}", status_code=303)
+
+
+def _told_outside(request: Request, error: HoldfastError, request_id: str) -> Response:
+    """Tell whoever could not be recognised, as while the database is away; nothing of the inside is shown."""
+    is_part = _is_script(request) or LIVE_HEADER in request.headers
+    if request.method != "GET" or is_part or "text/html" not in request.headers.get("accept", ""):
+        return problem_response(error, request_id)
+    found = problem(error, request_id)
+    root = request.scope.get("root_path", "").rstrip("/")
+    body = (
+        environment()
+        .get_template("outside.html")
+        .render(
+            static=lambda name: f"{root}/static/{name}?v={version()}",
+            title=found["title"],
+            code=found["code"],
+            help=found["help"],
+            here=request.url.path,
+        )
+    )
+    return HTMLResponse(body, found["status"])
 
 
 def _is_script(request: Request) -> bool:
