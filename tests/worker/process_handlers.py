@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,12 @@ def later(job: Job[Any]) -> Snooze:
 
 def go_on(job: Job[int]) -> Continue:
     return Continue("square", job.input)
+
+
+def go_on_later(job: Job[int]) -> Continue:
+    """Say of the successor all that can be said."""
+    at = datetime(2100, 1, 1, tzinfo=UTC)
+    return Continue("square", job.input, at=at, priority=2, options={"max_attempts": 3})
 
 
 def die(job: Job[Any]) -> None:

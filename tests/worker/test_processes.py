@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast.core.errors import HandlerInvalid
+from holdfast.core.model import to_instant
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker import process_handlers
@@ -51,6 +53,13 @@ async def test_a_process_may_continue_the_chain(sqlite_workshop: Workshop) -> No
     record = await finished(sqlite_workshop, process_handlers.go_on, 9)
     jobs = await sqlite_workshop.run(sqlite_workshop.store.chains.jobs(record.chain_id))
     assert [each.output for each in jobs] == [None, "81"]
+
+
+async def test_a_process_says_when_and_how_the_chain_goes_on(sqlite_workshop: Workshop) -> None:
+    record = await finished(sqlite_workshop, process_handlers.go_on_later, 9)
+    _, next = await sqlite_workshop.run(sqlite_workshop.store.chains.jobs(record.chain_id))
+    assert (next.state, next.priority, next.max_attempts) == ("pending", 2, 3)
+    assert next.available_at == to_instant(datetime(2100, 1, 1, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, BinaryIO
 
+from holdfast.client.options import check_priority, check_time
 from holdfast.core.cleaning import printable, words_of
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.duration import milliseconds
@@ -137,8 +138,16 @@ def _answer(type: JobType, value: Any) -> Answer:
             name = value.type if isinstance(value.type, str) else ""
             if not name:
                 raise TypeError("a handler in a process names its successor by its type's name")
-            after = None if value.after is None else milliseconds(value.after)
-            return Answer("continue", encode_any(value.input), name, after)
+            return Answer(
+                "continue",
+                encode_any(value.input),
+                name,
+                delay_ms=None if value.after is None else milliseconds(value.after),
+                at=check_time(value.at, value.after),
+                priority=None if value.priority is None else check_priority(value.priority),
+                blockers=[str(getattr(each, "id", each)) for each in value.blockers],
+                options=dict(value.options),
+            )
         case _:
             return Answer("value", "null" if value is None else type.output.encode(value))
 

@@ -42,6 +42,10 @@ class Answer(msgspec.Struct, tag="answer", tag_field="message_kind"):
     type: str = ""
     delay_ms: int | None = None
     reason: str = ""
+    at: int | None = None
+    priority: int | None = None
+    blockers: list[str] = []
+    options: dict[str, Any] = {}
 
 
 class Failure(msgspec.Struct, tag="failure", tag_field="message_kind"):

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Busy, HandlerInvalid
 from holdfast.core.jobtype import JobType
-from holdfast.core.model import ClaimedJob
+from holdfast.core.model import ClaimedJob, to_datetime
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.worker.frames import (
     LENGTH_BYTES,
@@ -175,4 +175,12 @@ def _value(message: Answer | Failure) -> Any:
             return Cancel(message.reason)
         case "continue":
             after = None if message.delay_ms is None else message.delay_ms / 1000
-            return Continue(message.type, decode_any(message.output), after=after)
+            return Continue(
+                message.type,
+                decode_any(message.output),
+                after=after,
+                at=to_datetime(message.at),
+                priority=message.priority,
+                blockers=message.blockers,
+                options=message.options,
+            )
