@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
-from holdfast.core.errors import DatabaseBusy, NoTransaction
+from holdfast.core.errors import DatabaseBusy, NoTransaction, UnusableUrl
 from holdfast.core.model import NewJob
 from holdfast.storage.postgres.database import STATEMENT_TIMEOUT_MS, PostgresDatabase
 from holdfast.storage.postgres.hooked import HookedAsyncConnection
@@ -161,3 +161,9 @@ async def test_an_async_transaction_that_its_caller_ended_takes_nothing_more(
             await end_by_hand(write_on)
     assert await database.read_async(database.store.jobs.get([NIL])) == []
     await database.close_async()
+
+
+def test_what_is_wrong_with_a_url_is_said_in_one_line() -> None:
+    with pytest.raises(UnusableUrl) as refusal:
+        PostgresDatabase("postgresql://127.0.0.1/x?colour=blue")
+    assert refusal.value.message.endswith('invalid URI query parameter: "colour"')

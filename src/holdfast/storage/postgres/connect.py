@@ -25,7 +25,7 @@ def parse_url(url: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
-        raise UnusableUrl(f"PostgreSQL does not understand the URL: {error}") from None
+        raise UnusableUrl(f"PostgreSQL does not understand the URL: {str(error).strip()}") from None
 
 
 def shown_url(url: str) -> str:
