@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast
@@ -13,6 +14,12 @@ from holdfast.client import waiting
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.ops.end import end_chain
+from tests.support.proxy import Proxy
+from tests.support.until import until
+
+SOMEBODY_WAITS = (
+    "select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+)
 
 
 class Relay(LocalNotifier):
@@ -85,3 +92,22 @@ def test_with_a_notifier_that_cannot_be_made_the_next_look_finds_the_end(
         app.chains.complete(tx, chain.id, "done")
     assert mistaken.chains.wait(chain.id, "60s").output == "done"
     mistaken.close()
+
+
+async def test_a_connection_lost_in_the_middle_of_a_look_ends_nobodys_wait(
+    postgres_url: str, relay: Relay
+) -> None:
+    with Proxy(postgres_url) as proxy, psycopg.connect(postgres_url) as other:
+        app = Holdfast(proxy.url, notifier=relay, open_types=True)
+        with app.transaction() as tx:
+            chain = app.start(tx, "report")
+        other.execute("lock table holdfast.job")
+        waits = asyncio.create_task(app.aio.chains.wait(chain.id, "20s"))
+        with psycopg.connect(postgres_url, autocommit=True) as watching:
+            await until(lambda: watching.execute(SOMEBODY_WAITS).fetchone() is not None)
+        proxy.cut()
+        proxy.pass_all()
+        other.rollback()
+        app.database.run(end_chain(app.database.store, str(chain.id), "completed"))
+        assert (await waits).state == "completed"
+        await app.aclose()

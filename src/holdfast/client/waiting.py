@@ -18,6 +18,7 @@ from holdfast.core.errors import (
     ChainDeleted,
     ChainFailed,
     ChainNotFound,
+    ConnectionClosed,
     DatabaseError,
     HoldfastError,
     WaitTimeout,
@@ -126,7 +127,7 @@ class Waiting:
             try:
                 database = self._database()
                 found = {each.id: each for each in database.read(database.store.chains.get(batch))}
-            except DatabaseError:
+            except (ConnectionClosed, DatabaseError):
                 # The waiters' own timeouts bound this; a database that comes back goes on.
                 time.sleep(SHORTEST_S)
                 continue
