@@ -9,6 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
+from holdfast.admin import probes
 from holdfast.admin.limits import Rate
 from holdfast.admin.live import Live
 from holdfast.admin.routes import ROUTES
@@ -17,6 +18,7 @@ from holdfast.core.errors import RateLimited
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.service.access import Role
+from holdfast.storage.postgres.database import POOL_WAIT_S
 from tests.admin.conftest import HOST, Api, until
 from tests.cli.scene import Scene
 
@@ -78,6 +80,16 @@ async def test_being_alive_asks_nothing_of_the_database(api: Api, app: Holdfast)
     app.bind("sqlite:////nowhere/at/all.db")
     assert (await api.call(None, "GET", "/livez")).json() == {"status": "alive"}
     ready = await api.call(None, "GET", "/readyz")
+    assert (ready.status_code, ready.json()["reason"]) == (503, "the database is away")
+
+
+async def test_a_probe_does_not_wait_as_long_as_a_connection_may_take(
+    api: Api, app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probes, "PATIENCE_S", 0.05)
+    app.bind("postgresql://nobody@127.0.0.1:1/nothing")
+    async with asyncio.timeout(POOL_WAIT_S / 2):
+        ready = await api.call(None, "GET", "/readyz")
     assert (ready.status_code, ready.json()["reason"]) == (503, "the database is away")
 
 

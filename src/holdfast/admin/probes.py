@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from starlette.responses import Response
 
 from holdfast.admin.call import Call
 from holdfast.admin.openapi import document
 from holdfast.admin.route import Answer, Route
 from holdfast.core.errors import HoldfastError
+
+PATIENCE_S = 2.0
+"""Whoever probes does not wait as long as a page's reader would for a database that comes back."""
 
 
 async def live(call: Call) -> Answer:
@@ -18,8 +23,9 @@ async def live(call: Call) -> Answer:
 async def ready(call: Call) -> Answer:
     """Say whether jobs are looked after; why not is for those who may look further."""
     try:
-        reason = await call.service.overview.unready()
-    except HoldfastError:
+        async with asyncio.timeout(PATIENCE_S):
+            reason = await call.service.overview.unready()
+    except (HoldfastError, TimeoutError):
         reason = "the database is away"
     if reason is None:
         return Answer({"status": "ready"})
