@@ -8,7 +8,7 @@ import pytest
 from holdfast.core.outcome import Continue
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
-from tests.support.until import breath
+from tests.support.until import breath, until
 from tests.worker.faults import Faults
 from tests.worker.workshop import RunningWorker, Workshop
 
@@ -129,6 +129,27 @@ async def test_jobs_that_wait_for_a_slot_go_back_unstarted(workshop: Workshop) -
     for job_id in (first, second):
         await workshop.seen_in_time(worker, "job_completed", job_id=job_id)
     assert [(await workshop.job(each)).attempt for each in (first, second)] == [1, 1]
+    await worker.stop()
+
+
+async def test_what_an_outage_has_cost_is_asked_for_as_soon_as_it_is_over(
+    workshop: Workshop,
+) -> None:
+    waiting, faults = Waiting(), Faults()
+    workshop.handle("wait", waiting, lease="60s")
+    job_id = await workshop.start_one("wait")
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults)
+    await workshop.events.seen("job_started", job_id=job_id)
+    await workshop.beat(worker)
+    faults.set("before", "claim")
+    workshop.have_due()
+    await workshop.events.seen("database_unreachable", purpose="claim")
+    assert await workshop.reap_as_if_later() == [job_id]
+    faults.clear()
+    # Long before the next beat of a lease of a minute.
+    worker.advance(1)
+    await workshop.events.seen("lease_lost", job_id=job_id)
+    await until(lambda: waiting.reasons == ["taken_by_another_worker"])
     await worker.stop()
 
 

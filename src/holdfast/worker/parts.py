@@ -78,6 +78,8 @@ class Parts:
         self.completer = Completer(
             place, self.links["complete"], self.outcomes, self.stragglers.add
         )
+        # A server that went away may have forgotten our last claims, and others may have them by now.
+        place.trouble.when_back = self.check_leases
         # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
         place.holdings.when_untidy = partial(to_loop, self.completer.tidy)
         self._build_slots(place, middlewares, type_of, stop)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.worker.clock import Clock
 from holdfast.worker.telling import Telling
 
 
 class Trouble:
-    """The troubles of one worker's loops, by the purpose of their links. Used from both threads."""
+    """The troubles of one worker's loops, by the purpose of their links. Used from both threads.
+
+    `when_back` is called, from either thread, when one of them is over.
+    """
 
     def __init__(self, telling: Telling, clock: Clock) -> None:
+        self.when_back: Callable[[], None] = lambda: None
         self._telling = telling
         self._clock = clock
         self._since: dict[str, float] = {}
@@ -29,3 +35,4 @@ class Trouble:
         """Tell that a loop does its work again, if it did not."""
         if self._since.pop(purpose, None) is not None:
             self._telling.tell("database_back", purpose=purpose)
+            self.when_back()
