@@ -15,10 +15,10 @@ MAIL = "mail"
 PRIORITY = 5
 
 
-def new_job(type: str = MAIL, **fields: Any) -> NewJob:
+def new_job(type: str = MAIL, input: str = "{}", **fields: Any) -> NewJob:
     """A job that starts a chain."""
     id = new_id()
-    return NewJob(id=id, chain_id=id, type=type, input="{}", **fields)
+    return NewJob(id=id, chain_id=id, type=type, input=input, **fields)
 
 
 def claim_of(type: str = MAIL, limit: int = 10, priority: int = PRIORITY) -> Claim:

@@ -46,6 +46,18 @@ def test_a_claim_begins_after_its_mark_and_ends_at_its_limit(database: SqliteDat
     assert [each.id for each in claimed] == [rows[2].id, rows[3].id]
 
 
+def test_a_claim_of_more_than_one_text_keeps_its_order_and_every_character(
+    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.storage.sqlite.claim.READ_AT_ONCE", 2)
+    jobs, odd = database.store.jobs, '{"a":"\\"\\\\\\u0001 \\ud83d\\ude00 \U0001f600 é <b>"}'
+    rows = sorted((new_job(input=odd) for _ in range(5)), key=lambda job: job.id)
+    database.run(jobs.insert(rows, now=NOW))
+    claimed = database.run(jobs.claim(claim_of(), now=NOW))
+    assert [each.id for each in claimed] == [each.id for each in rows]
+    assert {each.input for each in claimed} == {odd}
+
+
 def test_two_finishes_of_one_job_are_told_apart_by_their_tokens(database: SqliteDatabase) -> None:
     jobs, job = database.store.jobs, new_job()
     database.run(jobs.insert([job], now=NOW))

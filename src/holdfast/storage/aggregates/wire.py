@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 _encoder = msgspec.json.Encoder()
+_lists = msgspec.json.Decoder(list[Any])
 
 
 def document(rows: Sequence[Any] | Mapping[str, Any]) -> str:
@@ -18,6 +19,11 @@ def document(rows: Sequence[Any] | Mapping[str, Any]) -> str:
 def texts(values: Iterable[str]) -> str:
     """Encode a collection of ids, tokens or names as one JSON array."""
     return _encoder.encode(list(values)).decode()
+
+
+def lists(text: str) -> list[Any]:
+    """Read rows that came as one JSON array of arrays."""
+    return _lists.decode(text)
 
 
 def array(values: Sequence[str]) -> str:

@@ -9,9 +9,12 @@ from operator import attrgetter
 import msgspec
 
 from holdfast.core.model import Claim, ClaimedJob, Instant, Probe
-from holdfast.storage.aggregates.wire import texts
+from holdfast.storage.aggregates.wire import lists, texts
 from holdfast.storage.sqlite.clock import moment
 from holdfast.storage.statement import Op, Row, Statement, Value
+
+READ_AT_ONCE = 200
+"""So many inputs of the largest size, escaped, still fit into one text."""
 
 
 def claim_jobs(claim: Claim, now: Instant | None) -> Op[list[ClaimedJob]]:
@@ -29,8 +32,12 @@ def claim_jobs(claim: Claim, now: Instant | None) -> Op[list[ClaimedJob]]:
         yield Statement("job_claim_take", taken)
         policy = msgspec.structs.asdict(classes[token])
         yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
-    rows = yield Statement("job_claim_read", {"ids": texts(row[1] for row in due), "now": now})
-    return [ClaimedJob(*row) for row in rows]
+    jobs: list[ClaimedJob] = []
+    for first in range(0, len(due), READ_AT_ONCE):
+        ids = texts(row[1] for row in due[first : first + READ_AT_ONCE])
+        rows = yield Statement("job_claim_read", {"ids": ids, "now": now})
+        jobs += [ClaimedJob(*row) for row in lists(rows[0][0])]
+    return jobs
 
 
 def _choose(claim: Claim, now: Instant) -> Op[list[Row]]:
@@ -72,18 +79,17 @@ def _worth_a_look(probes: Sequence[Probe]) -> Op[Sequence[Probe]]:
 def _look(probe: Probe, room: int, allow_crashed: bool, now: Instant) -> Op[list[Row]]:
     if room <= 0:
         return []
-    return (
-        yield Statement(
-            "job_claim_look",
-            {
-                "type": probe.type,
-                "priority": probe.priority,
-                "after": probe.after,
-                "after_id": probe.after_id,
-                "room": room,
-                "token": probe.token,
-                "allow_crashed": allow_crashed,
-                "now": now,
-            },
-        )
+    rows = yield Statement(
+        "job_claim_look",
+        {
+            "type": probe.type,
+            "priority": probe.priority,
+            "after": probe.after,
+            "after_id": probe.after_id,
+            "room": room,
+            "token": probe.token,
+            "allow_crashed": allow_crashed,
+            "now": now,
+        },
     )
+    return lists(rows[0][0])

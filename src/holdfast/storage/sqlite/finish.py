@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from holdfast.core.model import Finish, Finished, FinishKind, Instant, State
-from holdfast.storage.aggregates.wire import document, texts
+from holdfast.storage.aggregates.wire import document, lists, texts
 from holdfast.storage.sqlite.clock import moment
 from holdfast.storage.sqlite.successor import write_successors
 from holdfast.storage.sqlite.tally import Tally
@@ -69,10 +69,15 @@ def _end(
     alike: _Alike, group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
     kind, worker, is_plain = alike
-    rows = yield Statement(
+    given = document([_outcome(each, is_plain) for each in group])
+    held = yield Statement("job_finish_held", {"rows": given, "awaited": awaited})
+    rows = lists(held[0][0])
+    if not rows:
+        return []
+    yield Statement(
         "job_finish_end" if is_plain else "job_finish_error",
         {
-            "rows": document([_outcome(each, is_plain) for each in group]),
+            "rows": given,
             "state": _ENDS[kind],
             "continued": kind == "continue",
             "worker": worker,
@@ -80,8 +85,6 @@ def _end(
             "now": now,
         },
     )
-    if not rows:
-        return []
     ids = texts(row[0] for row in rows)
     waited_for: set[str] = set()
     if awaited:

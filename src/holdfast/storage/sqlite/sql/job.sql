@@ -41,13 +41,15 @@ select type, priority from line where priority is not null;
 
 -- name: job_claim_look
 -- One look of a claim: what is due and free of one type and priority behind the low-water mark, oldest first. The rows sort
--- as the claim orders.
-select q.available_at, q.job_id, q.crashes, :token
-  from holdfast_queue q
- where q.type = :type and q.priority = :priority and (q.available_at, q.job_id) > (:after, :after_id)
-   and q.available_at <= :now and q.token is null and (q.crashes = 0 or :allow_crashed)
- order by q.available_at, q.job_id
- limit :room;
+-- as the claim orders. They come as one text: between any two rows the interpreter would let the handlers' thread run.
+select json_group_array(json_array(found.available_at, found.job_id, found.crashes, :token))
+  from (
+    select q.available_at, q.job_id, q.crashes
+      from holdfast_queue q
+     where q.type = :type and q.priority = :priority and (q.available_at, q.job_id) > (:after, :after_id)
+       and q.available_at <= :now and q.token is null and (q.crashes = 0 or :allow_crashed)
+     order by q.available_at, q.job_id
+     limit :room) found;
 
 -- name: job_claim_take
 -- Marks jobs as held. The write lock has been held since the look, so they are still free.
@@ -60,9 +62,10 @@ insert into holdfast_lease (token, worker, claimed_at, expires_at, lease_ms, max
 values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts, :backoff_base_ms, :backoff_cap_ms, :ids);
 
 -- name: job_claim_read
--- What was claimed, in the order of the ids given, which a cross join keeps.
-select q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
-       j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now
+-- What was claimed, in the order of the ids given, which a cross join keeps; as one text.
+select json_group_array(json_array(
+         q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
+         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
  cross join holdfast_job j on j.id = x.value;
@@ -79,28 +82,34 @@ select min((
           limit 1)) - c.now
   from clock c cross join json_each(:types) t cross join priority p;
 
+-- name: job_finish_held
+-- Which attempts may end: each row [id, token, …] is proven by its own (job, token) pair; what is not named was lost. Jobs that
+-- other jobs wait for are taken only when :awaited is true, because the fan-in that follows needs the same transaction. As one
+-- text; the write lock keeps it true.
+select json_group_array(json_array(q.job_id, q.type, q.attempt, q.fence))
+  from json_each(:rows) x
+ cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
+ where :awaited or not q.awaited;
+
 -- name: job_finish_end
--- Writes the outcomes of attempts that ended one way and without an error. Each row [id, token, started_at, output] is proven
--- by its own (job, token) pair; what is not returned was lost. Jobs that other jobs wait for are taken only when :awaited is
--- true, because the fan-in that follows needs the same transaction. `queue_drop` follows.
+-- Writes the outcomes of those attempts that ended one way and without an error, of rows [id, token, started_at, output].
+-- `queue_drop` follows.
 insert into holdfast_outcome (job_id, type, state, continued, output, attempts, crashes, fence, token, worker, started_at, finished_at)
 select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[3]'), q.attempt, q.crashes, q.fence, q.token, :worker,
        json_extract(x.value, '$[2]'), :now
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
- where :awaited or not q.awaited
-returning job_id, type;
+ where :awaited or not q.awaited;
 
 -- name: job_finish_error
--- The same for rows [id, token, started_at, output, error, fingerprint]. Apart, because each value read from a row and each
--- one returned counts where jobs are completed by the thousand.
+-- The same for rows [id, token, started_at, output, error, fingerprint]. Apart, because each value read from a row counts
+-- where jobs are completed by the thousand.
 insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
 select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[3]'), json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'),
        q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[2]'), :now
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
- where :awaited or not q.awaited
-returning job_id, type, attempts, fence;
+ where :awaited or not q.awaited;
 
 -- name: job_finish_return
 -- Gives attempts back. Each row [id, token, refund, available_at] is proven by its pair; without an instant the job keeps its place.
