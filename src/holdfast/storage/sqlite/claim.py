@@ -34,8 +34,8 @@ def claim_jobs(claim: Claim, now: Instant | None) -> Op[list[ClaimedJob]]:
         yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
     jobs: list[ClaimedJob] = []
     for first in range(0, len(due), READ_AT_ONCE):
-        ids = texts(row[1] for row in due[first : first + READ_AT_ONCE])
-        rows = yield Statement("job_claim_read", {"ids": ids, "now": now})
+        named = texts(row[1] for row in due[first : first + READ_AT_ONCE])
+        rows = yield Statement("job_claim_read", {"ids": named, "now": now})
         jobs += [ClaimedJob(*row) for row in lists(rows[0][0])]
     return jobs
 
