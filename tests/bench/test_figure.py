@@ -77,4 +77,5 @@ def test_a_figure_that_does_not_exist_is_refused_with_those_that_do() -> None:
         check=False,
     )
     assert done.returncode == 2
-    assert "there is no figure speed; there are drain," in done.stderr
+    assert "there is no figure 'speed'" in done.stderr
+    assert "there are drain," in done.stderr

@@ -233,7 +233,7 @@ async def test_a_waiter_attached_to_a_failed_chain_is_never_forgotten(
     postgres_url: str, move: str
 ) -> None:
     await try_every_order(
-        postgres_url, attach_and_wait_for_a_redrive, MOVES[move], False, 5, failed=True
+        postgres_url, attach_and_wait_for_a_redrive, MOVES[move], False, 8, failed=True
     )
 
 

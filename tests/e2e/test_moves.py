@@ -117,6 +117,8 @@ def test_a_chain_is_cancelled_and_deleted(scene: Scene, open_page: OpenPage) -> 
     # The old page may show the new state for a moment before the next page is there.
     expect(page.get_by_role("status")).to_contain_text("1 cancelled")
     expect(page.locator(".page-head .chip")).to_have_text("cancelled")
+    # What is seen may be ahead of the scripts that ask.
+    page.wait_for_load_state()
     page.get_by_role("button", name="Delete").click()
     confirm(page, "Delete")
     expect(page.get_by_role("status")).to_contain_text("1 deleted")

@@ -28,14 +28,19 @@ def trigger_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op
 def redrive_jobs(
     store: Store, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
 ) -> Op[list[JobRef]]:
-    """Take failed jobs back into the queue; those that are not failed are left out."""
-    return (yield from store.jobs.redrive(sorted(ids), spacing_us, now))
+    """Take failed jobs back into the queue; those that are not failed are left out.
+
+    Whoever is attaching a waiter to one of them is waited for first: a statement that waited in its midst would not see it.
+    """
+    wanted = sorted(ids)
+    yield from store.blockers.lock_ended(wanted)
+    return (yield from store.jobs.redrive(wanted, spacing_us, now))
 
 
 def retry_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op[list[JobRef]]:
     """Take a failed chain up again from its failed job. Raises: ChainNotFound, WrongState."""
     tail = yield from _tail(store, chain_id)
-    moved = yield from store.jobs.redrive([tail], 0, now)
+    moved = yield from redrive_jobs(store, [tail], 0, now)
     if not moved:
         yield from _explain(store, [tail], "only a failed chain can be retried")
     return moved
