@@ -30,7 +30,7 @@ def redrive_jobs(
 ) -> Op[list[JobRef]]:
     """Take failed jobs back into the queue; those that are not failed are left out.
 
-    Whoever is attaching a waiter to one of them is waited for first: a statement that waited in its midst would not see it.
+    Whoever is attaching a waiter to one of them is waited for first: a statement held up in its midst would not see it.
     """
     wanted = sorted(ids)
     yield from store.blockers.lock_ended(wanted)
