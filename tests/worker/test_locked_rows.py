@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast.ops.reap import reap_leases
 from holdfast.worker.job import Job
+from holdfast.worker.stragglers import RETRY_MIN_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.faults import Faults
@@ -12,14 +13,14 @@ from tests.worker.workshop import Workshop
 
 
 async def test_a_locked_row_delays_only_its_own_completion(postgres_workshop: Workshop) -> None:
-    workshop, go = postgres_workshop, asyncio.Event()
+    workshop, go, clock = postgres_workshop, asyncio.Event(), ManualClock()
 
     async def work(job: Job[Any]) -> None:
         await go.wait()
 
     workshop.handle("work", work)
     locked, *others = await workshop.start("work", count=8)
-    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    worker = workshop.begin(clock, notifier=workshop.notifier)
     await workshop.events.seen("job_started", count=8)
     with workshop.ledger.lock(locked):
         go.set()
@@ -30,6 +31,7 @@ async def test_a_locked_row_delays_only_its_own_completion(postgres_workshop: Wo
         await workshop.events.seen("job_completed", count=12)
         assert await workshop.states([locked]) == ["running"]
         await workshop.beat(worker)
+        await clock.until_somebody_sleeps(RETRY_MIN_S / 2)
     worker.advance(2)
     await workshop.events.seen("job_completed", job_id=locked)
     await worker.stop()
