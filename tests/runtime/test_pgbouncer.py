@@ -52,7 +52,7 @@ async def test_jobs_are_started_and_drained_by_two_workers(app: Holdfast) -> Non
     await asyncio.gather(*(app.make_worker(options).run() for _ in range(2)))
     found = [await app.aio.chains.get(each.id) for each in chains[:20]]
     assert [each.output for each in found] == [each * 2 for each in range(20)]
-    totals = await app.database.read_async(app.database.store.workers.totals(1000))
+    totals, _ = await app.database.read_async(app.database.store.workers.totals(1000))
     assert (totals.completed, totals.live) == (300, 0)
 
 

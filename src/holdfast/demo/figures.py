@@ -75,8 +75,7 @@ def read_figures(connection: tables.Connection) -> Figures:
     query = JobQuery(limit=_WAITS_OF, states=("completed",), types=_PLAIN_TYPES)
     with tables.snapshot(connection) as executor:
         row = tables.execute(connection, tables.LEDGER, since=time.time() - RATE_OVER_S)
-        queue = run(store.workers.totals(_COUNTED), executor)
-        types = run(store.workers.type_totals(), executor)
+        queue, types = run(store.workers.totals(_COUNTED), executor)
         jobs = run(store.jobs.page(query), executor)
         cycles = run(store.cycles.page(), executor)
         now = run(store.schema.clock(), executor)

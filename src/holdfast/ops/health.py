@@ -51,8 +51,7 @@ class Health(msgspec.Struct, frozen=True):
 def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
     """Read how the queue stands, cheaply at any size; live counts stop at `counted`."""
     now = yield from store.schema.clock()
-    totals = yield from store.workers.totals(counted)
-    types = yield from store.workers.type_totals()
+    totals, types = yield from store.workers.totals(counted)
     everyone = yield from store.workers.page(MOST_WORKERS)
     identity = yield from store.schema.identity()
     there = [each for each in everyone if each.stopped_at is None]

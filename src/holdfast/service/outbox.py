@@ -51,7 +51,7 @@ class OutboxDesk:
 
     def _read(self, store: Store) -> Op[dict[str, Any]]:
         now = yield from store.schema.clock()
-        totals = yield from store.workers.totals(COUNTED)
+        totals, _ = yield from store.workers.totals(COUNTED)
         workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
         due = totals.oldest_due_at
         return {

@@ -42,7 +42,7 @@ DEAD_LOOK = 200
 WAIT_LOOK = 20
 """Waiting times are told of this many ended jobs of each step."""
 
-WAITS_LAST_US = 5_000_000
+WAITS_LAST_US = 10_000_000
 """A page that is drawn every second reads them this often: they go by the minute and cost as much as all else on it."""
 
 

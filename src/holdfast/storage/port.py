@@ -227,8 +227,10 @@ class WorkerStore(Protocol):
     ) -> Op[None]:
         """Change settings of a type; None leaves a value, -1 takes it back to the code's own. One statement."""
 
-    def totals(self, limit: int, now: Instant | None = None) -> Op[QueueTotals]:
-        """Read totals; live counts stop at `limit`."""
+    def totals(
+        self, limit: int, now: Instant | None = None
+    ) -> Op[tuple[QueueTotals, list[TypeTotals]]]:
+        """Read totals of the whole and of each type; live counts stop at `limit`."""
 
     def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
         """Read totals per type. One statement."""

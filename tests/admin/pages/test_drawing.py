@@ -67,7 +67,7 @@ def test_many_blockers_that_the_tree_left_out_are_drawn_as_one() -> None:
 
 
 def test_charts_say_in_which_zone_their_times_are() -> None:
-    assert "<span>08:38 UTC</span>" in bars([Bar("08:38", 1, 0), Bar("08:39", 1, 0)])
+    assert "<span>08:38 UTC</span>" in bars((Bar("08:38", 1, 0), Bar("08:39", 1, 0)))
 
 
 def test_hostile_names_are_escaped_in_graphs_and_time_lines() -> None:
@@ -81,16 +81,16 @@ def test_hostile_names_are_escaped_in_graphs_and_time_lines() -> None:
 
 
 def test_charts_scale_to_their_largest_value() -> None:
-    drawn = str(bars([Bar("12:00", 10, 0), Bar("12:01", 0, 5), Bar("12:02", 0, 0)]))
+    drawn = str(bars((Bar("12:00", 10, 0), Bar("12:01", 0, 5), Bar("12:02", 0, 0))))
     assert "12:01: 0 completed, 5 failed" in drawn
     assert 'height="125"' in drawn
     assert 'height="62.5"' in drawn
 
 
 def test_a_curve_has_gaps_where_nothing_was_measured() -> None:
-    points = [Point("a", 1_000), Point("b", None), Point("c", 2_000), Point("d", 2_500)]
+    points = (Point("a", 1_000), Point("b", None), Point("c", 2_000), Point("d", 2_500))
     assert str(curve(points)).count('class="curve"') == 2
-    assert "nothing measured" in str(curve([Point("a", None)]))
+    assert "nothing measured" in str(curve((Point("a", None),)))
 
 
 @pytest.mark.parametrize("value", [0, 1, 9, 10, 13, 99, 100, 101, 999, 12_345, 10**9])

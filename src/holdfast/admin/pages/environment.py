@@ -8,11 +8,12 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from holdfast.admin.pages import words
+from holdfast.admin.pages import moments, words
 
 STATIC = Path(__file__).parent.parent / "static"
 
 _FILTERS = (
+    *(moments.ago, moments.since, moments.until),
     *(
         words.between,
         words.bulk,
@@ -24,7 +25,7 @@ _FILTERS = (
         words.ms,
         words.note,
     ),
-    *(words.pretty, words.short, words.since, words.term, words.until),
+    *(words.pretty, words.short, words.term),
 )
 
 

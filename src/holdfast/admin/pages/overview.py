@@ -73,12 +73,12 @@ def _flow(found: Overview) -> dict[str, Any]:
     steps = _steps(found)
     by_step = {each.at: each for each in found.series}
     ended = [by_step.get(at) for at in steps]
-    series = [
+    series = tuple(
         Bar(_label(at), each.completed, each.failed) if each else Bar(_label(at), 0, 0)
         for at, each in zip(steps, ended, strict=True)
-    ]
+    )
     waits = {each.at: each.p95_us for each in found.waits}
-    points = [Point(_label(at), waits.get(at)) for at in steps]
+    points = tuple(Point(_label(at), waits.get(at)) for at in steps)
     p95 = found.p95_wait_us
     return {
         "completed": sum(each.completed for each in series),

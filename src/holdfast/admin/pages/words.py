@@ -39,16 +39,6 @@ def minute(text: str) -> str:
     return f"{text[5:10]} {text[11:16]}"
 
 
-def since(text: str, now: Instant) -> str:
-    """Write how long ago an instant was."""
-    return spoken(now - instant_of(text))
-
-
-def until(text: str, now: Instant) -> str:
-    """Write how far ahead an instant is; one that has passed is no time away."""
-    return spoken(instant_of(text) - now)
-
-
 def between(start: str | None, end: str | None) -> str:
     """Write the span between two instants, if both are known."""
     if start is None or end is None:

@@ -36,12 +36,13 @@ class Fleet(msgspec.Struct, frozen=True):
 def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fleet]:
     """Read everything that the checks need; nothing is written."""
     instant = (yield from store.schema.clock()) if now is None else now
+    totals, types = yield from store.workers.totals(_MANY, now)
     return Fleet(
         now=instant,
         identity=(yield from store.schema.identity()),
         workers=(yield from store.workers.page(_MANY, grace_ms, now)),
-        types=(yield from store.workers.type_totals(now)),
-        totals=(yield from store.workers.totals(_MANY, now)),
+        types=types,
+        totals=totals,
         leases=(yield from store.leases.page(1)),
         cycles=(yield from store.cycles.page(now)),
         runs=(yield from store.runs.page(_RUNS, grace_ms, None, now)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.model import Instant, QueueTotals, TypeSetting, WorkerRecord
+from holdfast.storage.aggregates.wire import document
 from holdfast.storage.records import TypeTotals, VanishedWorker, WorkerSign
 from holdfast.storage.statement import Op, Row, Statement
 
@@ -82,21 +83,27 @@ class Workers:
             },
         )
 
-    def totals(self, limit: int, now: Instant | None = None) -> Op[QueueTotals]:
-        sums = (yield Statement("totals", {}))[0]
-        live = (yield Statement("live_totals", {"limit": limit, "now": now}))[0]
-        return QueueTotals(
-            live=sums[0],
-            blocked=live[2],
-            running=live[0],
-            due=live[3],
-            oldest_due_at=live[4],
-            stuck=live[1],
-            completed=sums[1],
-            failed=sums[2],
-            cancelled=sums[3],
-            bounded=live[2] >= limit or live[3] >= limit,
+    def totals(
+        self, limit: int, now: Instant | None = None
+    ) -> Op[tuple[QueueTotals, list[TypeTotals]]]:
+        types = yield from self.type_totals(now)
+        live = document([each.type for each in types if each.live > 0])
+        rows = yield Statement("live_totals", {"types": live, "limit": limit, "now": now})
+        running, stuck, blocked, due = rows[0]
+        oldest = (each.oldest_due_at for each in types)
+        whole = QueueTotals(
+            live=sum(each.live for each in types),
+            blocked=blocked,
+            running=running,
+            due=due,
+            oldest_due_at=min((each for each in oldest if each is not None), default=None),
+            stuck=stuck,
+            completed=sum(each.completed for each in types),
+            failed=sum(each.failed for each in types),
+            cancelled=sum(each.cancelled for each in types),
+            bounded=blocked >= limit or due >= limit,
         )
+        return whole, types
 
     def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
         rows = yield Statement("type_totals", {"now": now})

@@ -17,8 +17,8 @@ BOUND = 10_000
 def counters_equal_rows(stage: Stage) -> Op[None]:
     """Compare the totals, in all and per type, with the jobs themselves."""
     rows = yield from stage.store.jobs.page(JobQuery(limit=BOUND), stage.now)
-    yield from _totals_equal(stage, rows)
-    told = yield from stage.store.workers.type_totals(stage.now)
+    told = yield from _totals_equal(stage, rows)
+    assert told == (yield from stage.store.workers.type_totals(stage.now))
     types = {row.type for row in rows} | {each.type for each in told}
     assert told == [
         _type_totals(type, [row for row in rows if row.type == type], stage.now)
@@ -26,10 +26,10 @@ def counters_equal_rows(stage: Stage) -> Op[None]:
     ]
 
 
-def _totals_equal(stage: Stage, rows: list[JobRecord]) -> Op[None]:
+def _totals_equal(stage: Stage, rows: list[JobRecord]) -> Op[list[TypeTotals]]:
     states = Counter(row.state for row in rows)
     due = _due(rows, stage.now)
-    totals = yield from stage.store.workers.totals(BOUND, stage.now)
+    totals, types = yield from stage.store.workers.totals(BOUND, stage.now)
     assert totals.live == sum(states[state] for state in LIVE)
     assert totals.blocked == states["blocked"]
     assert totals.running == states["running"]
@@ -39,6 +39,7 @@ def _totals_equal(stage: Stage, rows: list[JobRecord]) -> Op[None]:
     assert totals.failed == states["failed"]
     assert totals.cancelled == states["cancelled"]
     assert not totals.bounded
+    return types
 
 
 def _type_totals(type: str, rows: list[JobRecord], now: int) -> TypeTotals:

@@ -199,7 +199,7 @@ class TotalsConformance(Conformance):
 
     async def test_live_counts_stop_at_their_bound(self, stage: Stage) -> None:
         await stage.start_all([stage.job() for _ in range(5)])
-        totals = await stage.run(stage.store.workers.totals(3, stage.now))
+        totals, _ = await stage.run(stage.store.workers.totals(3, stage.now))
         assert (totals.due, totals.bounded, totals.live) == (3, True, 5)
 
     async def test_the_oldest_due_job_is_told_though_the_count_stops(self, stage: Stage) -> None:
@@ -208,7 +208,7 @@ class TotalsConformance(Conformance):
         for age in ages:
             await stage.start(f"type-{age}", at=oldest + age * SECOND, priority=age)
         stage.pass_time(seconds=10)
-        totals = await stage.run(stage.store.workers.totals(2, stage.now))
+        totals, _ = await stage.run(stage.store.workers.totals(2, stage.now))
         assert totals.oldest_due_at == oldest
 
     async def test_stuck_is_what_expired_leases_still_hold(self, stage: Stage) -> None:
@@ -217,7 +217,7 @@ class TotalsConformance(Conformance):
         await stage.finish_as(done, "complete")
         await stage.start_running("other")
         stage.pass_time(seconds=2)
-        totals = await stage.run(stage.store.workers.totals(10, stage.now))
+        totals, _ = await stage.run(stage.store.workers.totals(10, stage.now))
         assert (totals.running, totals.stuck) == (2, 1)
 
     async def test_folding_counts_changes_no_total(self, stage: Stage) -> None:

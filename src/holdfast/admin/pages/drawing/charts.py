@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import msgspec
 from markupsafe import Markup
@@ -35,7 +36,9 @@ class Point(msgspec.Struct, frozen=True):
     us: int | None
 
 
-def bars(series: Sequence[Bar]) -> Markup:
+# A page is drawn every second and its charts change by the minute: what was drawn just now is kept.
+@lru_cache(maxsize=16)
+def bars(series: tuple[Bar, ...]) -> Markup:
     """Draw how much was completed and failed, step by step."""
     top = round_up(max((each.completed + each.failed for each in series), default=0))
     step = WIDTH / max(1, len(series))
@@ -47,7 +50,8 @@ def bars(series: Sequence[Bar]) -> Markup:
     return _framed(series, count(top), stretched(WIDTH, HEIGHT, label, parts))
 
 
-def curve(series: Sequence[Point]) -> Markup:
+@lru_cache(maxsize=16)
+def curve(series: tuple[Point, ...]) -> Markup:
     """Draw how long a span was, step by step; where nothing was measured there is a gap."""
     known = [each.us for each in series if each.us is not None]
     top = round_up_span(max(known, default=0))
@@ -69,6 +73,7 @@ def _grid() -> list[Markup]:
     return [line(0, y, WIDTH, y) for y in (*heights, HEIGHT)]
 
 
+@lru_cache(maxsize=512)
 def _bar(bar: Bar, x: float, width: float, top: int) -> list[Markup]:
     done, lost = (value / top * HEIGHT for value in (bar.completed, bar.failed))
     title = f"{bar.label}: {count(bar.completed)} completed, {count(bar.failed)} failed"

@@ -49,12 +49,6 @@ update holdfast.worker
     order by id limit 100 for update skip locked))
 returning id, name, holdfast.us(seen_at);
 
--- name: totals
--- Sums of the tally, and small bounded counts of what is live.
-select coalesce(sum(started - completed - failed - cancelled - removed), 0)::bigint, coalesce(sum(completed), 0)::bigint,
-       coalesce(sum(failed), 0)::bigint, coalesce(sum(cancelled), 0)::bigint
-  from holdfast.tally;
-
 -- name: live_totals
 -- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
 -- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
@@ -64,7 +58,7 @@ with running as materialized (
     from holdfast.queue q join holdfast.lease l on l.token = q.token
    where q.job_id = any (array (select unnest(job_ids) from holdfast.lease))),
 line as materialized (
-  select t.type, p.priority from (select distinct type from holdfast.tally) t cross join generate_series(0, 9) p(priority))
+  select t.type, p.priority from json_array_elements_text(:types::json) t(type) cross join generate_series(0, 9) p(priority))
 select (select count(*) from running),
        (select count(*) from running where expires_at <= holdfast.moment(:now::bigint)),
        (select count(*) from (
@@ -78,11 +72,7 @@ select (select count(*) from running),
             select from holdfast.queue q
              where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
              order by q.available_at, q.job_id limit :limit::integer) due
-           limit :limit::integer) d),
-       (select holdfast.us(min(oldest.available_at)) from line l cross join lateral (
-          select q.available_at from holdfast.queue q
-           where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
-           order by q.available_at, q.job_id limit 1) oldest);
+           limit :limit::integer) d);
 
 -- name: type_totals
 -- Per type: live depth from the tally, finished counts and the oldest due row by its index.
@@ -95,7 +85,7 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(o.availab
     select min(x.available_at) as available_at from generate_series(0, 9) p(priority) cross join lateral (
       select q.available_at from holdfast.queue q
        where q.type = t.type and q.priority = p.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
-       order by q.available_at, q.job_id limit 1) x) o on true
+       order by q.available_at, q.job_id limit 1) x) o on t.live > 0
  order by t.type;
 
 -- name: tally_fold

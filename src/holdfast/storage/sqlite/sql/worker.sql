@@ -53,42 +53,33 @@ update holdfast_worker
     order by id limit 100)
 returning id, name, seen_at;
 
--- name: totals
--- Sums of the tally.
-select coalesce(sum(started - completed - failed - cancelled - removed), 0), coalesce(sum(completed), 0),
-       coalesce(sum(failed), 0), coalesce(sum(cancelled), 0)
-  from holdfast_tally;
-
 -- name: live_totals
 -- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
 -- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
--- along the claim's index, so that a backlog of delayed jobs is not read. What a row is compared with stands in the line: for
--- constants the planner would read all of an analysed queue into a Bloom filter.
+-- along the claim's index alone, so that a backlog of delayed jobs is not read: whoever runs was due, and is taken off again.
+-- What a row is compared with stands in the line: for constants the planner would read all of an analysed queue into a Bloom
+-- filter.
 with clock (now) as (select coalesce(:now, (select now from holdfast_clock))),
 priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
 line as (
-  select t.type, p.level, c.now, 9223372036854775807 as never, null as nobody
-    from (select distinct type from holdfast_tally) t cross join priority p cross join clock c),
-running as (
-  select l.expires_at
-    from holdfast_lease l
+  select t.value as type, p.level, c.now, 9223372036854775807 as never
+    from json_each(:types) t cross join priority p cross join clock c),
+held as materialized (
+  select count(*) as running, count(*) filter (where l.expires_at <= c.now) as stuck
+    from clock c
+   cross join holdfast_lease l
    cross join json_each(l.job_ids) j
    cross join holdfast_queue q on q.job_id = j.value and q.token = l.token)
-select (select count(*) from running),
-       (select count(*) from running where expires_at <= c.now),
+select h.running, h.stuck,
        (select count(*) from (
           select 1 from line l
            cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at = l.never
            limit :limit)),
-       (select count(*) from (
+       max(0, min(:limit, (select count(*) from (
           select 1 from line l
-           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at <= l.now and q.token is l.nobody
-           limit :limit)),
-       (select min((
-          select q.available_at from holdfast_queue q
-           where q.type = l.type and q.priority = l.level and q.available_at <= c.now and q.token is null
-           order by q.available_at, q.job_id limit 1)) from line l)
-  from clock c;
+           cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at <= l.now
+           limit :limit + (select running from held))) - h.running))
+  from held h;
 
 -- name: type_totals
 -- Per type: live depth from the tally, finished counts and the oldest due row by its index.
@@ -98,13 +89,13 @@ total as (
   select type, sum(started - completed - failed - cancelled - removed) as live, sum(completed) as completed,
          sum(failed) as failed, sum(cancelled) as cancelled
     from holdfast_tally group by type)
-select t.type, t.live, t.completed, t.failed, t.cancelled, (
+select t.type, t.live, t.completed, t.failed, t.cancelled, case when t.live > 0 then (
          select min((
            select q.available_at from holdfast_queue q
             where q.type = t.type and q.priority = p.level and q.available_at <= c.now and q.token is null
             order by q.available_at, q.job_id
             limit 1))
-           from priority p)
+           from priority p) end
   from clock c cross join total t
  order by t.type;
 
