@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import http.client
 import os
 import subprocess
@@ -15,6 +14,7 @@ from urllib.parse import urlsplit
 
 from holdfast.admin.app import create
 from holdfast.admin.server import make_server
+from holdfast.cli.interpreter import make_ours
 from holdfast.settings import read_settings
 from tests.bench.handlers import make_app
 from tests.bench.machine import cpu_seconds
@@ -98,7 +98,7 @@ async def _serve(url: str) -> None:
     serving = asyncio.create_task(server.serve())
     address = await server.address()
     # As `holdfast api serve` does.
-    gc.freeze()
+    make_ours()
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     await serving

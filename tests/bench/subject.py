@@ -18,6 +18,7 @@ import msgspec
 import psutil
 
 from holdfast.app import Holdfast
+from holdfast.cli.interpreter import make_ours
 from holdfast.storage.database import Database
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.worker.options import WorkerOptions
@@ -96,6 +97,7 @@ async def work(spec: Spec) -> Report:
         WorkerOptions(slots=spec.slots, batch=spec.batch),
         notifier=app.notifier if spec.hints else None,
     )
+    make_ours()
     _say("ready")
     await asyncio.to_thread(_hear)
     # A worker that ends by itself leaves this thread waiting for input.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.interpreter import make_ours
 from holdfast.cli.lazy import Group
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
@@ -89,7 +90,6 @@ def _check_bind(app: Holdfast, host: str) -> None:
 
 async def _serve(app: Holdfast, host: str, port: int) -> None:
     import asyncio
-    import gc
 
     from holdfast.admin.app import create
     from holdfast.admin.server import make_server
@@ -97,8 +97,7 @@ async def _serve(app: Holdfast, host: str, port: int) -> None:
     server = make_server(create(app), host, port)
     serving = asyncio.create_task(server.serve())
     address = await server.address()
-    # What is loaded stays: a collection that walked it again and again would hold up every open page.
-    gc.freeze()
+    make_ours()
     if address is not None:
         say(f"serving the API and the dashboard on {address}")
     await serving

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.interpreter import make_ours
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
@@ -180,7 +181,6 @@ def _run(
     probes: tuple[str, int] | None,
 ) -> BackgroundReport | WorkerReport:
     import asyncio
-    import gc
 
     from holdfast.observe.logging import LoggingObserver
 
@@ -198,8 +198,7 @@ def _run(
                 loop = asyncio.get_running_loop()
                 for each in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(each, mode.stop, each.name)
-                # What is loaded stays: a collection that walked it again and again would hold up every handler.
-                gc.freeze()
+                make_ours()
                 return await mode.run()
         finally:
             await app.aclose()

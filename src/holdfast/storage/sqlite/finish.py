@@ -19,8 +19,8 @@ _ENDS: dict[FinishKind, State] = {
     "cancel": "cancelled",
 }
 
-# What one statement says once for all its rows: the kind, the worker, and whether there is no error to write.
-_Alike = tuple[FinishKind, str, bool]
+# What one statement says once for all its rows: kind, worker, token, and whether there is no error to write.
+_Alike = tuple[FinishKind, str, str, bool]
 
 
 def finish_attempts(
@@ -61,27 +61,26 @@ def _alike(batch: Sequence[Finish]) -> dict[_Alike, list[Finish]]:
                 and each.error is None
                 and each.fingerprint is None
             )
-            groups.setdefault((each.kind, each.worker, is_plain), []).append(each)
+            groups.setdefault((each.kind, each.worker, each.token, is_plain), []).append(each)
     return groups
 
 
 def _end(
     alike: _Alike, group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
-    kind, worker, is_plain = alike
-    given = document([_outcome(each, is_plain) for each in group])
-    held = yield Statement("job_finish_held", {"rows": given, "awaited": awaited})
-    rows = lists(held[0][0])
+    kind, worker, token, is_plain = alike
+    named = {"ids": texts(each.id for each in group), "token": token, "awaited": awaited}
+    rows = lists((yield Statement("job_finish_held", named))[0][0])
     if not rows:
         return []
+    hits = {row[0] for row in rows}
     yield Statement(
         "job_finish_end" if is_plain else "job_finish_error",
         {
-            "rows": given,
+            "rows": document({each.id: _said(each, is_plain) for each in group if each.id in hits}),
             "state": _ENDS[kind],
             "continued": kind == "continue",
             "worker": worker,
-            "awaited": awaited,
             "now": now,
         },
     )
@@ -94,7 +93,6 @@ def _end(
     if kind == "fail":
         yield from _remember(group, rows, now)
     if kind == "continue":
-        hits = {row[0] for row in rows}
         successors = [
             (each.next, each.id in waited_for)
             for each in group
@@ -104,9 +102,9 @@ def _end(
     return [Finished(row[0], row[1], row[0] in waited_for) for row in rows]
 
 
-def _outcome(finish: Finish, is_plain: bool) -> tuple[object, ...]:
-    row = (finish.id, finish.token, finish.started_at, finish.output)
-    return row if is_plain else (*row, finish.error, finish.fingerprint)
+def _said(finish: Finish, is_plain: bool) -> tuple[object, ...]:
+    said = (finish.started_at, finish.output)
+    return said if is_plain else (*said, finish.error, finish.fingerprint)
 
 
 def _count(kind: FinishKind, rows: Sequence[Row], tally: Tally) -> None:

@@ -83,33 +83,30 @@ select min((
   from clock c cross join json_each(:types) t cross join priority p;
 
 -- name: job_finish_held
--- Which attempts may end: each row [id, token, …] is proven by its own (job, token) pair; what is not named was lost. Jobs that
+-- Which attempts of a claim may end: each is proven by its id and the claim's token; what is not named was lost. Jobs that
 -- other jobs wait for are taken only when :awaited is true, because the fan-in that follows needs the same transaction. As one
 -- text; the write lock keeps it true.
 select json_group_array(json_array(q.job_id, q.type, q.attempt, q.fence))
-  from json_each(:rows) x
- cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
+  from json_each(:ids) x
+ cross join holdfast_queue q on q.job_id = x.value and q.token = :token
  where :awaited or not q.awaited;
 
 -- name: job_finish_end
--- Writes the outcomes of those attempts that ended one way and without an error, of rows [id, token, started_at, output].
--- `queue_drop` follows.
+-- Writes the outcomes of those that `job_finish_held` has named and that ended one way and without an error, of [started_at,
+-- output] by id: every value taken out of a row costs as much as finding the job. `queue_drop` follows.
 insert into holdfast_outcome (job_id, type, state, continued, output, attempts, crashes, fence, token, worker, started_at, finished_at)
-select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[3]'), q.attempt, q.crashes, q.fence, q.token, :worker,
-       json_extract(x.value, '$[2]'), :now
+select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), q.attempt, q.crashes, q.fence, q.token, :worker,
+       json_extract(x.value, '$[0]'), :now
   from json_each(:rows) x
- cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
- where :awaited or not q.awaited;
+ cross join holdfast_queue q on q.job_id = x.key;
 
 -- name: job_finish_error
--- The same for rows [id, token, started_at, output, error, fingerprint]. Apart, because each value read from a row counts
--- where jobs are completed by the thousand.
+-- The same of [started_at, output, error, fingerprint] by id.
 insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
-select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[3]'), json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'),
-       q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[2]'), :now
+select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), json_extract(x.value, '$[2]'), json_extract(x.value, '$[3]'),
+       q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[0]'), :now
   from json_each(:rows) x
- cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]') and q.token = json_extract(x.value, '$[1]')
- where :awaited or not q.awaited;
+ cross join holdfast_queue q on q.job_id = x.key;
 
 -- name: job_finish_return
 -- Gives attempts back. Each row [id, token, refund, available_at] is proven by its pair; without an instant the job keeps its place.

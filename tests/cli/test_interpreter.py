@@ -1,0 +1,17 @@
+"""The interpreter of a process that is all ours."""
+
+import subprocess
+import sys
+
+SEEN = """
+import gc, sys
+from holdfast.cli.interpreter import make_ours
+before = gc.get_freeze_count()
+make_ours()
+print(gc.get_freeze_count() > before, sys.getswitchinterval() < 0.001)
+"""
+
+
+def test_what_is_loaded_is_collected_no_more_and_threads_take_short_turns() -> None:
+    ran = subprocess.run([sys.executable, "-c", SEEN], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "True"]
