@@ -10,7 +10,7 @@ from holdfast.storage.aggregates.wire import document, lists, texts
 from holdfast.storage.sqlite.clock import moment
 from holdfast.storage.sqlite.successor import write_successors
 from holdfast.storage.sqlite.tally import Tally
-from holdfast.storage.statement import Op, Row, Statement
+from holdfast.storage.statement import Op, Row, Statement, Value
 
 _ENDS: dict[FinishKind, State] = {
     "complete": "completed",
@@ -69,8 +69,9 @@ def _end(
     alike: _Alike, group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
     kind, worker, token, is_plain = alike
-    named = {"ids": texts(each.id for each in group), "token": token, "awaited": awaited}
-    rows = lists((yield Statement("job_finish_held", named))[0][0])
+    named = texts(each.id for each in group)
+    proof: dict[str, Value] = {"ids": named, "token": token, "awaited": awaited}
+    rows = lists((yield Statement("job_finish_held", proof))[0][0])
     if not rows:
         return []
     hits = {row[0] for row in rows}
