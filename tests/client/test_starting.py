@@ -232,6 +232,11 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"priority": "high"}, InvalidOption),
     ({"max_attempts": 0}, InvalidOption),
     ({"max_attempts": 2**31}, InvalidOption),
+    ({"max_attempts": True}, InvalidOption),
+    ({"max_attempts": 2.5}, InvalidOption),
+    ({"blockers": None}, InvalidOption),
+    ({"blockers": 5}, InvalidOption),
+    ({"blockers": "01890000-0000-7000-8000-000000000000"}, InvalidOption),
     ({"at": datetime(2030, 1, 1)}, InvalidOption),  # noqa: DTZ001
     ({"at": "tomorrow"}, InvalidOption),
     ({"at": datetime.now(UTC), "after": "1s"}, InvalidOption),

@@ -64,6 +64,12 @@ def _state(**fields: Any) -> CycleState:
         ({"every": "1m", "jitter": "1m"}, InvalidOption),
         ({"cron": "0 3 * * *", "missed": "none", "jitter": "5m"}, InvalidOption),
         ({"every": "1m", "attempts": 0}, InvalidOption),
+        ({"every": "1m", "attempts": "3"}, InvalidOption),
+        ({"every": "1m", "attempts": float("nan")}, InvalidOption),
+        ({"every": "1m", "timeout": 0}, InvalidOption),
+        ({"every": "1m", "singleton": "no"}, InvalidOption),
+        ({"cron": 5}, InvalidOption),
+        ({"cron": "* * * * *", "tz": ""}, InvalidSchedule),
     ],
 )
 def test_a_declaration_without_meaning_is_refused(
@@ -73,8 +79,8 @@ def test_a_declaration_without_meaning_is_refused(
         cycle_spec(_nothing, "cleanup", **options)
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "x" * 101, "outbox", "tick"])
-def test_a_name_that_means_something_else_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "x" * 101, "outbox", "tick", None, 7])
+def test_a_name_that_means_something_else_is_refused(name: Any) -> None:
     with pytest.raises(InvalidName):
         cycle_spec(_nothing, name, every="1m")
 

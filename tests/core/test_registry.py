@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar, Unpack
@@ -240,6 +240,25 @@ def test_an_option_that_nobody_would_heed_is_refused(options: Any, help: str) ->
     with pytest.raises(InvalidOption) as caught:
         made(charge, **options)
     assert help in caught.value.help
+
+
+def counting(job: Work[Order]) -> Iterator[int]:
+    yield 1
+
+
+async def streaming(job: Work[Order]) -> AsyncIterator[int]:
+    yield 1
+
+
+class Counting:
+    def __call__(self, job: Work[Order]) -> Iterator[int]:
+        yield 1
+
+
+@pytest.mark.parametrize("handler", [counting, streaming, partial(counting), Counting()], ids=str)
+def test_a_handler_that_yields_is_refused(handler: Callable[..., Any]) -> None:
+    with pytest.raises(HandlerInvalid, match="yields"):
+        made(handler)
 
 
 def test_a_handler_of_lists_needs_a_batch() -> None:

@@ -77,6 +77,14 @@ def test_the_last_attempt_is_not_followed_by_another() -> None:
         {"base": "10m"},
         {"max_attempts": 0},
         {"max_attempts": -1},
+        {"max_attempts": "3"},
+        {"max_attempts": 2.5},
+        {"max_attempts": float("nan")},
+        {"max_attempts": True},
+        {"max_attempts": 2**31},
+        {"multiplier": "fast"},
+        {"multiplier": None},
+        {"multiplier": 10**400},
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused(arguments: dict[str, Any]) -> None:

@@ -11,12 +11,12 @@ from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import parse_id, parse_new_id
 from holdfast.core.model import PRIORITIES, Instant, KeyScope, OnBlockerFailure, to_instant
+from holdfast.core.retry import is_attempt_limit
 
 T = TypeVar("T")
 
 LONGEST_KEY = 1024
 """Bytes: type and key together have to fit into an entry of PostgreSQL's index."""
-MOST_ATTEMPTS = 2**31 - 1
 
 
 class HasId(Protocol):
@@ -74,7 +74,11 @@ def new_id_text(value: Id) -> str:
 
 
 def id_texts(values: Iterable[Id]) -> list[str]:
-    """Return ids as canonical text. Raises: InvalidId."""
+    """Return ids as canonical text. Raises: InvalidId, InvalidOption for a single one or none at all."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidOption(
+            f"{repr(values)[:60]} is not a list of chains or jobs", help="put it in brackets"
+        )
     return [id_text(each) for each in values]
 
 
@@ -122,11 +126,9 @@ def check_priority(priority: object) -> int:
 
 def check_attempts(max_attempts: object) -> int | None:
     """Return a limit of attempts. Raises: InvalidOption."""
-    if max_attempts is None:
-        return None
-    if isinstance(max_attempts, int) and 1 <= max_attempts <= MOST_ATTEMPTS:
+    if max_attempts is None or (isinstance(max_attempts, int) and is_attempt_limit(max_attempts)):
         return max_attempts
-    raise InvalidOption(f"max_attempts={repr(max_attempts)[:60]} is not a number from 1 on")
+    raise InvalidOption(f"max_attempts={repr(max_attempts)[:60]} is not a whole number from 1 on")
 
 
 def check_choice(option: str, value: T, choices: Sequence[T]) -> T:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any, Literal
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.core.catchup import GRACE_MS, CatchUp, due_slots, jitter_us
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import InvalidName, InvalidOption, InvalidSchedule
+from holdfast.core.kinds import Kinds, at_least_one, check_kind
 from holdfast.core.model import Instant, to_datetime
 from holdfast.core.schedule import Cron, Interval, Schedule
 
@@ -26,6 +28,15 @@ RETRY_CAP_MS = 3_600_000
 
 # A colon separates a cycle's name from its shard.
 _NAME = re.compile(r"\w[\w.-]{0,99}")
+
+_KINDS: Mapping[str, Kinds] = {
+    "cron": (str, NoneType),
+    "tz": (str, NoneType),
+    "singleton": (bool,),
+    "missed": (str,),
+    "attempts": (int,),
+    "sharded": (bool,),
+}
 
 RunOutcome = Literal["running", "completed", "failed", "aborted", "crashed"]
 
@@ -60,14 +71,15 @@ def cycle_spec(
     sharded: bool = False,
 ) -> CycleSpec:
     """Make a cycle of what a decorator was told. Raises: InvalidName, InvalidSchedule, InvalidOption."""
-    if not _NAME.fullmatch(name) or name in RESERVED:
-        raise InvalidName(f"{repr(name)[:60]} cannot be the name of a cycle")
+    _check_name(name)
+    _check_kinds(
+        cron=cron, tz=tz, singleton=singleton, missed=missed, attempts=attempts, sharded=sharded
+    )
+    at_least_one("attempts", attempts)
     schedule = _schedule(every, cron, tz)
     policy = CatchUp.parse(missed)
     jitter_ms = milliseconds(jitter)
     _check_jitter(jitter_ms, schedule, policy)
-    if attempts < 1:
-        raise InvalidOption(f"attempts={attempts} is too small, the least is 1")
     return CycleSpec(
         name=name,
         handler=handler,
@@ -75,10 +87,20 @@ def cycle_spec(
         singleton=singleton,
         missed=policy,
         jitter_ms=jitter_ms,
-        timeout_ms=None if timeout is None else max(1, milliseconds(timeout)),
+        timeout_ms=None if timeout is None else at_least_one("timeout", milliseconds(timeout)),
         attempts=attempts,
         sharded=sharded,
     )
+
+
+def _check_name(name: object) -> None:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or name in RESERVED:
+        raise InvalidName(f"{repr(name)[:60]} cannot be the name of a cycle")
+
+
+def _check_kinds(**options: object) -> None:
+    for option, value in options.items():
+        check_kind(option, value, _KINDS[option])
 
 
 def _check_jitter(jitter_ms: int, schedule: Schedule, missed: CatchUp) -> None:
@@ -100,7 +122,7 @@ def _schedule(every: Duration | None, cron: str | None, tz: str | None) -> Sched
         if tz is not None:
             raise InvalidSchedule("an interval has no time zone", help="leave tz out")
         return Interval(every)
-    return Cron(cron or "", tz or "UTC")
+    return Cron(cron or "", "UTC" if tz is None else tz)
 
 
 def schedule_text(schedule: Schedule) -> tuple[str, str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from difflib import get_close_matches
-from functools import partial
 from types import NoneType
 from typing import Any, TypeAlias, TypedDict, TypeGuard
 
@@ -21,10 +19,11 @@ from holdfast.core.errors import (
     UnknownJobType,
 )
 from holdfast.core.jobtype import Executor, JobType
+from holdfast.core.kinds import Kinds, at_least_one, check_kind
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
-from holdfast.core.signatures import signature_of
+from holdfast.core.signatures import is_async, signature_of
 
 Handler: TypeAlias = Callable[..., Any]
 Target: TypeAlias = str | Handler
@@ -49,7 +48,7 @@ class TypeOptions(TypedDict, total=False):
     waits_for: Sequence[str]
 
 
-_KINDS: Mapping[str, tuple[type, ...]] = {
+_KINDS: Mapping[str, Kinds] = {
     "retry": (Retry,),
     "lease": (Lease, str, int, float, timedelta, NoneType),
     "timeout": (str, int, float, timedelta, NoneType),
@@ -164,7 +163,7 @@ def job_type_of(
     """
     _check_options(options)
     signature = signature_of(handler, generic, _OUTCOMES)
-    batch = _at_least_one("batch", options.get("batch"))
+    batch = at_least_one("batch", options.get("batch"))
     if signature.takes_batches and batch is None:
         raise HandlerInvalid(
             f"{_name_of(handler)} takes a list of jobs but its type sets no batch",
@@ -178,7 +177,7 @@ def job_type_of(
         retry=options.get("retry"),
         lease=_lease(options.get("lease")),
         timeout_ms=_timeout_ms(options.get("timeout")),
-        concurrency=_at_least_one("concurrency", options.get("concurrency")),
+        concurrency=at_least_one("concurrency", options.get("concurrency")),
         batch=batch,
         atomic=options.get("atomic", False),
         executor=_executor(handler, options),
@@ -198,11 +197,7 @@ def _check_options(options: Mapping[str, object]) -> None:
             if option in ("max_attempts", "base", "cap", "multiplier", "jitter"):
                 known = f"it belongs to the policy: retry=Retry({option}=…)"
             raise InvalidOption(f"a job type has no option {option!r}", help=known)
-        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-            wanted = " or ".join(each.__name__ for each in kinds if each is not NoneType)
-            raise InvalidOption(
-                f"{option}={repr(value)[:60]} cannot be used", help=f"give it {wanted}"
-            )
+        check_kind(option, value, kinds)
 
 
 def _lease(lease: Lease | Duration | None) -> Lease | None:
@@ -212,13 +207,7 @@ def _lease(lease: Lease | Duration | None) -> Lease | None:
 def _timeout_ms(timeout: Duration | None) -> int | None:
     if timeout is None:
         return None
-    return _at_least_one("timeout", milliseconds(timeout))
-
-
-def _at_least_one(option: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise InvalidOption(f"{option}={value} is too small, the least is 1")
-    return value
+    return at_least_one("timeout", milliseconds(timeout))
 
 
 def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -226,7 +215,7 @@ def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _executor(handler: Handler, options: TypeOptions) -> Executor:
-    natural: Executor = "loop" if _is_async(handler) else "thread"
+    natural: Executor = "loop" if is_async(handler) else "thread"
     chosen = options.get("executor", natural)
     if chosen == "process" and options.get("atomic", False):
         raise InvalidOption(
@@ -244,15 +233,6 @@ def _executor(handler: Handler, options: TypeOptions) -> Executor:
 
 def _can_be_looked_up(handler: object) -> TypeGuard[Hashable]:
     return callable(handler) and isinstance(handler, Hashable)
-
-
-def _is_async(handler: Handler) -> bool:
-    bare: Any = handler
-    while isinstance(bare, partial):
-        bare = bare.func
-    return inspect.iscoroutinefunction(bare) or inspect.iscoroutinefunction(
-        getattr(bare, "__call__", None)  # noqa: B004
-    )
 
 
 def _name_of(handler: Handler) -> str:

@@ -9,6 +9,8 @@ from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import ConfigError
 
 SHORTEST_DELAY_MS = 100
+MOST_ATTEMPTS = 2**31 - 1
+"""What a column of either database holds."""
 
 _CRASH_BASE_MS = 1_000
 _CRASH_MULTIPLIER = 4
@@ -37,7 +39,7 @@ class Retry:
         """Wait `base`, then `multiplier` times longer each attempt up to `cap`, plus `jitter`."""
         object.__setattr__(self, "base_ms", milliseconds(base))
         object.__setattr__(self, "cap_ms", milliseconds(cap))
-        object.__setattr__(self, "multiplier", float(multiplier))
+        object.__setattr__(self, "multiplier", _number(multiplier))
         object.__setattr__(self, "jitter_ms", milliseconds(jitter))
         object.__setattr__(self, "max_attempts", max_attempts)
         self._check()
@@ -60,21 +62,30 @@ class Retry:
                 f"the retry cap of {cap} is below the base of {base}",
                 help=f'set cap="{base}" or more',
             )
-        if self.max_attempts is not None and self.max_attempts < 1:
+        if self.max_attempts is not None and not is_attempt_limit(self.max_attempts):
             raise ConfigError(
-                f"max_attempts={self.max_attempts} leaves no attempt at all",
+                f"max_attempts={repr(self.max_attempts)[:60]} is not a whole number from 1 on",
                 help="set 1 for a single attempt, or None to try for ever",
             )
 
 
-JOB_RETRY = Retry()
-EVENT_RETRY = Retry(base="5s", cap="120s", jitter="500ms", max_attempts=3)
-PUSH_RETRY = Retry(base="1m", cap="60m", max_attempts=8)
+def is_attempt_limit(value: object) -> bool:
+    """Say whether a value limits attempts in a way that both databases keep."""
+    return type(value) is int and 1 <= value <= MOST_ATTEMPTS
 
 
 def crash_delay_ms(crashes: int) -> int:
     """Return the wait of a job whose worker has died `crashes` times: 1, 4, 16, then 60 seconds."""
     return round(_grown(_CRASH_BASE_MS, _CRASH_MULTIPLIER, crashes, _CRASH_CAP_MS))
+
+
+def _number(multiplier: object) -> float:
+    if isinstance(multiplier, int | float) and not isinstance(multiplier, bool):
+        try:
+            return float(multiplier)
+        except OverflowError:
+            return math.inf
+    raise ConfigError(f"a retry multiplier of {repr(multiplier)[:60]} is not a number")
 
 
 def _grown(base: int, multiplier: float, times: int, cap: int) -> float:
@@ -85,3 +96,8 @@ def _grown(base: int, multiplier: float, times: int, cap: int) -> float:
     if exponent >= math.log(cap / base, multiplier):
         return cap
     return min(cap, base * multiplier**exponent)
+
+
+JOB_RETRY = Retry()
+EVENT_RETRY = Retry(base="5s", cap="120s", jitter="500ms", max_attempts=3)
+PUSH_RETRY = Retry(base="1m", cap="60m", max_attempts=8)

@@ -35,6 +35,7 @@ def signature_of(
     A batch handler takes `list[generic[Input]]` and may return a list with an output per job.
     """
     parameter = _job_parameter(function)
+    _check_answers(function)
     hints = _hints_of(function)
     job, result = hints.get(parameter, Any), hints.get("return", Any)
     takes_batches = get_origin(job) in _LISTS
@@ -46,6 +47,28 @@ def signature_of(
 def input_type_of(function: Callable[..., Any], generic: type) -> Any:
     """Return X of a first parameter `generic[X]` or `list[generic[X]]`, else Any."""
     return signature_of(function, generic).input
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Say whether calling it makes something to await."""
+    return inspect.iscoroutinefunction(_called(function))
+
+
+def _check_answers(function: Callable[..., Any]) -> None:
+    called = _called(function)
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise HandlerInvalid(
+            f"{_name_of(function)} yields, and nobody would take what it yields",
+            help="return the answer; job.progress() tells how far the work is",
+        )
+
+
+def _called(function: Callable[..., Any]) -> Any:
+    """Return the function whose code runs when this is called."""
+    bare: Any = function
+    while isinstance(bare, partial):
+        bare = bare.func
+    return bare if inspect.isroutine(bare) else getattr(bare, "__call__", bare)  # noqa: B004
 
 
 def _job_parameter(function: Callable[..., Any]) -> str:

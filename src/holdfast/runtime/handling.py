@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import inspect
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.errors import OutputInvalid
+from holdfast.core.signatures import is_async
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.runner import RunnerContext, RunnerReport
 from holdfast.worker.calls import outcome_of
@@ -64,7 +64,7 @@ async def _call(
     """Return the answer or the error: one that ends processes would leave the task and end this one."""
     try:
         with around(run.name, run.slot.isoformat()):
-            if inspect.iscoroutinefunction(spec.handler):
+            if is_async(spec.handler):
                 return await spec.handler(run), None
             answer, error = await _in_thread(spec, run, threads)
             if error is not None:
