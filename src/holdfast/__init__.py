@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.version import VERSION
+
 if TYPE_CHECKING:
     from holdfast import errors as errors
     from holdfast.app import Holdfast as Holdfast
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.retry import Retry as Retry
     from holdfast.worker.job import Job as Job
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "Aborted": "holdfast.core.errors",

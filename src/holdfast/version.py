@@ -1,3 +1,3 @@
-"""The version, for whoever must know it without importing the package's surface."""
+"""The version, said here and nowhere else."""
 
 VERSION = "0.1.0"

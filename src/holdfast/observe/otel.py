@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from typing import Any
 
 from holdfast.core.errors import MissingExtra
@@ -12,6 +11,7 @@ from holdfast.core.events import Event
 from holdfast.core.model import Instant, QueueTotals
 from holdfast.observe.measures import MEASURED, UNMEASURED, Measurement, measure, measure_totals
 from holdfast.observe.names import METRICS, Metric
+from holdfast.version import VERSION
 
 try:
     from opentelemetry.metrics import Meter, MeterProvider, get_meter
@@ -22,7 +22,6 @@ except ImportError as error:
 
 SYSTEM = "holdfast"
 SCOPE = "holdfast"
-VERSION = version("holdfast")
 
 HANDLED = MEASURED | {"job_created"}
 IGNORED = UNMEASURED - {"job_created"}

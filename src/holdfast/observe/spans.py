@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
 
 from holdfast.core.errors import Busy, MissingExtra
-from holdfast.observe.otel import SCOPE, VERSION, messaging_attributes
+from holdfast.observe.otel import SCOPE, messaging_attributes
+from holdfast.version import VERSION
 
 try:
     from opentelemetry.context import Context
