@@ -11,8 +11,6 @@ from holdfast.core.errors import UnusableUrl
 
 Dialect: TypeAlias = Literal["sqlite", "postgresql"]
 
-MEMORY = ":memory:"
-
 _SCHEME = re.compile(r"([a-z][a-z0-9]*)(?:\+([a-z0-9_]+))?://", re.IGNORECASE)
 _DIALECTS: dict[str, Dialect] = {
     "sqlite": "sqlite",

@@ -29,12 +29,6 @@ def shown_job(job: JobRecord) -> dict[str, Any]:
     return fields | {"error": shown_error(job.error)}
 
 
-def shown_job_in_full(job: JobRecord, raw: bool) -> dict[str, Any]:
-    """Show a job with its payloads, redacted unless they are wanted raw."""
-    payloads = {"input": payload(job.input, raw), "output": payload(job.output, raw)}
-    return shown_job(job) | payloads
-
-
 def shown_chain(chain: ChainRecord) -> dict[str, Any]:
     """Show a chain without its payloads."""
     fields = plain(chain)

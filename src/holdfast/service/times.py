@@ -1,4 +1,4 @@
-"""Instants and spans as people and programs read them."""
+"""Instants as programs read them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,3 @@ def rfc3339(instant: Instant | None) -> str | None:
     moment = cast(datetime, to_datetime(instant))
     # A page writes hundreds of these, and strftime takes five times as long.
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
-
-
-def to_the_second(text: str | None) -> str | None:
-    """Shorten a written instant for a table."""
-    return None if text is None else f"{text[:19]}Z"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.core.jobtype import JobType
-from holdfast.core.lease import TIMEOUT_IN_LEASES, default_heartbeat_ms
+from holdfast.core.lease import TIMEOUT_IN_LEASES
 from holdfast.core.model import LeaseClass, TypeSetting
 from holdfast.worker.attempt import Terms
 from holdfast.worker.options import WorkerOptions
@@ -52,12 +52,6 @@ class TypeTerms:
         terms = self._terms[name]
         retry = terms.retry
         return LeaseClass("", terms.lease_ms, terms.max_attempts or 0, retry.base_ms, retry.cap_ms)
-
-    @property
-    def heartbeat_ms(self) -> int | None:
-        """The slowest heartbeat that still suits every lease that was set at run time; None without such a lease."""
-        leases = [each.lease_ms for each in self._settings.values() if each.lease_ms is not None]
-        return default_heartbeat_ms(min(leases)) if leases else None
 
     def _setting(self, name: str) -> TypeSetting:
         return self._settings.get(name, _AS_CODED)
