@@ -92,7 +92,7 @@ async def test_a_preference_in_a_header_of_its_own_is_heard(api: Api, scene: Sce
 
 async def test_prefer_wait_works_on_a_chain_and_on_its_start(api: Api, scene: Scene) -> None:
     id = scene.ended("complete", output="1")
-    prefer = {"Prefer": "respond-async, wait=5"}
+    prefer = {"Prefer": "respond-async, Wait=5"}
     answer = await api.call(Role.DEVELOPER, "GET", f"/api/v1/chains/{id}", headers=prefer)
     assert (answer.status_code, answer.json()["output"]) == (200, 1)
     assert answer.headers["Preference-Applied"] == "wait=5"

@@ -62,6 +62,7 @@ def create(
         exception_handlers={404: absent, 405: absent},
         lifespan=lifespan,
     )
+    served.router.redirect_slashes = False
     served.state.site = site
     return served
 

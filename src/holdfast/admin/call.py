@@ -60,13 +60,17 @@ def read_params(route: Route, request: Request) -> dict[str, Any]:
     if unknown:
         known = f"there are {', '.join(sorted(declared))}" if declared else "there is none"
         raise BadRequest(f"there is no parameter {unknown[0][:40]!r}", help=known)
+    for name in declared:
+        if len(request.query_params.getlist(name)) > 1:
+            raise BadRequest(f"the parameter {name!r} came twice")
     return {each.name: _read(each, request) for each in route.params}
 
 
 def read_json(route: Route, raw: bytes) -> Any:
     """Return the body as the route declares it; an absent one stands for its defaults. Raises: BadRequest."""
     if route.body is None:
-        if raw.strip():
+        # Many clients send an empty object with every POST.
+        if raw.strip() not in (b"", b"{}"):
             raise BadRequest("no body is expected here")
         return None
     try:

@@ -91,7 +91,9 @@ def problem_response(error: HoldfastError, request_id: str, status: int | None =
     headers = dict[str, str]()
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
-    if status in (429, 503):
+    if isinstance(error, errors.RateLimited):
+        headers["Retry-After"] = str(error.after_s)
+    elif status == 503:
         headers["Retry-After"] = _RETRY_AFTER_S
     return Response(msgspec.json.encode(document), status, headers, MEDIA)
 

@@ -108,6 +108,7 @@ def _config(served: Starlette, host: str, port: int) -> uvicorn.Config:
         served,
         host=host,
         port=port,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
+from starlette.types import Scope
 
 from holdfast.admin.call import Call, read_json, read_params, reason_of
 from holdfast.admin.limits import read_body
@@ -20,6 +21,7 @@ from holdfast.admin.site import Site
 from holdfast.core.errors import HoldfastError, NoSuchRoute
 from holdfast.service.access import Principal, Role, check
 from holdfast.service.desk import Caller
+from holdfast.service.versions import require
 
 log = logging.getLogger("holdfast.admin")
 
@@ -41,7 +43,9 @@ def endpoint(site: Site, route: Route) -> Endpoint:
 
 async def missing(request: Request, error: Exception) -> Response:
     """Answer for a path that is not served, or not by this method."""
-    allowed = sorted(_methods(request))
+    if moved := without_slash(request):
+        return moved
+    allowed = sorted(_methods(request, request.scope))
     if not allowed:
         return problem_response(no_such_route(request), request_id_of(request))
     refusal = no_such_route(request, f"use {' or '.join(allowed)}")
@@ -50,12 +54,24 @@ async def missing(request: Request, error: Exception) -> Response:
     return response
 
 
-def _methods(request: Request) -> set[str]:
+def without_slash(request: Request) -> Response | None:
+    """Lead to what is served under the path without its last slash.
+
+    Starlette's own redirect names the host and the scheme, which the request claims and a proxy changes.
+    """
+    path = request.scope["path"]
+    if not path.endswith("/") or not _methods(request, {**request.scope, "path": path[:-1]}):
+        return None
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"{request.url.path[:-1]}{query}", 307)
+
+
+def _methods(request: Request, scope: Scope) -> set[str]:
     """The methods by which a path is served."""
     return {
         method
         for each in request.app.routes
-        if isinstance(each, StarletteRoute) and each.matches(request.scope)[0] is not Match.NONE
+        if isinstance(each, StarletteRoute) and each.matches(scope)[0] is not Match.NONE
         for method in each.methods or ()
     }
 
@@ -85,7 +101,11 @@ async def _served(site: Site, route: Route, request: Request) -> Response:
     params = read_params(route, request)
     body = read_json(route, await read_body(request, site.body_limit))
     caller = Caller(principal, request_id_of(request), reason_of(request, body))
-    answer = await route.handler(Call(site, request, caller, params, body))
+    call = Call(site, request, caller, params, body)
+    if route.method != "GET" and not route.versioned:
+        # What has no version never has the one that the caller read.
+        require(call.expected, "")
+    answer = await route.handler(call)
     return answer if isinstance(answer, Response) else _response(answer)
 
 

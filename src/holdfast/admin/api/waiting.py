@@ -19,7 +19,9 @@ from holdfast.core.model import TERMINAL, State
 LONGEST_MS = 60_000
 RETRY_AFTER_S = "1"
 
-_PREFER = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?=$|[,;\s])", re.ASCII)
+_PREFER = re.compile(
+    r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?=$|[,;\s])", re.ASCII | re.IGNORECASE
+)
 _DAY_MS = 86_400_000
 
 

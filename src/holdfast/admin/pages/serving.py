@@ -16,9 +16,9 @@ from holdfast.admin.pages.environment import STATIC, environment, version
 from holdfast.admin.pages.routes import ROUTES, PageRoute
 from holdfast.admin.pages.signing import sign_in, sign_out
 from holdfast.admin.pages.visit import LIVE_HEADER, Visit, show
-from holdfast.admin.problems import failure, problem, problem_response
+from holdfast.admin.problems import failure, failure_response, problem, problem_response
 from holdfast.admin.requests import request_id_of
-from holdfast.admin.serving import Absent, missing, no_such_route
+from holdfast.admin.serving import Absent, missing, no_such_route, without_slash
 from holdfast.core.errors import HoldfastError, Unauthenticated
 from holdfast.service.access import check, least_of
 from holdfast.service.desk import Caller
@@ -45,6 +45,8 @@ def page_missing(site: Site) -> Absent:
     """Return what answers for an address that is not there: people get a page, programs a problem document."""
 
     async def absent(request: Request, error: Exception) -> Response:
+        if moved := without_slash(request):
+            return moved
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))
         is_page = request.method == "GET" and not path.startswith("/api/")
         if not is_page or "text/html" not in request.headers.get("accept", ""):
@@ -78,6 +80,9 @@ async def _entered(site: Site, request: Request, request_id: str) -> Visit | Res
         return _sent_to_sign_in(request, error, request_id)
     except HoldfastError as error:
         return _told_outside(request, error, request_id)
+    except Exception:
+        log.exception("it could not be found out who asks, request %s", request_id)
+        return failure_response(request_id)
     caller = Caller(entry.principal, request_id)
     return Visit(request, site.service, caller, entry.way == "cookie")
 

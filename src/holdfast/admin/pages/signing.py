@@ -27,7 +27,7 @@ def sign_in(site: Site) -> Endpoint:
     """Return the page that takes a token."""
 
     async def endpoint(request: Request) -> Response:
-        if request.method == "GET":
+        if request.method != "POST":
             return _form(request, request.query_params.get("back", ""), False)
         try:
             check_site(request, "cookie")

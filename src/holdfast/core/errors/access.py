@@ -105,3 +105,8 @@ class RateLimited(HoldfastError):
     code = "HF098"
     fix = "wait for as long as Retry-After says"
     retryable = True
+
+    def __init__(self, message: str, after_s: int = 1) -> None:
+        """Say as well in how many seconds it may be asked for again."""
+        super().__init__(message)
+        self.after_s = after_s
