@@ -44,6 +44,8 @@ STRANGE_ERRORS = [
     BaseExceptionGroup("several", [ValueError(), KeyboardInterrupt()]),
     Mute(),
     Defiant(),
+    Permanent(ValueError("an error is a reason too")),
+    Permanent(None),
 ]
 
 
@@ -300,6 +302,18 @@ async def test_a_strange_exception_is_a_failed_attempt_like_any_other(
     assert record.state == "failed"
     assert record.error is not None
     assert record.error.startswith(type(error).__name__)
+
+
+async def test_an_error_that_cannot_be_read_is_a_failed_attempt(sqlite_workshop: Workshop) -> None:
+    class Unsure(Exception):
+        @property
+        def retryable(self) -> bool:
+            raise RuntimeError("who knows")
+
+    sqlite_workshop.handle("unsure", raising(Unsure()))
+    job_id = await sqlite_workshop.start_one("unsure", max_attempts=1)
+    await sqlite_workshop.until_idle()
+    assert str((await sqlite_workshop.job(job_id)).error).startswith("Unreadable: ")
 
 
 @pytest.mark.parametrize("handler", [raising, raising_in_a_thread])

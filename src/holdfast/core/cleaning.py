@@ -36,7 +36,7 @@ def clean_error(type_name: str, message: str, stack: str = "", limit: int = ERRO
     return shortened(redact(printable(shortened(text, limit + _SEARCHED_BYTES))), limit)
 
 
-def words_of(error: BaseException) -> str:
+def words_of(error: object) -> str:
     """Return what an error says, whatever happens when it is asked."""
     try:
         return str(error)

@@ -67,6 +67,14 @@ def judge_value(
 
 def judge_error(attempt: Attempt, worker: str, error: BaseException, jitter: float) -> Finish:
     """Record an error: Busy snoozes, a permanent one or the last attempt fails, any other retries after a delay."""
+    try:
+        return _judged(attempt, worker, error, jitter)
+    except Exception as worse:
+        # An error's attributes may be code of the handler's own, and run only when they are asked.
+        return _judged(attempt, worker, Unreadable(worse), jitter)
+
+
+def _judged(attempt: Attempt, worker: str, error: BaseException, jitter: float) -> Finish:
     if isinstance(error, Busy):
         text = clean_error("Busy", error.message)
         return finish_of(attempt, worker, "snooze", delay_ms=error.delay_ms, error=text)
@@ -118,6 +126,13 @@ def unwritable(finish: Finish, text: str, fingerprint: str) -> Finish:
         error=text,
         fingerprint=fingerprint,
     )
+
+
+class Unreadable(Exception):
+    """What the handler raised cannot be asked what it is."""
+
+    def __init__(self, worse: Exception) -> None:
+        super().__init__(f"the handler's error raised another: {words_of(worse)}")
 
 
 class TimedOut(Exception):

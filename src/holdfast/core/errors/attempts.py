@@ -78,8 +78,8 @@ class Permanent(AttemptError):
     code = "HF053"
     fix = "mend the cause, then redrive the dead letter"
 
-    def __init__(self, message: str = "failed for good", *, help: str = "") -> None:
-        """Say why; the text is the handler's own, so no general help is added to it."""
+    def __init__(self, message: object = "failed for good", *, help: str = "") -> None:
+        """Say why, by a text or an error; the words are the handler's own, so no general help is added to them."""
         super().__init__(message, help=help)
 
 

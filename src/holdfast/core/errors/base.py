@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any, ClassVar
 
+from holdfast.core.cleaning import words_of
+
 
 class HoldfastError(Exception):
     """An error with a code, one line of what happened, and the way to mend it.
@@ -22,7 +24,7 @@ class HoldfastError(Exception):
 
     def __init__(
         self,
-        message: str,
+        message: object,
         *,
         help: str | None = None,
         details: Sequence[str] = (),
@@ -30,7 +32,8 @@ class HoldfastError(Exception):
     ) -> None:
         """Describe one occurrence; without `help` the class's general `fix` is shown."""
         super().__init__(message)
-        self.message = message
+        # Handlers write `raise Permanent(error)` too, and what it says is what they mean.
+        self.message = message if isinstance(message, str) else words_of(message)
         self.help = self.fix if help is None else help
         self.details = tuple(details)
         self.rule = rule
