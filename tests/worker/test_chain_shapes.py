@@ -131,3 +131,55 @@ async def test_a_job_waits_only_for_what_its_type_declares(app: Holdfast) -> Non
     failed = await app.aio.chains.get(bad.id)
     assert failed.state == "failed"
     assert "does not declare that it waits for other" in str(failed.error)
+
+
+async def test_a_chain_does_not_go_on_with_a_name_that_nobody_declared(app: Holdfast) -> None:
+    @app.job("begin")
+    async def begin(job: Job[str]) -> Continue:
+        return Continue(job.input)
+
+    app.declare("mail.send")
+    async with app.transaction() as tx:
+        good = await app.start(tx, begin, "mail.send")
+        bad = await app.start(tx, begin, "mail.sned")
+    await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    assert (await app.aio.chains.get(good.id)).state == "pending"
+    failed = await app.aio.chains.get(bad.id)
+    assert failed.state == "failed"
+    assert "no job type 'mail.sned' is registered" in str(failed.error)
+
+
+async def test_an_application_of_open_types_goes_on_with_any_name(sqlite_url: str) -> None:
+    app = Holdfast(sqlite_url, open_types=True)
+    app.migrate()
+
+    @app.job("begin")
+    async def begin(job: Job[None]) -> Continue:
+        return Continue("elsewhere", 7)
+
+    async with app.transaction() as tx:
+        chain = await app.start(tx, begin)
+    await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    assert [each.type for each in await app.aio.chains.jobs(chain.id)] == ["begin", "elsewhere"]
+    await app.aclose()
+
+
+async def test_a_successors_input_is_held_to_the_applications_limit(sqlite_url: str) -> None:
+    app = Holdfast(sqlite_url, payload_limit=100)
+    app.migrate()
+
+    @app.job("begin")
+    async def begin(job: Job[None]) -> Continue:
+        return Continue("count", "x" * 200)
+
+    @app.job("count")
+    async def count(job: Job[str]) -> int:
+        return len(job.input)
+
+    async with app.transaction() as tx:
+        chain = await app.start(tx, begin)
+    await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    failed = await app.aio.chains.get(chain.id)
+    assert failed.state == "failed"
+    assert "PayloadTooLarge" in str(failed.error)
+    await app.aclose()

@@ -68,7 +68,7 @@ class Holdfast(Registering, Producer):
 
         notifier: as HOLDFAST_NOTIFIER, or one that is ready. hints: whether workers are told of new
         jobs at all; they poll in any case. open_types: whether names that are not registered may be
-        started, because other services handle them. payload_limit: bytes of an input.
+        started and continued with, because other services handle them. payload_limit: bytes of an input.
 
         Raises: UnusableUrl, InvalidIdentifier, ConfigError.
         """
@@ -161,7 +161,7 @@ class Holdfast(Registering, Producer):
             notifier=self.notifier if self._chosen.hints else None,
             observer=self._observer(),
             middlewares=self._middlewares,
-            type_of=self.registry.find,
+            targets=self._targets,
         )
 
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.errors import InvalidOption
+from holdfast.core.jobtype import JobType
+from holdfast.core.json_text import SIZE_LIMIT
 from holdfast.core.registry import Registry, Target, check_name
 
 _ANYTHING = TypeCodec(Any)
@@ -61,3 +64,11 @@ class Targets:
         codecs = [each.input for each in (*known, *self._registry.of_event(event))]
         texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
         return texts[0]
+
+
+def open_targets(types: Iterable[JobType]) -> Targets:
+    """Return what knows these types and takes any other name, for want of an application that could say."""
+    registry = Registry()
+    for each in types:
+        registry.add(each)
+    return Targets(registry, open_types=True, payload_limit=SIZE_LIMIT)

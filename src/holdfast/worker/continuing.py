@@ -7,30 +7,25 @@ from typing import Any
 from uuid import UUID
 
 from holdfast.client.options import check_attempts, check_priority, check_time
-from holdfast.core.codec import encode_any
+from holdfast.client.targets import Targets
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import UnknownJobType
-from holdfast.core.jobtype import JobType
 from holdfast.core.model import Finish, Instant, NewBlocker, NewJob
 from holdfast.core.outcome import Continue
-from holdfast.core.registry import check_name
 from holdfast.ops.blockers import check_waits
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.judge import finish_of
 
-TypeOf = Callable[[Any], JobType | None]
-"""Finds a job type by name or by its handler function."""
-
 
 class Continuation:
     """Turns `Continue` into the write that ends this job and starts the next one of its chain."""
 
-    def __init__(self, worker: str, new_id: Callable[[], str], type_of: TypeOf) -> None:
+    def __init__(self, worker: str, new_id: Callable[[], str], targets: Targets) -> None:
         self._worker = worker
         self._new_id = new_id
-        self._type_of = type_of
+        self._targets = targets
 
     def finish(self, attempt: Attempt, answer: Continue) -> Finish:
         """Make the fenced write. Raises: UnknownJobType, InvalidName, InputInvalid, InvalidDuration, InvalidOption."""
@@ -62,24 +57,23 @@ class Continuation:
 
         Chains that were started in another transaction still open are not seen yet, and not refused.
         """
-        known = None if finish.next is None else self._type_of(finish.next.type)
-        if known is None or known.waits_for is None or not finish.next_blockers:
+        if finish.next is None or not finish.next_blockers:
+            return
+        successor = self._targets.successor(finish.next.type)
+        if successor.waits_for is None:
             return
         ids = sorted({edge.chain_id for edge in finish.next_blockers})
         chains = yield from store.chains.get(ids)
-        check_waits(known.name, known.waits_for, chains)
+        check_waits(successor.name, successor.waits_for, chains)
 
     def _payload(self, attempt: Attempt, answer: Continue) -> tuple[str, str]:
-        known = self._type_of(answer.type)
-        if known is None and not isinstance(answer.type, str):
-            raise UnknownJobType(f"{answer.type!r} is not the handler of a job type")
-        name = check_name(answer.type) if known is None else known.name
+        successor = self._targets.successor(answer.type)
         allowed = attempt.type.continues_to
-        if allowed is not None and name not in allowed:
+        if allowed is not None and successor.name not in allowed:
             raise UnknownJobType(
-                f"{attempt.type.name} does not declare that it continues with {name}"
+                f"{attempt.type.name} does not declare that it continues with {successor.name}"
             )
-        return name, encode_any(answer.input) if known is None else known.input.encode(answer.input)
+        return successor.name, self._targets.encode(successor, answer.input)
 
     @staticmethod
     def _planned(attempt: Attempt, answer: Continue) -> Instant | None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+from holdfast.client.targets import Targets
 from holdfast.notify.port import Notifier
 from holdfast.storage.identifiers import new_id
 from holdfast.worker.backlog import Backlog
@@ -14,7 +15,7 @@ from holdfast.worker.calls import Calls
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.companions import Companions
 from holdfast.worker.completer import Completer
-from holdfast.worker.continuing import Continuation, TypeOf
+from holdfast.worker.continuing import Continuation
 from holdfast.worker.deadlines import Deadlines
 from holdfast.worker.execution import Execution
 from holdfast.worker.heartbeat import Heartbeat
@@ -47,7 +48,7 @@ class Parts:
         place: Workplace,
         notifier: Notifier | None,
         middlewares: Sequence[Middleware],
-        type_of: TypeOf,
+        targets: Targets,
         to_loop: Callable[..., None],
         stop: Callable[[str], None],
         own_thread: bool,
@@ -82,20 +83,20 @@ class Parts:
         place.trouble.when_back = self.check_leases
         # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
         place.holdings.when_untidy = partial(to_loop, self.completer.tidy)
-        self._build_slots(place, middlewares, type_of, stop)
+        self._build_slots(place, middlewares, targets, stop)
         self._build_companions(place, to_loop, stop, own_thread)
 
     def _build_slots(
         self,
         place: Workplace,
         middlewares: Sequence[Middleware],
-        type_of: TypeOf,
+        targets: Targets,
         stop: Callable[[str], None],
     ) -> None:
         self.threads = ThreadPoolExecutor(place.options.slots, "holdfast-handler")
         self.processes = ProcessHandlers()
         calls = Calls(place.types, middlewares, self.threads, self.processes)
-        continuation = Continuation(place.id, new_id, type_of)
+        continuation = Continuation(place.id, new_id, targets)
         self.slots = Slots(
             place,
             self.backlog,

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from holdfast.client.targets import Targets, open_targets
 from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import Observer
 from holdfast.core.jobtype import JobType
@@ -14,7 +15,6 @@ from holdfast.ops.identity import check_identity
 from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
 from holdfast.worker.clock import Clock, SystemClock
-from holdfast.worker.continuing import TypeOf
 from holdfast.worker.counters import Counters
 from holdfast.worker.drain import Drain
 from holdfast.worker.holdings import Holdings
@@ -43,13 +43,14 @@ class Worker:
         notifier: Notifier | None = None,
         observer: Observer | None = None,
         middlewares: Sequence[Middleware] = (),
-        type_of: TypeOf | None = None,
+        targets: Targets | None = None,
         clock: Clock | None = None,
         own_thread: bool = True,
     ) -> None:
         """Raises: HF017, HF018, HF019 for timings that do not fit, HandlerInvalid.
 
-        `type_of` finds a successor's type by name or handler; without `own_thread` the heartbeat shares the loop.
+        `targets` knows the types a chain may go on with, without it any name will do; without `own_thread` the
+        heartbeat shares the loop.
         """
         options = options or WorkerOptions()
         handled = {name: each for name, each in types.items() if each.handler is not None}
@@ -74,7 +75,7 @@ class Worker:
             self._place,
             notifier,
             middlewares,
-            type_of or self._own_type,
+            targets or open_targets(types.values()),
             self._to_loop,
             self._stop_once,
             own_thread,
@@ -211,9 +212,3 @@ class Worker:
 
     def _to_loop(self, function: Callable[..., object], *arguments: Any) -> None:
         call_on(self._loop, function, *arguments)
-
-    def _own_type(self, target: object) -> JobType | None:
-        types = self._place.types
-        if isinstance(target, str):
-            return types.get(target)
-        return next((each for each in types.values() if each.handler is target), None)
