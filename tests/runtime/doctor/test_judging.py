@@ -86,7 +86,8 @@ def _table(**changes: Any) -> dict[str, Any]:
         ("autovacuum", "problem", _table(autovacuum=False), "reset (autovacuum_enabled)"),
         ("durability", "warning", _settings(synchronous_commit="off"), "synchronous_commit = on"),
         ("durability", "problem", _settings(fsync="off"), "fsync = on"),
-        ("connections", "warning", {"connections": 90}, "HOLDFAST_CONNECTIONS"),
+        ("connections", "ok", {"connections": 97 - 19}, ""),
+        ("connections", "warning", {"connections": 97 - 18}, "HOLDFAST_CONNECTIONS"),
     ],
 )
 def test_what_is_wrong_with_a_server_is_told_with_its_fix(
@@ -140,3 +141,16 @@ def test_the_configuration_is_checked_against_itself_and_the_job_types() -> None
         ("retention", "warning"),
     ]
     assert "did you mean OUTBOX_BATCH_SIZE?" in bad[0].fix
+
+
+def test_timings_are_shown_as_they_are_under_the_smallest_lease() -> None:
+    def measured(environ: dict[str, str]) -> str:
+        leases = {"mail": Lease("4s"), "pdf": Lease("120s")}
+        return check_configuration(read_settings(environ), leases)[1].measured
+
+    assert measured({}) == (
+        "smallest lease 4000 ms (of mail); under it heartbeat 1200 ms, shutdown 4000 ms, "
+        "reaper every 2000 ms"
+    )
+    assert "heartbeat 1000 ms" in measured({"OUTBOX_LEASE_HEARTBEAT_MS": "1000"})
+    assert "lease 3000 ms (default)" in measured({"OUTBOX_LEASE_DURATION_MS": "3000"})

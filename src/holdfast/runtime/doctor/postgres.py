@@ -8,11 +8,12 @@ import msgspec
 
 from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
 from holdfast.settings import Settings
+from holdfast.worker.parts import COMPANIONS_LINKS, OWN_LINKS
 
 OLD_TRANSACTION_S = 300
 VERY_OLD_TRANSACTION_S = 3_600
 FEW_DEAD = 10_000
-PURPOSES = ("claim", "complete", "heartbeat", "reaper", "tick", "singleton", "listen", "hints")
+PURPOSES = (*OWN_LINKS, *COMPANIONS_LINKS, "tick", "singleton", "hint sender", "hint listener")
 """Connections that a worker process may have open beside its pool."""
 
 _HOT_TABLES = ("queue", "lease", "worker")
