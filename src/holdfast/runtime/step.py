@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from holdfast.core.cleaning import clean_error, words_of
 from holdfast.runtime.runner import Runner, RunnerContext, RunnerReport
 from holdfast.runtime.summary import RunnerResult, result
-from holdfast.worker.clock import Clock
+from holdfast.worker.clock import Clock, all_ended
 
 CANCEL_GRACE_S = 5.0
 """How long a cancelled runner may take to write down what became of it."""
@@ -37,7 +36,7 @@ class Steps:
             note = await self._bounded(runner.name, task, context)
         except asyncio.CancelledError:
             task.cancel()
-            await ends(self._clock, task, CANCEL_GRACE_S)
+            await all_ended(self._clock, [task], CANCEL_GRACE_S)
             raise
         duration_ms = int((self._clock.monotonic() - began) * 1000)
         if note is None:
@@ -50,9 +49,10 @@ class Steps:
     ) -> str | None:
         """Wait for the runner; return why it failed, None when it did not."""
         left_ms = context.budget.remaining_ms(context.now_ms())
-        if not await ends(self._clock, task, None if left_ms is None else left_ms / 1000):
+        left_s = None if left_ms is None else left_ms / 1000
+        if not await all_ended(self._clock, [task], left_s):
             task.cancel()
-            if not await ends(self._clock, task, CANCEL_GRACE_S):
+            if not await all_ended(self._clock, [task], CANCEL_GRACE_S):
                 self._stubborn[name] = task
             return f"cancelled after {left_ms} ms, the end of its budget"
         if task.cancelled():
@@ -64,13 +64,6 @@ class Steps:
         """Tell whatever still runs once more to stop."""
         for task in self._stubborn.values():
             task.cancel()
-
-
-async def ends(clock: Clock, task: asyncio.Task[Any], seconds: float | None) -> bool:
-    """Wait for a task at most so long and leave it as it is; say whether it has ended."""
-    ended = asyncio.Event()
-    task.add_done_callback(lambda _: ended.set())
-    return task.done() or await clock.wait(ended, seconds)
 
 
 async def _call(runner: Runner, context: RunnerContext) -> RunnerReport:

@@ -16,12 +16,12 @@ from holdfast.core.events import Observer, event
 from holdfast.core.model import Instant, to_datetime, to_instant
 from holdfast.ops.identity import check_identity
 from holdfast.runtime.runner import Mode, Now, Runner, RunnerContext, database_time
-from holdfast.runtime.step import CANCEL_GRACE_S, Steps, ends
+from holdfast.runtime.step import CANCEL_GRACE_S, Steps
 from holdfast.runtime.summary import RunnerResult, TickSkipped, TickSummary, skipped
 from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.statement import Op
-from holdfast.worker.clock import Clock, SystemClock
+from holdfast.worker.clock import Clock, SystemClock, all_ended
 
 REAPER = "reaper"
 TICK = "tick"
@@ -95,9 +95,9 @@ class Tick:
     async def close(self, timeout_s: float = 0.0) -> None:
         """Let the running tick end, at most so long, then cancel it; give the connection up."""
         current = self._current
-        if current is not None and not await ends(self._clock, current, timeout_s):
+        if current is not None and not await all_ended(self._clock, [current], timeout_s):
             current.cancel()
-            await ends(self._clock, current, 2 * CANCEL_GRACE_S)
+            await all_ended(self._clock, [current], 2 * CANCEL_GRACE_S)
         self._steps.close()
         if self._on_close is not None:
             self._on_close()
