@@ -1,10 +1,15 @@
-"""Observers of an application hear of what commands change, after it is committed."""
+"""Observers hear of what commands change after it is committed, and workers of what concerns them."""
 
 from holdfast.app import Holdfast
+from holdfast.core.cycle import NewCycle
 from holdfast.core.events import Event
+from holdfast.notify.port import Hint
+from holdfast.runtime.hints import cycle_hint
 from holdfast.service.service import Service
+from holdfast.settings import read_settings
 from tests.cli.scene import Scene
-from tests.service.conftest import OPERATOR
+from tests.client.conftest import Heard
+from tests.service.conftest import OPERATOR, NoTicks
 
 
 class Witness:
@@ -29,3 +34,18 @@ async def test_cancelling_and_retrying_are_told(
     told = [(each.name, each.fields["job_id"]) for each in witness.events]
     assert told == [("job_cancelled", waiting), ("job_cancelled", chain), ("job_redriven", failed)]
     assert witness.events[0].fields["reason"] == "because"
+
+
+async def test_workers_hear_at_once_of_a_drain_and_of_a_cycle_that_goes_on(sqlite_url: str) -> None:
+    heard = Heard()
+    app = Holdfast(sqlite_url, notifier=heard)
+    app.migrate()
+    Scene(app.database).worker("mail", id="w-7")
+    nightly = NewCycle("nightly", "17 3 * * *", "UTC", True, "last")
+    app.database.run(app.database.store.cycles.register([nightly]))
+    service = Service(app, read_settings({}), NoTicks())
+    await service.workers.drain(OPERATOR, "w-7")
+    await service.cycles.pause(OPERATOR, "nightly")
+    await service.cycles.resume(OPERATOR, "nightly")
+    assert heard.hints == [Hint("lost", worker="w-7"), cycle_hint("nightly")]
+    await app.aclose()

@@ -83,7 +83,7 @@ class CycleDesk:
                 Effect(f"cycle {each}", {"paused": was.get(each)}, {"paused": paused})
                 for each in names
             ]
-            return Change(None, effects)
+            return Change(None, effects, [] if paused else [cycle_hint(name)])
 
         await self._desk.change(caller, "cycle.pause" if paused else "cycle.resume", op)
 

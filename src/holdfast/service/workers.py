@@ -10,6 +10,7 @@ import msgspec
 from holdfast.core.errors import WorkerNotFound
 from holdfast.core.model import Instant, WorkerRecord
 from holdfast.core.redaction import redact
+from holdfast.notify.port import Hint
 from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.service.desk import Caller, Change, Desk, Effect
 from holdfast.service.shown import plain
@@ -70,7 +71,8 @@ class WorkerDesk:
             if not (yield from store.workers.drain(id)):
                 raise WorkerNotFound(f"there is no live worker {id[:60]}")
             effect = Effect(f"worker {id}", {"draining": False}, {"draining": True})
-            return Change(None, [effect])
+            # A worker that looks after its leases looks at this too.
+            return Change(None, [effect], [Hint("lost", worker=id)])
 
         await self._desk.change(caller, "worker.drain", op)
 
