@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Job, Lease, Retry
+from holdfast.core.cycle import schedule_text
 from holdfast.core.errors import (
     ConfigError,
     DuplicateJobType,
@@ -42,6 +43,18 @@ def test_making_one_touches_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Holdfast()
     Holdfast("postgresql://nobody@127.0.0.1:1/nothing")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cron_that_names_no_zone_is_in_the_zone_of_the_settings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORKER_TIME_ZONE", "America/Santiago")
+    app = Holdfast("sqlite:///:memory:")
+    app.cycle("cleanup", cron="17 3 * * *")(print)
+    app.cycle("report", cron="17 3 * * *", tz="Asia/Tokyo")(print)
+    app.cycle("ping", every="2m")(print)
+    zones = [schedule_text(each.schedule)[1] for each in app.cycle_specs.values()]
+    assert zones == ["America/Santiago", "Asia/Tokyo", "UTC"]
 
 
 def test_without_a_url_it_is_a_file_in_the_current_directory(

@@ -75,7 +75,7 @@ class Holdfast(Registering, Producer):
         super().__init__()
         named = notifier if isinstance(notifier, str) else None
         values = load_some(
-            NAMES,
+            (*NAMES, "WORKER_TIME_ZONE"),
             {
                 "HOLDFAST_URL": url,
                 "HOLDFAST_SCHEMA": schema,
@@ -84,6 +84,7 @@ class Holdfast(Registering, Producer):
             },
         )
         self._chosen = Chosen.of(values, None if isinstance(notifier, str) else notifier)
+        self._time_zone = str(values["WORKER_TIME_ZONE"])
         self._sender = HintSender(lambda: self.notifier)
         self._targets = Targets(self.registry, open_types, payload_limit)
         self._bind(str(values["HOLDFAST_URL"]))

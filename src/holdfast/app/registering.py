@@ -51,6 +51,7 @@ class Registering:
     def __init__(self) -> None:
         self.registry = Registry()
         self.cycle_specs: dict[str, CycleSpec] = {}
+        self._time_zone = "UTC"
         self._middlewares: list[Callable[..., Any]] = []
         self._observers: list[Observer] = []
         self._voice = Voice()
@@ -104,11 +105,14 @@ class Registering:
 
         Raises: InvalidName, InvalidSchedule, InvalidOption, DuplicateCycle.
         """
+        given = CycleOptions(**options)
+        if given.get("cron") is not None and given.get("tz") is None:
+            given["tz"] = self._time_zone
 
         def register(handler: H) -> H:
             if name in self.cycle_specs:
                 raise DuplicateCycle(f"there is a cycle {name} already")
-            self.cycle_specs[name] = cycle_spec(handler, name, **options)
+            self.cycle_specs[name] = cycle_spec(handler, name, **given)
             return handler
 
         return register
