@@ -11,6 +11,9 @@ MASK = "•••"
 
 _UUID = r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}"
 _QUOTED = r"\"(?:[^\"\\]|\\.)*(?:\"|\Z)|'(?:[^'\\]|\\.)*(?:'|\Z)"
+# What a secret's name is followed by: b'…', Password('…'), {'value': '…'}, or a word.
+_BRACKETED = rf"[\w.]{{0,40}}[(\[{{](?:{_QUOTED}|[^)\]}}\"'\n]){{0,500}}[)\]}}]?"
+_VALUE = rf"[a-z]{{0,2}}(?:{_QUOTED})|{_BRACKETED}|[^\s,;&\"'}}\])]+"
 _SCHEME = r"\b([a-z][a-z0-9+.-]{1,20}://"
 _NAMES = (
     *("password", "passwd", "passphrase", "pwd", "secret", "token", "credential", "cookie"),
@@ -72,7 +75,7 @@ _RULES = (
     _rule(
         _NAMES,
         rf"({'|'.join(_NAMES)})([\w.-]{{0,40}}[\"']?\s{{0,5}}[:=]\s{{0,5}})"
-        rf"(?:{_QUOTED}|[^\s,;&\"'}}\])]+)",
+        rf"(?:{_VALUE})",
         rf"\1\2{MASK}",
     ),
     _rule(
