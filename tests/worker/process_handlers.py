@@ -6,10 +6,11 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from holdfast.core.errors import Busy, Permanent
-from holdfast.core.outcome import Continue, Snooze
+from holdfast.core.errors import Busy, InvalidOption, Permanent
+from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.observe.context import current_job
 from holdfast.worker.job import Job
 
 
@@ -89,3 +90,27 @@ def exit_politely(job: Job[Any]) -> None:
 
 def identity(job: Job[Any]) -> int:
     return os.getpid()
+
+
+def mistake_progress(job: Job[Any]) -> float:
+    """Say what is no progress, and go on."""
+    job.progress(float("nan"), "a note")
+    try:
+        job.progress(cast(float, "half"))
+    except InvalidOption:
+        return 0.5
+    return 1.0
+
+
+def look_around(job: Job[Any]) -> Any:
+    """Tell for which job the loggers think they write, and what came of the chains it waited for."""
+    context = current_job.get()
+    return [context and context.job_id, [each.output for each in job.blockers]]
+
+
+def withdraw(job: Job[Any]) -> Cancel:
+    return Cancel("no \ud800 longer")
+
+
+def go_on_badly(job: Job[Any]) -> Continue:
+    return Continue("square", 1, options={"max_attempts": object()})

@@ -133,6 +133,22 @@ async def test_a_job_waits_only_for_what_its_type_declares(app: Holdfast) -> Non
     assert "does not declare that it waits for other" in str(failed.error)
 
 
+async def test_a_successor_does_not_wait_for_its_own_chain(app: Holdfast) -> None:
+    @app.job("end")
+    async def end(job: Job[Any]) -> None: ...
+
+    @app.job("begin")
+    async def begin(job: Job[Any]) -> Continue:
+        return Continue(end, blockers=[job.chain_id])
+
+    async with app.transaction() as tx:
+        chain = await app.start(tx, begin)
+    await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    failed = await app.aio.chains.get(chain.id)
+    assert failed.state == "failed"
+    assert "wait for its own chain" in str(failed.error)
+
+
 async def test_a_chain_does_not_go_on_with_a_name_that_nobody_declared(app: Holdfast) -> None:
     @app.job("begin")
     async def begin(job: Job[str]) -> Continue:

@@ -286,7 +286,38 @@ async def prepare_after_complete(job: Job[Any]) -> None:
         job.prepare()
 
 
-@pytest.mark.parametrize("misuse", [twice_complete, twice_prepare, prepare_after_complete])
+async def complete_within_prepare(job: Job[Any]) -> None:
+    async with job.prepare():
+        job.complete()
+
+
+async def enter_complete_twice(job: Job[Any]) -> None:
+    completion = job.complete()
+    async with completion:
+        pass
+    async with completion:
+        pass
+
+
+async def enter_prepare_twice(job: Job[Any]) -> None:
+    preparation = job.prepare()
+    async with preparation:
+        pass
+    async with preparation:
+        pass
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        twice_complete,
+        twice_prepare,
+        prepare_after_complete,
+        complete_within_prepare,
+        enter_complete_twice,
+        enter_prepare_twice,
+    ],
+)
 async def test_stages_out_of_order_are_refused(
     workshop: Workshop, misuse: Callable[[Job[Any]], Awaitable[None]]
 ) -> None:

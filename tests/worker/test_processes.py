@@ -2,16 +2,25 @@
 
 import asyncio
 import os
+import signal
+import sys
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from holdfast.core.codec import decode_any, encode_any
 from holdfast.core.errors import HandlerInvalid
-from holdfast.core.model import to_instant
+from holdfast.core.model import NewBlocker, NewJob, to_instant
+from holdfast.ops.start import StartRequest, start_chains
+from holdfast.storage.identifiers import new_id
+from holdfast.worker.frames import Ask, framed
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.support.until import PATIENCE_S, until
 from tests.worker import process_handlers
 from tests.worker.workshop import Workshop
 
@@ -147,6 +156,98 @@ async def test_progress_told_in_a_process_arrives(
     await asyncio.to_thread(go.write_text, "go")
     await sqlite_workshop.events.seen("job_completed")
     await worker.stop()
+
+
+async def test_a_process_with_mistaken_progress_goes_on(sqlite_workshop: Workshop) -> None:
+    record = await finished(sqlite_workshop, process_handlers.mistake_progress)
+    assert (record.state, record.output) == ("completed", "0.5")
+
+
+async def test_a_process_knows_its_job_and_what_that_waited_for(workshop: Workshop) -> None:
+    workshop.handle("square", process_handlers.square, executor="process")
+    workshop.handle("look", process_handlers.look_around, executor="process")
+    blocker = await workshop.start_one("square", 3)
+    job = NewJob(id=(id := new_id()), chain_id=id, type="look", input="null", blockers=1)
+    request = StartRequest(job, blockers=(NewBlocker(id, 0, blocker),))
+    await workshop.run(start_chains(workshop.store, [request]))
+    await workshop.until_idle()
+    assert decode_any(str((await workshop.job(id)).output)) == [id, [9]]
+
+
+async def test_the_reason_of_a_cancellation_in_a_process_is_cleaned(
+    sqlite_workshop: Workshop,
+) -> None:
+    record = await finished(sqlite_workshop, process_handlers.withdraw)
+    assert record.state == "cancelled"
+
+
+async def test_an_answer_that_cannot_be_said_is_a_failed_attempt(sqlite_workshop: Workshop) -> None:
+    record = await finished(sqlite_workshop, process_handlers.go_on_badly, max_attempts=1)
+    assert record.state == "failed"
+    assert "process ended" not in record.error
+
+
+async def test_a_process_that_died_while_it_was_idle_costs_no_attempt(
+    sqlite_workshop: Workshop,
+) -> None:
+    sqlite_workshop.handle("who", process_handlers.identity, executor="process")
+    async with sqlite_workshop.working(slots=1):
+        first = await sqlite_workshop.start_one("who")
+        await sqlite_workshop.events.seen("job_completed", job_id=first)
+        pid = int(str((await sqlite_workshop.job(first)).output))
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: not psutil.pid_exists(pid))
+        second = await sqlite_workshop.start_one("who")
+        await sqlite_workshop.events.seen("job_completed", job_id=second)
+    assert (await sqlite_workshop.job(second)).attempt == 1
+
+
+async def test_a_handler_does_not_outlive_the_worker_that_asked_for_it(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    os.mkfifo(told)
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast.worker.child", f"{process_handlers.__name__}:spin"),
+        stdin=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    child.stdin.write(
+        framed(
+            Ask(
+                id=(id := new_id()),
+                chain_id=id,
+                chain_index=0,
+                type="spin",
+                input=encode_any(str(told)),
+                attempt=1,
+                fence=1,
+                priority=5,
+                created_at=0,
+                key=None,
+                trace=None,
+                worker="gone soon",
+                blockers=[],
+            )
+        )
+    )
+    assert int(await asyncio.to_thread(told.read_text)) == child.pid
+    child.stdin.close()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await child.wait() == -signal.SIGKILL
+
+
+class Squaring:
+    def __call__(self, job: Job[int]) -> int:
+        return job.input**2
+
+
+@pytest.mark.parametrize("handler", [partial(process_handlers.square), Squaring()], ids=str)
+async def test_a_handler_without_a_name_of_its_own_is_refused(
+    sqlite_workshop: Workshop, handler: Any
+) -> None:
+    sqlite_workshop.handle("nameless", handler, executor="process")
+    with pytest.raises(HandlerInvalid, match="cannot be imported"):
+        sqlite_workshop.worker()
 
 
 async def test_a_handler_that_no_process_can_import_is_refused(sqlite_workshop: Workshop) -> None:

@@ -1,7 +1,7 @@
 """What surrounds a handler: middlewares, the job's context, its progress, what it waited for."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -140,6 +140,22 @@ async def test_progress_is_recorded_with_the_heartbeat_and_forgotten_at_the_end(
     await workshop.beat(worker)
     await worker.stop()
     assert workshop.ledger.rows("progress") == 0
+
+
+@pytest.mark.parametrize("fraction", ["half", None, 10**400])
+async def test_progress_that_says_nothing_is_refused(
+    sqlite_workshop: Workshop, fraction: Any
+) -> None:
+    async def work(job: Job[Any]) -> None:
+        job.progress(0.5, cast(str, None))
+        job.progress(fraction)
+
+    sqlite_workshop.handle("work", work)
+    job_id = await sqlite_workshop.start_one("work")
+    await sqlite_workshop.until_idle()
+    record = await sqlite_workshop.job(job_id)
+    assert record.state == "failed"
+    assert str(record.error).startswith("InvalidOption: ")
 
 
 async def test_progress_of_an_attempt_that_lost_its_job_is_not_shown(workshop: Workshop) -> None:

@@ -6,9 +6,12 @@ import asyncio
 import importlib
 import inspect
 import os
+import select
 import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -22,6 +25,7 @@ from holdfast.core.model import ClaimedJob
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of
+from holdfast.observe.context import JobContext, current_job
 from holdfast.worker.attempt import Attempt, Terms
 from holdfast.worker.frames import (
     LENGTH_BYTES,
@@ -33,7 +37,7 @@ from holdfast.worker.frames import (
     framed,
     parsed,
 )
-from holdfast.worker.job import Job
+from holdfast.worker.job import Job, said_progress
 from holdfast.worker.stack import stack_of
 
 Say = Callable[[Message], None]
@@ -50,13 +54,16 @@ def main(target: str) -> None:
     # Whatever the handler prints must not be taken for an answer, nor may it read the next question.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+    parent = Parent(asks.fileno())
     handler = load(target)
     type = job_type(handler)
     while True:
         ask = _read(asks)
         if ask is None:
             return
-        _write(answers, _run(handler, type, ask, partial(_write, answers)))
+        with parent.awaiting():
+            answers.write(_run(handler, type, ask, partial(_write, answers)))
+            answers.flush()
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -94,6 +101,38 @@ def _write(stream: BinaryIO, message: Message) -> None:
     stream.flush()
 
 
+class Parent:
+    """Sees to it that no handler, nor a program it started, outlives the worker that would have heard of its end."""
+
+    def __init__(self, line: int) -> None:
+        """Watch the line on which the worker asks."""
+        self._line = line
+        self._is_gone = False
+        self._is_awaiting = False
+        threading.Thread(target=self._watch, name="holdfast parent", daemon=True).start()
+
+    @contextmanager
+    def awaiting(self) -> Iterator[None]:
+        """Run a handler for it."""
+        self._is_awaiting = True
+        self._leave_if_orphaned()
+        yield
+        self._is_awaiting = False
+
+    def _watch(self) -> None:
+        # Without events to look for it still tells of the other end's closing.
+        watch = select.poll()
+        watch.register(self._line, 0)
+        watch.poll()
+        self._is_gone = True
+        self._leave_if_orphaned()
+
+    def _leave_if_orphaned(self) -> None:
+        # Between two jobs the closed line says the same, and the process ends in its own way.
+        if self._is_gone and self._is_awaiting:
+            os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
 class ChildJob(Job[Any]):
     """A job whose progress is told to the parent at once."""
 
@@ -104,24 +143,33 @@ class ChildJob(Job[Any]):
         self._say = say
 
     def progress(self, fraction: float, note: str = "") -> None:
-        self._say(Progress(float(fraction), printable(note)))
+        self._say(Progress(*said_progress(fraction, note)))
 
 
-def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> Answer | Failure:
+def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> bytes:
+    """Run the handler and frame what came of it: an answer that cannot be said is a failure too."""
+    current_job.set(JobContext(ask.id, ask.type, ask.chain_id, ask.worker, ask.attempt, ask.trace))
     try:
         job = ChildJob(Attempt(_claimed(ask), type, _TERMS, 0.0), ask.worker, say)
+        job.see_blockers(ask.blockers)
         value = handler(job)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
-        return _answer(type, value)
+        return framed(_answer(type, value))
     except BaseException as error:
-        return Failure(
-            kind=error.__class__.__name__,
-            message=printable(words_of(error)),
-            stack=printable(stack_of(error)),
-            retryable=getattr(error, "retryable", True) is not False,
-            busy_ms=error.delay_ms if isinstance(error, Busy) else None,
-        )
+        return framed(_failure(error))
+    finally:
+        current_job.set(None)
+
+
+def _failure(error: BaseException) -> Failure:
+    return Failure(
+        kind=error.__class__.__name__,
+        message=printable(words_of(error)),
+        stack=printable(stack_of(error)),
+        retryable=getattr(error, "retryable", True) is not False,
+        busy_ms=error.delay_ms if isinstance(error, Busy) else None,
+    )
 
 
 async def _awaited(value: Any) -> Any:
@@ -133,7 +181,7 @@ def _answer(type: JobType, value: Any) -> Answer:
         case Snooze():
             return Answer("snooze", delay_ms=milliseconds(value.delay))
         case Cancel():
-            return Answer("cancel", reason=value.reason)
+            return Answer("cancel", reason=printable(str(value.reason)))
         case Continue():
             name = value.type if isinstance(value.type, str) else ""
             if not name:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-from uuid import UUID
 
-from holdfast.client.options import check_attempts, check_priority, check_time
+from holdfast.client.options import check_attempts, check_priority, check_time, id_texts
 from holdfast.client.targets import Targets
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import UnknownJobType
+from holdfast.core.errors import InvalidOption, UnknownJobType
 from holdfast.core.model import Finish, Instant, NewBlocker, NewJob
 from holdfast.core.outcome import Continue
 from holdfast.ops.blockers import check_waits
@@ -34,8 +32,8 @@ class Continuation:
         name, text = self._payload(attempt, answer)
         priority = claimed.priority if answer.priority is None else answer.priority
         blockers = [
-            NewBlocker(job_id, position, str(_chain_id(each)))
-            for position, each in enumerate(answer.blockers)
+            NewBlocker(job_id, position, chain_id)
+            for position, chain_id in enumerate(self._chains(attempt, answer))
         ]
         successor = NewJob(
             id=job_id,
@@ -76,13 +74,18 @@ class Continuation:
         return successor.name, self._targets.encode(successor, answer.input)
 
     @staticmethod
+    def _chains(attempt: Attempt, answer: Continue) -> list[str]:
+        chains = id_texts(answer.blockers)
+        if attempt.claimed.chain_id in chains:
+            raise InvalidOption(
+                "the chain's next job would wait for its own chain, and neither would end",
+                help="leave it out of the blockers; job.input is the way to hand something on",
+            )
+        return chains
+
+    @staticmethod
     def _planned(attempt: Attempt, answer: Continue) -> Instant | None:
         if answer.after is None:
             return check_time(answer.at, None)
         check_time(answer.at, answer.after)
         return attempt.claimed.claimed_at + milliseconds(answer.after) * 1000
-
-
-def _chain_id(blocker: Any) -> UUID | str:
-    found: UUID | str = getattr(blocker, "id", blocker)
-    return found

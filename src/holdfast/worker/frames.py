@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
+
+from holdfast.core.model import BlockerRecord
 
 LENGTH_BYTES = 4
 LARGEST = 64 * 1024 * 1024
@@ -25,6 +28,7 @@ class Ask(msgspec.Struct, tag="ask", tag_field="message_kind"):
     key: str | None
     trace: str | None
     worker: str
+    blockers: Sequence[BlockerRecord]
 
 
 class Progress(msgspec.Struct, tag="progress", tag_field="message_kind"):

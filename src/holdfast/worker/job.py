@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from uuid import UUID
@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.cleaning import printable
 from holdfast.core.codec import decode_any
-from holdfast.core.errors import Aborted, AlreadyCompleting, WrongState
+from holdfast.core.errors import Aborted, AlreadyCompleting, InvalidOption, WrongState
 from holdfast.core.model import BlockerRecord, ClaimedJob, State, to_datetime
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
@@ -42,8 +42,9 @@ class Job(Generic[T]):
         "_blockers",
         "_database",
         "_input",
-        "_is_prepared",
         "_judge",
+        "_preparation",
+        "blocker_records",
         "completion",
         "handover",
         "transaction",
@@ -62,7 +63,8 @@ class Job(Generic[T]):
         self._database = database
         self._input: Any = _UNREAD
         self._blockers: tuple[BlockerResult, ...] = ()
-        self._is_prepared = False
+        self._preparation: Preparation | None = None
+        self.blocker_records: Sequence[BlockerRecord] = ()
         self.worker = worker
         self.transaction: Any = None
         self.completion: Completion | None = None
@@ -155,8 +157,8 @@ class Job(Generic[T]):
             raise Aborted(self._attempt.abort_reason)
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Say how far the work is; recorded with the next heartbeat."""
-        self._attempt.progress = (min(1.0, max(0.0, float(fraction))), printable(note)[:200])
+        """Say how far the work is; recorded with the next heartbeat. Raises: InvalidOption."""
+        self._attempt.progress = said_progress(fraction, note)
 
     @property
     def tx(self) -> Any:
@@ -174,11 +176,10 @@ class Job(Generic[T]):
             raise AlreadyCompleting("an atomic handler is one transaction already")
         if self.completion is not None or self.handover is not None:
             raise AlreadyCompleting("prepare() came after complete()")
-        if self._is_prepared:
+        if self._preparation is not None:
             raise AlreadyCompleting("prepare() was called twice")
-        preparation = Preparation(self._reachable())
-        self._is_prepared = True
-        return preparation
+        self._preparation = Preparation(self._reachable())
+        return self._preparation
 
     @overload
     def complete(self) -> Completion: ...
@@ -197,6 +198,8 @@ class Job(Generic[T]):
             raise AlreadyCompleting("an atomic handler is one transaction already")
         if self.completion is not None or self.handover is not None:
             raise AlreadyCompleting("complete() was called twice")
+        if self._preparation is not None and self._preparation.is_open:
+            raise AlreadyCompleting("complete() came before the end of prepare()")
         if tx is None:
             self.completion = self.new_completion()
             return self.completion
@@ -222,8 +225,9 @@ class Job(Generic[T]):
             )
         return self._database
 
-    def see_blockers(self, records: list[BlockerRecord]) -> None:
+    def see_blockers(self, records: Sequence[BlockerRecord]) -> None:
         """Take over what the worker read of the blocking chains."""
+        self.blocker_records = records
         self._blockers = tuple(
             BlockerResult(
                 UUID(each.chain_id),
@@ -232,3 +236,14 @@ class Job(Generic[T]):
             )
             for each in records
         )
+
+
+def said_progress(fraction: object, note: object) -> tuple[float, str]:
+    """Return progress as it is recorded: from 0 to 1, with a short note. Raises: InvalidOption."""
+    try:
+        reached = float(cast(float, fraction))
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidOption(
+            f"{repr(fraction)[:60]} does not say how far the work is", help="say it from 0 to 1"
+        ) from None
+    return min(1.0, max(0.0, reached)), printable(str(note))[:200]

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Busy, HandlerInvalid
 from holdfast.core.jobtype import JobType
-from holdfast.core.model import ClaimedJob, to_datetime
+from holdfast.core.model import to_datetime
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.worker.frames import (
     LENGTH_BYTES,
@@ -57,6 +57,11 @@ class Child:
             start_new_session=True,
         )
         return cls(process)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not ended, by itself or by somebody's hand."""
+        return self._process.returncode is None
 
     async def run(self, ask: Ask, progress: Callable[[float, str], None]) -> Answer | Failure:
         """Have one job run and hear how far it is. Raises: ChildDied."""
@@ -114,9 +119,9 @@ class ProcessHandlers:
 
         async def run(job: Job[Any]) -> Any:
             idle = self._idle.setdefault(target, [])
-            child = idle.pop() if idle else await Child.start(target)
+            child = _alive(idle) or await Child.start(target)
             try:
-                message = await child.run(_ask(job.claimed, job.worker), job.progress)
+                message = await child.run(_ask(job), job.progress)
             except BaseException:
                 await child.kill()
                 raise
@@ -132,10 +137,20 @@ class ProcessHandlers:
         await asyncio.gather(*(each.end() for each in children))
 
 
+def _alive(idle: list[Child]) -> Child | None:
+    """Take a process that still lives; those that ended while they were idle are forgotten."""
+    while idle:
+        child = idle.pop()
+        if child.is_alive:
+            return child
+    return None
+
+
 def target_of(type: JobType) -> str:
     """The importable name of a type's handler. Raises: HandlerInvalid."""
-    handler: Any = type.handler
-    module, name = handler.__module__, handler.__qualname__
+    module = getattr(type.handler, "__module__", "__main__")
+    # A partial or an object that can be called is not found under a name of its own.
+    name = getattr(type.handler, "__qualname__", "<nameless>")
     if module == "__main__" or "<" in name:
         raise HandlerInvalid(
             f"the handler of {type.name} cannot be imported by a process of its own",
@@ -144,7 +159,8 @@ def target_of(type: JobType) -> str:
     return f"{module}:{name}"
 
 
-def _ask(claimed: ClaimedJob, worker: str) -> Ask:
+def _ask(job: Job[Any]) -> Ask:
+    claimed = job.claimed
     return Ask(
         id=claimed.id,
         chain_id=claimed.chain_id,
@@ -157,7 +173,8 @@ def _ask(claimed: ClaimedJob, worker: str) -> Ask:
         created_at=claimed.created_at,
         key=claimed.key,
         trace=claimed.trace,
-        worker=worker,
+        worker=job.worker,
+        blockers=job.blocker_records,
     )
 
 

@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from holdfast.core.errors import LeaseLost
+from holdfast.core.errors import AlreadyCompleting, LeaseLost
 from holdfast.core.model import Finish, Held
 from holdfast.core.outcome import Continue
 from holdfast.ops.finish import FinishReport, finish_attempts
@@ -21,10 +21,17 @@ class Preparation:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._is_begun = False
         self._sync: AbstractContextManager[Any] | None = None
         self._async: AbstractAsyncContextManager[Any] | None = None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its block has begun and not ended."""
+        return self._async is not None or self._sync is not None
+
     def __enter__(self) -> Any:
+        self._begin()
         self._sync = self._database.transaction()
         return self._sync.__enter__()
 
@@ -35,9 +42,11 @@ class Preparation:
         trace: TracebackType | None,
     ) -> bool | None:
         assert self._sync is not None
-        return self._sync.__exit__(kind, error, trace)
+        opened, self._sync = self._sync, None
+        return opened.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Any:
+        self._begin()
         self._async = self._database.transaction_async()
         return await self._async.__aenter__()
 
@@ -48,7 +57,13 @@ class Preparation:
         trace: TracebackType | None,
     ) -> bool | None:
         assert self._async is not None
-        return await self._async.__aexit__(kind, error, trace)
+        opened, self._async = self._async, None
+        return await opened.__aexit__(kind, error, trace)
+
+    def _begin(self) -> None:
+        if self._is_begun:
+            raise AlreadyCompleting("prepare() was entered twice")
+        self._is_begun = True
 
 
 class Completion:
@@ -60,6 +75,7 @@ class Completion:
     def __init__(self, database: Database, idle_ms: int) -> None:
         self._database = database
         self._idle_ms = idle_ms
+        self._is_begun = False
         self._sync: AbstractContextManager[Any] | None = None
         self._async: AbstractAsyncContextManager[Any] | None = None
         self.tx: Any = None
@@ -79,6 +95,7 @@ class Completion:
         return Continue(type, input, **options)
 
     def __enter__(self) -> Completion:
+        self._begin()
         opening = self._database.transaction()
         self.tx = opening.__enter__()
         self._sync = opening
@@ -95,6 +112,7 @@ class Completion:
             self.undo(error)
 
     async def __aenter__(self) -> Completion:
+        self._begin()
         opening = self._database.transaction_async()
         self.tx = await opening.__aenter__()
         self._async = opening
@@ -109,6 +127,11 @@ class Completion:
         """Stay open: an exception after the block must still undo it."""
         if error is not None:
             await self.undo_async(error)
+
+    def _begin(self) -> None:
+        if self._is_begun:
+            raise AlreadyCompleting("complete() was entered twice")
+        self._is_begun = True
 
     async def commit_async(self, finish: Finish) -> FinishReport:
         """Make the fenced write and commit. Raises: LeaseLost, with everything undone."""
