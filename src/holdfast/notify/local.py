@@ -6,8 +6,9 @@ import threading
 from collections.abc import Sequence
 
 from holdfast.notify.callback import guarded
-from holdfast.notify.port import Hint, Listener, OnHint, SendCounts
-from holdfast.notify.sender import CoalescingSender, Pace
+from holdfast.notify.outlet import OutletNotifier
+from holdfast.notify.port import Hint, OnHint
+from holdfast.notify.sender import Pace
 
 
 class LocalListener:
@@ -56,27 +57,9 @@ class Hub:
         """Nothing to give up; see `sender.Outlet`."""
 
 
-class LocalNotifier:
+class LocalNotifier(OutletNotifier):
     """See `port.Notifier`. Notifiers that are given the same hub hear each other."""
 
     def __init__(self, hub: Hub | None = None, pace: Pace | None = None) -> None:
-        self._hub = hub or Hub()
-        self._sender = CoalescingSender(lambda: self._hub, pace)
-        self._listeners: list[Listener] = []
-
-    @property
-    def counts(self) -> SendCounts:
-        return self._sender.counts
-
-    def send(self, hints: Sequence[Hint]) -> None:
-        self._sender.send(hints)
-
-    def listen(self, on_hint: OnHint) -> Listener:
-        listener = LocalListener(self._hub, on_hint)
-        self._listeners.append(listener)
-        return listener
-
-    def close(self) -> None:
-        self._sender.close()
-        while self._listeners:
-            self._listeners.pop().close()
+        shared = hub or Hub()
+        super().__init__(lambda: shared, lambda on_hint: LocalListener(shared, on_hint), pace)

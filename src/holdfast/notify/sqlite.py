@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.notify.callback import guarded
-from holdfast.notify.local import LocalNotifier
+from holdfast.notify.local import Hub, LocalListener
+from holdfast.notify.outlet import OutletNotifier
 from holdfast.notify.port import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint
 from holdfast.notify.sender import Pace
 from holdfast.storage.sqlite.fork import watch_forks
@@ -205,18 +206,16 @@ class FileListener:
         self._watcher.close()
 
 
-class SqliteNotifier(LocalNotifier):
+class SqliteNotifier(OutletNotifier):
     """See `port.Notifier`. What it sends is heard in this process; others see the file change."""
 
     def __init__(
         self, path: Path, pace: Pace | None = None, watch_pace: WatchPace | None = None
     ) -> None:
-        super().__init__(pace=pace)
-        self.path = path
-        self._watch_pace = watch_pace
+        hub = Hub()
 
-    def listen(self, on_hint: OnHint) -> Listener:
-        watcher = FileWatcher(self.path, on_hint, self._watch_pace)
-        listener = FileListener(super().listen(on_hint), watcher)
-        self._listeners.append(listener)
-        return listener
+        def listener(on_hint: OnHint) -> FileListener:
+            return FileListener(LocalListener(hub, on_hint), FileWatcher(path, on_hint, watch_pace))
+
+        super().__init__(lambda: hub, listener, pace)
+        self.path = path
