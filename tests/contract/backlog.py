@@ -76,6 +76,11 @@ select id, 'mail', case when row_number() over () %% 10 = 0 then 'failed' else '
        holdfast.moment(%(now)s::bigint)
   from done
 """
+# The server's own sweeping comes when it likes.
+_KEPT = [
+    f"alter table holdfast.{table} set (autovacuum_enabled = false)"
+    for table in ("queue", "job", "outcome", "attempt", "lease", "tally")
+]
 _TALLY = """
 insert into holdfast.tally (at, type, started)
 select holdfast.moment(%(now)s::bigint), type, count(*) from plan group by type
@@ -84,6 +89,13 @@ select holdfast.moment(%(now)s::bigint), type, count(*) from plan group by type
 
 def fill(connection: Connection[Any]) -> None:
     """Write the backlog into an empty database and have it analysed. Needs autocommit."""
-    for statement in (_PLAN, _JOBS, _RUNNING, _QUEUE, _LEASES, _FINISHED, _TALLY):
+    for statement in (*_KEPT, _PLAN, _JOBS, _RUNNING, _QUEUE, _LEASES, _FINISHED, _TALLY):
         connection.execute(statement, _NUMBERS)
     connection.execute("vacuum analyze")
+
+
+def sweep(connection: Connection[Any]) -> None:
+    """Take away what statements that were rolled back have left: full pages cost the next one more. Needs autocommit."""
+    connection.execute(
+        "vacuum (index_cleanup on) holdfast.queue, holdfast.job, holdfast.outcome, holdfast.attempt, holdfast.lease"
+    )

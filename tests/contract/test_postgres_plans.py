@@ -20,7 +20,7 @@ from holdfast.storage.aggregates.job import Jobs
 from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.query import JobQuery
 from holdfast.storage.statement import Op, Statement, Value
-from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill
+from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill, sweep
 from tests.contract.buffers import Cost, PlanMode, measure
 from tests.support.postgres import PostgresServer
 
@@ -36,11 +36,18 @@ EXPIRED = NOW + 61_000_000
 
 
 @pytest.fixture(scope="module")
-def backlog(postgres_server: PostgresServer) -> Iterator[Connection[Any]]:
+def filled(postgres_server: PostgresServer) -> Iterator[Connection[Any]]:
     """A connection to a database with a large backlog."""
     with postgres_server.database() as url, psycopg.connect(url, autocommit=True) as connection:
         fill(connection)
         yield connection
+
+
+@pytest.fixture
+def backlog(filled: Connection[Any]) -> Connection[Any]:
+    """The same, as if no other test had been there."""
+    sweep(filled)
+    return filled
 
 
 @pytest.fixture(params=get_args(PlanMode))
