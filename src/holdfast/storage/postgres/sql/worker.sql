@@ -52,27 +52,29 @@ returning id, name, holdfast.us(seen_at);
 -- name: live_totals
 -- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
 -- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
--- along the claim's index, so that a backlog of delayed jobs is not read.
+-- along the claim's index alone, so that a backlog of delayed jobs is not read: whoever runs was due, and is taken off again.
 with running as materialized (
   select l.expires_at
     from holdfast.queue q join holdfast.lease l on l.token = q.token
    where q.job_id = any (array (select unnest(job_ids) from holdfast.lease))),
+held as materialized (
+  select count(*) as running, count(*) filter (where expires_at <= holdfast.moment(:now::bigint)) as stuck from running),
 line as materialized (
   select t.type, p.priority from json_array_elements_text(:types::json) t(type) cross join generate_series(0, 9) p(priority))
-select (select count(*) from running),
-       (select count(*) from running where expires_at <= holdfast.moment(:now::bigint)),
+select h.running, h.stuck,
        (select count(*) from (
           select from line l cross join lateral (
             select from holdfast.queue q
              where q.type = l.type and q.priority = l.priority and q.available_at = 'infinity'
              order by q.available_at, q.job_id limit :limit::integer) blocked
            limit :limit::integer) b),
-       (select count(*) from (
+       greatest(0, least(:limit::integer, (select count(*) from (
           select from line l cross join lateral (
             select from holdfast.queue q
-             where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
-             order by q.available_at, q.job_id limit :limit::integer) due
-           limit :limit::integer) d);
+             where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint)
+             order by q.available_at, q.job_id limit :limit::integer + h.running) due
+           limit :limit::integer + h.running) d) - h.running))
+  from held h;
 
 -- name: type_totals
 -- Per type: live depth from the tally, finished counts and the oldest due row by its index.
