@@ -95,7 +95,7 @@ def fill(connection: Connection[Any]) -> None:
 
 
 def sweep(connection: Connection[Any]) -> None:
-    """Take away what statements that were rolled back have left: full pages cost the next one more. Needs autocommit."""
+    """Take away what statements that were rolled back have left: full pages cost the next more. Needs autocommit."""
     connection.execute(
         "vacuum (index_cleanup on) holdfast.queue, holdfast.job, holdfast.outcome, holdfast.attempt, holdfast.lease"
     )
