@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 from tests.support.until import until
@@ -17,7 +18,8 @@ class _Alarm:
     rings: asyncio.Event
 
     def ring(self) -> None:
-        if not self.loop.is_closed():
+        # A loop that has ended in the meantime has nobody left who waits.
+        with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.rings.set)
 
 

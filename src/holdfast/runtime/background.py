@@ -13,6 +13,7 @@ from holdfast.runtime.hints import is_about_cycles
 from holdfast.runtime.pace import LoopPace, PaceOptions
 from holdfast.runtime.tick import Tick
 from holdfast.worker.clock import Clock, SystemClock
+from holdfast.worker.thread import call_on
 from holdfast.worker.worker import Worker, WorkerReport
 
 REACH_AGAIN_S = 5.0
@@ -66,8 +67,8 @@ class Background:
         """
         if self._loop is None:
             self._stop(reason)
-        elif not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._stop, reason)
+        else:
+            call_on(self._loop, self._stop, reason)
 
     def _stop(self, reason: str) -> None:
         if self._stopping.is_set():
@@ -165,8 +166,8 @@ class Background:
         loop = asyncio.get_running_loop()
 
         def on_hint(hint: Hint) -> None:
-            if is_about_cycles(hint) and not loop.is_closed():
-                loop.call_soon_threadsafe(self._wake.set)
+            if is_about_cycles(hint):
+                call_on(loop, self._wake.set)
 
         return self._notifier.listen(on_hint)
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from holdfast.notify.port import ANY, Hint, Listener, Notifier
+from holdfast.worker.thread import call_on
 
 AWAITED_S = 60.0
 """Whoever waits says so again before this is over."""
@@ -71,8 +72,7 @@ class Hints:
                     pass
 
         def on_hint(hint: Hint) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(hear, hint)
+            call_on(loop, hear, hint)
 
         self._listener = self._notifier.listen(on_hint)
 
