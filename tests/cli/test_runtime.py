@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
 from holdfast.cli.exits import Exit
+from holdfast.notify.open import open_notifier
+from holdfast.notify.port import Hint
 from holdfast.storage.identifiers import new_id
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
-from tests.cli.scene import Scene
+from tests.cli.scene import WORKER, Scene
 
 APPLICATION = """
 from holdfast import Holdfast, Job
@@ -113,6 +116,27 @@ def test_the_doctor_finds_what_dead_workers_hold_and_mends_it(run: Run, scene: S
     assert findings["expired_leases"]["fix"]
     assert "took 1 jobs back" in run("doctor", "--fix").stderr
     assert scene.state(id) == "pending"
+
+
+@pytest.mark.parametrize("words", [("reap",), ("doctor", "--fix")])
+@pytest.mark.parametrize("url", ["postgres_url"], indirect=True)
+def test_workers_are_told_of_what_was_taken_back(
+    run: Run, scene: Scene, url: str, words: tuple[str, ...]
+) -> None:
+    scene.abandoned("mail.send")
+    arrived: SimpleQueue[Hint] = SimpleQueue()
+    notifier = open_notifier(database_url=url)
+    listener = notifier.listen(arrived.put)
+    try:
+        assert listener.wait_until_alive(30)
+        run(*words)
+        wanted = {("due", "mail.send"), ("lost", WORKER)}
+        while wanted:
+            hint = arrived.get(timeout=30)
+            wanted.discard((hint.kind, hint.type if hint.kind == "due" else str(hint.worker)))
+    finally:
+        listener.close()
+        notifier.close()
 
 
 def test_the_doctor_needs_a_database(run: Run, sqlite_url: str) -> None:

@@ -77,7 +77,7 @@ def _examined(session: Session, settings: Settings) -> list[Finding]:
 async def _mended(session: Session, settings: Settings, findings: list[Finding]) -> list[str]:
     from holdfast.runtime.doctor.examine import mend
 
-    return await mend(session.app.database, settings, findings)
+    return await mend(session.app.database, settings, findings, session.app.notifier)
 
 
 def _row(each: Finding) -> dict[str, Any]:

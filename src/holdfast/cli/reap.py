@@ -13,6 +13,7 @@ from holdfast.cli.talk import count_of, say
 
 if TYPE_CHECKING:
     from holdfast.core.model import Reaped
+    from holdfast.ops.reap import ReapReport
 
 _COLUMNS = (
     Column("id", lambda row: row["id"]),
@@ -42,20 +43,17 @@ def command(session: Session, poison_limit: int, output: Format) -> None:
     Workers do this by themselves; the command is for a fleet that is down, and for cron.
     """
     from holdfast.client.hints import of_reap
-    from holdfast.ops.reap import reap_leases
+    from holdfast.ops.reap import BATCH
+    from holdfast.worker.reaper import reap_all
 
-    database = session.app.database
+    database, notifier = session.app.database, session.app.notifier
     reaped: list[Reaped] = []
-    after = None
-    while True:
-        op = reap_leases(database.store, poison=poison_limit, after=after)
-        report = database.run(op)
-        if report.page.reaped:
-            session.app.notifier.send(of_reap(report))
-        reaped += report.page.reaped
-        after = report.page.last
-        if after is None:
-            break
+
+    def found(report: ReapReport) -> None:
+        reaped.extend(report.page.reaped)
+        notifier.send(of_reap(report))
+
+    session.run(reap_all(database.run_async, database.store, BATCH, poison_limit, found))
     write_records([_row(each) for each in reaped], _COLUMNS, output)
     dead = sum(each.state == "failed" for each in reaped)
     say(f"took back {count_of(len(reaped), 'job')}; {dead} of them became dead letters")

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from holdfast.core.model import Instant
 from holdfast.ops.reap import ReapReport, reap_leases
 from holdfast.storage.database import Link
 from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
 from holdfast.worker.workplace import Workplace
 
 PURPOSE = "reaper"
 
+Run = Callable[[Op[ReapReport]], Awaitable[ReapReport]]
 Found = Callable[[ReapReport], None]
 
 
-async def reap_all(link: Link, store: Store, batch: int, poison: int, found: Found) -> int:
-    """Take back every expired lease, page by page; return how many jobs were freed or failed."""
+async def reap_all(run: Run, store: Store, batch: int, poison: int, found: Found) -> int:
+    """Take back every expired lease, each page in a transaction of its own; return how many jobs came back."""
     after: tuple[Instant, str] | None = None
     count = 0
     while True:
-        report = await link.run_atomic(reap_leases(store, batch, poison, after))
+        report = await run(reap_leases(store, batch, poison, after))
         if report.page.reaped:
             count += len(report.page.reaped)
             found(report)
@@ -73,7 +75,6 @@ class Reaper:
     async def _reap(self) -> None:
         place, options = self._place, self._place.options
         began = place.clock.monotonic()
-        count = await reap_all(
-            self._link, place.store, options.reaper_batch, options.poison_limit, self._found
-        )
+        run, batch, poison = self._link.run_atomic, options.reaper_batch, options.poison_limit
+        count = await reap_all(run, place.store, batch, poison, self._found)
         place.telling.reaper_ran(count, place.clock.monotonic() - began)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.core.model import Claim, LeaseClass, NewJob, Probe
+from holdfast.notify.silent import SilentNotifier
 from holdfast.runtime.doctor.examine import examine, mend
 from holdfast.runtime.doctor.finding import Finding
 from holdfast.settings import read_settings
@@ -19,6 +20,7 @@ from holdfast.storage.records import Subscription, WorkerSign
 from holdfast.storage.sqlite.database import SqliteDatabase
 
 SETTINGS = read_settings({})
+SILENT = SilentNotifier()
 FIRST = "00000000-0000-0000-0000-000000000000"
 
 
@@ -92,9 +94,10 @@ async def test_leases_that_nobody_takes_back_are_a_problem_that_can_be_mended(
     findings = await examine(database, SETTINGS)
     expired = next(each for each in findings if each.check == "expired_leases")
     assert (expired.verdict, expired.fix) == ("problem", "holdfast reap")
-    assert await mend(database, SETTINGS, findings) == ["took 1 jobs back from expired leases"]
+    done = await mend(database, SETTINGS, findings, SILENT)
+    assert done == ["took 1 jobs back from expired leases"]
     assert (await _found(database))["expired_leases"].verdict == "ok"
-    assert await mend(database, SETTINGS, await examine(database, SETTINGS)) == []
+    assert await mend(database, SETTINGS, await examine(database, SETTINGS), SILENT) == []
 
 
 async def test_a_database_without_a_schema_can_be_mended(tmp_path: Any) -> None:
@@ -102,7 +105,7 @@ async def test_a_database_without_a_schema_can_be_mended(tmp_path: Any) -> None:
     findings = await examine(database, SETTINGS)
     assert findings[-1].check == "schema"
     assert findings[-1].verdict == "problem"
-    assert await mend(database, SETTINGS, findings) == ["applied 1 migrations"]
+    assert await mend(database, SETTINGS, findings, SILENT) == ["applied 1 migrations"]
     assert (await _found(database))["schema"].verdict == "ok"
     await database.close_async()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
+from holdfast.client.hints import of_reap
 from holdfast.core.errors import HoldfastError
 from holdfast.core.lease import Lease
-from holdfast.core.model import Instant
-from holdfast.ops.reap import reap_leases
+from holdfast.notify.port import Notifier
 from holdfast.runtime.doctor.configuration import check_configuration
 from holdfast.runtime.doctor.finding import Finding, ok, problem
 from holdfast.runtime.doctor.fleet import check_fleet, read_fleet
@@ -16,6 +16,7 @@ from holdfast.runtime.doctor.postgres import check_postgres
 from holdfast.runtime.doctor.sqlite import check_sqlite
 from holdfast.settings import Settings
 from holdfast.storage.database import Database
+from holdfast.worker.reaper import reap_all
 
 READ_TIMEOUT_MS = 10_000
 
@@ -63,26 +64,23 @@ async def _database(database: Database, settings: Settings) -> list[Finding]:
     return check_postgres(document, settings, is_pooled)
 
 
-async def mend(database: Database, settings: Settings, findings: Sequence[Finding]) -> list[str]:
-    """Mend the problems that need no decision; return what was done."""
+async def mend(
+    database: Database, settings: Settings, findings: Sequence[Finding], notifier: Notifier
+) -> list[str]:
+    """Mend the problems that need no decision, and tell workers of what is due again; return what was done."""
     wrong = {each.check for each in findings if each.verdict != "ok"} & MENDABLE
     done: list[str] = []
     if "schema" in wrong:
         applied = await asyncio.to_thread(database.migrate)
         done.append(f"applied {len(applied)} migrations")
     if "expired_leases" in wrong:
-        done.append(f"took {await _reap(database, settings)} jobs back from expired leases")
+        own = settings.holdfast
+        count = await reap_all(
+            database.run_async,
+            database.store,
+            own.reaper_batch,
+            own.poison_limit,
+            lambda report: notifier.send(of_reap(report)),
+        )
+        done.append(f"took {count} jobs back from expired leases")
     return done
-
-
-async def _reap(database: Database, settings: Settings) -> int:
-    own = settings.holdfast
-    after: tuple[Instant, str] | None = None
-    count = 0
-    while True:
-        op = reap_leases(database.store, own.reaper_batch, own.poison_limit, after)
-        page = (await database.run_async(op)).page
-        count += len(page.reaped)
-        if page.leases < own.reaper_batch:
-            return count
-        after = page.last
