@@ -22,6 +22,7 @@ from holdfast.settings.options import (
     job_retry,
     worker_options,
 )
+from holdfast.settings.rules import timings_under
 from holdfast.settings.show import Effective, effective, reference
 from holdfast.settings.sources import SettingsFile
 
@@ -52,6 +53,7 @@ __all__ = [
     "read_settings",
     "reference",
     "setting",
+    "timings_under",
     "variables_of",
     "worker_options",
 ]

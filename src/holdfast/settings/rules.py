@@ -46,12 +46,15 @@ def check_rules(settings: Settings) -> None:
 
 def check_lease(settings: Settings, leases: list[Timing]) -> None:
     """Refuse heartbeat, shutdown timeout and reaper interval that do not fit the smallest of the leases."""
-    smallest = min(each.ms for each in leases)
-    check_timing(
-        leases,
-        _following(settings, "OUTBOX_LEASE_HEARTBEAT_MS", default_heartbeat_ms(smallest)),
-        _following(settings, "WORKER_SHUTDOWN_TIMEOUT_MS", default_shutdown_ms(smallest)),
-        _following(settings, "OUTBOX_REAPER_INTERVAL_MS", default_reaper_interval_ms(smallest)),
+    check_timing(leases, *timings_under(settings, min(each.ms for each in leases)))
+
+
+def timings_under(settings: Settings, lease_ms: int) -> tuple[Timing, Timing, Timing]:
+    """Return heartbeat, shutdown timeout and reaper interval as they are under a smallest lease."""
+    return (
+        _following(settings, "OUTBOX_LEASE_HEARTBEAT_MS", default_heartbeat_ms(lease_ms)),
+        _following(settings, "WORKER_SHUTDOWN_TIMEOUT_MS", default_shutdown_ms(lease_ms)),
+        _following(settings, "OUTBOX_REAPER_INTERVAL_MS", default_reaper_interval_ms(lease_ms)),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from holdfast.core.errors import ConfigError
 from holdfast.core.lease import Lease
 from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
-from holdfast.settings import Settings, check_leases
+from holdfast.settings import Settings, check_leases, timings_under
 
 
 def check_configuration(settings: Settings, leases: Mapping[str, Lease]) -> list[Finding]:
@@ -28,9 +28,14 @@ def _names(settings: Settings) -> Finding:
 
 
 def _timing(settings: Settings, leases: Mapping[str, Lease]) -> Finding:
-    outbox = settings.outbox
-    smallest = min([outbox.lease_duration_ms, *(each.duration_ms for each in leases.values())])
-    measured = f"smallest lease {smallest} ms, heartbeat {outbox.lease_heartbeat_ms} ms"
+    all_ms = {"default": settings.outbox.lease_duration_ms}
+    all_ms |= {f"of {name}": lease.duration_ms for name, lease in leases.items()}
+    whose, smallest_ms = min(all_ms.items(), key=lambda each: each[1])
+    heartbeat, shutdown, reaper = timings_under(settings, smallest_ms)
+    measured = (
+        f"smallest lease {smallest_ms} ms ({whose}); under it heartbeat {heartbeat.ms} ms, "
+        f"shutdown {shutdown.ms} ms, reaper every {reaper.ms} ms"
+    )
     try:
         check_leases(settings, leases)
     except ConfigError as error:
