@@ -62,7 +62,7 @@ class Supervised:
 def supervised(folder: Path, url: str, is_first: bool) -> Iterator[Supervised]:
     """Have a supervisor at work; neither it nor a child of it outlives the block."""
     (folder / "shop.py").write_text(APPLICATION)
-    command = [sys.executable, "-m", "holdfast.cli", "worker", "shop:app", "--processes", "2"]
+    command = [sys.executable, "-m", "holdfast", "worker", "shop:app", "--processes", "2"]
     process = subprocess.Popen(
         [*(NAMESPACE if is_first else ()), *command, "--log-format", "json", "--log-level", "info"],
         cwd=folder,

@@ -18,7 +18,7 @@ class Command:
         self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
     ) -> None:
         self.process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *words],
+            [sys.executable, "-m", "holdfast", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -52,7 +52,7 @@ def test_the_seeds_requests_work_against_a_served_application(
     made = run("token", "create", "--role", "developer", "--name", "ana", "-o", "id")
     bearer = {"Authorization": f"Bearer {made.stdout.strip()}"}
     id = scene.start("echo")
-    command = [sys.executable, "-m", "holdfast.cli", "api", "serve", "shop:app", "--port", "0"]
+    command = [sys.executable, "-m", "holdfast", "api", "serve", "shop:app", "--port", "0"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None

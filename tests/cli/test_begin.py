@@ -39,7 +39,7 @@ def test_what_init_writes_works_and_its_test_passes(
     tested = python("-m", "pytest", "-q", *only, f"--rootdir={folder}", "test_app.py")
     assert "2 passed" in tested.stdout, tested.stdout
     assert python("app.py").returncode == 0
-    drained = python("-m", "holdfast.cli", "worker", "app:app", "--drain")
+    drained = python("-m", "holdfast", "worker", "app:app", "--drain")
     assert drained.returncode == 0, drained.stderr
     assert "order 1 charged" in drained.stdout
     assert run("jobs", "list", "state:completed", "-o", "id").stdout.count("\n") == 3

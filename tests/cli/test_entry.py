@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import holdfast
 from holdfast.cli.exits import Exit
 from tests.cli.processes import Command
 
@@ -43,3 +44,9 @@ def test_a_signal_while_modules_are_imported_ends_it_quietly(
         assert command.line() == "importing\n"
         assert command.ended_by(number) == code
         assert command.error() == ""
+
+
+def test_the_package_itself_can_be_run() -> None:
+    with Command("--version") as command:
+        assert command.line() == f"holdfast {holdfast.__version__}\n"
+        assert command.process.wait(30) == 0

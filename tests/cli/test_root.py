@@ -112,7 +112,7 @@ def test_help_answers_at_once() -> None:
     def seconds() -> float:
         before = os.times()
         subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", "--help"], check=True, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "holdfast", "--help"], check=True, stdout=subprocess.DEVNULL
         )
         after = os.times()
         return sum(after[2:4]) - sum(before[2:4])
@@ -169,7 +169,7 @@ def test_an_error_is_shown_as_it_renders_itself(run: Run) -> None:
 def test_what_the_system_refuses_is_said_in_words() -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "holdfast.cli", "explain"],
+            [sys.executable, "-m", "holdfast", "explain"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -186,7 +186,7 @@ def test_the_version_is_data(run: Run) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    script = f"{shlex.quote(sys.executable)} -m holdfast.cli explain -o ndjson | head -n 1"
+    script = f"{shlex.quote(sys.executable)} -m holdfast explain -o ndjson | head -n 1"
     done = subprocess.run(
         ["bash", "-c", f"{script}; exit ${{PIPESTATUS[0]}}"],
         capture_output=True,

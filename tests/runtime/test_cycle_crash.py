@@ -63,7 +63,7 @@ def tick_process(folder: Path, every: str) -> Iterator[Process]:
     """A process of one tick; it does not outlive the block."""
     (folder / "stuck.py").write_text(APPLICATION.replace("EVERY", repr(every)))
     process = subprocess.Popen(
-        [sys.executable, "-m", "holdfast.cli", "tick", "stuck:app"],
+        [sys.executable, "-m", "holdfast", "tick", "stuck:app"],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -258,7 +258,7 @@ def test_a_step_that_was_changed_is_refused_before_anything_is_done(
 
 
 def test_two_commands_at_once_migrate_once(postgres_url: str) -> None:
-    command = [sys.executable, "-m", "holdfast.cli", "migrate", "--url", postgres_url]
+    command = [sys.executable, "-m", "holdfast", "migrate", "--url", postgres_url]
     command += ["--schema", ACME, "-o", "json"]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     answers = [each.communicate(timeout=100)[0] for each in running]

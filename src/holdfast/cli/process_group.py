@@ -58,7 +58,7 @@ class ProcessGroup:
     ) -> IO[str] | None:
         """Run a command of ours; return what it writes, if `output` is a pipe."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast.cli", *words],
+            [sys.executable, "-m", "holdfast", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -106,7 +106,7 @@ def _supervise(processes: int) -> int:
     from holdfast.observe.logging import LoggingObserver
     from holdfast.worker.supervisor import Supervisor
 
-    command = [sys.executable, "-m", "holdfast.cli", *single_process(sys.argv[1:])]
+    command = [sys.executable, "-m", "holdfast", *single_process(sys.argv[1:])]
 
     async def run() -> int:
         supervisor = Supervisor(
