@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.core.model import BlockerRecord, JobRecord, State, TypeSetting, WorkerRecord
-from holdfast.ops.why import Surroundings, spoken, why
+from holdfast.ops.why import Surroundings, why
 from holdfast.storage.records import Identity
 
 SECOND = 1_000_000
@@ -194,11 +194,3 @@ HANDLED = Surroundings(NOW, workers=[worker()])
 )
 def test_a_sentence_says_why(record: JobRecord, around: Surroundings, sentence: str) -> None:
     assert why(record, around) == sentence
-
-
-@pytest.mark.parametrize(
-    ("us", "text"),
-    [(0, "0 ms"), (-5, "0 ms"), (999_999, "999 ms"), (59 * SECOND, "59 s"), (60 * SECOND, "1 min")],
-)
-def test_a_span_is_said_in_one_unit(us: int, text: str) -> None:
-    assert spoken(us) == text

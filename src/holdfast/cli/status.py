@@ -144,8 +144,8 @@ def _type(each: TypeTotals) -> dict[str, Any]:
 
 
 def _write_screen(health: Health) -> None:
+    from holdfast.core.duration import spoken
     from holdfast.ops.health import summed_up
-    from holdfast.ops.why import spoken
 
     totals = health.totals
     more = "+" if totals.bounded else ""

@@ -74,7 +74,7 @@ def _desk(session: Session) -> WorkerDesk:
 
 
 def _row(facts: WorkerFacts) -> dict[str, Any]:
-    from holdfast.ops.why import spoken
+    from holdfast.core.duration import spoken
 
     return {**facts.as_json(), "seen": f"{spoken(facts.now - facts.worker.seen_at)} ago"}
 

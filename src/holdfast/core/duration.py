@@ -1,4 +1,4 @@
-"""Durations as people write them ("1h30m", 0.25, timedelta) and as the core counts them, in ms."""
+"""Durations as people write and say them ("1h30m", 0.25, timedelta, "41 s") and as the core counts them, in ms."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ LONGEST_MS = 36_525 * 86_400_000
 
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NUMBER = r"(\d{1,15}(?:\.\d{1,9})?)"
+_SPOKEN_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _TEXT = re.compile(
     r"\s*".join(f"(?:{_NUMBER}{unit})?" for unit in _UNITS), re.ASCII | re.IGNORECASE
 )
@@ -40,6 +41,15 @@ def format_duration(ms: int) -> str:
         if count:
             parts.append(f"{count}{unit}")
     return "".join(parts)
+
+
+def spoken(us: int) -> str:
+    """Write a span as people say it: in one unit, as in "41 s" or "3 h"."""
+    seconds = max(0, us) / 1_000_000
+    for size, unit in _SPOKEN_UNITS:
+        if seconds >= size:
+            return f"{int(seconds / size)} {unit}"
+    return f"{int(seconds * 1000)} ms"
 
 
 def _exact_ms(value: object) -> float:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.core.duration import spoken
 from holdfast.core.model import Instant, QueueTotals
-from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS, spoken
+from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.storage.port import Store
 from holdfast.storage.records import Identity, TypeTotals
 from holdfast.storage.statement import Op

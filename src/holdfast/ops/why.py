@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.core.duration import spoken
 from holdfast.core.model import BlockerRecord, Instant, JobRecord, TypeSetting, WorkerRecord
 from holdfast.core.redaction import redact
 from holdfast.storage.port import Store
@@ -17,7 +18,6 @@ LIVE_WITHIN_MS = 60_000
 
 MOST_WORKERS = 1_000
 _LONGEST_REASON = 200
-_SIZES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -73,15 +73,6 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         workers,
         sum(each.jobs for each in leases if each.worker in live),
     )
-
-
-def spoken(us: int) -> str:
-    """Write a span as people say it: in one unit, as in "41 s" or "3 h"."""
-    seconds = max(0, us) / 1_000_000
-    for size, unit in _SIZES:
-        if seconds >= size:
-            return f"{int(seconds / size)} {unit}"
-    return f"{int(seconds * 1000)} ms"
 
 
 def _blocked(around: Surroundings) -> str:

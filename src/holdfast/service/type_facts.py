@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.duration import format_duration
+from holdfast.core.duration import format_duration, spoken
 from holdfast.core.model import Instant, TypeSetting
-from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS, spoken
+from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.service.times import rfc3339
 from holdfast.storage.port import Store
 from holdfast.storage.records import TypeTotals

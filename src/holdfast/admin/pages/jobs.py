@@ -13,10 +13,10 @@ from holdfast.admin.pages.moving import move
 from holdfast.admin.pages.visit import Visit, show
 from holdfast.admin.pages.words import instant_of
 from holdfast.client.listing import LOOK
+from holdfast.core.duration import spoken
 from holdfast.core.errors import QueryError
 from holdfast.core.filters import format_filter, parse_filter
 from holdfast.core.model import STATES, Instant
-from holdfast.ops.why import spoken
 from holdfast.service.jobs import JobPage
 
 PAGE_LENGTH = 50

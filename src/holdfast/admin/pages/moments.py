@@ -8,8 +8,8 @@ from __future__ import annotations
 from markupsafe import Markup, escape
 
 from holdfast.admin.pages.words import instant_of
+from holdfast.core.duration import spoken
 from holdfast.core.model import Instant
-from holdfast.ops.why import spoken
 
 _NEVER = Markup('<span class="zero">–</span>')
 

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from holdfast.admin.pages.drawing.charts import Bar, Point, bars, curve
 from holdfast.admin.pages.visit import Visit, show
+from holdfast.core.duration import spoken
 from holdfast.core.model import Instant
 from holdfast.ops.health import Health
-from holdfast.ops.why import spoken
 from holdfast.service.cycles import CycleFacts
 from holdfast.service.overview import DEAD_LOOK, STEPS_MS, WAIT_LOOK, Overview, Window
 from holdfast.service.times import rfc3339

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.catchup import CatchUp
+from holdfast.core.duration import spoken
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.model import Instant, to_instant
-from holdfast.ops.why import spoken
 
 LONGEST_LINE = 300
 LONGEST_PAYLOAD = 20_000

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.cli.output import clean
 from holdfast.cli.views import first_line
+from holdfast.core.duration import spoken
 from holdfast.ops.health import Health, read_health, summed_up
-from holdfast.ops.why import spoken
 from holdfast.service.cycles import CycleDesk
 from holdfast.service.dead import DeadDesk
 from holdfast.service.jobs import JobDesk

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from holdfast.admin.pages.drawing.layout import Edge, Graph, Node
 from holdfast.admin.pages.drawing.svg import dot, line, link, number, path, picture, rect, text
 from holdfast.admin.pages.words import instant_of
+from holdfast.core.duration import spoken
 from holdfast.core.model import Instant
-from holdfast.ops.why import spoken
 
 Url = Callable[[str], str]
 

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from holdfast.admin.pages.drawing.svg import line, number, path, rect, stretched
 from holdfast.admin.pages.words import count
-from holdfast.ops.why import spoken
+from holdfast.core.duration import spoken
 
 WIDTH, HEIGHT = 600, 150
 _GAP = 1.5

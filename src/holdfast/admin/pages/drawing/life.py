@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from holdfast.admin.pages.drawing.svg import rect, stretched
 from holdfast.admin.pages.words import instant_of
+from holdfast.core.duration import spoken
 from holdfast.core.model import Instant
-from holdfast.ops.why import spoken
 
 WIDTH, HEIGHT = 640, 14
 _LEAST = 2.0
