@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, cast, overload
+from typing import Any, overload
 from uuid import UUID
 
 import msgspec
@@ -136,7 +136,7 @@ def _cycle_of(record: CycleRecord) -> CycleInfo:
         missed=record.missed,
         paused=record.paused,
         paused_by=record.paused_by,
-        last_slot=cast(datetime, to_datetime(record.last_slot)),
+        last_slot=to_datetime(record.last_slot),
         running_slot=record.running_slot,
         held_by=record.held_by,
     )
@@ -148,7 +148,7 @@ def _run_of(record: RunRecord) -> RunInfo:
         name=record.name,
         slot=record.slot,
         worker=record.worker,
-        started_at=cast(datetime, to_datetime(record.started_at)),
+        started_at=to_datetime(record.started_at),
         finished_at=to_datetime(record.finished_at),
         outcome=record.outcome,
         counters=record.counters,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Coroutine
 from datetime import datetime
-from typing import Any, cast, overload
+from typing import Any, overload
 
 import msgspec
 
@@ -94,8 +94,8 @@ def _worker_of(record: WorkerRecord) -> WorkerInfo:
         version=record.version,
         slots=record.slots,
         types=tuple(record.types),
-        started_at=cast(datetime, to_datetime(record.started_at)),
-        seen_at=cast(datetime, to_datetime(record.seen_at)),
+        started_at=to_datetime(record.started_at),
+        seen_at=to_datetime(record.seen_at),
         stopped_at=to_datetime(record.stopped_at),
         draining=record.draining,
         counters=record.counters,

@@ -142,9 +142,7 @@ class Slot(msgspec.Struct, frozen=True):
 
 def slot_at(due_at: Instant) -> Slot:
     """Return the slot of an instant; its name is the same on every replica."""
-    moment = to_datetime(due_at)
-    assert moment is not None
-    return Slot(moment.strftime("%Y-%m-%dT%H:%M:%SZ"), due_at)
+    return Slot(to_datetime(due_at).strftime("%Y-%m-%dT%H:%M:%SZ"), due_at)
 
 
 class ClosedSlot(msgspec.Struct, frozen=True):

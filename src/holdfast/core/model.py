@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from typing import Literal, overload
 
 import msgspec
 
@@ -22,6 +22,10 @@ Instant = int
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@overload
+def to_datetime(instant: Instant) -> datetime: ...
+@overload
+def to_datetime(instant: Instant | None) -> datetime | None: ...
 def to_datetime(instant: Instant | None) -> datetime | None:
     """Show an instant as an aware datetime in UTC."""
     return None if instant is None else _EPOCH + timedelta(microseconds=instant)

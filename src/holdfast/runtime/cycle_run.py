@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from holdfast.core.cycle import HeldSlot, Slot
 from holdfast.core.errors import Aborted, LeaseLost
@@ -49,7 +49,7 @@ class CycleRun:
     @property
     def slot(self) -> datetime:
         """The instant this run is for, or when it was asked for."""
-        return cast(datetime, to_datetime(self._slot.due_at))
+        return to_datetime(self._slot.due_at)
 
     @property
     def key(self) -> str:

@@ -187,7 +187,6 @@ class Tick:
     ) -> TickSummary:
         duration_ms = int((self._clock.monotonic() - began) * 1000)
         start = to_datetime(started_at)
-        assert start is not None
         return TickSummary(
             run_id=run_id,
             started_at=start,

@@ -130,7 +130,7 @@ class Job(Generic[T]):
     @property
     def created_at(self) -> datetime:
         """When the job was written."""
-        return cast(datetime, to_datetime(self._attempt.claimed.created_at))
+        return to_datetime(self._attempt.claimed.created_at)
 
     @property
     def blockers(self) -> tuple[BlockerResult, ...]:
