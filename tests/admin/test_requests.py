@@ -49,6 +49,43 @@ async def test_an_empty_object_is_no_body(api: Api) -> None:
     assert (await api.call(Role.DEVELOPER, "POST", path, json={"a": 1})).status_code == 400
 
 
+@pytest.mark.parametrize(
+    ("media", "status"),
+    [
+        (None, 200),
+        ("application/json", 200),
+        ("Application/JSON", 200),
+        ("application/json; charset=utf-8", 200),
+        ('application/json;charset="UTF-8"', 200),
+        ("application/json; charset=latin-1", 415),
+        ("application/merge-patch+json", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("text/plain", 415),
+        ("json", 415),
+    ],
+)
+async def test_only_json_in_utf_8_is_read(
+    api: Api, scene: Scene, media: str | None, status: int
+) -> None:
+    scene.start("mail")
+    headers = {} if media is None else {"Content-Type": media}
+    change = {"content": b'{"concurrency": 3}', "headers": headers}
+    answer = await api.call(Role.OPERATOR, "PATCH", "/api/v1/types/mail", **change)
+    assert answer.status_code == status, answer.text
+    if status == 415:
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert answer.headers["Accept-Patch"] == "application/json"
+        assert answer.json()["code"] == "HF078"
+
+
+async def test_no_body_is_of_no_kind_and_answers_are_json_whatever_is_accepted(api: Api) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "text/html"}
+    answer = await api.call(Role.OPERATOR, "PATCH", "/api/v1/types/mail", headers=headers)
+    assert answer.status_code != 415
+    answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs", headers=headers)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "application/json")
+
+
 async def test_a_last_slash_leads_to_a_place_on_this_server_whatever_the_host_header_says(
     app: Holdfast,
 ) -> None:

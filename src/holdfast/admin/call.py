@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from email.message import Message
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.requests import Request
 
 from holdfast.admin.route import Param, Route
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import BadRequest
+from holdfast.core.errors import BadRequest, UnsupportedMedia
 from holdfast.core.ids import parse_id
 from holdfast.service.desk import Caller
 from holdfast.service.service import Service
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _LONGEST_REASON = 1_000
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,3})?", re.ASCII)
+_ENCODINGS = ("utf-8", "utf8", "us-ascii")
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -66,17 +68,32 @@ def read_params(route: Route, request: Request) -> dict[str, Any]:
     return {each.name: _read(each, request) for each in route.params}
 
 
-def read_json(route: Route, raw: bytes) -> Any:
-    """Return the body as the route declares it; an absent one stands for its defaults. Raises: BadRequest."""
+def read_json(route: Route, raw: bytes, media: str | None = None) -> Any:
+    """Return the body as the route declares it; an absent one stands for its defaults.
+
+    Raises: BadRequest, UnsupportedMedia.
+    """
     if route.body is None:
         # Many clients send an empty object with every POST.
         if raw.strip() not in (b"", b"{}"):
             raise BadRequest("no body is expected here")
         return None
+    if raw and media is not None:
+        _check_media(media)
     try:
         return msgspec.json.decode(raw or b"{}", type=route.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadRequest(f"the body cannot be read: {str(error)[:200]}") from None
+
+
+def _check_media(media: str) -> None:
+    header = Message()
+    header["Content-Type"] = media
+    if (
+        header.get_content_type() != "application/json"
+        or header.get_content_charset("utf-8") not in _ENCODINGS
+    ):
+        raise UnsupportedMedia(f"the body is said to be {media[:100]!r}")
 
 
 def reason_of(request: Request, body: Any) -> str | None:

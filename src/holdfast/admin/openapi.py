@@ -34,6 +34,7 @@ _MEANINGS = {
     410: "It was there and is gone.",
     412: "It has changed since it was read.",
     413: "The body is too large.",
+    415: "The body is not JSON.",
     422: "It failed or was cancelled, or the input does not fit.",
     429: "Asked for too often.",
     501: "A package that this needs is not installed.",
@@ -140,8 +141,9 @@ def _parameter(param: Param) -> dict[str, Any]:
 def _responses(route: Route) -> dict[str, Any]:
     usual = {400, 413, 503} if route.params or route.body or route.action else set()
     closed = {401, 403} if route.action else set()
+    written = {415} if route.body else set()
     shown: dict[str, Any] = {}
-    for status in sorted({*route.answers, *usual, *closed}):
+    for status in sorted({*route.answers, *usual, *closed, *written}):
         found: dict[str, Any] = {"description": _MEANINGS[status]}
         if status < 300:
             schema: dict[str, Any] = {"type": "object"} if "json" in route.media else {}

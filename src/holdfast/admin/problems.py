@@ -33,6 +33,7 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.Changed: 412,
     errors.BodyTooLarge: 413,
     errors.PayloadTooLarge: 413,
+    errors.UnsupportedMedia: 415,
     errors.ChainFailed: 422,
     errors.ChainCancelled: 422,
     errors.PayloadError: 422,
@@ -91,6 +92,8 @@ def problem_response(error: HoldfastError, request_id: str, status: int | None =
     headers = dict[str, str]()
     if status == 401:
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
+    if status == 415:
+        headers["Accept"] = headers["Accept-Patch"] = "application/json"
     if isinstance(error, errors.RateLimited):
         headers["Retry-After"] = str(error.after_s)
     elif status == 503:

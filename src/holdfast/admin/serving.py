@@ -99,7 +99,8 @@ async def _served(site: Site, route: Route, request: Request) -> Response:
         # Whoever may not do it learns nothing about whether it could be done.
         check(principal, route.action)
     params = read_params(route, request)
-    body = read_json(route, await read_body(request, site.body_limit))
+    raw = await read_body(request, site.body_limit)
+    body = read_json(route, raw, request.headers.get("content-type"))
     caller = Caller(principal, request_id_of(request), reason_of(request, body))
     call = Call(site, request, caller, params, body)
     if route.method != "GET" and not route.versioned:

@@ -70,7 +70,8 @@ HoldfastError
 │   ├── BadRequest                 HF074
 │   ├── BodyTooLarge               HF075
 │   ├── Changed                    HF076
-│   └── NoSuchRoute                HF077
+│   ├── NoSuchRoute                HF077
+│   └── UnsupportedMedia           HF078
 ├── Refused                        HF090
 ├── Unauthenticated                HF095
 ├── CrossSite                      HF096
@@ -95,6 +96,7 @@ from holdfast.core.errors.access import (
     TokenNotFound,
     Unauthenticated,
     UnsafeBind,
+    UnsupportedMedia,
 )
 from holdfast.core.errors.attempts import (
     Aborted,
@@ -264,6 +266,7 @@ __all__ = [
     "UnknownVariable",
     "UnsafeBind",
     "UnsupportedConnection",
+    "UnsupportedMedia",
     "UnusableUrl",
     "WaitTimeout",
     "WorkerNotFound",

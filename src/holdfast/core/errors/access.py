@@ -63,6 +63,17 @@ class NoSuchRoute(RequestError):
     fix = "see the OpenAPI document at /api/v1/openapi.json"
 
 
+class UnsupportedMedia(RequestError):
+    """The body is not of a kind that is read here.
+
+    Bodies are JSON in UTF-8. One that says to be something else is refused unread, for what it
+    means could only be guessed.
+    """
+
+    code = "HF078"
+    fix = "send `Content-Type: application/json`"
+
+
 class Unauthenticated(HoldfastError):
     """It is not known who asks.
 
