@@ -134,7 +134,7 @@ async def test_what_a_process_has_started_is_killed_with_it(
         assert await asyncio.to_thread(held.readline) == "begun\n"
         worker.advance(31)
         await sqlite_workshop.events.seen("job_failed")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert await asyncio.to_thread(held.read) == ""
     await worker.stop()
 
@@ -148,7 +148,7 @@ async def test_progress_told_in_a_process_arrives(
     job_id = await sqlite_workshop.start_one("tell", str(go))
     worker = sqlite_workshop.begin(ManualClock(), notifier=sqlite_workshop.notifier)
     progress: list[Any] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not progress:
             sqlite_workshop.have_leases_checked(worker)
             progress = await sqlite_workshop.run(sqlite_workshop.store.leases.progress([job_id]))
@@ -241,7 +241,9 @@ class Squaring:
         return job.input**2
 
 
-@pytest.mark.parametrize("handler", [partial(process_handlers.square), Squaring()], ids=str)
+@pytest.mark.parametrize(
+    "handler", [partial(process_handlers.square), Squaring()], ids=["a partial", "an object"]
+)
 async def test_a_handler_without_a_name_of_its_own_is_refused(
     sqlite_workshop: Workshop, handler: Any
 ) -> None:
