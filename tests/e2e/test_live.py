@@ -88,6 +88,29 @@ def test_refreshing_can_be_stopped_by_hand(scene: Scene, open_page: OpenPage) ->
     expect(page.locator("tbody tr")).to_have_count(1, timeout=15_000)
 
 
+TURN_AWAY = """(away) => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => away });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_tabs_that_nobody_sees_leave_their_connections_to_the_others(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    first = open_page("/jobs")
+    tabs = [first]
+    # A browser keeps six connections to one server; each visible tab's stream holds one.
+    for _ in range(7):
+        tabs[-1].evaluate(TURN_AWAY, True)
+        tabs.append(first.context.new_page())
+        tabs[-1].goto("/jobs", timeout=15_000)
+    scene.start()
+    expect(tabs[-1].locator("tbody tr")).to_have_count(1, timeout=15_000)
+    first.evaluate(TURN_AWAY, False)
+    expect(first.locator("#live")).to_have_attribute("data-mode", "on", timeout=15_000)
+    expect(first.locator("tbody tr")).to_have_count(1, timeout=15_000)
+
+
 def test_the_tail_tells_what_happens(scene: Scene, open_page: OpenPage) -> None:
     page = open_page("/tail")
     job = scene.running("order.charge")

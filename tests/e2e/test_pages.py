@@ -100,6 +100,37 @@ def test_the_keyboard_leads_past_the_menu_and_through_the_list(
     expect(page.locator("h1")).to_have_text("Dead letters")
 
 
+def test_the_keys_can_be_turned_off_for_those_who_speak_to_the_machine(
+    open_filled: OpenPage,
+) -> None:
+    page = open_filled("/jobs")
+    page.get_by_role("button", name="keys on").click()
+    page.reload()
+    page.keyboard.press("/")
+    expect(page.locator("#filter")).not_to_be_focused()
+    page.get_by_role("button", name="keys off").click()
+    page.keyboard.press("/")
+    expect(page.locator("#filter")).to_be_focused()
+
+
+def test_without_anything_to_filter_the_key_for_it_does_nothing(open_filled: OpenPage) -> None:
+    page = open_filled("/dead")
+    page.keyboard.press("j")
+    first = page.locator("tbody tr").first.locator("a.row-link")
+    page.keyboard.press("/")
+    expect(first).to_be_focused()
+
+
+def test_everything_is_offered_once_the_whole_page_is_chosen(open_filled: OpenPage) -> None:
+    page = open_filled("/jobs")
+    wide = page.get_by_role("button", name="Choose all jobs there are")
+    page.locator("tbody input").first.check()
+    expect(page.locator(".bulk")).to_be_visible()
+    expect(wide).to_be_hidden()
+    page.locator("[data-all]").check()
+    expect(wide).to_be_visible()
+
+
 def test_a_filter_that_makes_no_sense_is_explained(open_filled: OpenPage) -> None:
     page = open_filled("/jobs?filter=stat:failed", 400)
     expect(page.get_by_role("alert")).to_contain_text("did you mean state?")
@@ -120,6 +151,9 @@ def test_very_long_words_leave_the_actions_within_reach(
     scene.failed()
     sign = WorkerSign("w", "w", "host" * 30, 1, "0.1.0", 4, '["mail.send"]', "{}", "E" * 3_000)
     scene.database.run(scene.store.workers.sign(sign))
+    page = open_page("/tail", viewport=SIZES[size])
+    expect(page.locator("#tail li")).to_have_count(2, timeout=15_000)
+    check(page, "/tail")
     for path, button in (("/dead", "Drop"), ("/types", "Pause"), ("/workers", "Drain")):
         page = open_page(path, viewport=SIZES[size])
         check(page, path)

@@ -43,6 +43,23 @@ def test_whoever_has_no_token_is_sent_to_sign_in_and_back(
     expect(page.get_by_label("Token")).to_be_visible()
 
 
+def test_a_phone_can_sign_out(app: Holdfast, open_page: OpenPage) -> None:
+    secret = token(app, Role.VIEWER)
+    size = {"width": 360, "height": 740}
+    page = open_page("/jobs", viewport=size, is_mobile=True, has_touch=True)
+    sign_in(page, secret)
+    expect(page.locator("#live")).to_contain_text("Live", timeout=15_000)
+    for each in page.locator(".rail-foot button:visible").all():
+        box, brand = each.bounding_box(), page.locator(".brand").bounding_box()
+        assert box is not None
+        assert brand is not None
+        assert box["height"] >= 24
+        assert brand["x"] + brand["width"] <= box["x"]
+        assert box["x"] + box["width"] <= 360
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
 @pytest.mark.parametrize(
     ("role", "buttons"),
     [

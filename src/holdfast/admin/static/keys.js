@@ -1,8 +1,11 @@
 // Keys: / to the filter, g and a letter to a page, j and k through rows, x chooses one.
+const OFF = "holdfast:keys-off";
+
 export function startKeys() {
   let going = false;
+  startSwitch();
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (isOff() || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     if (going) {
       going = false;
       document.querySelector(`.rail a[data-key-letter="${CSS.escape(event.key)}"]`)?.click();
@@ -19,12 +22,37 @@ export function startKeys() {
   });
 }
 
+// Whoever speaks to the machine says letters without meaning keys, so they can be turned off.
+function startSwitch() {
+  const button = document.getElementById("keys-switch");
+  const tell = () => { button.textContent = isOff() ? "keys off" : "keys on"; };
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    kept((store) => (isOff() ? store.removeItem(OFF) : store.setItem(OFF, "yes")));
+    tell();
+  });
+  tell();
+}
+
+function isOff() {
+  return kept((store) => store.getItem(OFF)) === "yes";
+}
+
+// A browser may forbid pages to keep anything.
+function kept(use) {
+  try {
+    return use(localStorage);
+  } catch {
+    return null;
+  }
+}
+
 function isTyping(target) {
   return target.matches("input:not([type=checkbox]), textarea, select") || target.closest("dialog[open]");
 }
 
 function focusFilter(event) {
-  const field = document.querySelector("input[name=filter]");
+  const field = document.querySelector("input[type=search]");
   if (!field) return;
   event.preventDefault();
   field.focus();

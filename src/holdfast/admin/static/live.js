@@ -12,7 +12,7 @@ const state = { wanted: false, underWay: false, last: 0, timer: 0, connected: fa
 export function startLive() {
   if (!document.querySelector("[data-live]")) return;
   document.getElementById("live")?.removeAttribute("hidden");
-  follow(document.body.dataset.stream, "hint", want, connected);
+  follow(document.body.dataset.stream, "hint", want, connected, true);
   for (const kind of ["visibilitychange", "change", "close", "holdfast:chosen", "holdfast:asked"]) {
     document.addEventListener(kind, () => { tell(); plan(); }, true);
   }
