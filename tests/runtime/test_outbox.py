@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from holdfast.notify.silent import SilentNotifier
 from holdfast.runtime.assembly import Assembly
 from holdfast.runtime.runner import FunctionRunner, RunnerContext, RunnerReport
 from holdfast.settings import read_settings
-from tests.runtime.scene import Recorder
+from tests.runtime.scene import ManualClock, Recorder, soon
 
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
@@ -87,19 +88,73 @@ async def test_failed_attempts_are_errors_of_items_not_of_the_runner(app: Holdfa
 
 async def test_a_handler_that_outlives_the_budget_is_stopped_and_goes_back(app: Holdfast) -> None:
     reasons: list[Any] = []
+    clock, began = ManualClock(), asyncio.Event()
 
     @app.job("greet")
     async def greet(job: Job[Any]) -> None:
+        began.set()
         try:
             await asyncio.Event().wait()
         finally:
             reasons.append(job.abort_reason)
 
     await _start(app, "greet", 1)
-    tick = _assembly(app, WORKER_TICK_RUNNER_MAX_MS="300").tick()
-    summary = await tick.run()
+    assembly = replace(_assembly(app, WORKER_TICK_RUNNER_MAX_MS="200000"), clock=clock)
+    tick = assembly.tick(names=("outbox",))
+    running = asyncio.create_task(tick.run())
+    await soon(began)
+    clock.advance(200)
+    summary = await running
     await tick.close()
     assert reasons == ["shutdown"]
+    assert summary.failed_runners == ["outbox"]
+    (job,) = (await app.aio.jobs.list()).items
+    assert (job.state, job.attempt) == ("pending", 0)
+
+
+async def test_a_tick_that_is_stopped_lets_handlers_end_and_begins_nothing_more(
+    app: Holdfast,
+) -> None:
+    began, go = asyncio.Event(), asyncio.Event()
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        began.set()
+        await go.wait()
+
+    await _start(app, "greet", 3)
+    tick = _assembly(app, HOLDFAST_SLOTS="1").tick()
+    running = asyncio.create_task(tick.run())
+    await soon(began)
+    tick.stop()
+    go.set()
+    summary = await running
+    await tick.close()
+    assert summary.exit_code == 0
+    assert summary.runner_results["retention"].note == "stopping"
+    jobs = (await app.aio.jobs.list()).items
+    assert Counter((each.state, each.attempt) for each in jobs) == {
+        ("completed", 1): 1,
+        ("pending", 0): 2,
+    }
+
+
+async def test_a_tick_that_is_stopped_twice_gives_back_what_runs(app: Holdfast) -> None:
+    began = asyncio.Event()
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    await _start(app, "greet", 1)
+    tick = _assembly(app).tick()
+    running = asyncio.create_task(tick.run())
+    await soon(began)
+    tick.stop()
+    tick.stop()
+    summary = await running
+    await tick.close()
     assert summary.failed_runners == ["outbox"]
     (job,) = (await app.aio.jobs.list()).items
     assert (job.state, job.attempt) == ("pending", 0)

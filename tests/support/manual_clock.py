@@ -31,9 +31,16 @@ class ManualClock:
         self._random = random
         self._lock = threading.Lock()
         self._alarms: list[_Alarm] = []
+        self._read: dict[asyncio.AbstractEventLoop, float] = {}
 
     def monotonic(self) -> float:
-        return self._now
+        now = self._now
+        # Whoever works out from this how long to wait begins to wait at this time, wherever others move it meanwhile.
+        with suppress(RuntimeError):
+            loop = asyncio.get_running_loop()
+            self._read[loop] = now
+            loop.call_soon(self._read.pop, loop, None)
+        return now
 
     def random(self) -> float:
         return self._random
@@ -47,10 +54,11 @@ class ManualClock:
         if seconds is None:
             return await event.wait()
         with self._lock:
-            due = self._now + seconds
-            alarm = _Alarm(seconds, due, asyncio.get_running_loop(), asyncio.Event())
+            loop = asyncio.get_running_loop()
+            due = self._read.get(loop, self._now) + seconds
+            alarm = _Alarm(seconds, due, loop, asyncio.Event())
             self._alarms.append(alarm)
-            if seconds <= 0:
+            if due <= self._now:
                 alarm.rings.set()
         waiting = [asyncio.ensure_future(each.wait()) for each in (event, alarm.rings)]
         try:

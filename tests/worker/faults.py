@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Literal, TypeVar
 
 from holdfast.core.errors import DatabaseUnreachable
+from tests.support.until import PATIENCE_S
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class Faults:
 
         def wait() -> bool:
             with self._ran:
-                return self._ran.wait_for(lambda: self._runs[purpose] >= times, timeout=30)
+                return self._ran.wait_for(lambda: self._runs[purpose] >= times, timeout=PATIENCE_S)
 
         assert await asyncio.to_thread(wait), f"{purpose} ran {self._runs[purpose]} times"
 

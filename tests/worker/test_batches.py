@@ -12,6 +12,7 @@ from holdfast.ops.end import cancel_jobs
 from holdfast.worker.job import Job
 from holdfast.worker.middleware import Next
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 from tests.worker.workshop import Workshop
 
 
@@ -144,8 +145,7 @@ async def test_a_batch_goes_on_until_none_of_its_jobs_is_wanted(workshop: Worksh
     assert not cancelled.is_set()
     await workshop.run(cancel_jobs(workshop.store, [second]))
     worker.advance(15)
-    async with asyncio.timeout(10):
-        await cancelled.wait()
+    await until(cancelled.is_set)
     assert reasons == ["cancelled", "cancelled"]
     await worker.stop()
     assert await workshop.states([first, second]) == ["cancelled"] * 2

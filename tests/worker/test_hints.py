@@ -125,7 +125,7 @@ async def test_what_a_worker_gives_back_is_found_by_others_at_once(workshop: Wor
     other = workshop.begin(ManualClock(), notifier=workshop.notifier)
     # The other's mark moves past everything that the first worker holds.
     behind = await workshop.start_one("work")
-    await workshop.events.seen("job_completed", job_id=behind, worker=other.id)
+    await workshop.seen_in_time(other, "job_completed", job_id=behind, worker=other.id)
     holder.worker.stop()
     for job_id in ids[1:]:
         await workshop.events.seen("job_completed", job_id=job_id, worker=other.id)

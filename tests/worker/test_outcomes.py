@@ -169,8 +169,7 @@ async def test_a_busy_handler_rests_its_type_in_this_process(workshop: Workshop)
     workshop.handle("call", call)
     workshop.handle("other", other)
     first = await workshop.start_one("call")
-    clock = ManualClock()
-    worker = workshop.begin(clock, slots=1, batch=1)
+    worker = workshop.begin(ManualClock(), slots=1, batch=1)
     await workshop.events.seen("job_snoozed", job_id=first)
     record = await workshop.job(first)
     assert (record.state, record.attempt) == ("pending", 0)
@@ -179,11 +178,9 @@ async def test_a_busy_handler_rests_its_type_in_this_process(workshop: Workshop)
     assert history[0].error is not None
     assert "429" in history[0].error
     resting, free = await workshop.start_one("call"), await workshop.start_one("other")
-    worker.advance(1)
-    await workshop.events.seen("job_completed", job_id=free)
+    await workshop.seen_in_time(worker, "job_completed", step_s=0.05, job_id=free)
     assert (await workshop.job(resting)).state == "pending"
-    worker.advance(30)
-    await workshop.events.seen("job_completed", job_id=resting)
+    await workshop.seen_in_time(worker, "job_completed", job_id=resting)
 
 
 async def test_a_snoozed_attempt_is_not_counted(workshop: Workshop) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.worker.job import Job
+from holdfast.worker.stragglers import RETRY_MIN_S
 from tests.support.manual_clock import ManualClock
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
@@ -179,6 +180,7 @@ async def test_a_timeout_waits_for_whoever_has_locked_the_row(
         worker.advance(11)
         await faults.ran("fan-in")
         assert (await workshop.job(job_id)).state == "running"
+        await worker.asleep(RETRY_MIN_S / 2)
     worker.advance(3)
     await workshop.events.seen("job_failed", job_id=job_id)
     await worker.stop()

@@ -197,11 +197,13 @@ class Workshop:
         running = self.begin(stop_when_idle=True, **options)
         return await running.ended()
 
-    async def seen_in_time(self, running: RunningWorker, name: str, **fields: Any) -> None:
+    async def seen_in_time(
+        self, running: RunningWorker, name: str, step_s: float = 1, **fields: Any
+    ) -> None:
         """Let a worker's time pass, no faster than the database answers, until an event was told."""
         async with asyncio.timeout(PATIENCE_S):
             while not self.events.of(name, **fields):
-                running.advance(1)
+                running.advance(step_s)
                 await self.run(self.store.schema.clock())
 
     def have_leases_checked(self, running: RunningWorker) -> None:
