@@ -1,4 +1,4 @@
-"""The nouns `cycles` and `workers`: what is scheduled, who works, and what can be asked of both."""
+"""The nouns `cycles`, `workers` and `subscriptions`: what is scheduled, who works, who gets which event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.core.errors import CycleNotFound, WorkerNotFound
+from holdfast.core.errors import CycleNotFound, SubscriptionNotFound, WorkerNotFound
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.hints import is_about_cycles
 from holdfast.settings import read_settings
@@ -72,3 +72,29 @@ async def test_a_worker_is_listed_and_asked_to_drain(app: Holdfast) -> None:
     assert gone.stopped_at is not None
     with pytest.raises(WorkerNotFound), app.transaction() as tx:
         app.workers.drain(tx, worker.id)
+
+
+async def test_a_subscription_is_listed_and_removed(app: Holdfast) -> None:
+    @app.on("order.placed")
+    def mail(job: Job[Any]) -> None: ...
+
+    @app.on("order.placed")
+    def stock(job: Job[Any]) -> None: ...
+
+    app.migrate()
+    found = app.subscriptions.list()
+    assert [(each.event, each.handler, each.type) for each in found] == [
+        ("order.placed", "mail", "order.placed/mail"),
+        ("order.placed", "stock", "order.placed/stock"),
+    ]
+    assert await app.aio.subscriptions.list(limit=1) == found[:1]
+    with app.transaction() as tx:
+        app.subscriptions.remove(tx, "order.placed", "mail")
+    async with app.transaction() as async_tx:
+        await app.subscriptions.remove(async_tx, "order.placed", "stock")
+    assert app.subscriptions.list() == []
+    with (
+        pytest.raises(SubscriptionNotFound, match="no handler .mail. subscribes"),
+        app.transaction() as tx,
+    ):
+        app.subscriptions.remove(tx, "order.placed", "mail")

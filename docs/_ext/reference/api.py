@@ -36,6 +36,9 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.client.chains.Chains",
         "holdfast.client.jobs.Jobs",
         "holdfast.client.dead_letters.DeadLetters",
+        "holdfast.client.cycles.Cycles",
+        "holdfast.client.workers.Workers",
+        "holdfast.client.subscriptions.Subscriptions",
     ),
     "What reading gives": (
         "holdfast.Chain",

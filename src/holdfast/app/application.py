@@ -15,6 +15,7 @@ from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
 from holdfast.client.hints import HintSender, of_delivered
 from holdfast.client.jobs import AsyncJobs, Jobs
 from holdfast.client.producer import Producer
+from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
 from holdfast.client.targets import Targets
 from holdfast.client.transaction import TransactionScope
 from holdfast.client.url import parse_url
@@ -46,6 +47,7 @@ class Aio:
         self.dead_letters = AsyncDeadLetters(client)
         self.cycles = AsyncCycles(client)
         self.workers = AsyncWorkers(client)
+        self.subscriptions = AsyncSubscriptions(client)
 
 
 class Holdfast(Registering, Producer):
@@ -111,6 +113,7 @@ class Holdfast(Registering, Producer):
         self.dead_letters = DeadLetters(client)
         self.cycles = Cycles(client)
         self.workers = Workers(client)
+        self.subscriptions = Subscriptions(client)
         self.aio = Aio(client, self._targets, waiting)
 
     @property

@@ -16,6 +16,7 @@ _DEEDS = {
     "run_now": "made due now",
     "drop": "dropped",
     "delete": "deleted",
+    "remove": "removed",
     "pause": "paused",
     "resume": "resumed",
     "drain": "asked to drain",

@@ -1,9 +1,11 @@
-"""The audit log, the system and the tail."""
+"""The audit log, the system with its subscriptions, and the tail."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
+from holdfast.admin.pages.fields import led_back, read_fields
+from holdfast.admin.pages.moving import caller_of
 from holdfast.admin.pages.visit import Visit, show
 from holdfast.core.errors import QueryError
 from holdfast.core.filters import parse_filter
@@ -32,6 +34,14 @@ async def system(visit: Visit) -> Response:
     shown = [each.as_json() for each in subscriptions]
     values = {"system": found, "findings": findings, "subscriptions": shown}
     return show(visit, "system.html", "System", "system", values)
+
+
+async def move_subscription(visit: Visit) -> Response:
+    """Remove a subscription."""
+    fields = await read_fields(visit)
+    event, handler = fields.need("event"), fields.need("handler")
+    await visit.service.subscriptions.remove(caller_of(visit, fields), event, handler)
+    return led_back(visit, fields, "remove")
 
 
 async def tail(visit: Visit) -> Response:

@@ -12,7 +12,7 @@ from holdfast.admin.pages.dead import dead, move_dead
 from holdfast.admin.pages.jobs import job, jobs, move_jobs
 from holdfast.admin.pages.nouns import cycles, move_cycle, move_type, move_worker, types, workers
 from holdfast.admin.pages.overview import overview
-from holdfast.admin.pages.records import audit, system, tail
+from holdfast.admin.pages.records import audit, move_subscription, system, tail
 from holdfast.admin.pages.visit import Visit
 
 Handler = Callable[[Visit], Awaitable[Response]]
@@ -44,5 +44,6 @@ ROUTES = (
     PageRoute("POST", "/cycles", ("cycle.pause", "cycle.resume", "cycle.run_now"), move_cycle),
     PageRoute("GET", "/audit", ("audit.list",), audit),
     PageRoute("GET", "/system", ("system.read",), system),
+    PageRoute("POST", "/system", ("subscription.remove",), move_subscription),
     PageRoute("GET", "/tail", ("tail.read",), tail),
 )

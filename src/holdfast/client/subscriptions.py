@@ -1,0 +1,82 @@
+"""The noun `subscriptions`: which handler gets which event, and removing one, in either colour."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any, overload
+
+import msgspec
+
+from holdfast.client.client import Client, Conditions, Write
+from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.listing import PAGE_LENGTH
+from holdfast.client.query import check_length
+from holdfast.core.errors import SubscriptionNotFound
+from holdfast.core.model import to_datetime
+from holdfast.storage.port import Store
+from holdfast.storage.records import Subscription
+from holdfast.storage.statement import Op
+
+
+class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """An event, the handler it is delivered to, and the job type that delivers it."""
+
+    event: str
+    handler: str
+    type: str
+    created_at: datetime
+
+
+class SubscriptionWrites:
+    """What can be done to subscriptions; on an async transaction the answer is awaited."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @overload
+    def remove(self, tx: SyncTx, event: str, handler: str) -> None: ...
+    @overload
+    def remove(self, tx: AsyncTx, event: str, handler: str) -> Coroutine[Any, Any, None]: ...
+    def remove(self, tx: Any, event: str, handler: str) -> Any:
+        """Deliver an event to a handler no more; what was delivered stays. Raises: SubscriptionNotFound.
+
+        A worker that still has the handler subscribes it again when it starts.
+        """
+
+        def op(store: Store, _: Conditions) -> Op[None]:
+            if not (yield from store.events.unsubscribe([Subscription(event, handler)])):
+                raise SubscriptionNotFound(
+                    f"no handler {handler[:60]!r} subscribes to {event[:60]!r}"
+                )
+
+        return self._client.write(tx, Write(op, lambda _: []))
+
+    def _list(self, limit: int) -> Op[builtins.list[SubscriptionInfo]]:
+        records = yield from self._client.store.events.page(check_length(limit))
+        return [
+            SubscriptionInfo(
+                event=each.event,
+                handler=each.handler,
+                type=each.job_type,
+                created_at=to_datetime(each.created_at),
+            )
+            for each in records
+        ]
+
+
+class Subscriptions(SubscriptionWrites):
+    """Reads subscriptions on a connection of ours; writes take the transaction first."""
+
+    def list(self, *, limit: int = PAGE_LENGTH) -> builtins.list[SubscriptionInfo]:
+        """Read subscriptions, by event and handler. Raises: InvalidOption."""
+        return self._client.read(self._list(limit))
+
+
+class AsyncSubscriptions(SubscriptionWrites):
+    """See `Subscriptions`; the same operations in the other colour."""
+
+    async def list(self, *, limit: int = PAGE_LENGTH) -> builtins.list[SubscriptionInfo]:
+        """See `Subscriptions.list`."""
+        return await self._client.read_async(self._list(limit))
