@@ -94,7 +94,7 @@ async def test_a_subscription_is_listed_and_removed(app: Holdfast) -> None:
         await app.subscriptions.remove(async_tx, "order.placed", "stock")
     assert app.subscriptions.list() == []
     with (
-        pytest.raises(SubscriptionNotFound, match="no handler .mail. subscribes"),
+        pytest.raises(SubscriptionNotFound, match="no handler 'mail' subscribes"),
         app.transaction() as tx,
     ):
         app.subscriptions.remove(tx, "order.placed", "mail")
