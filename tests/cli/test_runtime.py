@@ -1,6 +1,7 @@
 """Ticks, cycles, the doctor, adoption and the audit log from the shell."""
 
 import json
+import signal
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -16,6 +17,7 @@ from tests.cli.processes import Command
 from tests.cli.scene import WORKER, Scene
 
 APPLICATION = """
+from pathlib import Path
 from holdfast import Holdfast, Job
 
 app = Holdfast()
@@ -23,6 +25,12 @@ app = Holdfast()
 @app.job("hello")
 async def hello(job: Job[dict]) -> str:
     return "hello"
+
+@app.job("slow")
+def slow(job: Job[dict]) -> None:
+    print("slow begins", flush=True)
+    while not Path("go").exists() and not job.wait_for_abort(0.01):
+        pass
 
 @app.cycle("cleanup", cron="17 3 * * *", tz="America/Santiago")
 async def cleanup(run):
@@ -56,6 +64,18 @@ def test_a_tick_runs_everything_once_and_ends(folder: Path, scene: Scene) -> Non
     assert code == 0
     assert list(summary["runnerResults"]) == ["reaper", "outbox", "cleanup", "retention"]
     assert summary["totalProcessed"] == 1
+    assert scene.state(id) == "completed"
+
+
+def test_a_signal_lets_a_tick_end_in_order(folder: Path, scene: Scene) -> None:
+    id = scene.start("slow", input="{}")
+    with Command("tick", "office:app", "-o", "json", "--log-level", "info") as command:
+        assert command.line() == "slow begins\n"
+        command.process.send_signal(signal.SIGTERM)
+        command.wait_for_word("worker_stopping")
+        (folder / "go").touch()
+        command.process.communicate(timeout=60)
+        assert command.process.returncode == 0
     assert scene.state(id) == "completed"
 
 

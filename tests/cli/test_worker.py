@@ -93,6 +93,24 @@ def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scen
     assert {scene.state(each) for each in ids} <= {"pending", "completed"}
 
 
+def test_a_terminal_that_is_closed_lets_handlers_end(folder: Path, scene: Scene) -> None:
+    id = scene.start("hello", input='{"name": "ana"}')
+    with Command("worker", "shop:app", "--log-level", "info") as command:
+        command.wait_for_word("job_completed")
+        assert command.ended_by(signal.SIGHUP) == 0
+        assert "worker_stopped" in command.error()
+    assert scene.state(id) == "completed"
+
+
+def test_a_signal_before_anything_has_begun_ends_the_command(folder: Path, scene: Scene) -> None:
+    slow = "import sys, time\nprint('importing', flush=True)\ntime.sleep(60)\n"
+    (folder / "slow.py").write_text(slow)
+    with Command("worker", "slow:app") as command:
+        assert command.line() == "importing\n"
+        assert command.ended_by(signal.SIGTERM) == 0
+        assert "Traceback" not in command.error()
+
+
 @pytest.mark.parametrize(
     ("spec", "complaint", "help"),
     [

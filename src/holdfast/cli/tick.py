@@ -11,6 +11,7 @@ from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
 from holdfast.cli.session import using
+from holdfast.cli.stopping import end_at_once, end_in_order
 from holdfast.cli.talk import say
 from holdfast.cli.worker import check_schema, serving_settings
 
@@ -48,8 +49,10 @@ _COLUMNS = (
 def command(spec: str, runners: str | None, output: Format, log_level: str, log_format: str) -> int:
     """Run one pass over all runners and end: exits 1 when one of them failed.
 
-    The reaper comes first whatever is named; then outbox, each cycle that is due, and retention.
+    The reaper comes first whatever is named; then outbox, each cycle that is due, and retention. The first
+    SIGTERM or SIGINT lets what runs end and begins nothing new; the second tells it to stop now.
     """
+    end_at_once()
     settings = serving_settings({"WORKER_TICK_RUNNERS": runners})
     set_up_logging(log_level, log_format)
     app = load_app(spec)
@@ -65,6 +68,7 @@ async def _tick(app: Holdfast, settings: Settings) -> TickSummary:
 
     app.observe(LoggingObserver())
     tick = app.assembly(settings).tick()
+    end_in_order(lambda _: tick.stop())
     try:
         return await tick.run()
     finally:

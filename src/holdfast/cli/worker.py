@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
 from holdfast.cli.nearest import nearest
+from holdfast.cli.stopping import end_at_once, end_in_order
 from holdfast.cli.talk import count_of, say, warn
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
 
@@ -75,6 +75,7 @@ def command(
     The first SIGTERM or SIGINT lets running handlers end and gives back what has not begun; the
     second tells the handlers to stop now. Exits 0 only when nothing had to be abandoned.
     """
+    end_at_once()
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
     settings = serving_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
     set_up_logging(log_level, log_format)
@@ -115,9 +116,7 @@ def _supervise(processes: int) -> int:
             LoggingObserver(),
             started=lambda pid: say(f"worker process {pid} of {processes}"),
         )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, supervisor.pass_on, number)
+        end_in_order(supervisor.pass_on)
         return await supervisor.run()
 
     return asyncio.run(run())
@@ -195,9 +194,7 @@ def _run(
                     if drain
                     else app.assembly(settings, types).background()
                 )
-                loop = asyncio.get_running_loop()
-                for each in (signal.SIGTERM, signal.SIGINT):
-                    loop.add_signal_handler(each, mode.stop, each.name)
+                end_in_order(lambda number: mode.stop(number.name))
                 make_ours()
                 return await mode.run()
         finally:

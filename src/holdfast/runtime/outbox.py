@@ -31,13 +31,21 @@ class DrainingOutbox:
         seconds = (_NO_LIMIT if left_ms is None else left_ms) / 1000 * _WORKING_SHARE
         worker = self._make_worker(context.room(_NO_LIMIT), seconds)
         working = asyncio.create_task(worker.run(), name="holdfast outbox worker")
+        stopping = asyncio.create_task(_stop_when_told(worker, context.stopping))
         try:
             report = await asyncio.shield(working)
         except asyncio.CancelledError:
             await _stop_now(worker, working)
             context.counts.add(report_of(worker.counters.as_dict()))
             raise
+        finally:
+            stopping.cancel()
         return report_of(report.counters)
+
+
+async def _stop_when_told(worker: Worker, stopping: asyncio.Event) -> None:
+    await stopping.wait()
+    worker.stop()
 
 
 async def _stop_now(worker: Worker, working: asyncio.Task[WorkerReport]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -56,7 +57,7 @@ class Counts:
 
 @dataclass(slots=True)
 class RunnerContext:
-    """What a tick hands to its runners."""
+    """What a tick hands to its runners; `stopping` is set when they are to take nothing new."""
 
     run_id: str
     worker: str
@@ -68,6 +69,7 @@ class RunnerContext:
     now: Now = database_time
     counts: Counts = field(default_factory=Counts)
     again_in_ms: int | None = None
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake_in(self, ms: int) -> None:
         """Ask for another tick within so long; the soonest of all wishes counts."""

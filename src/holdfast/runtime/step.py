@@ -19,6 +19,7 @@ class Steps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stubborn: dict[str, asyncio.Task[RunnerReport]] = {}
+        self._running: asyncio.Task[RunnerReport] | None = None
 
     def is_busy(self, name: str) -> bool:
         """Say whether an earlier run of this runner still goes on."""
@@ -32,6 +33,7 @@ class Steps:
         """Run a runner; its failure, and its cancellation at the end of its budget, are results like others."""
         began = self._clock.monotonic()
         task = asyncio.create_task(_call(runner, context), name=f"holdfast {runner.name}")
+        self._running = task
         try:
             note = await self._bounded(runner.name, task, context)
         except asyncio.CancelledError:
@@ -59,6 +61,11 @@ class Steps:
             return "cancelled"
         error = task.exception()
         return None if error is None else clean_error(type(error).__name__, words_of(error))
+
+    def interrupt(self) -> None:
+        """Tell the runner that runs to stop now."""
+        if self._running is not None:
+            self._running.cancel()
 
     def close(self) -> None:
         """Tell whatever still runs once more to stop."""

@@ -69,6 +69,7 @@ class Tick:
         self._runners = _by_name(runners)
         self._order, self._unknown = _ordered(self._runners, self._options.names)
         self._steps = Steps(self._clock)
+        self._stopping = asyncio.Event()
         self._current: asyncio.Task[TickSummary] | None = None
         self._recorded_at = float("-inf")
 
@@ -91,6 +92,12 @@ class Tick:
     async def run_once(self) -> TickSummary | TickSkipped:
         """Run a tick unless one runs already."""
         return TickSkipped() if self._current is not None else await self.run()
+
+    def stop(self) -> None:
+        """Begin no other runner, and have the running one take nothing new; the second call tells it to stop now."""
+        if self._stopping.is_set():
+            self._steps.interrupt()
+        self._stopping.set()
 
     async def close(self, timeout_s: float = 0.0) -> None:
         """Let the running tick end, at most so long, then cancel it; give the connection up."""
@@ -116,7 +123,9 @@ class Tick:
         for name in self._unknown:
             self._skip(name, "unknown")
         for name in self._order:
-            if is_paused and name != REAPER:
+            if self._stopping.is_set():
+                results[name] = self._skip(name, "stopping")
+            elif is_paused and name != REAPER:
                 results[name] = self._skip(name, "paused")
             else:
                 results[name] = await self._step(name, run_id, overall)
@@ -159,6 +168,7 @@ class Tick:
             budget=own.within(overall, now_ms),
             observer=self._observer,
             now=self._now,
+            stopping=self._stopping,
         )
         outcome = await self._steps.run(runner, context)
         if context.again_in_ms is not None:
