@@ -21,7 +21,11 @@ from holdfast.settings import load_settings
 from holdfast.storage.identifiers import new_id
 from tests.support.until import PATIENCE_S, breath
 
-LEASE_MS = 2_000
+LEASE_MS = 60_000
+EXPIRE = {
+    "sqlite": "update holdfast_cycle_slot set expires_at = 1 where state = 'running'",
+    "postgresql": "update holdfast.cycle_slot set expires_at = 'epoch' where state = 'running'",
+}
 Process: TypeAlias = subprocess.Popen[str]
 APPLICATION = """
 import time
@@ -98,6 +102,8 @@ async def test_a_slot_whose_process_was_killed_runs_again_with_its_key(
         assert keys == [], "the slot belongs to a living process"
         process.send_signal(signal.SIGKILL)
         process.wait()
+    async with app.transaction() as tx:
+        await tx.execute(EXPIRE[app.database.store.dialect])
     async with asyncio.timeout(PATIENCE_S):
         while not keys:
             await tick.run()
