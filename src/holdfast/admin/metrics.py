@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from holdfast.core.errors import MissingExtra
@@ -20,6 +21,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry: CollectorRegistry | None = None
         self._observer: PrometheusObserver | None = None
+        self._making = threading.Lock()
 
     def observe(self, event: Event) -> None:
         """Count an event of this process, if metrics can be had."""
@@ -39,11 +41,13 @@ class Metrics:
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def _made(self) -> PrometheusObserver:
-        if self._observer is None:
-            from prometheus_client import CollectorRegistry
+        # The worker's loop and its heartbeat's thread tell their first events together.
+        with self._making:
+            if self._observer is None:
+                from prometheus_client import CollectorRegistry
 
-            from holdfast.observe.prometheus import PrometheusObserver
+                from holdfast.observe.prometheus import PrometheusObserver
 
-            self._registry = CollectorRegistry()
-            self._observer = PrometheusObserver(self._registry)
-        return self._observer
+                self._registry = CollectorRegistry()
+                self._observer = PrometheusObserver(self._registry)
+            return self._observer
