@@ -1,6 +1,7 @@
 """Data is written in the form that was asked for, and cannot harm a terminal."""
 
 import json
+import sys
 
 import pytest
 
@@ -19,6 +20,17 @@ def written(output: Format, capsys: pytest.CaptureFixture[str], single: bool = F
 
 def test_a_table_has_titles_and_aligned_columns(capsys: pytest.CaptureFixture[str]) -> None:
     assert written("table", capsys) == "ID  TEXT\n1   one\n2   zwölf\n"
+
+
+def test_a_terminal_is_spared_a_name_as_long_as_a_page(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = {"id": "long" * 50, "text": "one"}
+    write_records([record], COLUMNS, "table")
+    assert "long" * 50 in capsys.readouterr().out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    write_records([record], COLUMNS, "table")
+    assert capsys.readouterr().out.splitlines()[1] == ("long" * 50)[:59] + "…  one"
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:

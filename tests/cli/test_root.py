@@ -199,6 +199,25 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.returncode in {Exit.OK, Exit.BROKEN_PIPE}
 
 
+def test_a_locale_that_lacks_a_letter_gets_an_escape_for_it() -> None:
+    words = [sys.executable, "-m", "holdfast", "explain", "HF017"]
+    environment = os.environ | {"PYTHONIOENCODING": "iso8859-5"}
+    run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=30)
+    assert run.stdout.startswith("HF017 \\xb7 HeartbeatTooSlow\n")
+    assert run.returncode == Exit.OK
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_command_without_a_stream_does_its_work_all_the_same(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(SystemExit) as ended:
+        cli(["explain", "HF017"])
+    getattr(sys, stream).close()
+    assert ended.value.code == Exit.OK
+
+
 def test_an_interrupt_ends_a_command_quietly() -> None:
     script = (
         "import os, signal\n"

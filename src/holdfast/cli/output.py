@@ -22,6 +22,7 @@ FORMATS: tuple[Format, ...] = ("table", "json", "ndjson", "id")
 
 _GAP = "  "
 _LEAST_LAST = 20
+_MOST_OTHERS = 60
 
 output_option = click.option(
     "-o",
@@ -74,7 +75,7 @@ def write_json(value: object, indent: int | None = None) -> None:
 def write_table(
     records: Sequence[Record], columns: Sequence[Column], to_people: bool = False
 ) -> None:
-    """Write an aligned table, unless it is empty; on a terminal the last column is cut to fit.
+    """Write an aligned table, unless it is empty; on a terminal the last column is cut to fit, others if very long.
 
     A table `to_people` is a part of the talk and goes to stderr.
     """
@@ -82,6 +83,8 @@ def write_table(
         return
     stream = sys.stderr if to_people else sys.stdout
     rows = [[clean(column.cell(record)) for column in columns] for record in records]
+    if stream.isatty():
+        rows = [[*(cut(cell, _MOST_OTHERS) for cell in row[:-1]), row[-1]] for row in rows]
     titles = [column.title.upper() for column in columns]
     widths = [max(map(width, cells)) for cells in zip(titles, *rows, strict=True)]
     room = _room(widths) if stream.isatty() else None

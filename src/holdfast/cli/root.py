@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any
 
 import click
@@ -32,6 +34,7 @@ class Root(LazyGroup):
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
+        _settle_streams()
         sys.exit(_code_of(run))
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -44,6 +47,16 @@ class Root(LazyGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return Exit.BROKEN_PIPE
         return code
+
+
+def _settle_streams() -> None:
+    """Let every text be written: what the locale cannot spell as an escape, what has no stream to nowhere."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _code_of(run: Callable[[], object]) -> int:
