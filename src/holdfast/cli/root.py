@@ -6,8 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from io import TextIOWrapper
-from pathlib import Path
+from io import FileIO, TextIOWrapper
 from typing import Any
 
 import click
@@ -54,7 +53,7 @@ def _settle_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+            setattr(sys, name, TextIOWrapper(FileIO(os.devnull, "w")))
         elif isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
