@@ -164,3 +164,25 @@ async def test_a_method_that_is_not_served_is_told_which_are(api: Api) -> None:
 async def test_a_form_that_is_too_large_is_refused(api: Api) -> None:
     answer = await api.call(Role.OPERATOR, "POST", "/jobs/move", content=b"id=" + b"x" * 1_100_000)
     assert answer.status_code == 413
+
+
+async def test_a_form_with_its_question_is_asked_and_not_obeyed(api: Api, scene: Scene) -> None:
+    id = scene.start()
+    form = {
+        "move": "cancel",
+        "id": id,
+        "back": "//evil.example",
+        "ask:cancel": f"Cancel {{these}} {HOSTILE}?",
+        "more:cancel": HOSTILE,
+    }
+    page = await api.call(Role.OPERATOR, "POST", "/jobs/move", data=form)
+    assert page.status_code == 200
+    assert f"Cancel 1 job {HOSTILE}?" in unescape(page.text)
+    assert HOSTILE not in page.text
+    assert "evil.example" not in re.findall('href="([^"]*)"', page.text)
+    assert scene.state(id) == "pending"
+    kept = dict(re.findall('type="hidden" name="([^"]+)" value="([^"]*)"', page.text))
+    assert kept == {"move": "cancel", "id": id, "back": "//evil.example"}
+    done = await api.call(Role.OPERATOR, "POST", "/jobs/move", data=kept | {"reason": "why not"})
+    assert (done.status_code, scene.state(id)) == (303, "cancelled")
+    assert scene.deeds() == [("job.cancel", f"job {id}", "why not")]

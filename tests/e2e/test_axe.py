@@ -67,6 +67,22 @@ def test_axe_finds_nothing_wrong_with_a_selection_and_its_dialog(
     assert findings(axe, page, scheme) == []
 
 
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_axe_finds_nothing_wrong_with_a_question_that_no_script_asked(
+    axe: Any, open_filled: OpenPage, scheme: str
+) -> None:
+    page = open_filled("/dead", color_scheme=scheme)
+    page.evaluate(
+        """() => {
+            const form = document.querySelector("form[data-act]");
+            form.insertAdjacentHTML("beforeend", '<input name="move" value="redrive">');
+            form.submit();
+        }"""
+    )
+    page.get_by_role("dialog").get_by_label("Rate").wait_for()
+    assert findings(axe, page, scheme) == []
+
+
 def test_axe_finds_what_is_wrong(axe: Any, open_filled: OpenPage) -> None:
     page = open_filled("/jobs")
     page.evaluate("document.querySelector('h1').innerHTML = '<img src=\"/static/icon.svg\">'")

@@ -90,7 +90,7 @@ def test_dead_letters_are_dropped(scene: Scene, open_page: OpenPage) -> None:
 def test_a_type_is_paused_and_says_by_whom(scene: Scene, open_page: OpenPage) -> None:
     id = scene.start()
     page = open_page("/types")
-    page.get_by_role("button", name="Pause").click()
+    page.get_by_role("button", name="Pause", exact=True).click()
     confirm(page, "Pause", "disk is full")
     expect(page.locator("tbody")).to_contain_text("paused by local")
     page.goto(f"/jobs/{id}")
@@ -98,7 +98,7 @@ def test_a_type_is_paused_and_says_by_whom(scene: Scene, open_page: OpenPage) ->
     page.goto("/types")
     page.get_by_role("button", name="Resume").click()
     confirm(page, "Resume")
-    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
 
 def test_a_worker_is_drained(scene: Scene, open_page: OpenPage) -> None:
@@ -177,3 +177,23 @@ def test_whoever_chooses_every_job_is_told_that_there_is_no_filter(
     page.get_by_role("button", name="Choose all jobs there are").click()
     page.get_by_role("button", name="Cancel jobs").click()
     expect(page.get_by_role("dialog")).to_contain_text("Cancel all jobs there are?")
+
+
+def test_without_scripts_the_question_comes_as_a_page(scene: Scene, open_page: OpenPage) -> None:
+    refused = [scene.failed("Declined: no") for _ in range(2)]
+    other = scene.failed("Timeout: late")
+    page = open_page("/dead", java_script_enabled=False)
+    drop = page.locator("tbody tr", has_text="Declined").get_by_role("button", name="Drop")
+    drop.click()
+    asked = page.get_by_role("dialog", name="Drop 2 of mail.send?")
+    expect(asked).to_contain_text("They are deleted with their chains and cannot be brought back.")
+    expect(asked.get_by_label("Rate")).to_have_count(0)
+    asked.get_by_role("link", name="Leave it").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    assert [scene.state(each) for each in refused] == ["failed", "failed"]
+    drop.click()
+    confirm(page, "Drop", "nobody wants them")
+    expect(page.get_by_role("status")).to_contain_text("2 dropped")
+    assert scene.state(other) == "failed"
+    assert {each[0] for each in scene.deeds()} == {"dead.drop"}
+    assert {each[2] for each in scene.deeds()} == {"nobody wants them"}

@@ -17,6 +17,9 @@ from holdfast.core.errors import InvalidOption
 MOST_FIELDS = 1_100
 LONGEST_REASON = 500
 
+ASK, MORE, RATED = "ask:", "more:", "rated:"
+"""Before the name of a move: its question, what else is to be known, and whether it may have a rate."""
+
 _LOCAL = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,2000}")
 
 
@@ -41,9 +44,21 @@ class Fields:
         raise InvalidOption(f"the form lacks {name}")
 
 
+class Unasked(Exception):
+    """A form that still has its question: no script has asked it."""
+
+    def __init__(self, fields: Fields) -> None:
+        """Take what was sent."""
+        super().__init__()
+        self.fields = fields
+
+
 async def read_fields(visit: Visit) -> Fields:
-    """Read the form of a visit. Raises: InvalidOption, BodyTooLarge."""
-    return await parse_fields(visit.request)
+    """Read the form of a visit. Raises: Unasked, InvalidOption, BodyTooLarge."""
+    fields = await parse_fields(visit.request)
+    if fields.one(ASK + fields.one("move")):
+        raise Unasked(fields)
+    return fields
 
 
 async def parse_fields(request: Request) -> Fields:

@@ -12,7 +12,9 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from holdfast.admin.pages.asking import ask_first
 from holdfast.admin.pages.environment import STATIC, environment, version
+from holdfast.admin.pages.fields import Unasked
 from holdfast.admin.pages.routes import ROUTES, PageRoute
 from holdfast.admin.pages.signing import sign_in, sign_out
 from holdfast.admin.pages.visit import LIVE_HEADER, Visit, show
@@ -91,6 +93,8 @@ async def _answered(visit: Visit, page: PageRoute, request_id: str) -> Response:
     try:
         check(visit.caller.principal, least_of(page.actions))
         return await page.handler(visit)
+    except Unasked as unasked:
+        return ask_first(visit, unasked.fields)
     except HoldfastError as error:
         if _is_script(visit.request):
             return problem_response(error, request_id)

@@ -21,9 +21,9 @@ function ask(dialog, form, button) {
   const wide = form.dataset.everything === "yes";
   const ids = form.matches("[data-choose]") ? chosen(form) : null;
   const how = wide ? wholeOf(form, "all") : ids && `${ids.length} ${ids.length === 1 ? "job" : "jobs"}`;
-  dialog.querySelector("h2").textContent = button.dataset.ask.replace("{these}", how || "");
-  dialog.querySelector("[data-more]").textContent = button.dataset.more || "";
-  dialog.querySelector("[data-rate]").hidden = button.dataset.rate === undefined;
+  dialog.querySelector("h2").textContent = said(form, "ask", button).replace("{these}", how || "");
+  dialog.querySelector("[data-more]").textContent = said(form, "more", button);
+  dialog.querySelector("[data-rate]").hidden = !said(form, "rated", button);
   for (const each of dialog.querySelectorAll("input")) each.value = "";
   const progress = dialog.querySelector("progress");
   progress.hidden = true;
@@ -42,15 +42,20 @@ function ask(dialog, form, button) {
   dialog.querySelector("input[name=reason]").focus();
 }
 
+// The form brings each button's question along for when no script asks it.
+function said(form, word, button) {
+  return form.elements[`${word}:${button.value}`]?.value || "";
+}
+
 function common(dialog, form, button) {
   const fields = new URLSearchParams(new FormData(form));
-  fields.delete("id");
+  for (const name of [...fields.keys()]) if (name === "id" || name.includes(":")) fields.delete(name);
   if (!form.matches("[data-choose]")) {
     for (const each of form.querySelectorAll("input[name=id]")) fields.append("id", each.value);
   }
   if (button.name) fields.set(button.name, button.value);
   fields.set("reason", dialog.querySelector("input[name=reason]").value);
-  if (button.dataset.rate !== undefined) fields.set("rate", dialog.querySelector("input[name=rate]").value);
+  if (said(form, "rated", button)) fields.set("rate", dialog.querySelector("input[name=rate]").value);
   return fields;
 }
 
