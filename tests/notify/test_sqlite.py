@@ -149,6 +149,17 @@ def test_a_file_that_cannot_be_read_is_noticed_and_watched_again_when_it_can(
     watcher.close()
 
 
+def test_a_file_in_the_place_of_another_is_watched_from_then_on(path: Path, ear: Ear) -> None:
+    watcher = FileWatcher(path, ear, WatchPace(retry_s=0.001))
+    assert watcher.wait_until_alive(PATIENCE_S)
+    path.rename(path.with_suffix(".moved"))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("create table business (id int)")
+    # The version of the new file alone might happen to be that of the old one.
+    ear.wait_until(lambda heard: heard.count(LOOK_EVERYWHERE) >= 2)
+    watcher.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_fork_finds_the_file_let_go_and_the_parent_goes_on_watching(path: Path) -> None:
     done = subprocess.run(

@@ -15,6 +15,7 @@ from holdfast.notify.outlet import OutletNotifier
 from holdfast.notify.port import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint
 from holdfast.notify.sender import Pace
 from holdfast.storage.sqlite.fork import watch_forks
+from holdfast.storage.sqlite.place import FileId, file_at
 
 Wait = Callable[[threading.Event, float], bool]
 
@@ -74,12 +75,16 @@ class FileVersion:
         self._path = path
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
+        self._file: FileId | None = None
         self._openings = 0
         watch_forks(self)
 
     def read(self) -> Version:
         """Return the version. Raises: sqlite3.Error, when there is no such file or no way to read it."""
         with self._lock:
+            if self._file != file_at(self._path):
+                # Whoever holds on to a file that was replaced sees no change for ever.
+                self._let_go()
             try:
                 connection = self._connection or self._open()
                 (version,) = connection.execute("pragma data_version").fetchone()
@@ -106,6 +111,7 @@ class FileVersion:
     def _open(self) -> sqlite3.Connection:
         # Mode rw: a watcher must not bring a file into being.
         address = f"{self._path.absolute().as_uri()}?mode=rw"
+        self._file = file_at(self._path)
         self._connection = sqlite3.connect(address, timeout=0, uri=True, check_same_thread=False)
         self._openings += 1
         return self._connection

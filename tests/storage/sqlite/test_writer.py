@@ -42,7 +42,7 @@ def make_writer(database: SqliteDatabase, path: Path, ran: list[str]) -> Iterato
         return connection
 
     def make(group_size: int = 100, group_s: float = LONG_S) -> Writer:
-        pool = Pool(opened, keep=1)
+        pool = Pool(opened, 1, str(path))
         writer = Writer(pool, group_size, group_s)
         made.append((writer, pool))
         return writer
@@ -165,7 +165,7 @@ def test_the_impatient_are_told_that_the_file_is_locked_and_the_patient_go_on(
 
 def test_a_file_that_cannot_be_opened_is_told_to_every_caller(tmp_path: Path) -> None:
     target = Target(str(tmp_path / "absent" / "holdfast.db"))
-    writer = Writer(Pool(lambda: open_writer(target), keep=1))
+    writer = Writer(Pool(lambda: open_writer(target), 1, target.path))
     ticket = ticket_of(iter_nothing())
     writer.submit(ticket)
     with pytest.raises(DatabaseUnreachable):

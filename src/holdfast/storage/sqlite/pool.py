@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
-from holdfast.core.errors import ConnectionClosed, DatabaseBusy
+from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
 from holdfast.storage.sqlite.hooked import HookedConnection
+from holdfast.storage.sqlite.place import FileId, file_at
 
 Open = Callable[[], HookedConnection]
 
@@ -36,11 +38,17 @@ class Lender(Protocol):
 
 
 class Pool:
-    """Connections to a file: idle ones are kept up to a number, others are opened as needed."""
+    """Connections to a file: idle ones are kept up to a number, others are opened as needed.
 
-    def __init__(self, open: Open, keep: int) -> None:
+    What is written to a file that was moved or deleted is lost, so those to it are not lent any more.
+    """
+
+    def __init__(self, open: Open, keep: int, path: str) -> None:
         self._open = open
         self._keep = keep
+        self._path = Path(path)
+        self._file: FileId | None = None
+        self._of_file: set[HookedConnection] = set()
         self._idle: list[HookedConnection] = []
         self._lent = 0
         self._closed = False
@@ -50,22 +58,29 @@ class Pool:
         with self._lock:
             if self._closed:
                 raise ConnectionClosed("the database was closed")
+            self._follow_file()
             self._lent += 1
             if self._idle:
                 return self._idle.pop()
         try:
-            return self._open()
+            connection = self._open()
         except BaseException:
             with self._lock:
                 self._lent -= 1
             raise
+        with self._lock:
+            self._file = self._file or file_at(self._path)
+            self._of_file.add(connection)
+        return connection
 
     def give(self, connection: HookedConnection, broken: bool = False) -> None:
         with self._lock:
             self._lent -= 1
-            if not broken and not self._closed and len(self._idle) < self._keep:
+            is_usable = not broken and not self._closed and connection in self._of_file
+            if is_usable and len(self._idle) < self._keep:
                 self._idle.append(connection)
                 return
+            self._of_file.discard(connection)
         connection.close()
 
     def close(self) -> None:
@@ -83,7 +98,25 @@ class Pool:
 
     def _close_idle(self) -> None:
         while self._idle:
-            self._idle.pop().close()
+            connection = self._idle.pop()
+            self._of_file.discard(connection)
+            connection.close()
+
+    def _follow_file(self) -> None:
+        """Notice another file under our name. Raises: DatabaseUnreachable when there is none any more."""
+        if self._file is None:
+            return
+        found = file_at(self._path)
+        if found == self._file:
+            return
+        self._close_idle()
+        self._of_file.clear()
+        if found is None:
+            # Opening it would make an empty one, and hide that the jobs are somewhere else.
+            raise DatabaseUnreachable(
+                f"the database file {self._path} is gone", help="put it back where it was"
+            )
+        self._file = found
 
 
 class Sole:

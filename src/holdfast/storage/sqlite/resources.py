@@ -50,6 +50,7 @@ def _lenders(target: Target) -> tuple[Lender, Lender, Lender]:
     if target.in_memory:
         sole = Sole(partial(open_writer, target))
         return sole, sole, sole
-    readers = Pool(partial(open_reader, target), _KEPT)
-    transactions = Pool(partial(open_writer, target), _KEPT)
-    return readers, transactions, Pool(partial(open_writer, target), 1)
+    path = target.path
+    readers = Pool(partial(open_reader, target), _KEPT, path)
+    transactions = Pool(partial(open_writer, target), _KEPT, path)
+    return readers, transactions, Pool(partial(open_writer, target), 1, path)
