@@ -8,6 +8,7 @@ from typing import Literal, overload
 import msgspec
 
 State = Literal["blocked", "pending", "running", "completed", "failed", "cancelled"]
+TerminalState = Literal["completed", "failed", "cancelled"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "failed", "cancelled")
 TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
 LIVE: frozenset[State] = frozenset({"blocked", "pending", "running"})
@@ -214,7 +215,7 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
     """An end from outside: cancel, complete, continue or fail a live job whoever holds it."""
 
     id: str
-    state: Literal["completed", "failed", "cancelled"]
+    state: TerminalState
     output: str | None = None
     error: str | None = None
     fingerprint: str | None = None

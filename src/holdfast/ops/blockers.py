@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.errors import ChainNotFound, DatabaseBusy, UnknownJobType
+from holdfast.core.errors import DatabaseBusy, UnknownJobType
 from holdfast.core.model import (
     TERMINAL,
     ChainRecord,
@@ -22,6 +22,7 @@ from holdfast.core.model import (
     NewBlocker,
     State,
 )
+from holdfast.ops.tails import tails_of
 from holdfast.storage.port import Store
 from holdfast.storage.records import Tail
 from holdfast.storage.statement import Op
@@ -38,11 +39,7 @@ class FanIn(msgspec.Struct):
 
 def check_blockers(store: Store, edges: Sequence[NewBlocker]) -> Op[None]:
     """Refuse blockers that do not exist before anything is written."""
-    wanted = sorted({edge.chain_id for edge in edges})
-    tails = yield from store.chains.tails(wanted)
-    missing = set(wanted) - {tail.chain_id for tail in tails}
-    if missing:
-        raise ChainNotFound(f"there is no chain {sorted(missing)[0]}")
+    yield from tails_of(store, (edge.chain_id for edge in edges))
 
 
 def check_waits(type: str, waits_for: Sequence[str], chains: Sequence[ChainRecord]) -> None:
@@ -73,10 +70,7 @@ def _settle(store: Store, chain_ids: Sequence[str]) -> Op[list[tuple[str, State]
     open_ids = list(chain_ids)
     ended: list[tuple[str, State]] = []
     for _ in range(_ROUNDS):
-        tails = yield from store.chains.tails(open_ids)
-        missing = set(open_ids) - {tail.chain_id for tail in tails}
-        if missing:
-            raise ChainNotFound(f"there is no chain {sorted(missing)[0]}")
+        tails = yield from tails_of(store, open_ids)
         live = [tail for tail in tails if tail.state not in TERMINAL]
         over = [tail for tail in tails if tail.state in TERMINAL]
         marked = (yield from store.blockers.wait_on(_ids(live))) if live else set()

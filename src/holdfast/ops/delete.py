@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.errors import ChainNotFound, StillReferenced
+from holdfast.core.errors import StillReferenced
 from holdfast.core.model import TERMINAL, Instant
+from holdfast.ops.tails import tails_of
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
@@ -18,10 +19,7 @@ def delete_chains(
     Raises: ChainNotFound; StillReferenced with the jobs outside the set that still wait for one of them.
     """
     doomed = set(chain_ids)
-    tails = yield from store.chains.tails(sorted(doomed))
-    missing = doomed - {tail.chain_id for tail in tails}
-    if missing:
-        raise ChainNotFound(f"there is no chain {sorted(missing)[0]}")
+    tails = yield from tails_of(store, doomed)
     if cascade:
         doomed = yield from _with_blockers(store, doomed)
         tails = yield from store.chains.tails(sorted(doomed))

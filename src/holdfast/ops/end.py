@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
 
-from holdfast.core.errors import ChainNotFound, DatabaseBusy, WrongState
-from holdfast.core.model import TERMINAL, EndedJob, Ending, Instant, NewJob, State
+from holdfast.core.errors import DatabaseBusy
+from holdfast.core.model import EndedJob, Ending, Instant, NewJob, State, TerminalState
 from holdfast.ops.blockers import FanIn, close_chains
+from holdfast.ops.tails import live_tail
 from holdfast.storage.port import Store
-from holdfast.storage.records import Tail
 from holdfast.storage.statement import Op
 
 _ROUNDS = 1000
@@ -62,7 +61,7 @@ def cancel_chain(
 def end_chain(
     store: Store,
     chain_id: str,
-    state: Literal["completed", "failed", "cancelled"],
+    state: TerminalState,
     *,
     output: str | None = None,
     error: str | None = None,
@@ -86,13 +85,3 @@ def end_chain(
         if report.ended:
             return report
     raise DatabaseBusy(f"chain {chain_id} went on faster than it could be ended")
-
-
-def live_tail(store: Store, chain_id: str) -> Op[Tail]:
-    """Read the live job of a chain. Raises: ChainNotFound, WrongState when there is none."""
-    tails = yield from store.chains.tails([chain_id])
-    if not tails:
-        raise ChainNotFound(f"there is no chain {chain_id}")
-    if tails[0].state in TERMINAL:
-        raise WrongState(f"chain {chain_id} has ended: it is {tails[0].state}")
-    return tails[0]
