@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
     from holdfast.service.dead import DeadDesk
 
-_SECONDS = {"s": 1, "m": 60, "h": 3_600}
-_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)/([smh])", re.ASCII)
 _DROP = Move("drop", "dropped", "job", ("failed",), JOB_COLUMNS)
 _GROUP_COLUMNS = (
     Column("count", lambda row: row["count"]),
@@ -101,7 +98,9 @@ def redrive(
     session: Session, targets: tuple[str, ...], rate: str | None, limit: int, act: Act
 ) -> int:
     """Take dead letters back into the queue, at a rate if told; their history is kept."""
-    pace = _Pace(None if rate is None else _per_second(rate))
+    from holdfast.service.dead import per_second
+
+    pace = _Pace(None if rate is None else per_second(rate))
     choice = choose_jobs(session, targets, limit, "state:failed")
     return move(session, choice, act, RETRY, pace.redrive)
 
@@ -126,16 +125,6 @@ def _desk(session: Session) -> DeadDesk:
     from holdfast.service.dead import DeadDesk
 
     return DeadDesk(session.desk)
-
-
-def _per_second(rate: str) -> float:
-    match = _RATE.fullmatch(rate)
-    number = float(match[1]) if match else 0.0
-    if match is None or number == 0:
-        raise click.BadParameter(
-            f"{rate[:20]!r} is not a rate like 50/s or 10/m", param_hint="'--rate'"
-        )
-    return number / _SECONDS[match[2]]
 
 
 @command.command(

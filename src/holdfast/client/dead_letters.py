@@ -13,15 +13,12 @@ from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH, read_page
 from holdfast.client.options import Id, id_texts
 from holdfast.client.views import JobInfo, Page, job_of
-from holdfast.core.errors import InvalidOption
 from holdfast.core.model import JobRef
 from holdfast.notify.port import Hint
 from holdfast.ops.delete import delete_chains
-from holdfast.ops.move import redrive_jobs
+from holdfast.ops.move import redrive_jobs, spacing_us
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
-
-_MICROSECONDS = 1_000_000
 
 
 class DeadLetterWrites:
@@ -41,11 +38,7 @@ class DeadLetterWrites:
 
         Attempts begin anew, the history of earlier ones stays. Raises: InvalidOption, InvalidId.
         """
-        if rate is not None and not rate > 0:
-            raise InvalidOption(
-                f"a rate of {rate} a second redrives nothing", help="give more than 0"
-            )
-        spacing = 0 if rate is None else int(_MICROSECONDS / rate)
+        spacing = spacing_us(rate)
         wanted, moved = id_texts(ids), builtins.list[JobRef]()
 
         def op(store: Store, _: Conditions) -> Op[int]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.errors import ChainNotFound, JobNotFound, WrongState
+from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
 from holdfast.core.model import Instant, JobRef
+from holdfast.ops.tails import tail_of
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
+
+SLOWEST_RATE = 0.001
+FASTEST_RATE = 1_000_000
 
 
 def trigger_jobs(store: Store, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
@@ -21,8 +25,8 @@ def trigger_jobs(store: Store, ids: Sequence[str], now: Instant | None = None) -
 
 def trigger_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op[list[JobRef]]:
     """Make the pending job of a chain due now. Raises: ChainNotFound, WrongState."""
-    tail = yield from _tail(store, chain_id)
-    return (yield from trigger_jobs(store, [tail], now))
+    tail = yield from tail_of(store, chain_id)
+    return (yield from trigger_jobs(store, [tail.job_id], now))
 
 
 def redrive_jobs(
@@ -37,20 +41,25 @@ def redrive_jobs(
     return (yield from store.jobs.redrive(wanted, spacing_us, now))
 
 
+def spacing_us(rate: float | None) -> int:
+    """Return how far apart jobs become due at so many a second; without a rate all at once. Raises: InvalidOption."""
+    if rate is None:
+        return 0
+    if not SLOWEST_RATE <= rate <= FASTEST_RATE:
+        raise InvalidOption(
+            f"a rate of {rate} a second is out of range",
+            help=f"give one from {SLOWEST_RATE} to {FASTEST_RATE}",
+        )
+    return int(1_000_000 / rate)
+
+
 def retry_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op[list[JobRef]]:
     """Take a failed chain up again from its failed job. Raises: ChainNotFound, WrongState."""
-    tail = yield from _tail(store, chain_id)
-    moved = yield from redrive_jobs(store, [tail], 0, now)
+    tail = yield from tail_of(store, chain_id)
+    moved = yield from redrive_jobs(store, [tail.job_id], 0, now)
     if not moved:
-        yield from _explain(store, [tail], "only a failed chain can be retried")
+        yield from _explain(store, [tail.job_id], "only a failed chain can be retried")
     return moved
-
-
-def _tail(store: Store, chain_id: str) -> Op[str]:
-    tails = yield from store.chains.tails([chain_id])
-    if not tails:
-        raise ChainNotFound(f"there is no chain {chain_id}")
-    return tails[0].job_id
 
 
 def _explain(store: Store, missed: Sequence[str], rule: str) -> Op[None]:

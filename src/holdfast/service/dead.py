@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.filters import parse_filter
 from holdfast.notify.port import Hint
 from holdfast.ops.dead import drop_dead
-from holdfast.ops.move import redrive_jobs
+from holdfast.ops.move import redrive_jobs, spacing_us
 from holdfast.service.desk import Caller, Change, Desk, Effect
 from holdfast.service.jobs import MOST_AT_ONCE, checked_ids
 from holdfast.service.shown import shown_dead_group
@@ -27,7 +28,8 @@ LOOK = 1_000
 LOOK_FAR = 100_000
 """A command looks at this many at most for those that its filter means."""
 
-_US = 1_000_000
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(?:/([smh]))?", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600}
 
 
 class Handled(msgspec.Struct, frozen=True):
@@ -68,14 +70,12 @@ class DeadDesk:
 
         `behind` are those that were taken back at the same rate just before; these come due after them.
         """
-        if rate is not None and not 0.001 <= rate <= 1_000_000:
-            raise InvalidOption(f"a rate of {rate} a second is out of range")
-        spacing_us = 0 if rate is None else int(_US / rate)
+        spacing = spacing_us(rate)
 
         def op(store: Store) -> Op[Change]:
             wanted, more = yield from _chosen(store, ids, filter)
-            first = (yield from store.schema.clock()) + behind * spacing_us
-            moved = yield from redrive_jobs(store, wanted, spacing_us, first) if wanted else _none()
+            first = (yield from store.schema.clock()) + behind * spacing
+            moved = yield from redrive_jobs(store, wanted, spacing, first) if wanted else _none()
             effects = [
                 Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"})
                 for each in moved
@@ -109,6 +109,17 @@ def dead_groups(store: Store, limit: int, look: int) -> Op[Groups]:
     found = yield from store.dead_letters.groups(limit, look)
     cut = sum(each.count for each in found) >= look
     return Groups([shown_dead_group(each) for each in found], cut)
+
+
+def per_second(text: str) -> float:
+    """Read a rate as people write it, as in 50/s or 10/m; a bare number is a second's. Raises: InvalidOption."""
+    match = _RATE.fullmatch(text)
+    if match is None or float(match[1]) == 0:
+        raise InvalidOption(
+            f"{text[:20]!r} is not a rate like 50/s or 10/m",
+            help="say how many a second, minute or hour",
+        )
+    return float(match[1]) / _SECONDS[match[2] or "s"]
 
 
 def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:

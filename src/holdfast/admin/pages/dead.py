@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from starlette.responses import Response
 
 from holdfast.admin.pages.fields import led_back, read_fields
 from holdfast.admin.pages.moving import caller_of
 from holdfast.admin.pages.visit import Visit, show
-from holdfast.core.errors import InvalidOption
-from holdfast.service.dead import LOOK
-
-_RATE = re.compile(r"([0-9]{1,7}(?:\.[0-9]{1,3})?)(?:/(s|m|h))?")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600}
+from holdfast.service.dead import LOOK, per_second
 
 
 async def dead(visit: Visit) -> Response:
@@ -31,15 +25,6 @@ async def move_dead(visit: Visit) -> Response:
     if fields.one("move") == "drop":
         done = await letters.drop(caller, filter=filter)
         return led_back(visit, fields, "drop", len(done.ids), more=done.more)
-    done = await letters.redrive(caller, filter=filter, rate=_rate(fields.one("rate")))
+    rate = fields.one("rate")
+    done = await letters.redrive(caller, filter=filter, rate=per_second(rate) if rate else None)
     return led_back(visit, fields, "redrive", len(done.ids), more=done.more)
-
-
-def _rate(text: str) -> float | None:
-    """Read a rate as jobs a second; an empty text means all at once. Raises: InvalidOption."""
-    if not text:
-        return None
-    match = _RATE.fullmatch(text)
-    if match is None or float(match[1]) == 0:
-        raise InvalidOption(f"{text[:20]!r} is not a rate", help="write one like 50/s or 10/m")
-    return float(match[1]) / _SECONDS[match[2] or "s"]
