@@ -33,9 +33,7 @@ class SqliteChains(Chains):
         for type, state in (yield Statement("chain_delete_outcomes", given)):
             count = tally.of(type)
             count.removed += 1
-            count.completed -= state == "completed"
-            count.failed -= state == "failed"
-            count.cancelled -= state == "cancelled"
+            count.end(state, -1)
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_blockers", given)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from holdfast.core.model import Finish, Finished, FinishKind, Instant, State
+from holdfast.core.model import Finish, Finished, FinishKind, Instant, TerminalState
 from holdfast.storage.aggregates.wire import document, lists, texts
 from holdfast.storage.sqlite.clock import moment
 from holdfast.storage.sqlite.successor import write_successors
 from holdfast.storage.sqlite.tally import Tally
 from holdfast.storage.statement import Op, Row, Statement, Value
 
-_ENDS: dict[FinishKind, State] = {
+_ENDS: dict[FinishKind, TerminalState] = {
     "complete": "completed",
     "continue": "completed",
     "fail": "failed",
@@ -90,7 +90,8 @@ def _end(
     if awaited:
         waited_for = {row[0] for row in (yield Statement("queue_awaited", {"ids": ids}))}
     yield Statement("queue_drop", {"ids": ids})
-    _count(kind, rows, tally)
+    for type, number in Counter(row[1] for row in rows).items():
+        tally.of(type).end(_ENDS[kind], number)
     if kind == "fail":
         yield from _remember(group, rows, now)
     if kind == "continue":
@@ -106,17 +107,6 @@ def _end(
 def _said(finish: Finish, is_plain: bool) -> tuple[object, ...]:
     said = (finish.started_at, finish.output)
     return said if is_plain else (*said, finish.error, finish.fingerprint)
-
-
-def _count(kind: FinishKind, rows: Sequence[Row], tally: Tally) -> None:
-    for type, number in Counter(row[1] for row in rows).items():
-        count = tally.of(type)
-        if kind == "fail":
-            count.failed += number
-        elif kind == "cancel":
-            count.cancelled += number
-        else:
-            count.completed += number
 
 
 def _give_back(

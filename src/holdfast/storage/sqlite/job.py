@@ -68,7 +68,7 @@ class SqliteJobs(Jobs):
         tally = Tally()
         given = {each.id: each for each in endings}
         for row in rows:
-            _count_end(given[row[0]], row, tally)
+            tally.of(row[2]).end(given[row[0]].state)
         successors = [
             (job, bool(row[5])) for row in rows if (job := given[row[0]].next) is not None
         ]
@@ -102,16 +102,6 @@ class SqliteJobs(Jobs):
 def _ended(row: Row) -> EndedJob:
     id, chain_id, type, was, worker, awaited = row
     return EndedJob(id, chain_id, type, was, worker, bool(awaited))
-
-
-def _count_end(ending: Ending, row: Row, tally: Tally) -> None:
-    count = tally.of(row[2])
-    if ending.state == "completed":
-        count.completed += 1
-    elif ending.state == "failed":
-        count.failed += 1
-    else:
-        count.cancelled += 1
 
 
 def _writing(jobs: Sequence[NewJob], now: Instant | None) -> Statement:

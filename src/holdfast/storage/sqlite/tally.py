@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.model import Instant
+from holdfast.core.model import Instant, TerminalState
 from holdfast.storage.aggregates.wire import document
 from holdfast.storage.statement import Op, Statement
 
@@ -20,6 +20,16 @@ class Count(msgspec.Struct, omit_defaults=True):
     retried: int = 0
     reaped: int = 0
     removed: int = 0
+
+    def end(self, state: TerminalState, number: int = 1) -> None:
+        """Count jobs that ended in a state; below zero takes back what was counted."""
+        match state:
+            case "completed":
+                self.completed += number
+            case "failed":
+                self.failed += number
+            case "cancelled":
+                self.cancelled += number
 
 
 class Tally:
