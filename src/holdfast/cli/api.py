@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.interpreter import make_ours
 from holdfast.cli.lazy import Group
-from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
-from holdfast.cli.session import Session, database_options, opened, using
+from holdfast.cli.session import chosen, database_options
 from holdfast.cli.talk import say
-from holdfast.core.errors import CommandUsage, MissingExtra
+from holdfast.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -61,20 +59,12 @@ def serve(
     With APP a tick can be run by hand and inputs are checked against its types; without it the
     database alone is served. Other addresses than this machine's own need a token first.
     """
-    if spec is not None and (url is not None or schema is not None):
-        raise CommandUsage("APP brings its own database", help="leave out --url, --schema")
     set_up_logging(log_level, log_format)
-    with _session(spec, url, schema) as session:
+    with chosen(spec, url, schema) as session:
         session.refuse_absent()
         session.app.database.check()
         _check_bind(session.app, host)
         session.run(_serve(session.app, host, port))
-
-
-def _session(
-    spec: str | None, url: str | None, schema: str | None
-) -> AbstractContextManager[Session]:
-    return opened(url, schema) if spec is None else using(load_app(spec))
 
 
 def _check_bind(app: Holdfast, host: str) -> None:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.client.options import StartOptions
     from holdfast.client.views import Chain
-    from holdfast.storage.port import Store
-    from holdfast.storage.statement import Op
 
 _COLUMNS = (
     Column("id", lambda row: row["id"]),
@@ -32,7 +30,6 @@ _COLUMNS = (
     Column("state", lambda row: row["state"], state_colour),
     Column("deduplicated", lambda row: "yes" if row["deduplicated"] else "no"),
 )
-_MOST_WORKERS = 1_000
 
 
 class _Undone(Exception):
@@ -153,7 +150,9 @@ def _value(text: str) -> Any:
 
 
 def _refuse_unknown(session: Session, type: str) -> None:
-    known = session.read(_known_types(session.store))
+    from holdfast.service.type_facts import type_facts
+
+    known = session.read(type_facts(session.store))
     if type in known:
         return
     near = nearest(type, known)
@@ -161,12 +160,6 @@ def _refuse_unknown(session: Session, type: str) -> None:
         f"the database has never seen a job type {type[:60]!r}",
         help=f"{f'{near} If not, ' if near else ''}start a new type with --new-type or --app",
     )
-
-
-def _known_types(store: Store) -> Op[set[str]]:
-    totals = yield from store.workers.type_totals()
-    workers = yield from store.workers.page(_MOST_WORKERS)
-    return {each.type for each in totals} | {type for each in workers for type in each.types}
 
 
 def _row(chain: Chain) -> dict[str, Any]:

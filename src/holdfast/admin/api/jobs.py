@@ -6,7 +6,6 @@ import msgspec
 
 from holdfast.admin.call import Call
 from holdfast.admin.route import AFTER, FILTER, ID, LIMIT, Answer, Param, Route
-from holdfast.service.jobs import Moved
 
 _TAG = "jobs"
 
@@ -38,36 +37,32 @@ async def get(call: Call) -> Answer:
 
 async def retry(call: Call) -> Answer:
     """Retry a job."""
-    return _moved(await call.service.jobs.retry(call.caller, [call["id"]], call.expected))
+    return Answer(await call.service.jobs.retry(call.caller, [call["id"]], call.expected))
 
 
 async def cancel(call: Call) -> Answer:
     """Cancel a job."""
-    return _moved(await call.service.jobs.cancel(call.caller, [call["id"]], call.expected))
+    return Answer(await call.service.jobs.cancel(call.caller, [call["id"]], call.expected))
 
 
 async def run_now(call: Call) -> Answer:
     """Make a job due."""
-    return _moved(await call.service.jobs.run_now(call.caller, [call["id"]], call.expected))
+    return Answer(await call.service.jobs.run_now(call.caller, [call["id"]], call.expected))
 
 
 async def retry_some(call: Call) -> Answer:
     """Retry jobs."""
-    return _moved(await call.service.jobs.retry(call.caller, call.body.ids))
+    return Answer(await call.service.jobs.retry(call.caller, call.body.ids))
 
 
 async def cancel_some(call: Call) -> Answer:
     """Cancel jobs."""
-    return _moved(await call.service.jobs.cancel(call.caller, call.body.ids))
+    return Answer(await call.service.jobs.cancel(call.caller, call.body.ids))
 
 
 async def run_some_now(call: Call) -> Answer:
     """Make jobs due."""
-    return _moved(await call.service.jobs.run_now(call.caller, call.body.ids))
-
-
-def _moved(moved: Moved) -> Answer:
-    return Answer(moved)
+    return Answer(await call.service.jobs.run_now(call.caller, call.body.ids))
 
 
 _RAW = Param("raw", "query", "flag", "Whether payloads come unredacted.", False)

@@ -185,18 +185,10 @@ class PostgresDatabase:
             pool = AsyncConnectionPool(
                 connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                 connection_class=HookedAsyncConnection,
-                kwargs={
-                    "autocommit": True,
-                    "cursor_factory": HookedAsyncCursor,
-                    **self._preparing,
-                },
-                min_size=0,
-                max_size=self._pool_size,
-                timeout=POOL_WAIT_S,
                 configure=_configure_async,
                 check=AsyncConnectionPool.check_connection,
                 open=False,
-                name="holdfast",
+                **self._pool_options(HookedAsyncCursor),
             )
             self._pools[loop] = pool
             await pool.open()
@@ -215,20 +207,22 @@ class PostgresDatabase:
                 self._pool = ConnectionPool(
                     connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                     connection_class=HookedConnection,
-                    kwargs={
-                        "autocommit": True,
-                        "cursor_factory": HookedCursor,
-                        **self._preparing,
-                    },
-                    min_size=0,
-                    max_size=self._pool_size,
-                    timeout=POOL_WAIT_S,
                     configure=_configure,
                     check=ConnectionPool.check_connection,
                     open=True,
-                    name="holdfast",
+                    **self._pool_options(HookedCursor),
                 )
             return self._pool
+
+    def _pool_options(self, cursor: type[HookedCursor | HookedAsyncCursor]) -> dict[str, Any]:
+        """What pools of both colours have in common."""
+        return {
+            "kwargs": {"autocommit": True, "cursor_factory": cursor, **self._preparing},
+            "min_size": 0,
+            "max_size": self._pool_size,
+            "timeout": POOL_WAIT_S,
+            "name": "holdfast",
+        }
 
     def _no_connection(self, error: Exception) -> DatabaseUnreachable:
         """Ask the server itself why the pool had nothing to give."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
-from typing import Any, TypeVar, overload
+from typing import TypeVar, overload
 
 from holdfast.core.errors import ConnectionClosed
-from holdfast.storage.database import ended_by_caller
+from holdfast.storage.database import Parameters, ended_by_caller
 from holdfast.storage.hooks import Hook, Hooks
 from holdfast.storage.sqlite.answer import Answer
 from holdfast.storage.sqlite.errors import translate
@@ -21,8 +21,6 @@ from holdfast.storage.sqlite.pool import Lender
 from holdfast.storage.statement import Row, Statement
 
 T = TypeVar("T")
-
-Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 class SqliteTransaction:
