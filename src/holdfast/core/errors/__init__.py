@@ -86,17 +86,21 @@ HoldfastError
 """
 
 from holdfast.core.errors.access import (
-    BadRequest,
-    BodyTooLarge,
-    Changed,
     CrossSite,
-    NoSuchRoute,
-    RateLimited,
-    RequestError,
+    Refused,
     TokenNotFound,
     Unauthenticated,
     UnsafeBind,
-    UnsupportedMedia,
+)
+from holdfast.core.errors.arguments import (
+    FilterError,
+    InvalidCursor,
+    InvalidDuration,
+    InvalidId,
+    InvalidOption,
+    InvalidSchedule,
+    QueryError,
+    ScheduleError,
 )
 from holdfast.core.errors.attempts import (
     Aborted,
@@ -159,15 +163,13 @@ from holdfast.core.errors.payloads import (
     UnknownJobType,
 )
 from holdfast.core.errors.requests import (
-    FilterError,
-    InvalidCursor,
-    InvalidDuration,
-    InvalidId,
-    InvalidOption,
-    InvalidSchedule,
-    QueryError,
-    Refused,
-    ScheduleError,
+    BadRequest,
+    BodyTooLarge,
+    Changed,
+    NoSuchRoute,
+    RateLimited,
+    RequestError,
+    UnsupportedMedia,
 )
 from holdfast.core.errors.transactions import (
     ConnectionClosed,

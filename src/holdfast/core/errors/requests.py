@@ -1,89 +1,78 @@
-"""HF07x to HF09x: what people write (filters, ids, durations, schedules), and access."""
+"""HF07x and HF098: requests over HTTP that cannot be served as they are."""
 
 from __future__ import annotations
 
 from holdfast.core.errors.base import HoldfastError
 
 
-class QueryError(HoldfastError):
-    """A question to the lists cannot be understood."""
+class RequestError(HoldfastError):
+    """A request over HTTP cannot be served as it is."""
 
 
-class FilterError(QueryError):
-    """The filter cannot be understood.
+class BadRequest(RequestError):
+    """The request cannot be understood.
 
-    Lists are narrowed by terms like `state:failed type:mail.* age>5m`. A key that does not exist or
-    a value that does not fit is refused, because ignoring it would show, or change, too much.
+    Parameters, headers and JSON bodies are checked before anything is done; one that is missing,
+    unknown or of the wrong form is refused with its name.
     """
 
-    code = "HF070"
-    fix = 'write terms like `state:failed,cancelled type:mail.* age>5m error:"timed out"`'
+    code = "HF074"
+    fix = "see the OpenAPI document at /api/v1/openapi.json"
 
 
-class InvalidCursor(QueryError):
-    """The cursor does not belong to this list.
+class BodyTooLarge(RequestError):
+    """The body of the request is too large.
 
-    A cursor marks where the previous page of a list ended. It is valid only for the list and filter
-    that returned it.
+    Requests are read into memory, so their size is bounded before they are read.
     """
 
-    code = "HF071"
-    fix = "begin again at the first page"
+    code = "HF075"
+    fix = "send less, or raise the limit where the API is made"
 
 
-class InvalidId(QueryError):
-    """The text is not an id.
+class UnsupportedMedia(RequestError):
+    """The body is not of a kind that is read here.
 
-    Jobs and chains have UUIDs of version 7 as ids, written with hyphens, for example
-    0193a6f0-7c00-7000-8000-000000000000.
+    Bodies are JSON in UTF-8. One that says to be something else is refused unread, for what it
+    means could only be guessed.
     """
 
-    code = "HF072"
-    fix = "copy the whole id from `holdfast jobs list -o id`"
+    code = "HF078"
+    fix = "send `Content-Type: application/json`"
 
 
-class InvalidOption(HoldfastError):
-    """An option has a value that cannot be used.
+class Changed(RequestError):
+    """The thing has changed since it was read.
 
-    Options of starts and lists are checked before anything is sent to the database, so that the
-    caller's transaction stays usable.
+    A write that names the version it was decided on (If-Match) is made only while that version
+    stands, so that nobody undoes what they have not seen.
     """
 
-    code = "HF073"
-    fix = "give the option a value within the range that the message names"
+    code = "HF076"
+    fix = "read it again, and decide on what it is now"
 
 
-class ScheduleError(HoldfastError):
-    """A time was given in a form that has no meaning."""
+class NoSuchRoute(RequestError):
+    """There is nothing under this address.
 
-
-class InvalidDuration(ScheduleError):
-    """The duration cannot be read.
-
-    Durations are numbers with units from days to milliseconds, seconds as a plain number, or a
-    timedelta; they are never negative.
+    The path or the method is not one that the API serves.
     """
 
-    code = "HF080"
-    fix = 'write it like "30s", "5m", "1h30m", "250ms" or "2d"; in Python a number is seconds'
+    code = "HF077"
+    fix = "see the OpenAPI document at /api/v1/openapi.json"
 
 
-class InvalidSchedule(ScheduleError):
-    """The schedule cannot be read.
+class RateLimited(HoldfastError):
+    """The same was asked for too often.
 
-    A cycle runs at an interval or by a cron expression of five fields in an IANA time zone.
+    Asking for a tick by hand costs the database as much as the tick does, so it is bounded.
     """
 
-    code = "HF081"
-    fix = 'write every="2m", or cron="17 3 * * *" with tz="America/Santiago"'
+    code = "HF098"
+    fix = "wait for as long as Retry-After says"
+    retryable = True
 
-
-class Refused(HoldfastError):
-    """The caller may not do this.
-
-    Viewers see metadata, operators may also pause, retry, cancel and redrive, developers may also
-    see payloads, start and delete.
-    """
-
-    code = "HF090"
-    fix = "use a token of a role that may, see `holdfast token create --role`"
+    def __init__(self, message: str, after_s: int = 1) -> None:
+        """Say as well in how many seconds it may be asked for again."""
+        super().__init__(message)
+        self.after_s = after_s
