@@ -59,7 +59,7 @@ async def test_a_process_stopped_past_its_lease_is_refused_when_it_goes_on(
     with workshop.ledger.lock(job_id):
         await zombie.stand_still()
     # Another worker takes the job when the lease has ended by the database's clock, and finishes it.
-    other = workshop.begin(types=types_of(scene))
+    other = workshop.begin(types=types_of(Scene(write_effect=scene.write_effect)))
     await workshop.events.seen("job_reaped", job_id=job_id)
     await workshop.events.seen("job_completed", job_id=job_id, attempt=2)
     # Nobody reads the pipe while the process stands, so the word has to wait for it.

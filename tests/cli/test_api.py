@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,7 @@ from holdfast.cli.exits import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import Scene
+from tests.support.until import PATIENCE_S
 
 APP = """
 from holdfast import Holdfast, Job
@@ -93,11 +95,10 @@ def test_a_worker_answers_probes_on_a_port_of_its_own(
         assert httpx.get(f"{address}livez").json() == {"status": "alive"}
         done = 'holdfast_job_attempts_total{outcome="completed",type="echo"} 1.0'
         scene.start("echo")
-        for _ in range(1_000):
+        deadline = time.monotonic() + PATIENCE_S
+        with httpx.Client(base_url=address) as client:
             # The worker counts an attempt after its commit, so there is nothing else to wait for.
-            if done in httpx.get(f"{address}metrics").text:
-                break
-        else:
-            raise AssertionError("the attempt was not counted")
+            while done not in client.get("metrics").text:
+                assert time.monotonic() < deadline, "the attempt was not counted"
         assert httpx.get(f"{address}api/v1/jobs").status_code == 404
         assert command.interrupt() == Exit.OK
