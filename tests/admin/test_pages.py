@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote_plus
 import pytest
 
 from holdfast.admin.door import COOKIE
+from holdfast.admin.pages import nouns
 from holdfast.admin.pages.routes import ROUTES, PageRoute
 from holdfast.service.access import POLICY, Role, least_of
 from tests.admin.conftest import Api
@@ -120,6 +121,24 @@ async def test_choosing_a_state_keeps_the_rest_of_the_filter_as_it_was(
     page = (await api.call(Role.VIEWER, "GET", f"/jobs?filter={quote(filter)}")).text
     (pending,) = re.findall(r'href="([^"]*)">Pending<', page)
     assert unquote_plus(unescape(pending)).endswith('state:pending error:"no  state:known here"')
+
+
+async def test_thousands_of_types_are_shown_page_by_page_and_found_by_a_part_of_the_name(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nouns, "PAGE_LENGTH", 2)
+    for name in ("mail.a", "mail.b", "mail.c", "order.a"):
+        scene.start(name)
+    seen = []
+    path: str | None = "/types?name=mail"
+    while path:
+        page = (await api.call(Role.VIEWER, "GET", path)).text
+        seen.append(re.findall(r'data-key="([^"]*)"', page))
+        further = re.search(r'rel="next" href="([^"]*)"', page)
+        path = unescape(further[1]) if further else None
+    assert seen == [["mail.a", "mail.b"], ["mail.c"]]
+    nothing = await api.call(Role.VIEWER, "GET", "/types?name=nothing")
+    assert "None has such a name." in nothing.text
 
 
 async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(

@@ -15,15 +15,25 @@ from holdfast.service.desk import Caller
 from holdfast.service.types import PACE_MS
 from holdfast.storage.records import TypePace
 
+PAGE_LENGTH = 100
+
 Switch = Callable[[Caller, str], Awaitable[Any]]
 
 
 async def types(visit: Visit) -> Response:
-    """Show every type: how deep, how old, how fast, and whether anybody handles it."""
+    """Show types by their names: how deep, how old, how fast, and whether anybody handles them."""
     found = await visit.service.types.list(visit.caller)
     now = found[0].now if found else None
+    name, after = visit.query.get("name", "").strip(), visit.query.get("after", "")
+    known = {each.totals.type: each for each in found}
+    wanted = sorted(each for each in known if name in each and each > after)
+    chosen = wanted[:PAGE_LENGTH]
     paces = await visit.service.types.paces(visit.caller)
-    values = {"types": [{**each.as_json(), **_pace(paces.get(each.totals.type))} for each in found]}
+    values = {
+        "name": name,
+        "types": [{**known[each].as_json(), **_pace(paces.get(each))} for each in chosen],
+        "next": visit.here(after=chosen[-1]) if len(wanted) > len(chosen) else None,
+    }
     return show(visit, "types.html", "Types", "types", values, now)
 
 
