@@ -161,3 +161,16 @@ def test_very_long_words_leave_the_actions_within_reach(
             box = each.bounding_box()
             assert box is not None
             assert box["x"] + box["width"] <= SIZES[size]["width"], f"{path} hides {button}"
+
+
+def test_a_wide_graph_opens_at_the_job_its_chain_has_come_to(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    chain = scene.start("step.0")
+    for step in range(1, 9):
+        chain = scene.start(f"step.{step}", blockers=(chain,))
+    page = open_page(f"/chains/{chain}", viewport={"width": 900, "height": 700})
+    box, current = page.locator(".graph-box"), page.locator(".graph-box .current")
+    expect(current).to_contain_text("step.8")
+    expect(current).to_be_in_viewport(ratio=1)
+    assert box.evaluate("each => each.scrollLeft") > 0

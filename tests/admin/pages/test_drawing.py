@@ -70,6 +70,16 @@ def test_charts_say_in_which_zone_their_times_are() -> None:
     assert "<span>08:38 UTC</span>" in bars((Bar("08:38", 1, 0), Bar("08:39", 1, 0)))
 
 
+def test_the_job_that_the_chain_has_come_to_is_marked() -> None:
+    below = chain("b", job("b1"), job("b2"))
+    graph = lay_out(chain("a", job("a1"), job("a2", waits_for=[edge(below, open=True)])))
+    assert graph.current is not None
+    assert graph.current.job_id == "a2"
+    drawn = str(draw_graph(graph, str))
+    assert drawn.count("node current") == 1
+    assert lay_out({"jobs": []}).current is None
+
+
 def test_hostile_names_are_escaped_in_graphs_and_time_lines() -> None:
     tree = chain("a", job("1", type='<script>"&'), job("2"))
     for drawn in (

@@ -1,6 +1,7 @@
 // Starts the parts; each one does nothing on pages that lack what it serves.
 import { startActing } from "./acting.js";
 import { startChoosing } from "./choosing.js";
+import { startGraph } from "./graph.js";
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
 import { startTail } from "./tail.js";
@@ -12,6 +13,7 @@ document.querySelector('nav [aria-current="page"]')?.scrollIntoView({ block: "ne
 startTimes();
 startChoosing();
 startActing();
+startGraph();
 startKeys();
 startTail();
 startWaiting();

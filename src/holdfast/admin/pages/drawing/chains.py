@@ -28,7 +28,11 @@ def draw_graph(graph: Graph, url: Url) -> Markup:
     """Draw jobs as boxes and what must end before them as arrows."""
     width = graph.columns * (_NODE_WIDTH + _GAP_X) - _GAP_X + 2 * _EDGE
     height = graph.rows * (_NODE_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
-    parts = [*map(_edge, graph.edges), *(_node(each, url) for each in graph.nodes)]
+    current = graph.current
+    nodes = (
+        _node(each, url, "node current" if each is current else "node") for each in graph.nodes
+    )
+    parts = [*map(_edge, graph.edges), *nodes]
     label = f"Graph of {len(graph.nodes)} jobs; the tree says the same in words"
     return picture(max(1, width), max(1, height), label, parts)
 
@@ -38,7 +42,7 @@ def _corner(node: Node) -> tuple[float, float]:
     return x, _EDGE + node.row * (_NODE_HEIGHT + _GAP_Y)
 
 
-def _node(node: Node, url: Url) -> Markup:
+def _node(node: Node, url: Url, kind: str) -> Markup:
     x, y = _corner(node)
     href = url(f"/jobs/{node.job_id}") if node.job_id else url(f"/chains/{node.chain_id}")
     title = node.title
@@ -50,7 +54,7 @@ def _node(node: Node, url: Url) -> Markup:
         text(x + 27, y + 19, title, kind="title"),
         text(x + 27, y + 34, node.note),
     ]
-    return link(href, f"{node.title}: {node.note}", "node", parts)
+    return link(href, f"{node.title}: {node.note}", kind, parts)
 
 
 def _edge(edge: Edge) -> Markup:

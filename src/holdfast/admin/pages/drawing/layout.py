@@ -52,6 +52,15 @@ class Graph(msgspec.Struct, frozen=True):
         """How many rows there are."""
         return 1 + max((each.row for each in self.nodes), default=-1)
 
+    @property
+    def current(self) -> Node | None:
+        """The job that the chain has come to: the last of its own, which stand in the first row."""
+        return max(
+            (each for each in self.nodes if each.row == 0),
+            key=lambda each: each.column,
+            default=None,
+        )
+
 
 def lay_out(tree: Tree) -> Graph:
     """Give every job of a chain's tree its place."""
