@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import ConfigError, InvalidDuration
-from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, PUSH_RETRY, Retry, crash_delay_ms
+from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, PUSH_RETRY, Retry
 
 
 def _delays(retry: Retry, attempts: int) -> list[float]:
@@ -33,16 +33,6 @@ def test_pushes_wait_one_minute_doubling_to_an_hour() -> None:
     assert PUSH_RETRY.max_attempts == 8
 
 
-def test_crashes_are_followed_by_growing_waits() -> None:
-    assert [crash_delay_ms(crashes) for crashes in (1, 2, 3, 4, 10**9)] == [
-        1_000,
-        4_000,
-        16_000,
-        60_000,
-        60_000,
-    ]
-
-
 @given(
     base=st.integers(0, 10**9),
     more=st.integers(0, 10**9),
@@ -60,12 +50,6 @@ def test_a_delay_stays_between_floor_and_cap_plus_jitter(
     delay = retry.delay_ms(attempt, jitter01)
     assert max(100, base) <= delay <= max(100, base + more + jitter)
     assert delay <= retry.delay_ms(attempt + 1, jitter01)
-
-
-def test_the_last_attempt_is_not_followed_by_another() -> None:
-    retry = Retry(max_attempts=3)
-    assert [retry.allows_another(attempt) for attempt in (1, 2, 3, 4)] == [True, True, False, False]
-    assert Retry(max_attempts=None).allows_another(10**9)
 
 
 @pytest.mark.parametrize(

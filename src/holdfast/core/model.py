@@ -91,7 +91,10 @@ class Probe(msgspec.Struct, frozen=True):
 
 
 class LeaseClass(msgspec.Struct, frozen=True):
-    """One lease to be taken by a claim; the policies travel with it so that a reaper needs no application code."""
+    """One lease to be taken by a claim; its policies travel with it, so that a reaper needs no application code.
+
+    The backoff is that of jobs whose worker died.
+    """
 
     token: str
     lease_ms: int

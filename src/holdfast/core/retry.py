@@ -12,9 +12,9 @@ SHORTEST_DELAY_MS = 100
 MOST_ATTEMPTS = 2**31 - 1
 """What a column of either database holds."""
 
-_CRASH_BASE_MS = 1_000
-_CRASH_MULTIPLIER = 4
-_CRASH_CAP_MS = 60_000
+CRASH_BASE_MS = 1_000
+CRASH_CAP_MS = 60_000
+"""A worker's death is rarely its jobs' fault: they wait a second, twice as long after the next, a minute at most."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -49,10 +49,6 @@ class Retry:
         delay = _grown(self.base_ms, self.multiplier, attempt, self.cap_ms)
         return max(SHORTEST_DELAY_MS, round(delay + self.jitter_ms * jitter01))
 
-    def allows_another(self, attempt: int) -> bool:
-        """Say whether an attempt may follow the given one."""
-        return self.max_attempts is None or attempt < self.max_attempts
-
     def _check(self) -> None:
         if not (self.multiplier >= 1 and math.isfinite(self.multiplier)):
             raise ConfigError(f"a retry multiplier of {self.multiplier} would not let delays grow")
@@ -72,11 +68,6 @@ class Retry:
 def is_attempt_limit(value: object) -> bool:
     """Say whether a value limits attempts in a way that both databases keep."""
     return type(value) is int and 1 <= value <= MOST_ATTEMPTS
-
-
-def crash_delay_ms(crashes: int) -> int:
-    """Return the wait of a job whose worker has died `crashes` times: 1, 4, 16, then 60 seconds."""
-    return round(_grown(_CRASH_BASE_MS, _CRASH_MULTIPLIER, crashes, _CRASH_CAP_MS))
 
 
 def _number(multiplier: object) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from holdfast.core.jobtype import JobType
 from holdfast.core.lease import TIMEOUT_IN_LEASES
 from holdfast.core.model import LeaseClass, TypeSetting
+from holdfast.core.retry import CRASH_BASE_MS, CRASH_CAP_MS
 from holdfast.worker.attempt import Terms
 from holdfast.worker.options import WorkerOptions
 
@@ -50,8 +51,13 @@ class TypeTerms:
     def lease_class(self, name: str) -> LeaseClass:
         """The lease a claim takes for a type, still without a token."""
         terms = self._terms[name]
-        retry = terms.retry
-        return LeaseClass("", terms.lease_ms, terms.max_attempts or 0, retry.base_ms, retry.cap_ms)
+        return LeaseClass(
+            token="",
+            lease_ms=terms.lease_ms,
+            max_attempts=terms.max_attempts or 0,
+            backoff_base_ms=min(CRASH_BASE_MS, terms.retry.base_ms),
+            backoff_cap_ms=min(CRASH_CAP_MS, terms.retry.cap_ms),
+        )
 
     def _setting(self, name: str) -> TypeSetting:
         return self._settings.get(name, _AS_CODED)

@@ -97,7 +97,7 @@ class ShutdownTooLong(ConfigError):
 class ReaperTooSlow(ConfigError):
     """The reaper runs too seldom for the lease.
 
-    Jobs of a dead worker come back within the lease plus one reaper interval. An interval as long
+    Jobs of a dead worker are free again within the lease plus one reaper interval. An interval as long
     as the lease would double that time, so it has to be shorter.
     """
 
