@@ -44,11 +44,6 @@ def signature_of(
     return Signature(_argument_of(job, generic), _without(result, tuple(outcomes)), takes_batches)
 
 
-def input_type_of(function: Callable[..., Any], generic: type) -> Any:
-    """Return X of a first parameter `generic[X]` or `list[generic[X]]`, else Any."""
-    return signature_of(function, generic).input
-
-
 def is_async(function: Callable[..., Any]) -> bool:
     """Say whether calling it makes something to await."""
     return inspect.iscoroutinefunction(_called(function))
