@@ -1,7 +1,6 @@
 """The API over an application of each store, called in this process without a network."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -52,15 +51,6 @@ class Api:
 def waiters(app: Holdfast) -> int:
     """How many chains are waited for in this process."""
     return len(app.aio.chains._waiting._waiters)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    """Let the loop go on until something holds, which other tasks bring about."""
-    async with asyncio.timeout(20):
-        while True:
-            if condition():
-                return
-            await asyncio.sleep(0)
 
 
 @pytest.fixture(params=["sqlite_url", "postgres_url"], ids=["sqlite", "postgres"])

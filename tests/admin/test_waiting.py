@@ -10,8 +10,9 @@ from starlette.types import Message
 from holdfast.core.ids import uuid7_text
 from holdfast.service.access import Role
 from holdfast.storage.identifiers import new_id
-from tests.admin.conftest import Api, until, waiters
+from tests.admin.conftest import Api, waiters
 from tests.cli.scene import Scene
+from tests.support.until import PATIENCE_S, until
 
 
 def wait_path(id: str, timeout: str = "20s") -> str:
@@ -145,6 +146,6 @@ async def test_a_client_that_goes_is_waited_for_no_longer(api: Api, scene: Scene
     serving = asyncio.create_task(api.served(scope, receive, send))
     await until(lambda: waiters(api.app))
     gone.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE_S):
         await serving
     assert waiters(api.app) == 0

@@ -19,8 +19,9 @@ from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.service.access import Role
 from holdfast.storage.postgres.database import POOL_WAIT_S
-from tests.admin.conftest import HOST, Api, until
+from tests.admin.conftest import HOST, Api
 from tests.cli.scene import Scene
+from tests.support.until import PATIENCE_S, until
 
 RUN_ONCE = "/api/settings/events/outbox/run-once"
 
@@ -49,7 +50,7 @@ async def test_run_once_while_a_tick_runs_says_that_it_was_skipped(api: Api, app
 
     Scene(app.database).start("slow")
     first = asyncio.create_task(api.call(Role.DEVELOPER, "POST", RUN_ONCE))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await inside.wait()
     second = await api.call(Role.DEVELOPER, "POST", RUN_ONCE)
     assert second.json() == {"skipped": True, "reason": "tick_already_in_progress"}
@@ -166,7 +167,7 @@ async def test_all_who_watch_share_one_ear_that_closes_with_the_last(api: Api) -
     live = Live(lambda: notifier)  # type: ignore[arg-type,return-value]
     async with live.watch() as one, live.watch() as other:
         notifier.send([Hint("due", "mail"), Hint("ended")])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             first, second = await one.news(), await other.news()
         assert first.kinds
         assert second.kinds
@@ -207,7 +208,7 @@ async def test_a_tail_begins_with_as_many_lines_as_asked_for(
 
 @pytest.mark.parametrize("stream", ["live", "tail"])
 async def test_whoever_asks_for_the_head_of_a_stream_gets_no_stream(api: Api, stream: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         answer = await api.call(Role.VIEWER, "HEAD", f"/api/v1/{stream}")
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     assert api.served.state.site.live.watchers == 0
@@ -225,7 +226,7 @@ async def test_a_revoked_token_ends_the_streams_that_it_opened(
     (token,) = (await api.call(Role.DEVELOPER, "GET", "/api/v1/tokens")).json()["items"][-1:]
     assert token["role"] == "viewer"
     await api.call(Role.DEVELOPER, "POST", f"/api/v1/tokens/{token['id']}/revoke")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await asyncio.gather(*readings)
 
 

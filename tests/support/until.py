@@ -6,7 +6,7 @@ from collections.abc import Callable
 PATIENCE_S = 60
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Let the loop and the other threads go on until a condition holds."""
     async with asyncio.timeout(PATIENCE_S):
         while not condition():
