@@ -9,8 +9,8 @@ import pytest
 from holdfast.core.model import NewJob
 from holdfast.core.outcome import Snooze
 from holdfast.core.retry import Retry
-from holdfast.notify.port import Hint
-from holdfast.notify.silent import SilentNotifier
+from holdfast.notify.port import LOOK_EVERYWHERE, Hint, OnHint
+from holdfast.notify.silent import SilentListener, SilentNotifier
 from holdfast.storage.identifiers import new_id
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
@@ -50,6 +50,50 @@ async def test_a_notifier_that_is_not_proven_alive_is_not_relied_on(workshop: Wo
     workshop.handle_quick()
     worker = workshop.begin(notifier=SilentNotifier(), poll_ms=600_000)
     job_id = await workshop.start_one("quick")
+    await workshop.events.seen("job_completed", job_id=job_id)
+    await worker.stop()
+
+
+class MortalListener(SilentListener):
+    alive = True
+
+    def __init__(self, on_hint: OnHint) -> None:
+        self.on_hint = on_hint
+
+
+class MortalNotifier(SilentNotifier):
+    """Proven alive until it dies, which it tells, as far as it notices."""
+
+    def __init__(self) -> None:
+        self._listeners: list[MortalListener] = []
+
+    def listen(self, on_hint: OnHint) -> MortalListener:
+        self._listeners.append(MortalListener(on_hint))
+        return self._listeners[-1]
+
+    def die(self, is_noticed: bool) -> None:
+        for each in self._listeners:
+            each.alive = False
+            if is_noticed:
+                each.on_hint(LOOK_EVERYWHERE)
+
+
+@pytest.mark.parametrize("is_noticed", [True, False], ids=["told", "untold"])
+async def test_a_worker_polls_as_soon_as_hints_are_lost(
+    sqlite_workshop: Workshop, is_noticed: bool
+) -> None:
+    workshop, notifier, clock = sqlite_workshop, MortalNotifier(), ManualClock()
+    workshop.handle_quick()
+    worker = workshop.begin(
+        clock, notifier=notifier, poll_ms=600_000, idle_min_ms=7_000, idle_max_ms=7_000
+    )
+    await worker.idle(600)
+    notifier.die(is_noticed)
+    died_at = clock.monotonic()
+    await worker.idle(7)
+    assert clock.monotonic() - died_at < 60
+    job_id = await workshop.start_one("quick")
+    worker.advance(7)
     await workshop.events.seen("job_completed", job_id=job_id)
     await worker.stop()
 

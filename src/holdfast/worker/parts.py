@@ -105,7 +105,12 @@ class Parts:
             self._expect,
         )
         self.watch = Watch(
-            place, self.slots, self.hints, self.pace, partial(stop, "all slots are stuck")
+            place,
+            self.slots,
+            self.hints,
+            self.pace,
+            self.claimer.nudge,
+            partial(stop, "all slots are stuck"),
         )
 
     def _build_companions(

@@ -23,12 +23,14 @@ class Watch:
         slots: Slots,
         hints: Hints,
         pace: Pace,
+        look: Callable[[], None],
         all_stuck: Callable[[], None],
     ) -> None:
         self._place = place
         self._slots = slots
         self._hints = hints
         self._pace = pace
+        self._look = look
         self._all_stuck = all_stuck
         self._told: set[Attempt] = set()
 
@@ -36,13 +38,19 @@ class Watch:
         """Watch for ever."""
         clock = self._place.clock
         while True:
-            self._pace.hints_alive = self._hints.are_alive
+            self._follow_hints()
             before = clock.monotonic()
             await clock.sleep(INTERVAL_S)
             lag = clock.monotonic() - before - INTERVAL_S
             if lag > LAG_S:
                 self._place.telling.tell("loop_lagged", lag_ms=int(lag * 1000))
             self._report_stuck(clock.monotonic())
+
+    def _follow_hints(self) -> None:
+        were_alive, self._pace.hints_alive = self._pace.hints_alive, self._hints.are_alive
+        if were_alive and not self._pace.hints_alive:
+            # Whoever sleeps until a hint comes sleeps too long now.
+            self._look()
 
     def _report_stuck(self, now: float) -> None:
         patience = self._place.options.stuck_after_ms / 1000
