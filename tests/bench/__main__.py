@@ -10,9 +10,9 @@ from typing import NoReturn
 import msgspec
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.nearest import nearest
 from holdfast.cli.talk import complain
 from holdfast.core.errors import CommandUsage
+from holdfast.core.nearest import nearest
 from tests.bench.figure import FULL, QUICK, USUAL, Bench, Result
 from tests.bench.figures import FIGURES
 from tests.bench.machine import describe_machine

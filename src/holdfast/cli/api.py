@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -11,10 +12,12 @@ from holdfast.cli.lazy import Group
 from holdfast.cli.logs import log_options, set_up_logging
 from holdfast.cli.session import chosen, database_options
 from holdfast.cli.talk import say
-from holdfast.core.errors import MissingExtra
+from holdfast.core.errors import CommandUsage, MissingExtra
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+
+_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+", re.ASCII)
 
 
 @click.group(
@@ -32,6 +35,7 @@ def command() -> None:
         "holdfast api serve shop.jobs:app",
         "holdfast api serve --url sqlite:///holdfast.db --port 8080",
         "holdfast api serve shop.jobs:app --host 0.0.0.0    # once a token exists",
+        "holdfast api serve shop.jobs:app --below /ops",
     ),
 )
 @click.argument("spec", metavar="[APP]", required=False)
@@ -43,12 +47,20 @@ def command() -> None:
     show_default=True,
     help="The port; 0 takes a free one.",
 )
+@click.option(
+    "--below",
+    metavar="PATH",
+    default="",
+    callback=lambda _, __, given: _checked_path(given),
+    help="Where a proxy serves it, if below a path that the proxy takes off, as in /ops.",
+)
 @database_options
 @log_options
 def serve(
     spec: str | None,
     host: str,
     port: int,
+    below: str,
     url: str | None,
     schema: str | None,
     log_level: str,
@@ -64,7 +76,16 @@ def serve(
         session.refuse_absent()
         session.app.database.check()
         _check_bind(session.app, host)
-        session.run(_serve(session.app, host, port))
+        session.run(_serve(session.app, host, port, below))
+
+
+def _checked_path(given: str) -> str:
+    path = given.rstrip("/")
+    if path and not _PATH.fullmatch(path):
+        raise CommandUsage(
+            f"{given[:60]!r} is not a path", help="write it as in /ops or /ops/holdfast"
+        )
+    return path
 
 
 def _check_bind(app: Holdfast, host: str) -> None:
@@ -78,13 +99,13 @@ def _check_bind(app: Holdfast, host: str) -> None:
     check_bind(host, has_tokens, has_hook=False)
 
 
-async def _serve(app: Holdfast, host: str, port: int) -> None:
+async def _serve(app: Holdfast, host: str, port: int, below: str) -> None:
     import asyncio
 
     from holdfast.admin.app import create
     from holdfast.admin.server import make_server
 
-    server = make_server(create(app), host, port)
+    server = make_server(create(app), host, port, below)
     serving = asyncio.create_task(server.serve())
     address = await server.address()
     make_ours()

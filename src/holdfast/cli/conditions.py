@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast.cli.nearest import nearest
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import CommandUsage
+from holdfast.core.nearest import nearest
 from holdfast.ops.health import Health
 
 _CONDITION = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<|=)\s*(\S+)\s*", re.ASCII)

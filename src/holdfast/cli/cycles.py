@@ -8,12 +8,12 @@ import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Group
-from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
 from holdfast.cli.views import first_line, to_the_second
 from holdfast.core.errors import CycleNotFound
+from holdfast.core.nearest import nearest
 
 if TYPE_CHECKING:
     from holdfast.service.cycles import CycleDesk, CycleFacts

@@ -8,12 +8,12 @@ import click
 
 from holdfast.cli.acting import Act, change_options, may_go_on
 from holdfast.cli.lazy import Group
-from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import count_of, say, warn
 from holdfast.cli.views import to_the_second
 from holdfast.core.errors import SubscriptionNotFound
+from holdfast.core.nearest import nearest
 
 if TYPE_CHECKING:
     from holdfast.service.subscriptions import SubscriptionDesk, Unsubscribed

@@ -7,9 +7,9 @@ import textwrap
 import click
 
 from holdfast.cli.lazy import Command
-from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.core.errors import CommandUsage, Explanation, explanations
+from holdfast.core.nearest import nearest
 
 _WIDTH = 90
 _COLUMNS = (

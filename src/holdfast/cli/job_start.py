@@ -12,12 +12,12 @@ import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Command
-from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, write_records
 from holdfast.cli.session import Session, chosen, database_options
 from holdfast.cli.talk import say
 from holdfast.cli.views import state_colour
 from holdfast.core.errors import CommandUsage, UnknownJobType
+from holdfast.core.nearest import nearest
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

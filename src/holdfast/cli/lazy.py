@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from holdfast.cli.exits import Exit
-from holdfast.cli.nearest import nearest
 from holdfast.core.errors import CommandUsage
+from holdfast.core.nearest import nearest
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from holdfast.cli.nearest import nearest
 from holdfast.core.errors import AppNotLoaded, HoldfastError
+from holdfast.core.nearest import nearest
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

@@ -13,9 +13,9 @@ import click
 
 from holdfast.cli.exits import Exit, exit_code
 from holdfast.cli.lazy import LazyGroup
-from holdfast.cli.nearest import nearest
 from holdfast.cli.talk import complain
 from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused
+from holdfast.core.nearest import nearest
 
 
 class Root(LazyGroup):

@@ -16,10 +16,10 @@ from holdfast.cli.interpreter import make_ours
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_options, set_up_logging
-from holdfast.cli.nearest import nearest
 from holdfast.cli.stopping import end_at_once, end_in_order
 from holdfast.cli.talk import count_of, say, warn
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
+from holdfast.core.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

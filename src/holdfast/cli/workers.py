@@ -8,11 +8,11 @@ import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Group
-from holdfast.cli.nearest import nearest
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
 from holdfast.core.errors import WorkerNotFound
+from holdfast.core.nearest import nearest
 
 if TYPE_CHECKING:
     from holdfast.service.workers import WorkerDesk, WorkerFacts

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal, TypeAlias, cast
 
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import FilterError, InvalidDuration, InvalidId
 from holdfast.core.ids import parse_id
 from holdfast.core.model import STATES
+from holdfast.core.nearest import nearest
 
 LONGEST_FILTER = 1_000
 MOST_TERMS = 20
@@ -95,7 +95,7 @@ def _values(text: str, position: int) -> tuple[list[str], int]:
 def _term(name: str, operator: Operator, values: list[str]) -> Term:
     field = _FIELDS.get(name)
     if field is None:
-        raise FilterError(f"{name[:40]!r} is not a key of filters", help=_nearest(name, _FIELDS))
+        raise FilterError(f"{name[:40]!r} is not a key of filters", help=_help_with(name, _FIELDS))
     if operator not in field.operators:
         allowed = " ".join(field.operators)
         raise FilterError(
@@ -108,7 +108,7 @@ def _term(name: str, operator: Operator, values: list[str]) -> Term:
 
 def _state(text: str) -> Value:
     if text not in STATES:
-        raise FilterError(f"{text[:40]!r} is not a state", help=_nearest(text, STATES))
+        raise FilterError(f"{text[:40]!r} is not a state", help=_help_with(text, STATES))
     return text
 
 
@@ -160,10 +160,9 @@ _FIELDS = {
 _KEYS = f"with a key of {', '.join(_FIELDS)}"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
+def _help_with(name: str, known: Iterable[str]) -> str:
     names = list(known)
-    close = get_close_matches(name.lower(), names, n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else f"use one of {', '.join(names)}"
+    return nearest(name.lower(), names) or f"use one of {', '.join(names)}"
 
 
 def _written(field: str, value: Value) -> str:

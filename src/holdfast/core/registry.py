@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from difflib import get_close_matches
 from types import NoneType
 from typing import Any, TypeAlias, TypedDict, TypeGuard
 
@@ -21,6 +20,7 @@ from holdfast.core.errors import (
 from holdfast.core.jobtype import Executor, JobType
 from holdfast.core.kinds import Kinds, at_least_one, check_kind
 from holdfast.core.lease import Lease
+from holdfast.core.nearest import nearest
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import is_async, signature_of
@@ -145,8 +145,8 @@ class Registry:
                 f"{_name_of(target)} is not registered as a handler",
                 help="decorate it with @app.job, or start the job type by its name",
             )
-        near = get_close_matches(target, self._types, n=1)
-        hint = f"did you mean {near[0]}? Otherwise " if near else ""
+        near = nearest(target, self._types)
+        hint = f"{near} Otherwise " if near else ""
         return UnknownJobType(
             message or f"no job type {target[:60]!r} is registered",
             help=f"{hint}register it with @app.job, or say with app.declare({target[:60]!r}) or "
@@ -192,8 +192,7 @@ def _check_options(options: Mapping[str, object]) -> None:
     for option, value in options.items():
         kinds = _KINDS.get(option)
         if kinds is None:
-            near = get_close_matches(option, _KINDS, n=1)
-            known = f"did you mean {near[0]}?" if near else f"there are {', '.join(_KINDS)}"
+            known = nearest(option, _KINDS) or f"there are {', '.join(_KINDS)}"
             if option in ("max_attempts", "base", "cap", "multiplier", "jitter"):
                 known = f"it belongs to the policy: retry=Retry({option}=…)"
             raise InvalidOption(f"a job type has no option {option!r}", help=known)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
 from holdfast.core.errors import ConfigError, UnknownVariable
+from holdfast.core.nearest import nearest
 from holdfast.settings.group import Group, Variable, variables_of
 from holdfast.settings.groups import GROUPS, Settings
 from holdfast.settings.kinds import Value
@@ -141,8 +141,5 @@ def _unusable(wrong: Sequence[tuple[Variable, object, str, str]]) -> ConfigError
 
 
 def _unknown(name: str, origin: str) -> UnknownVariable:
-    near = get_close_matches(name, _VARIABLES, n=1)
-    return UnknownVariable(
-        f"{name} ({origin}) is not a setting",
-        help=f"did you mean {near[0]}?" if near else UnknownVariable.fix,
-    )
+    near = nearest(name, _VARIABLES)
+    return UnknownVariable(f"{name} ({origin}) is not a setting", help=near or None)
