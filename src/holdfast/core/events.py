@@ -176,7 +176,7 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "cycle_skipped",
             "debug",
-            "Another replica holds the cycle's lock.",
+            "A slot was due and left to the replica that holds the cycle or the slot.",
             ("worker", "cycle", "reason"),
         ),
     )
