@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import httpx
+import pytest
 
 from holdfast.cli.exits import Exit
 from tests.cli.conftest import Run
@@ -36,6 +37,27 @@ def test_an_address_that_others_reach_is_refused_until_a_token_exists(
     assert result.exit_code == Exit.USAGE
     assert "HF015" in result.stderr
     assert "holdfast token create" in result.stderr
+
+
+@pytest.mark.parametrize("path", ["ops", "/ops?a", "//evil.example", "/ops\r\nX: y"])
+def test_what_cannot_be_a_path_is_refused(run: Run, scene: Scene, path: str) -> None:
+    result = run("api", "serve", "--port", "0", "--below", path)
+    assert result.exit_code == Exit.USAGE
+    assert "is not a path" in result.stderr
+
+
+def test_links_lead_below_the_path_that_a_proxy_takes_off(scene: Scene, url: str) -> None:
+    with Command("api", "serve", "--url", url, "--port", "0", "--below", "/ops/") as command:
+        assert command.process.stderr is not None
+        said = next(line for line in command.process.stderr if "dashboard on" in line)
+        address = re.findall(r"(http://\S+)/", said)[0]
+        page = httpx.get(f"{address}/jobs").text
+        links = re.findall(r'(?:href|src|action|data-stream)="(/[^"]*)"', page)
+        assert len(links) > 10
+        assert all(each.startswith("/ops/") for each in links)
+        assert httpx.get(f"{address}/jobs/").headers["location"] == "/ops/jobs"
+        style = next(each for each in links if "base.css" in each)
+        assert httpx.get(f"{address}{style.removeprefix('/ops')}").status_code == 200
 
 
 def test_a_taken_port_is_said_in_words(run: Run, scene: Scene) -> None:

@@ -98,16 +98,20 @@ async def serving_probes(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def make_server(served: Starlette, host: str, port: int) -> Server:
-    """Make a server. Headers of proxies are not believed: whoever is behind one needs a token."""
-    return Server(_config(served, host, port), served)
+def make_server(served: Starlette, host: str, port: int, below: str = "") -> Server:
+    """Make a server. Headers of proxies are not believed: whoever is behind one needs a token.
+
+    below: the path of it all in the browser, which a proxy takes off.
+    """
+    return Server(_config(served, host, port, below), served)
 
 
-def _config(served: Starlette, host: str, port: int) -> uvicorn.Config:
+def _config(served: Starlette, host: str, port: int, below: str = "") -> uvicorn.Config:
     return uvicorn.Config(
         served,
         host=host,
         port=port,
+        root_path=below,
         ws="none",
         log_config=None,
         access_log=False,
