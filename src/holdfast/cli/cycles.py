@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Group
-from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
 from holdfast.cli.views import first_line, to_the_second
@@ -38,7 +38,7 @@ def _first(instants: list[str]) -> str | None:
     return to_the_second(instants[0]) if instants else None
 
 
-def _last(row: Any) -> dict[str, Any] | None:
+def _last(row: Record) -> Record | None:
     return row["runs"][0] if row["runs"] else None
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -124,11 +124,8 @@ def _sentence(chain: Chain, dry_run: bool) -> str:
 
 
 def _given(options: dict[str, Any]) -> StartOptions:
-    given: StartOptions = {}
-    for name, value in options.items():
-        if value is not None:
-            given[name] = value  # type: ignore[literal-required]
-    return given
+    given = {name: value for name, value in options.items() if value is not None}
+    return cast("StartOptions", given)
 
 
 def _value(text: str) -> Any:

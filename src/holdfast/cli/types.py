@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Group
-from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
 from holdfast.core.errors import CommandUsage, UnknownJobType
@@ -34,7 +34,7 @@ _COLUMNS = (
 )
 
 
-def _unhandled(row: Any) -> str | None:
+def _unhandled(row: Record) -> str | None:
     return "red" if row["live"] and not row["workers"] else None
 
 

@@ -92,7 +92,7 @@ def _row(facts: WorkerFacts) -> dict[str, Any]:
 def drain(session: Session, ids: tuple[str, ...], act: Act) -> None:
     """Ask workers to take nothing new, finish what they run, and end.
 
-    They learn of it at their next heartbeat.
+    They learn of it at once where hints arrive, otherwise at their next heartbeat.
     """
     desk, caller = _desk(session), session.caller(act.reason)
     known = {each.worker.id for each in session.run(desk.list(caller, limit=MOST))}

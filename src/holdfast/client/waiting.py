@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
 
 from holdfast.client.options import Id, id_text
 from holdfast.client.views import Chain, chain_of
@@ -195,5 +194,5 @@ def _seconds(timeout: Duration | None) -> float | None:
     return None if timeout is None else milliseconds(timeout) / 1000
 
 
-def _too_long(chain: str, timeout: Any) -> WaitTimeout:
+def _too_long(chain: str, timeout: Duration | None) -> WaitTimeout:
     return WaitTimeout(f"chain {chain} has not ended within {timeout}")

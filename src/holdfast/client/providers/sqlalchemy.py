@@ -18,7 +18,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import Session, scoped_session
 
 from holdfast.client.providers import provider_of
-from holdfast.client.providers.port import Access, Need, SyncProvider
+from holdfast.client.providers.port import Access, AfterCommit, Need, SyncProvider
 from holdfast.client.providers.sqlalchemy_hooks import SessionHooks
 from holdfast.core.errors import (
     ConnectionClosed,
@@ -73,7 +73,7 @@ def begun(connection: Connection) -> Connection:
     return connection
 
 
-def after_commit_of(session: Session) -> Any:
+def after_commit_of(session: Session) -> AfterCommit | None:
     """Return what runs hooks after a session's commit, None where it would tell too early."""
     # Bound to a Connection, a session may be joined into a transaction that outlives its commit.
     return None if isinstance(session.bind, Connection) else SessionHooks.of(session).add
