@@ -1,9 +1,11 @@
 """Low-water marks: where a look begins, and when it begins at the start again."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.core.model import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
-from holdfast.worker.marks import LATEST_S, SOONEST_S, START, Marks
+from holdfast.worker.marks import LATEST_S, PEEKED, SOONEST_S, START, URGENT, Marks
 
 NOW = 1_000.0
 
@@ -63,10 +65,96 @@ def test_a_priority_once_found_is_looked_at_again(marks: Marks) -> None:
     ]
 
 
-def test_a_full_look_that_was_cut_off_leaves_every_priority_to_be_seen(marks: Marks) -> None:
+@pytest.mark.parametrize(("worst", "seen"), [(5, [5]), (2, [2, 3, 4, 5]), (7, [5, 6, 7])])
+def test_after_a_cut_off_look_what_it_may_have_left_is_probed_down_to_the_default(
+    worst: int, seen: list[int]
+) -> None:
+    marks = marks_of(2 * PEEKED)
+    marks.looked(dict.fromkeys(names(2 * PEEKED), True), [found(5, worst, "type-0")], False, NOW, 0)
+    (quiet,) = [name for name in ("type-2", "type-3") if not peeks(marks, name)]
+    assert [priority for priority, *_ in marks.look(quiet, NOW)[1]] == seen
+
+
+def test_types_take_turns_to_be_looked_at_for_urgent_jobs_while_looks_come_back_full() -> None:
+    count = 3 * PEEKED - 1
+    marks, peeked = marks_of(count), []
+    for _ in range(3):
+        full = dict.fromkeys(names(count), not peeked)
+        marks.looked(full, [found(5, type="type-0")], short=False, at=NOW, cost=0)
+        peeked.append({name for name in names(count) if peeks(marks, name)})
+    assert [len(each) <= PEEKED for each in peeked] == [True] * 3
+    assert set.union(*peeked) == set(names(count))
+
+
+def test_a_few_types_are_always_looked_at_for_urgent_jobs() -> None:
+    marks = marks_of(PEEKED)
+    marks.looked(dict.fromkeys(names(PEEKED), True), [found(5, type="type-0")], False, NOW, 0)
+    assert all(peeks(marks, name) for name in names(PEEKED))
+
+
+def test_what_a_cut_off_look_has_left_is_looked_for_as_soon_as_a_look_comes_back_short(
+    marks: Marks,
+) -> None:
     marks.looked({"mail": True}, [found(5)], short=False, at=NOW, cost=0.001)
-    _, probes = marks.look("mail", NOW)
-    assert [priority for priority, *_ in probes] == list(PRIORITIES)
+    marks.looked({"mail": False}, [found(7)], short=False, at=NOW, cost=0.001)
+    assert not marks.wants_full(["mail"])
+    marks.looked({"mail": False}, [], short=True, at=NOW, cost=0.001)
+    assert marks.wants_full(["mail"])
+    marks.looked({"mail": True}, [found(9, priority=9)], short=True, at=NOW, cost=0.001)
+    assert not marks.wants_full(["mail"])
+
+
+@given(
+    lines=st.dictionaries(
+        st.tuples(st.integers(0, 20), st.sampled_from(PRIORITIES)), st.integers(1, 12), max_size=40
+    ),
+    limit=st.integers(1, 15),
+)
+def test_whatever_waits_is_found_in_order_of_its_priority_and_without_a_pause(
+    lines: dict[tuple[int, int], int], limit: int
+) -> None:
+    waiting = [
+        found(place * 50 + number + 1, priority, f"type-{number}")
+        for (number, priority), count in lines.items()
+        for place in range(count)
+    ]
+    waiting.sort(key=lambda job: (job.priority, job.available_at))
+    marks = Marks()
+    while waiting:
+        looks = {name: marks.look(name, NOW) for name in names(21)}
+        probed = {
+            (name, priority): after
+            for name, (_, look) in looks.items()
+            for priority, after, _ in look
+        }
+        seen = [
+            job
+            for job in waiting
+            if job.available_at > probed.get((job.type, job.priority), job.available_at)
+        ][:limit]
+        assert seen == waiting[: len(seen)]
+        waiting = waiting[len(seen) :]
+        full = {name: is_full for name, (is_full, _) in looks.items()}
+        marks.looked(full, seen, len(seen) < limit, NOW, 0)
+        assert not waiting or len(seen) == limit or marks.wants_full(names(21))
+
+
+def names(count: int) -> list[str]:
+    """The names of so many types."""
+    return [f"type-{number}" for number in range(count)]
+
+
+def marks_of(count: int) -> Marks:
+    """Marks of so many types that were not looked at yet."""
+    made = Marks()
+    for name in names(count):
+        made.look(name, NOW)
+    return made
+
+
+def peeks(marks: Marks, name: str) -> bool:
+    """Whether a type's next look is for urgent jobs that are not known yet."""
+    return {*URGENT} <= {priority for priority, *_ in marks.look(name, NOW)[1]}
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,8 @@ class Claimer:
 
     async def _wait_for_more(self, look: Look, hint_found_nothing: bool) -> None:
         """Nothing more is due behind the marks: sleep until a hint, the next due time, or the poll."""
+        if self._marks.wants_full(look.full):
+            return
         now = self._clock.monotonic()
         if hint_found_nothing and self._look_before_the_marks(look, now):
             return
