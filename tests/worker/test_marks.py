@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.model import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
-from holdfast.worker.marks import LATEST_S, PEEKED, SOONEST_S, START, URGENT, Marks
+from holdfast.worker.marks import LATEST_S, PEEKED, SOONEST_S, START, URGENT, Marks, TypeLook
 
 NOW = 1_000.0
+FULL, PARTIAL = TypeLook(True, 200), TypeLook(False, 200)
 
 
 def found(available_at: int, priority: int = DEFAULT_PRIORITY, type: str = "mail") -> ClaimedJob:
@@ -38,7 +39,7 @@ def marks() -> Marks:
     """Marks of a type that was looked at once, from the start, and found short."""
     made = Marks()
     made.look("mail", NOW)
-    made.looked({"mail": True}, [found(5), found(7)], short=True, at=NOW, cost=0.001)
+    made.looked({"mail": FULL}, [found(5), found(7)], short=True, at=NOW, cost=0.001)
     return made
 
 
@@ -53,12 +54,12 @@ def test_the_next_look_begins_behind_the_last_find(marks: Marks) -> None:
 
 
 def test_a_look_that_finds_nothing_moves_no_mark(marks: Marks) -> None:
-    marks.looked({"mail": False}, [], short=True, at=NOW, cost=0.001)
+    marks.looked({"mail": PARTIAL}, [], short=True, at=NOW, cost=0.001)
     assert marks.look("mail", NOW) == (False, [(DEFAULT_PRIORITY, 7, "job-7")])
 
 
 def test_a_priority_once_found_is_looked_at_again(marks: Marks) -> None:
-    marks.looked({"mail": False}, [found(9, priority=2)], short=True, at=NOW, cost=0.001)
+    marks.looked({"mail": PARTIAL}, [found(9, priority=2)], short=True, at=NOW, cost=0.001)
     assert marks.look("mail", NOW)[1] == [
         (2, 9, "job-9"),
         (DEFAULT_PRIORITY, 7, "job-7"),
@@ -70,16 +71,17 @@ def test_after_a_cut_off_look_what_it_may_have_left_is_probed_down_to_the_defaul
     worst: int, seen: list[int]
 ) -> None:
     marks = marks_of(2 * PEEKED)
-    marks.looked(dict.fromkeys(names(2 * PEEKED), True), [found(5, worst, "type-0")], False, NOW, 0)
+    marks.looked(dict.fromkeys(names(2 * PEEKED), FULL), [found(5, worst, "type-0")], False, NOW, 0)
     (quiet,) = [name for name in ("type-2", "type-3") if not peeks(marks, name)]
     assert [priority for priority, *_ in marks.look(quiet, NOW)[1]] == seen
 
 
 def test_types_take_turns_to_be_looked_at_for_urgent_jobs_while_looks_come_back_full() -> None:
     count = 3 * PEEKED - 1
-    marks, peeked = marks_of(count), []
+    marks = marks_of(count)
+    peeked: list[set[str]] = []
     for _ in range(3):
-        full = dict.fromkeys(names(count), not peeked)
+        full = dict.fromkeys(names(count), PARTIAL if peeked else FULL)
         marks.looked(full, [found(5, type="type-0")], short=False, at=NOW, cost=0)
         peeked.append({name for name in names(count) if peeks(marks, name)})
     assert [len(each) <= PEEKED for each in peeked] == [True] * 3
@@ -88,19 +90,27 @@ def test_types_take_turns_to_be_looked_at_for_urgent_jobs_while_looks_come_back_
 
 def test_a_few_types_are_always_looked_at_for_urgent_jobs() -> None:
     marks = marks_of(PEEKED)
-    marks.looked(dict.fromkeys(names(PEEKED), True), [found(5, type="type-0")], False, NOW, 0)
+    marks.looked(dict.fromkeys(names(PEEKED), FULL), [found(5, type="type-0")], False, NOW, 0)
     assert all(peeks(marks, name) for name in names(PEEKED))
 
 
 def test_what_a_cut_off_look_has_left_is_looked_for_as_soon_as_a_look_comes_back_short(
     marks: Marks,
 ) -> None:
-    marks.looked({"mail": True}, [found(5)], short=False, at=NOW, cost=0.001)
-    marks.looked({"mail": False}, [found(7)], short=False, at=NOW, cost=0.001)
+    marks.looked({"mail": FULL}, [found(5)], short=False, at=NOW, cost=0.001)
+    marks.looked({"mail": PARTIAL}, [found(7)], short=False, at=NOW, cost=0.001)
     assert not marks.wants_full(["mail"])
-    marks.looked({"mail": False}, [], short=True, at=NOW, cost=0.001)
+    marks.looked({"mail": PARTIAL}, [], short=True, at=NOW, cost=0.001)
     assert marks.wants_full(["mail"])
-    marks.looked({"mail": True}, [found(9, priority=9)], short=True, at=NOW, cost=0.001)
+    marks.looked({"mail": FULL}, [found(9, priority=9)], short=True, at=NOW, cost=0.001)
+    assert not marks.wants_full(["mail"])
+
+
+def test_of_a_type_that_filled_its_own_room_every_priority_is_looked_at(marks: Marks) -> None:
+    marks.looked({"mail": TypeLook(True, 2)}, [found(5), found(7)], True, NOW, 0.001)
+    _, probes = marks.look("mail", NOW)
+    assert [priority for priority, *_ in probes] == list(PRIORITIES)
+    marks.looked({"mail": TypeLook(False, 1)}, [found(9)], True, NOW, 0.001)
     assert not marks.wants_full(["mail"])
 
 
@@ -127,16 +137,33 @@ def test_whatever_waits_is_found_in_order_of_its_priority_and_without_a_pause(
             for name, (_, look) in looks.items()
             for priority, after, _ in look
         }
-        seen = [
+        visible = [
             job
             for job in waiting
             if job.available_at > probed.get((job.type, job.priority), job.available_at)
-        ][:limit]
-        assert seen == waiting[: len(seen)]
-        waiting = waiting[len(seen) :]
-        full = {name: is_full for name, (is_full, _) in looks.items()}
-        marks.looked(full, seen, len(seen) < limit, NOW, 0)
-        assert not waiting or len(seen) == limit or marks.wants_full(names(21))
+        ]
+        seen, expected = chosen(visible, limit), chosen(waiting, limit)
+        assert seen == expected[: len(seen)]
+        waiting = [job for job in waiting if job not in seen]
+        types = {
+            name: TypeLook(is_full, min(limit, most(name))) for name, (is_full, _) in looks.items()
+        }
+        marks.looked(types, seen, len(seen) < limit, NOW, 0)
+        assert len(seen) == len(expected) or marks.wants_full(names(21))
+
+
+def most(name: str) -> int:
+    """How many jobs of a type are taken at once: of some only two."""
+    return 2 if name.endswith(("0", "3")) else 100
+
+
+def chosen(waiting: list[ClaimedJob], limit: int) -> list[ClaimedJob]:
+    """What a claim takes of what it sees."""
+    taken: list[ClaimedJob] = []
+    for job in waiting:
+        if len(taken) < limit and sum(each.type == job.type for each in taken) < most(job.type):
+            taken.append(job)
+    return taken
 
 
 def names(count: int) -> list[str]:
@@ -163,14 +190,14 @@ def peeks(marks: Marks, name: str) -> bool:
 def test_full_looks_keep_a_distance_that_follows_their_cost(
     marks: Marks, cost: float, pause: float
 ) -> None:
-    marks.looked({"mail": True}, [found(5)], short=True, at=NOW, cost=cost)
+    marks.looked({"mail": FULL}, [found(5)], short=True, at=NOW, cost=cost)
     assert not marks.look("mail", NOW + pause * 0.99)[0]
     assert marks.look("mail", NOW + pause)[0]
 
 
 def test_whoever_asks_gets_a_full_look_at_once(marks: Marks) -> None:
     marks.look("other", NOW)
-    marks.looked({"other": True}, [], short=True, at=NOW, cost=0.001)
+    marks.looked({"other": FULL}, [], short=True, at=NOW, cost=0.001)
     marks.want_full("mail")
     assert marks.look("mail", NOW)[0]
     assert not marks.look("other", NOW)[0]

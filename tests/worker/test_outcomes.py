@@ -169,7 +169,9 @@ async def test_a_busy_handler_rests_its_type_in_this_process(workshop: Workshop)
     workshop.handle("call", call)
     workshop.handle("other", other)
     first = await workshop.start_one("call")
-    worker = workshop.begin(ManualClock(), slots=1, batch=1)
+    clock = ManualClock()
+    begun_at = clock.monotonic()
+    worker = workshop.begin(clock, slots=1, batch=1)
     await workshop.events.seen("job_snoozed", job_id=first)
     record = await workshop.job(first)
     assert (record.state, record.attempt) == ("pending", 0)
@@ -181,6 +183,7 @@ async def test_a_busy_handler_rests_its_type_in_this_process(workshop: Workshop)
     await workshop.seen_in_time(worker, "job_completed", step_s=0.05, job_id=free)
     assert (await workshop.job(resting)).state == "pending"
     await workshop.seen_in_time(worker, "job_completed", job_id=resting)
+    assert clock.monotonic() >= begun_at + 30
 
 
 async def test_a_snoozed_attempt_is_not_counted(workshop: Workshop) -> None:

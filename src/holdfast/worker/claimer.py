@@ -14,7 +14,7 @@ from holdfast.worker.attempt import Attempt
 from holdfast.worker.backlog import Backlog
 from holdfast.worker.capacity import Capacity
 from holdfast.worker.holdings import HeldClaim
-from holdfast.worker.marks import Marks
+from holdfast.worker.marks import Marks, TypeLook
 from holdfast.worker.pace import Pace
 from holdfast.worker.workplace import Workplace
 
@@ -25,17 +25,17 @@ LOOK_BACK_US = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One round: where to look, under which leases, and which types are looked at from the start."""
+    """One round: where to look, under which leases, and how each type is looked at."""
 
     probes: tuple[Probe, ...]
     classes: tuple[LeaseClass, ...]
-    full: dict[str, bool]
+    types: dict[str, TypeLook]
     limit: int
 
     @property
     def is_full(self) -> bool:
         """Whether every type is looked at from the start."""
-        return all(self.full.values())
+        return all(each.is_full for each in self.types.values())
 
 
 class Claimer:
@@ -152,7 +152,7 @@ class Claimer:
             return None
         tokens: dict[LeaseClass, str] = {}
         probes: list[Probe] = []
-        full: dict[str, bool] = {}
+        looks: dict[str, TypeLook] = {}
         for name, type in self._place.types.items():
             own = min(math.ceil(room * (type.batch or 1)), self._room_of(name, now))
             if own <= 0:
@@ -160,18 +160,19 @@ class Claimer:
             most = None if self._place.terms.limit(name) is None else own
             key = self._place.terms.lease_class(name)
             token = tokens.setdefault(key, self._new_id())
-            full[name], marks = self._marks.look(name, now)
+            is_full, marks = self._marks.look(name, now)
+            looks[name] = TypeLook(is_full, own)
             probes += [
                 Probe(name, priority, token, own, after, after_id, most)
                 for priority, after, after_id in marks
             ]
         if not probes:
             return None
-        limit = max(math.ceil(room), max(each.room for each in probes))
+        limit = max(math.ceil(room), *(each.room for each in looks.values()))
         return Look(
             tuple(probes),
             tuple(_with_token(key, token) for key, token in tokens.items()),
-            full,
+            looks,
             limit if self._left is None else min(limit, self._left),
         )
 
@@ -199,7 +200,7 @@ class Claimer:
             self._missed()
             raise
         now = self._clock.monotonic()
-        self._marks.looked(look.full, jobs, len(jobs) < look.limit, now, now - asked_at)
+        self._marks.looked(look.types, jobs, len(jobs) < look.limit, now, now - asked_at)
         self._take_over(jobs, look.classes, asked_at, now)
         return jobs
 
@@ -230,16 +231,16 @@ class Claimer:
 
     async def _wait_for_more(self, look: Look, hint_found_nothing: bool) -> None:
         """Nothing more is due behind the marks: sleep until a hint, the next due time, or the poll."""
-        if self._marks.wants_full(look.full):
+        if self._marks.wants_full(look.types):
             return
         now = self._clock.monotonic()
         if hint_found_nothing and self._look_before_the_marks(look, now):
             return
         wait = self._pace.poll_s(self._clock.random())
         if not look.is_full:
-            wait = min(wait, min(self._marks.full_due(name) for name in look.full) - now)
+            wait = min(wait, min(self._marks.full_due(name) for name in look.types) - now)
         elif not self._wake.is_set():
-            wait = min(wait, await self._next_due(list(look.full)))
+            wait = min(wait, await self._next_due(list(look.types)))
         wait = min(wait, self._until_not_busy() or wait)
         await self._clock.wait(self._wake, max(0.0, wait))
 
@@ -247,8 +248,8 @@ class Claimer:
         """A hinted row may lie before the mark, if its transaction began before our last find."""
         late = [
             name
-            for name, was_full in look.full.items()
-            if not was_full and self._marks.allows_full(name, now)
+            for name, each in look.types.items()
+            if not each.is_full and self._marks.allows_full(name, now)
         ]
         for name in late:
             self._marks.want_full(name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.model import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob, Instant
@@ -16,6 +17,14 @@ COST_FACTOR = 20
 URGENT = range(DEFAULT_PRIORITY)
 PEEKED = 8
 """So many types are looked at for more urgent jobs than were known, in turn: a line costs as much as ten jobs do."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLook:
+    """How one type is looked at: from the start or behind its marks, and for how many jobs."""
+
+    is_full: bool
+    room: int
 
 
 @dataclass(slots=True)
@@ -86,24 +95,35 @@ class Marks:
         return any(self._of(each).wants_full for each in types)
 
     def looked(
-        self, full: dict[str, bool], jobs: list[ClaimedJob], short: bool, at: float, cost: float
+        self,
+        types: Mapping[str, TypeLook],
+        jobs: Sequence[ClaimedJob],
+        short: bool,
+        at: float,
+        cost: float,
     ) -> None:
         """Move the marks to the last job found of each type and priority; `jobs` come in claim order.
 
-        A full look that was cut off has left jobs unseen that are as urgent as its last one, or less. Down to the
-        default they are probed from now on; the others can wait until a look comes back short, and then come at once.
+        A full look that was cut off has left jobs unseen that are as urgent as its last one, or less; of a type that
+        filled its own room, more urgent ones too. Down to the default they are probed from now on; less urgent ones of
+        some types must not come before those of others, so they wait until a look comes back short.
         """
         self._looks += 1
-        unseen = {DEFAULT_PRIORITY}
-        if jobs and not short:
-            worst = jobs[-1].priority
-            unseen = set(range(min(worst, DEFAULT_PRIORITY), max(worst, DEFAULT_PRIORITY) + 1))
-        for type, was_full in full.items():
+        counts = Counter(job.type for job in jobs)
+        worst = jobs[-1].priority if jobs and not short else DEFAULT_PRIORITY
+        last = PRIORITIES[-1] if short else max(worst, DEFAULT_PRIORITY)
+        for type, look in types.items():
             known = self._types[type]
-            if was_full:
+            if look.is_full:
                 known.full_at, known.full_cost, known.wants_full = at, cost, False
                 known.marks.clear()
-                known.priorities, known.was_cut = set(unseen), not short
+                known.was_cut = not short
+                if counts[type] >= look.room:
+                    known.priorities = set(range(last + 1))
+                elif short:
+                    known.priorities = {DEFAULT_PRIORITY}
+                else:
+                    known.priorities = set(range(min(worst, DEFAULT_PRIORITY), last + 1))
             elif short and known.was_cut:
                 known.wants_full = True
         for job in jobs:
