@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from holdfast.core.lease import Lease
+from holdfast.core.model import QueueTotals
 from holdfast.runtime.doctor.configuration import check_configuration
 from holdfast.runtime.doctor.finding import Finding
+from holdfast.runtime.doctor.fleet import Fleet, check_fleet
 from holdfast.runtime.doctor.postgres import check_postgres
 from holdfast.runtime.doctor.sqlite import check_sqlite
 from holdfast.settings import read_settings
@@ -154,3 +156,10 @@ def test_timings_are_shown_as_they_are_under_the_smallest_lease() -> None:
     )
     assert "heartbeat 1000 ms" in measured({"OUTBOX_LEASE_HEARTBEAT_MS": "1000"})
     assert "lease 3000 ms (default)" in measured({"OUTBOX_LEASE_DURATION_MS": "3000"})
+
+
+def test_a_count_that_stopped_early_is_not_told_as_the_whole() -> None:
+    totals = QueueTotals(3_000, 0, 0, 1_000, 0, 0, 0, 0, 0, bounded=True)
+    fleet = Fleet(0, None, [], [], totals, [], [], [], [])
+    (workers,) = [each for each in check_fleet(fleet, 10_000) if each.check == "workers"]
+    assert workers.measured == "0 live, 1000+ jobs due"

@@ -88,7 +88,8 @@ def _pause(identity: Identity | None) -> Finding:
 
 
 def _workers(fleet: Fleet) -> Finding:
-    measured = f"{len(fleet.workers)} live, {fleet.totals.due} jobs due"
+    more = "+" if fleet.totals.bounded else ""
+    measured = f"{len(fleet.workers)} live, {fleet.totals.due}{more} jobs due"
     if fleet.workers or not fleet.totals.due:
         return ok("workers", measured)
     return problem("workers", measured, "jobs are due and nobody works", "holdfast worker APP")
