@@ -10,6 +10,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast.core.errors import DatabaseUnreachable, UnusableUrl
 
 CONNECT_TIMEOUT_S = 10
+STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
 
 # Every statement of a worker finds its rows by an index and in its order. Statistics taken while all rows were running
@@ -59,6 +60,8 @@ def connection_string(
         connect_timeout=own.get("connect_timeout") or CONNECT_TIMEOUT_S,
         application_name=f"holdfast {purpose}",
         options=f"{own.get('options') or ''} {options}".strip(),
+        # What the environment or the database would choose may not be able to say every text.
+        client_encoding="utf8",
         keepalives_idle=own.get("keepalives_idle") or 15,
         keepalives_interval=own.get("keepalives_interval") or 5,
         keepalives_count=own.get("keepalives_count") or 3,
