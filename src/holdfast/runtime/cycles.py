@@ -24,7 +24,7 @@ from holdfast.ops.cycle import begin_slot
 from holdfast.runtime.board import Board
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.ending import Ending, end_run
-from holdfast.runtime.handling import Around, handle, nothing_around
+from holdfast.runtime.handling import Around, Handled, handle, nothing_around
 from holdfast.runtime.keeper import Keeper
 from holdfast.runtime.runner import RunnerContext, RunnerReport
 from holdfast.runtime.shards import WHOLE, Shard
@@ -140,23 +140,10 @@ class CycleRunner:
         run = CycleRun(
             self._stored, slot, run_id, context.worker, place.shard or WHOLE, place.database, held
         )
-        keeper = Keeper(
-            run,
-            place.database.store,
-            context.link,
-            lock,
-            context.clock,
-            place.lease_ms,
-            context.now,
-        )
+        keeper = Keeper(run, place.database.store, lock, place.lease_ms, context)
         began = context.now_ms()
         context.tell("cycle_started", worker=context.worker, cycle=self._stored, slot=slot.name)
-        beat = asyncio.create_task(keeper.keep(), name=f"holdfast keeper {self._stored}")
-        try:
-            handled = await handle(self._spec, run, context, place.threads, place.around)
-        finally:
-            beat.cancel()
-            await asyncio.gather(beat, return_exceptions=True)
+        handled = await self._handled(run, keeper, context)
         ending = Ending.of(run, handled, self._spec)
         outcome = await keeper.write(
             lambda: end_run(place.database.store, run, ending, context.now())
@@ -175,6 +162,14 @@ class CycleRunner:
             raise asyncio.CancelledError
         if outcome != "completed":
             raise _told(handled.error, ending) or Aborted(run.abort_reason or "slot_lost")
+
+    async def _handled(self, run: CycleRun, keeper: Keeper, context: RunnerContext) -> Handled:
+        beat = asyncio.create_task(keeper.keep(), name=f"holdfast keeper {self._stored}")
+        try:
+            return await handle(self._spec, run, context, self._place.threads, self._place.around)
+        finally:
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
 
     def _skip(self, context: RunnerContext, reason: str) -> None:
         context.counts.skipped += 1

@@ -12,11 +12,10 @@ from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 from holdfast.ops.cycle import renew_slot
 from holdfast.runtime.cycle_run import CycleRun
-from holdfast.runtime.runner import Now
-from holdfast.storage.database import Link, Singleton
+from holdfast.runtime.runner import RunnerContext
+from holdfast.storage.database import Singleton
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
-from holdfast.worker.clock import Clock
 
 T = TypeVar("T")
 
@@ -30,21 +29,19 @@ class Keeper:
         self,
         run: CycleRun,
         store: Store,
-        link: Link,
         lock: Singleton | None,
-        clock: Clock,
         lease_ms: int,
-        now: Now,
+        context: RunnerContext,
     ) -> None:
         self._run = run
         self._store = store
-        self._link = link
         self._lock = lock
-        self._clock = clock
         self._lease_ms = lease_ms
-        self._now = now
+        self._link = context.link
+        self._clock = context.clock
+        self._now = context.now
         self._beat_s = default_heartbeat_ms(lease_ms) / 1000
-        self._deadline = self._deadline_from(clock.monotonic())
+        self._deadline = self._deadline_from(self._clock.monotonic())
 
     async def keep(self) -> None:
         """Go on until cancelled, or until the run has been told to stop."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.client.targets import Targets
 from holdfast.notify.port import Notifier
+from holdfast.storage.database import Link
 from holdfast.storage.identifiers import new_id
 from holdfast.worker.backlog import Backlog
 from holdfast.worker.calls import Calls
@@ -53,10 +54,7 @@ class Parts:
         stop: Callable[[str], None],
         own_thread: bool,
     ) -> None:
-        link = partial(place.database.link, statement_timeout_ms=place.options.statement_timeout_ms)
-        self.links = {purpose: link(purpose) for purpose in (*OWN_LINKS, *COMPANIONS_LINKS)}
-        # A claim that is lost with the server was never made: its completion finds no token and is refused.
-        self.links["claim"] = link("claim", durable=False)
+        self.links = _links(place)
         self.hints = Hints(place.id, notifier)
         self.pace = Pace(place.options)
         self.backlog = Backlog(place.terms.limit)
@@ -156,3 +154,13 @@ class Parts:
 
     def _on_companions_loop(self, function: Callable[..., object], *arguments: Any) -> None:
         self.host.call(function, *arguments)
+
+
+def _links(place: Workplace) -> dict[str, Link]:
+    """Return a link for each purpose; none of them is connected yet."""
+    timeout_ms = place.options.statement_timeout_ms
+    return {
+        # A claim that is lost with the server was never made: its completion finds no token and is refused.
+        purpose: place.database.link(purpose, timeout_ms, durable=purpose != "claim")
+        for purpose in (*OWN_LINKS, *COMPANIONS_LINKS)
+    }

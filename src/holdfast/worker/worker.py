@@ -13,19 +13,14 @@ from holdfast.core.jobtype import JobType
 from holdfast.notify.port import Notifier
 from holdfast.ops.identity import check_identity
 from holdfast.storage.database import Database
-from holdfast.storage.identifiers import new_id
 from holdfast.worker.clock import Clock, SystemClock
 from holdfast.worker.counters import Counters
 from holdfast.worker.drain import Drain
-from holdfast.worker.holdings import Holdings
 from holdfast.worker.middleware import Middleware
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.parts import Parts
 from holdfast.worker.report import WorkerReport
-from holdfast.worker.telling import Telling
-from holdfast.worker.terms import TypeTerms
 from holdfast.worker.thread import call_on
-from holdfast.worker.trouble import Trouble
 from holdfast.worker.workplace import Workplace
 
 __all__ = ["Worker", "WorkerReport"]
@@ -52,24 +47,8 @@ class Worker:
         `targets` knows the types a chain may go on with, without it any name will do; without `own_thread` the
         heartbeat shares the loop.
         """
-        options = options or WorkerOptions()
-        handled = {name: each for name, each in types.items() if each.handler is not None}
-        clock = clock or SystemClock()
-        worker_id = f"{options.name}-{new_id()[-12:]}"
-        counters = Counters()
-        telling = Telling(worker_id, observer, clock, counters)
-        self._place = Workplace(
-            id=worker_id,
-            options=options,
-            timings=options.timing([each.lease or options.lease for each in handled.values()]),
-            types=handled,
-            terms=TypeTerms(handled, options),
-            database=database,
-            clock=clock,
-            holdings=Holdings(),
-            counters=counters,
-            telling=telling,
-            trouble=Trouble(telling, clock),
+        self._place = Workplace.of(
+            database, types, options or WorkerOptions(), observer, clock or SystemClock()
         )
         self._parts = Parts(
             self._place,
