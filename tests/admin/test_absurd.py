@@ -12,7 +12,7 @@ from holdfast.service.access import Role
 from tests.admin.conftest import Api
 from tests.cli.scene import Scene
 
-LONGEST_S = 0.1
+LONGEST_S = 0.5
 TIMES = 3
 
 FILTERS = [

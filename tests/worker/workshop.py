@@ -46,10 +46,11 @@ LATER = Retry(base="1h", cap="1h")
 class RunningWorker:
     """A worker at work."""
 
-    def __init__(self, worker: Worker, clock: ManualClock | None) -> None:
+    def __init__(self, worker: Worker, clock: ManualClock | None, database: Database) -> None:
         self.worker = worker
         self.id = worker.id
         self._clock = clock
+        self._database = database
         self._task = asyncio.create_task(worker.run())
 
     def advance(self, seconds: float) -> None:
@@ -69,12 +70,12 @@ class RunningWorker:
         await self._clock.until_somebody_sleeps(seconds)
 
     async def idle(self, seconds: float) -> None:
-        """Let a little time pass until it has nothing to do but to wait for so long."""
+        """Let a little time pass, no faster than the database answers, until it only waits for so long."""
         assert self._clock is not None, "this worker lives by the real clock"
         async with asyncio.timeout(PATIENCE_S):
             while not self._clock.is_awaited(seconds):
                 self._clock.advance(0.05)
-                await breath()
+                await self._database.run_async(self._database.store.schema.clock())
 
     async def ended(self) -> WorkerReport:
         """Wait for its end."""
@@ -180,7 +181,7 @@ class Workshop:
 
     def begin(self, clock: ManualClock | None = None, **options: Any) -> RunningWorker:
         """Have a worker at work until the test ends or stops it."""
-        running = RunningWorker(self.worker(clock, **options), clock)
+        running = RunningWorker(self.worker(clock, **options), clock, self.database)
         self._running.append(running)
         return running
 
