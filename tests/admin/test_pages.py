@@ -141,6 +141,18 @@ async def test_thousands_of_types_are_shown_page_by_page_and_found_by_a_part_of_
     assert "None has such a name." in nothing.text
 
 
+async def test_a_countdown_is_not_read_out_second_by_second(api: Api, scene: Scene) -> None:
+    page = await api.call(Role.VIEWER, "GET", f"/jobs/{scene.running().id}")
+    (sentence,) = re.findall(r'<p class="sentence.*?</p>', page.text)
+    assert 'aria-live="polite"' in sentence
+    assert '<time aria-live="off" data-until=' in sentence
+
+
+async def test_a_tail_without_scripts_says_where_to_look_instead(api: Api) -> None:
+    page = await api.call(Role.VIEWER, "GET", "/tail")
+    assert "<noscript>" in page.text
+
+
 async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

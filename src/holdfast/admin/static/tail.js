@@ -11,6 +11,7 @@ export function startTail() {
   document.getElementById("live-switch").remove();
   const template = document.getElementById("tail-line");
   const empty = document.getElementById("tail-empty");
+  empty.hidden = false;
   const take = (event) => {
     if (document.getElementById("tail-hold").checked) return;
     const job = JSON.parse(event.data);
