@@ -152,7 +152,7 @@ class HoldfastSettings:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationSettings:
-    """What the two reference applications add."""
+    """For applications that make documents, send messages and keep an archive; Holdfast itself reads none of these."""
 
     PREFIX: ClassVar[str] = ""
 
