@@ -13,7 +13,8 @@ from psycopg import AsyncConnection
 
 from holdfast.core.errors import DatabaseBusy, NoTransaction, UnusableUrl
 from holdfast.core.model import NewJob
-from holdfast.storage.postgres.database import STATEMENT_TIMEOUT_MS, PostgresDatabase
+from holdfast.storage.postgres.connect import STATEMENT_TIMEOUT_MS
+from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.hooked import HookedAsyncConnection
 from holdfast.storage.statement import run, run_async
 from tests.support.until import until
@@ -67,6 +68,43 @@ async def test_the_limit_of_a_question_is_not_that_of_the_next_users_transaction
     await database.close_async()
 
 
+LEAVES = (
+    "set work_mem = '77MB'",
+    "select set_config('statement_timeout', '1234', false)",
+    "set role pg_monitor",
+    "create temporary table left_behind (n integer)",
+)
+FINDS = """
+select pg_backend_pid(), current_setting('work_mem') = '77MB', current_setting('statement_timeout'),
+       current_user = 'pg_monitor', to_regclass('pg_temp.left_behind') is not null
+"""
+NOTHING = (False, f"{STATEMENT_TIMEOUT_MS // 1000}s", False, False)
+
+
+def test_what_a_caller_left_in_its_session_is_not_met_by_the_next(postgres_url: str) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+    with database.transaction() as transaction:
+        pid = transaction.connection.info.backend_pid
+        for statement in LEAVES:
+            transaction.execute(statement)
+    with database.transaction() as transaction:
+        assert transaction.execute(FINDS).fetchone() == (pid, *NOTHING)
+    database.close()
+
+
+async def test_the_next_async_caller_does_not_meet_it_either(postgres_url: str) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+    async with database.transaction_async() as transaction:
+        pid = transaction.connection.info.backend_pid
+        for statement in LEAVES:
+            await transaction.execute(statement)
+    await database.read_async(database.store.schema.clock(), timeout_ms=5678)
+    async with database.transaction_async() as transaction:
+        cursor = await transaction.execute(FINDS)
+        assert await cursor.fetchone() == (pid, *NOTHING)
+    await database.close_async()
+
+
 @pytest.mark.parametrize("prepare", [True, False], ids=["direct", "as if pooled"])
 async def test_a_question_ends_at_its_limit_and_the_next_one_is_answered(
     postgres_url: str, prepare: bool
@@ -86,8 +124,10 @@ async def test_an_asker_who_is_gone_as_its_limit_is_set_leaves_it_to_no_transact
     database = PostgresDatabase(postgres_url, pool_size=1)
     assert await limit_of(database) == f"{STATEMENT_TIMEOUT_MS // 1000}s"
 
-    async def answered_too_late(connection: HookedAsyncConnection, query: Any, *given: Any) -> Any:
-        cursor = await AsyncConnection.execute(connection, query, *given)
+    async def answered_too_late(
+        connection: HookedAsyncConnection, query: Any, *given: Any, **options: Any
+    ) -> Any:
+        cursor = await AsyncConnection.execute(connection, query, *given, **options)
         if "set_config" in query:
             raise asyncio.CancelledError
         return cursor

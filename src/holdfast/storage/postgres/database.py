@@ -17,7 +17,12 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import check_schema, load_migrations
-from holdfast.storage.postgres.connect import connection_string, shown_url, unreachable
+from holdfast.storage.postgres.connect import (
+    STATEMENT_TIMEOUT_MS,
+    connection_string,
+    shown_url,
+    unreachable,
+)
 from holdfast.storage.postgres.errors import translate
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.hooked import (
@@ -31,6 +36,7 @@ from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_
 from holdfast.storage.postgres.pooler import is_pooled, is_pooled_async
 from holdfast.storage.postgres.singleton import PostgresSingleton
 from holdfast.storage.postgres.store import PostgresStore
+from holdfast.storage.postgres.tidying import tidy, tidy_async
 from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
 from holdfast.storage.records import AppliedMigration
 from holdfast.storage.sqlfile import DEFAULT_SCHEMA, check_identifier
@@ -41,7 +47,6 @@ T = TypeVar("T")
 POOL_SIZE = 10
 POOL_WAIT_S = 10.0
 LOCK_ANSWER_MS = 10_000
-STATEMENT_TIMEOUT_MS = 30_000
 
 
 class PostgresDatabase:
@@ -186,7 +191,7 @@ class PostgresDatabase:
                 connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                 connection_class=HookedAsyncConnection,
                 configure=_configure_async,
-                check=AsyncConnectionPool.check_connection,
+                check=tidy_async,
                 open=False,
                 **self._pool_options(HookedAsyncCursor),
             )
@@ -208,7 +213,7 @@ class PostgresDatabase:
                     connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
                     connection_class=HookedConnection,
                     configure=_configure,
-                    check=ConnectionPool.check_connection,
+                    check=tidy,
                     open=True,
                     **self._pool_options(HookedCursor),
                 )

@@ -14,9 +14,13 @@ from holdfast.storage.postgres.waiting import PoolConnection
 
 
 class HookedConnection(Connection[Any]):
-    """A connection of our pool; `hooks` are those of the transaction it is lent for."""
+    """A connection of our pool; `hooks` are those of the transaction it is lent for.
+
+    `is_used` says that its session may hold what a caller's own statements left there.
+    """
 
     hooks: Hooks | None = None
+    is_used: bool = False
 
     @contextmanager
     def transaction(
@@ -43,6 +47,7 @@ class HookedAsyncConnection(PoolConnection):
     """The same in the other colour; `limit_ms` is how long a statement may take, None when nobody knows."""
 
     hooks: Hooks | None = None
+    is_used: bool = False
     limit_ms: int | None = None
 
     @asynccontextmanager
@@ -70,6 +75,7 @@ def _heed(connection: Any, query: Any) -> None:
     hooks: Hooks | None = connection.hooks
     if hooks is None:
         return
+    connection.is_used = True
     if isinstance(query, Composable):
         query = query.as_string(connection)
     if isinstance(query, bytes):
