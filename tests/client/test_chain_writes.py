@@ -20,6 +20,7 @@ from holdfast.core.errors import (
     WaitTimeout,
     WrongState,
 )
+from holdfast.core.events import Event
 from holdfast.core.model import Ending
 from holdfast.ops.end import end_jobs
 from holdfast.storage.identifiers import new_id
@@ -39,6 +40,17 @@ def started(app: Holdfast, type: str = "report", **options: Unpack[StartOptions]
         return app.start(tx, type, {"n": 1}, **options)
 
 
+class Heard:
+    """Hears why jobs were cancelled."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+
+    def observe(self, event: Event) -> None:
+        if event.name == "job_cancelled":
+            self.reasons.append(str(event.fields["reason"]))
+
+
 def failed(app: Holdfast, chain: Chain) -> None:
     ending = Ending(id=str(chain.id), state="failed", error="Boom: no")
     app.database.run(end_jobs(app.database.store, [ending]))
@@ -50,6 +62,20 @@ def test_completing_from_outside_ends_the_chain_with_the_output(app: Holdfast) -
         ended = app.chains.complete(tx, chain.id, {"pages": 3})
     assert (ended.state, ended.output) == ("completed", {"pages": 3})
     assert app.chains.get(chain.id).output == {"pages": 3}
+
+
+@pytest.mark.parametrize("reason", ["a \0 b", "a \ud800", "password=hunter2", "x" * 100_000])
+def test_the_reason_of_a_cancellation_is_kept_cleaned(app: Holdfast, reason: str) -> None:
+    chain, single, heard = started(app), started(app), Heard()
+    app.observe(heard)
+    with app.transaction() as tx:
+        app.chains.cancel(tx, chain.id, reason)
+        app.jobs.cancel(tx, single.id, reason=reason)
+    kept = [str(app.jobs.get(each.id).error) for each in (chain, single)]
+    for text in (*kept, *heard.reasons):
+        assert "hunter2" not in text
+        assert len(text.encode()) <= 8_192
+    assert len(heard.reasons) == 2
 
 
 def test_a_rolled_back_completion_leaves_the_chain_as_it_was(app: Holdfast) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.client.views import Chain
+from holdfast.core.cleaning import clean_text
 from holdfast.core.events import Event, event
 from holdfast.core.model import JobRef, State
 from holdfast.ops.end import EndReport
@@ -27,7 +28,8 @@ def of_ended(
     for each in report.ended:
         named = {"job_id": each.id, "type": each.type, "chain_id": each.chain_id}
         if state == "cancelled":
-            events.append(event("job_cancelled", **named, worker=each.worker, reason=reason))
+            said = clean_text(str(reason or ""))
+            events.append(event("job_cancelled", **named, worker=each.worker, reason=said))
         elif next_type is not None:
             events.append(event("job_continued", **named, next_type=next_type))
         else:

@@ -33,6 +33,11 @@ def clean_error(type_name: str, message: str, stack: str = "", limit: int = ERRO
     text = f"{type_name}: {message}" if message else type_name
     if stack:
         text = f"{text}\n{stack}"
+    return clean_text(text, limit)
+
+
+def clean_text(text: str, limit: int = ERROR_LIMIT) -> str:
+    """Return a text as it may be stored and told: printable, without secrets, at most `limit` bytes."""
     return shortened(redact(printable(shortened(text, limit + _SEARCHED_BYTES))), limit)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.core.cleaning import clean_error
 from holdfast.core.errors import DatabaseBusy
 from holdfast.core.model import EndedJob, Ending, Instant, NewJob, State, TerminalState
 from holdfast.ops.blockers import FanIn, close_chains
@@ -42,7 +43,7 @@ def cancel_jobs(
     store: Store, ids: Sequence[str], reason: str = "", now: Instant | None = None
 ) -> Op[EndReport]:
     """Cancel live jobs at once; a running handler is told."""
-    error = f"Cancelled: {reason}" if reason else "Cancelled"
+    error = clean_error("Cancelled", reason)
     return (
         yield from end_jobs(
             store, [Ending(id=each, state="cancelled", error=error) for each in ids], now
@@ -54,7 +55,7 @@ def cancel_chain(
     store: Store, chain_id: str, reason: str = "", now: Instant | None = None
 ) -> Op[EndReport]:
     """Cancel the live job of a chain, whichever it is by then. Raises: ChainNotFound, WrongState."""
-    error = f"Cancelled: {reason}" if reason else "Cancelled"
+    error = clean_error("Cancelled", reason)
     return (yield from end_chain(store, chain_id, "cancelled", error=error, now=now))
 
 
