@@ -61,6 +61,10 @@ def test_init_can_be_tried_without_writing(folder: Path, run: Run) -> None:
     assert list(folder.iterdir()) == []
 
 
+def test_what_init_says_can_be_typed_whatever_the_folder_is_called(folder: Path, run: Run) -> None:
+    assert "  cd 'my shop'\n" in run("init", "my shop").stderr
+
+
 def test_init_says_where_it_may_not_write(folder: Path, run: Run) -> None:
     (folder / "file").write_text("")
     result = run("init", "file/below")

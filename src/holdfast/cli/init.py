@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
@@ -52,5 +53,5 @@ def _tell_next_steps(folder: Path) -> None:
         "pytest                             the test beside it",
     ]
     if folder != Path():
-        lines.insert(0, f"cd {folder}")
+        lines.insert(0, f"cd {shlex.quote(str(folder))}")
     say("\n".join(["next:", *(f"  {line}" for line in lines)]))
