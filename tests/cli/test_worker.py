@@ -4,6 +4,7 @@ import re
 import signal
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,15 @@ def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scen
     assert {scene.state(each) for each in ids} <= {"pending", "completed"}
 
 
+@pytest.fixture
+def heard_hangups() -> Iterator[None]:
+    """Let commands hear that their terminal is gone, also in a test run that `nohup` made deaf to it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("heard_hangups")
 def test_a_terminal_that_is_closed_lets_handlers_end(folder: Path, scene: Scene) -> None:
     id = scene.start("hello", input='{"name": "ana"}')
     with Command("worker", "shop:app", "--log-level", "info") as command:
