@@ -18,6 +18,7 @@ from holdfast.service.access import Principal, Role
 from holdfast.service.desk import Caller, Desk
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
+from tests.support.until import until
 
 Shown: TypeAlias = Callable[..., AbstractAsyncContextManager[tuple[TopApp, Pilot[None]]]]
 NEVER = 3_600.0
@@ -36,7 +37,7 @@ def shown(url: str, scene: Scene) -> Shown:
         caller = Caller(Principal("ana", Role.DEVELOPER), reason="by hand")
         top = TopApp(Source(Desk(app), caller, filter), NEVER, read_only)
         async with top.run_test(size=SIZE) as pilot:
-            await pilot.pause()
+            await until(lambda: head(top) != "…")
             yield top, pilot
         await app.aclose()
 
@@ -44,12 +45,12 @@ def shown(url: str, scene: Scene) -> Shown:
 
 
 def rows(top: TopApp, pane: str) -> list[list[str]]:
-    table: DataTable[Text] = top.query_one(f"#{pane}-table", DataTable)
+    table: DataTable[Text] = top.screen_stack[0].query_one(f"#{pane}-table", DataTable)
     return [[cell.plain for cell in table.get_row_at(place)] for place in range(table.row_count)]
 
 
 def head(top: TopApp) -> str:
-    return str(top.query_one("#head", Static).content)
+    return str(top.screen_stack[0].query_one("#head", Static).content)
 
 
 async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
@@ -60,35 +61,37 @@ async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
         assert [row[0] for row in rows(top, "jobs")] == [alive, dead]
         assert "dead 1 · 1 workers, 4 slots" in head(top)
         await pilot.press("2")
-        await pilot.pause()
+        await until(lambda: rows(top, "types"))
         assert [row[0] for row in rows(top, "types")] == ["mail.send", "pdf"]
         await pilot.press("3")
-        await pilot.pause()
+        await until(lambda: rows(top, "workers"))
         assert rows(top, "workers")[0][:2] == ["w-7", "live"]
         await pilot.press("4")
-        await pilot.pause()
+        await until(lambda: rows(top, "dead"))
         assert rows(top, "dead")[0][-1] == "Timeout: gone"
+        before = head(top)
+        scene.start("pdf")
         await pilot.press("5")
-        await pilot.pause()
-        assert rows(top, "cycles") == []
+        await until(lambda: head(top) != before)
+        assert (top.pane.id, rows(top, "cycles")) == ("cycles", [])
 
 
 async def test_a_small_letter_asks_and_a_capital_one_does_not(shown: Shown, scene: Scene) -> None:
     first, second = scene.failed(), scene.failed()
     async with shown("state:failed") as (top, pilot):
         await pilot.press("r")
-        await pilot.pause()
-        assert isinstance(top.screen, Question)
+        await until(lambda: isinstance(top.screen, Question))
         await pilot.press("n")
-        await pilot.pause()
+        await until(lambda: not isinstance(top.screen, Question))
         assert scene.state(second) == "failed"
-        await pilot.press("r", "y")
-        await pilot.pause()
+        await pilot.press("r")
+        await until(lambda: isinstance(top.screen, Question))
+        await pilot.press("y")
+        await until(lambda: [row[0] for row in rows(top, "jobs")] == [first])
         assert scene.state(second) == "pending"
-        assert [row[0] for row in rows(top, "jobs")] == [first]
         await pilot.press("R")
-        await pilot.pause()
-        assert scene.state(first) == "pending"
+        await until(lambda: scene.state(first) == "pending")
+        await until(lambda: rows(top, "jobs") == [])
     assert scene.deeds() == [
         ("job.retry", f"job {second}", "by hand"),
         ("job.retry", f"job {first}", "by hand"),
@@ -99,14 +102,20 @@ async def test_types_workers_and_dead_letters_are_acted_on(shown: Shown, scene: 
     id = scene.failed()
     scene.worker("mail.send")
     async with shown() as (top, pilot):
-        await pilot.press("2", "P")
-        await pilot.pause()
-        assert rows(top, "types")[0][6].startswith("by ana")
-        await pilot.press("U", "3", "D")
-        await pilot.pause()
-        assert rows(top, "workers")[0][1] == "draining"
-        await pilot.press("4", "R")
-        await pilot.pause()
+        await pilot.press("2")
+        await until(lambda: rows(top, "types"))
+        await pilot.press("P")
+        await until(lambda: rows(top, "types")[0][6].startswith("by ana"))
+        await pilot.press("U")
+        await until(lambda: rows(top, "types")[0][6] == "-")
+        await pilot.press("3")
+        await until(lambda: rows(top, "workers"))
+        await pilot.press("D")
+        await until(lambda: rows(top, "workers")[0][1] == "draining")
+        await pilot.press("4")
+        await until(lambda: rows(top, "dead"))
+        await pilot.press("R")
+        await until(lambda: rows(top, "dead") == [])
         assert scene.state(id) == "pending"
 
 
@@ -129,8 +138,7 @@ async def test_a_refused_move_is_told_and_changes_nothing(shown: Shown, scene: S
     id = scene.start()
     async with shown() as (top, pilot):
         await pilot.press("R")
-        await pilot.pause()
-        assert [each.severity for each in top._notifications] == ["error"]
+        await until(lambda: [each.severity for each in top._notifications] == ["error"])
     assert scene.state(id) == "pending"
 
 
@@ -141,12 +149,13 @@ async def test_a_filter_narrows_the_jobs_and_a_wrong_one_is_refused(
     pdf = scene.start("pdf")
     async with shown() as (top, pilot):
         await pilot.press("slash", *"type:pdf", "enter")
-        await pilot.pause()
-        assert [row[0] for row in rows(top, "jobs")] == [pdf]
+        await until(lambda: [row[0] for row in rows(top, "jobs")] == [pdf])
         await pilot.press("slash")
-        top.query_one("#filter", Input).value = "stat:failed"
+        box = top.query_one("#filter", Input)
+        await until(lambda: box.has_focus)
+        box.value = "stat:failed"
         await pilot.press("enter")
-        await pilot.pause()
+        await until(lambda: len(top._notifications))
         assert "did you mean state?" in next(iter(top._notifications)).message
         assert top._source.filter == "type:pdf"
 
@@ -158,7 +167,9 @@ async def test_the_cursor_stays_on_its_job_when_others_arrive(shown: Shown, scen
         scene.start("c")
         await top.refresh_rows()
         await pilot.press("C")
-        await pilot.pause()
+        await until(
+            lambda: "cancelled" in next(row for row in rows(top, "jobs") if row[0] == older)
+        )
     assert (scene.state(older), scene.state(newer)) == ("cancelled", "pending")
 
 
@@ -166,21 +177,18 @@ async def test_enter_shows_a_job_in_full(shown: Shown, scene: Scene) -> None:
     scene.start("resize")
     async with shown() as (top, pilot):
         await pilot.press("enter")
-        await pilot.pause()
-        assert isinstance(top.screen, Details)
+        await until(lambda: isinstance(top.screen, Details) and top.screen.query(Static))
         text = str(top.screen.query_one(Static).content)
         assert text.startswith("No live worker handles resize")
         await pilot.press("escape")
-        await pilot.pause()
-        assert not isinstance(top.screen, Details)
+        await until(lambda: not isinstance(top.screen, Details))
 
 
 async def test_freezing_is_said(shown: Shown, scene: Scene) -> None:
     async with shown() as (top, pilot):
         await pilot.press("space")
-        await pilot.pause()
+        await until(lambda: head(top).startswith("frozen · "))
         assert top.is_frozen
-        assert head(top).startswith("frozen · ")
 
 
 def test_top_needs_a_terminal(run: Run, scene: Scene) -> None:
