@@ -6,6 +6,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from holdfast.core.errors import (
     HandlerInvalid,
     InvalidIdentifier,
     InvalidName,
+    InvalidOption,
     UnusableUrl,
 )
 from holdfast.core.retry import JOB_RETRY
@@ -136,6 +138,18 @@ def test_batch_handlers_take_lists(app: Holdfast) -> None:
 
     assert app.registry.get(send).batch == 500
     assert app.registry.get(send).input.name == "Order"
+
+
+@pytest.mark.parametrize("middleware", [None, lambda job: None, lambda: None, 5])
+def test_what_cannot_wrap_an_attempt_is_no_middleware(app: Holdfast, middleware: Any) -> None:
+    with pytest.raises(HandlerInvalid):
+        app.middleware(middleware)
+
+
+@pytest.mark.parametrize("observer", [None, print, object()])
+def test_what_cannot_hear_is_no_observer(app: Holdfast, observer: Any) -> None:
+    with pytest.raises(InvalidOption):
+        app.observe(observer)
 
 
 def test_registrations_that_cannot_work_are_refused(app: Holdfast) -> None:

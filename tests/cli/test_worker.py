@@ -94,6 +94,13 @@ def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scen
     assert {scene.state(each) for each in ids} <= {"pending", "completed"}
 
 
+def test_draining_does_not_wait_for_a_database_that_is_not_there(folder: Path) -> None:
+    url = {"HOLDFAST_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
+    with Command("worker", "shop:app", "--drain", env=url) as command:
+        assert command.process.wait(60) == Exit.DATABASE
+        assert "error[HF043]" in command.error()
+
+
 @pytest.fixture
 def heard_hangups() -> Iterator[None]:
     """Let commands hear that their terminal is gone, also in a test run that `nohup` made deaf to it."""

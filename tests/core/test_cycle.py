@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
@@ -26,7 +26,13 @@ from holdfast.core.cycle import (
     schedule_text,
     slot_at,
 )
-from holdfast.core.errors import InvalidDuration, InvalidName, InvalidOption, InvalidSchedule
+from holdfast.core.errors import (
+    HandlerInvalid,
+    InvalidDuration,
+    InvalidName,
+    InvalidOption,
+    InvalidSchedule,
+)
 from holdfast.core.model import Instant
 from holdfast.core.schedule import Interval, parse_schedule
 
@@ -39,6 +45,10 @@ NOON = 1_735_732_800 * SECOND
 
 
 def _nothing(run: Any) -> None: ...
+
+
+def _yielding(run: Any) -> Iterator[int]:
+    yield 1
 
 
 def _spec(**options: Any) -> CycleSpec:
@@ -77,6 +87,12 @@ def test_a_declaration_without_meaning_is_refused(
 ) -> None:
     with pytest.raises(error):
         cycle_spec(_nothing, "cleanup", **options)
+
+
+@pytest.mark.parametrize("handler", [None, lambda: None, lambda run, more: None, _yielding])
+def test_a_handler_that_cannot_be_called_with_a_run_is_refused(handler: Any) -> None:
+    with pytest.raises(HandlerInvalid):
+        cycle_spec(handler, "cleanup", every="1m")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a:b", "a/b", "x" * 101, "outbox", "tick", None, 7])

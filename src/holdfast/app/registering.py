@@ -10,7 +10,7 @@ from holdfast.client.client import Voice
 from holdfast.core.codec import TypeCodec
 from holdfast.core.cycle import CycleSpec, cycle_spec
 from holdfast.core.duration import Duration
-from holdfast.core.errors import DuplicateCycle
+from holdfast.core.errors import DuplicateCycle, InvalidOption
 from holdfast.core.jobtype import JobType
 from holdfast.core.registry import (
     Registry,
@@ -19,6 +19,7 @@ from holdfast.core.registry import (
     delivery_name,
     job_type_of,
 )
+from holdfast.core.signatures import check_call
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -118,7 +119,11 @@ class Registering:
         return register
 
     def middleware(self, function: M) -> M:
-        """Wrap every attempt in the decorated `async def(job, next)`; the first one registered is outermost."""
+        """Wrap every attempt in the decorated `async def(job, next)`; the first one registered is outermost.
+
+        Raises: HandlerInvalid.
+        """
+        check_call(function, "job", "next")
         self._middlewares.append(function)
         return function
 
@@ -126,7 +131,12 @@ class Registering:
         """Tell an observer everything that happens in this application's workers, after commit.
 
         Of jobs that are written on the caller's connection it hears where the library tells of the commit.
+        Raises: InvalidOption.
         """
+        if not callable(getattr(observer, "observe", None)):
+            raise InvalidOption(
+                f"{repr(observer)[:60]} is no observer", help="give it a method observe(event)"
+            )
         self._observers.append(observer)
         self._voice.observer = self._observer()
 

@@ -81,7 +81,11 @@ def command(
     set_up_logging(log_level, log_format)
     app = load_app(spec)
     chosen = chosen_types(app, types)
-    check_schema(app)
+    if drain:
+        # Whoever waits for its end would wait for a database that never comes.
+        app.database.check()
+    else:
+        check_schema(app)
     if settings.holdfast.processes > 1:
         if probe_port is not None:
             raise CommandUsage(

@@ -16,6 +16,7 @@ from holdfast.core.errors import InvalidName, InvalidOption, InvalidSchedule
 from holdfast.core.kinds import Kinds, at_least_one, check_kind
 from holdfast.core.model import Instant, to_datetime
 from holdfast.core.schedule import Cron, Interval, Schedule
+from holdfast.core.signatures import check_call
 
 LOCK_PREFIX = "worker:scheduler:"
 RESERVED = frozenset({"reaper", "outbox", "retention", "tick"})
@@ -70,8 +71,12 @@ def cycle_spec(
     attempts: int = DEFAULT_ATTEMPTS,
     sharded: bool = False,
 ) -> CycleSpec:
-    """Make a cycle of what a decorator was told. Raises: InvalidName, InvalidSchedule, InvalidOption."""
+    """Make a cycle of what a decorator was told.
+
+    Raises: InvalidName, HandlerInvalid, InvalidSchedule, InvalidOption.
+    """
     _check_name(name)
+    check_call(handler, "run")
     _check_kinds(
         cron=cron, tz=tz, singleton=singleton, missed=missed, attempts=attempts, sharded=sharded
     )

@@ -49,6 +49,18 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(_called(function))
 
 
+def check_call(function: Callable[..., Any], *given: str) -> None:
+    """Refuse what cannot be called with these, or would only yield. Raises: HandlerInvalid."""
+    try:
+        inspect.signature(function).bind(*given)
+    except (TypeError, ValueError) as error:
+        raise HandlerInvalid(
+            f"{_name_of(function)} cannot be called: {error}",
+            help=f"write it as a function of ({', '.join(given)})",
+        ) from error
+    _check_answers(function)
+
+
 def _check_answers(function: Callable[..., Any]) -> None:
     called = _called(function)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):

@@ -43,7 +43,9 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if code in _UNREACHABLE:
         return DatabaseUnreachable(f"SQLite cannot use the file: {text}", help=_CHECK_DISK)
     if code == sqlite3.SQLITE_NOTADB:
-        return WrongDatabase(f"this is no SQLite database: {text}")
+        return WrongDatabase(
+            f"this is no SQLite database: {text}", help="name another file, or move this one away"
+        )
     if text.startswith("no such table: holdfast_"):
         return WrongDatabase(f"this database has no Holdfast schema: {text}")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in text:
