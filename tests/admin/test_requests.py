@@ -99,10 +99,18 @@ async def test_a_last_slash_leads_to_a_place_on_this_server_whatever_the_host_he
         assert (await client.get("/ops//evil.example/")).status_code == 404
 
 
-async def test_the_head_of_the_door_is_that_of_its_form(api: Api) -> None:
-    form = await api.call(None, "GET", "/sign-in")
-    head = await api.call(None, "HEAD", "/sign-in")
-    assert (head.status_code, head.headers["content-length"]) == (200, str(len(form.content)))
+@pytest.mark.parametrize("role", [None, Role.VIEWER])
+@pytest.mark.parametrize("path", ["/sign-in", "/", "/jobs", "/nowhere", "/jobs?filter=odd:1"])
+async def test_the_head_of_a_page_is_that_of_the_page(
+    api: Api, path: str, role: Role | None
+) -> None:
+    api.secret(Role.VIEWER)
+    headers = {"Accept": "text/html"}
+    page = await api.call(role, "GET", path, headers=headers)
+    head = await api.call(role, "HEAD", path, headers=headers)
+    for name in ("content-type", "location"):
+        assert head.headers.get(name) == page.headers.get(name)
+    assert (head.status_code, head.content) == (page.status_code, b"")
 
 
 async def test_a_body_that_does_not_come_in_time_is_waited_for_no_longer() -> None:

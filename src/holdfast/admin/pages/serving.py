@@ -32,6 +32,8 @@ Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 log = logging.getLogger("holdfast.admin")
 
+_READS = ("GET", "HEAD")
+
 
 def page_routes(site: Site) -> list[BaseRoute]:
     """Return the routes of the dashboard, to be put beside those of the API."""
@@ -50,7 +52,7 @@ def page_missing(site: Site) -> Absent:
         if moved := without_slash(request):
             return moved
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-        is_page = request.method == "GET" and not path.startswith("/api/")
+        is_page = request.method in _READS and not path.startswith("/api/")
         if not is_page or "text/html" not in request.headers.get("accept", ""):
             return await missing(request, error)
         request_id = request_id_of(request)
@@ -116,7 +118,7 @@ def _explained(visit: Visit, found: dict[str, Any]) -> Response:
 
 
 def _sent_to_sign_in(request: Request, error: Unauthenticated, request_id: str) -> Response:
-    if request.method != "GET" or _is_script(request) or LIVE_HEADER in request.headers:
+    if request.method not in _READS or _is_script(request) or LIVE_HEADER in request.headers:
         return problem_response(error, request_id)
     path = request.url.path
     back = f"{path}?{request.url.query}" if request.url.query else path
@@ -127,7 +129,11 @@ def _sent_to_sign_in(request: Request, error: Unauthenticated, request_id: str) 
 def _told_outside(request: Request, error: HoldfastError, request_id: str) -> Response:
     """Tell whoever could not be recognised, as while the database is away; nothing of the inside is shown."""
     is_part = _is_script(request) or LIVE_HEADER in request.headers
-    if request.method != "GET" or is_part or "text/html" not in request.headers.get("accept", ""):
+    if (
+        request.method not in _READS
+        or is_part
+        or "text/html" not in request.headers.get("accept", "")
+    ):
         return problem_response(error, request_id)
     found = problem(error, request_id)
     root = request.scope.get("root_path", "").rstrip("/")
