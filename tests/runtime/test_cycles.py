@@ -119,6 +119,35 @@ async def test_a_failed_slot_runs_again_under_the_same_key_until_its_attempts_ar
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        {"processed": float("nan")},
+        {"found": float("inf")},
+        {"a \0": 1},
+        {"a \ud800": 1},
+        {7: 1},
+        {"found": True},
+        -5,
+        10**30,
+        True,
+        "many",
+    ],
+    ids=ascii,
+)
+async def test_an_answer_that_cannot_be_kept_fails_the_run_and_is_recorded(
+    replica: MakeReplica, clock: ManualClock, answer: Any
+) -> None:
+    made = replica(Diary(answer).spec())
+    await made.run()
+    clock.advance(MINUTE)
+    summary = await made.run()
+    assert summary.failed_runners == ["cleanup"]
+    (run,) = await made.runs()
+    assert run.outcome == "failed"
+    assert "HF025" in str(run.error)
+
+
+@pytest.mark.parametrize(
     ("answer", "counters"),
     [
         (None, {"processed": 1}),
@@ -139,16 +168,6 @@ async def test_a_handlers_answer_is_counted_and_recorded(
     (run,) = await made.runs()
     nothing = {"processed": 0, "updated": 0, "skipped": 0, "errors": 0}
     assert (run.outcome, run.counters) == ("completed", nothing | counters)
-
-
-async def test_an_answer_without_meaning_fails_the_run(
-    replica: MakeReplica, clock: ManualClock
-) -> None:
-    made = replica(Diary("done").spec())
-    await made.run()
-    clock.advance(MINUTE)
-    assert (await made.run()).failed_runners == ["cleanup"]
-    assert "HF025" in str((await made.runs())[0].error)
 
 
 async def test_a_paused_cycle_rests_and_is_run_when_asked(

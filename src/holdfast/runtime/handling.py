@@ -7,10 +7,12 @@ import contextvars
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from holdfast.core.cleaning import printable
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.errors import OutputInvalid
+from holdfast.core.json_text import LARGEST_INT
 from holdfast.core.signatures import is_async
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.runner import RunnerContext, RunnerReport
@@ -95,9 +97,7 @@ def _count(run: CycleRun, answer: object) -> None:
         case None:
             if run.counts.report() == RunnerReport():
                 run.counts.processed = 1
-        case bool():
-            raise _unreadable(run, answer)
-        case int():
+        case int() if _is_count(answer):
             run.counts.processed += answer
         case RunnerReport():
             run.counts.add(answer)
@@ -109,12 +109,26 @@ def _count(run: CycleRun, answer: object) -> None:
 
 def _count_by_name(run: CycleRun, answer: Mapping[Any, Any]) -> None:
     for name, number in answer.items():
-        if not isinstance(name, str) or not isinstance(number, int | float):
-            raise _unreadable(run, answer)
-        if name in _COUNTED:
+        if name in _COUNTED and _is_count(number):
             setattr(run.counts, name, getattr(run.counts, name) + int(number))
-        else:
+        elif name not in _COUNTED and _is_name(name) and _is_number(number):
             run.numbers[name] = number
+        else:
+            raise _unreadable(run, answer)
+
+
+def _is_count(number: object) -> bool:
+    return _is_number(number) and cast(float, number) >= 0
+
+
+def _is_number(number: object) -> bool:
+    """Say whether every reader of the record can read it; a NaN is not below anything."""
+    is_numeric = isinstance(number, int | float) and not isinstance(number, bool)
+    return is_numeric and abs(cast(float, number)) <= LARGEST_INT
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and printable(name) == name
 
 
 def _unreadable(run: CycleRun, answer: object) -> OutputInvalid:
