@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     ChainDeleted,
     ChainFailed,
     ChainNotFound,
+    PayloadNotEncodable,
     StillReferenced,
     WaitTimeout,
     WrongState,
@@ -76,6 +77,13 @@ def test_the_reason_of_a_cancellation_is_kept_cleaned(app: Holdfast, reason: str
         assert "hunter2" not in text
         assert len(text.encode()) <= 8_192
     assert len(heard.reasons) == 2
+
+
+def test_an_output_that_cannot_be_kept_is_refused_as_such(app: Holdfast) -> None:
+    chain = started(app)
+    with app.transaction() as tx, pytest.raises(PayloadNotEncodable, match="the output cannot"):
+        app.chains.complete(tx, chain.id, object())
+    assert app.chains.get(chain.id).state == "pending"
 
 
 def test_a_rolled_back_completion_leaves_the_chain_as_it_was(app: Holdfast) -> None:

@@ -12,7 +12,7 @@ from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, chain_of
-from holdfast.core.codec import encode_any
+from holdfast.core.codec import encode_output
 from holdfast.core.events import Event
 from holdfast.core.model import NewJob, State
 from holdfast.core.registry import Target
@@ -44,7 +44,7 @@ class ChainWrites:
 
         Raises: ChainNotFound, WrongState when it has ended, PayloadError.
         """
-        chain, text = id_text(id), encode_any(output)
+        chain, text = id_text(id), encode_output(output)
 
         def end(store: Store, _: Conditions) -> Op[EndReport]:
             return end_chain(store, chain, "completed", output=text)

@@ -151,11 +151,17 @@ def _model_problem(error: Exception) -> tuple[str, str] | None:
 
 _ENCODER = msgspec.json.Encoder(enc_hook=_model_to_builtins)
 _ANY = TypeCodec(Any)
+_ANY_OUTPUT = TypeCodec(Any, "output")
 
 
 def encode_any(value: Any, limit: int = SIZE_LIMIT) -> str:
     """Return any value as JSON text, checked only for what JSON and the databases can keep."""
     return _ANY.encode(value, limit)
+
+
+def encode_output(value: Any, limit: int = SIZE_LIMIT) -> str:
+    """Return an output of any type as JSON text; what is wrong with it is said of the output."""
+    return _ANY_OUTPUT.encode(value, limit)
 
 
 def decode_any(text: str | bytes) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.codec import encode_any
+from holdfast.core.codec import encode_output
 from holdfast.core.errors import (
     Aborted,
     DatabaseBusy,
@@ -168,7 +168,7 @@ class Execution:
 
     def _judge_handed_over(self, attempt: Attempt, value: Any) -> Op[Finish]:
         # What is handed over is not what the handler is annotated to return.
-        finish = self._judge(attempt, value, encode_any)
+        finish = self._judge(attempt, value, encode_output)
         yield from self._continuation.check_waits(self._place.database.store, finish)
         return finish
 
