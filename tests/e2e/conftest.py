@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect
 
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
@@ -13,8 +13,11 @@ from tests.e2e.afternoon import Afternoon
 from tests.e2e.chromium import find_chromium, launched
 from tests.e2e.serving import served
 from tests.support.absent import skip_because_absent
+from tests.support.until import PATIENCE_S
 
 OpenPage = Callable[..., Page]
+
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 # For the package, not the session: while Playwright runs, this thread has an event loop, which others must not meet.
@@ -124,6 +127,7 @@ def _opening(browser: Browser, address: str) -> Iterator[OpenPage]:
         def open(path: str = "/", status: int = 200, later: int = 200, **options: Any) -> Page:
             refused.update({status, later} - {200})
             context = browser.new_context(base_url=address, **options)
+            context.set_default_timeout(PATIENCE_S * 1000)
             contexts.callback(context.close)
             page = context.new_page()
             page.on("console", note)

@@ -152,7 +152,7 @@ def test_very_long_words_leave_the_actions_within_reach(
     sign = WorkerSign("w", "w", "host" * 30, 1, "0.1.0", 4, '["mail.send"]', "{}", "E" * 3_000)
     scene.database.run(scene.store.workers.sign(sign))
     page = open_page("/tail", viewport=SIZES[size])
-    expect(page.locator("#tail li")).to_have_count(2, timeout=15_000)
+    expect(page.locator("#tail li")).to_have_count(2)
     check(page, "/tail")
     for path, button in (("/dead", "Drop"), ("/types", "Pause"), ("/workers", "Drain")):
         page = open_page(path, viewport=SIZES[size])

@@ -48,7 +48,7 @@ def test_a_phone_can_sign_out(app: Holdfast, open_page: OpenPage) -> None:
     size = {"width": 360, "height": 740}
     page = open_page("/jobs", viewport=size, is_mobile=True, has_touch=True)
     sign_in(page, secret)
-    expect(page.locator("#live")).to_contain_text("Live", timeout=15_000)
+    expect(page.locator("#live")).to_contain_text("Live")
     for each in page.locator(".rail-foot button:visible").all():
         box, brand = each.bounding_box(), page.locator(".brand").bounding_box()
         assert box is not None
