@@ -30,6 +30,8 @@ async def _execute(database: PostgresDatabase, text: str) -> list[tuple[Any, ...
         return await cursor.fetchall() if cursor.description else []
 
 
+# Thousands of transactions, one after another: a slow disk may need a while.
+@pytest.mark.timeout(600)
 async def test_eight_replicas_complete_each_of_500_slots_once(
     database: PostgresDatabase, replica: MakeReplica, clock: ManualClock
 ) -> None:
