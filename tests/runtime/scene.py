@@ -19,14 +19,13 @@ from holdfast.runtime.shards import Shard
 from holdfast.runtime.summary import TickSummary
 from holdfast.runtime.tick import Tick
 from holdfast.storage.database import Database
+from tests.support.until import PATIENCE_S
 
 SECOND = 1_000_000
 NOON = 1_735_732_800 * SECOND
 """2025-01-01T12:00:00Z, where every test begins."""
 
 LEASE_MS = 60_000
-PATIENCE_S = 20.0
-"""How long a test waits for a signal before it fails; nothing waits that long when all is well."""
 
 
 class ManualClock:

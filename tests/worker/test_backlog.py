@@ -11,6 +11,7 @@ from holdfast.core.retry import Retry
 from holdfast.worker.attempt import Attempt, Terms
 from holdfast.worker.backlog import Backlog
 from holdfast.worker.job import Job
+from tests.support.until import PATIENCE_S
 from tests.worker.test_marks import found
 
 
@@ -50,7 +51,7 @@ def numbers(attempts: list[Attempt] | None) -> list[int]:
 
 async def take(backlog: Backlog, count: int) -> list[int]:
     """Take what is there; nothing of this may wait."""
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE_S):
         return [numbers(await backlog.take())[0] for _ in range(count)]
 
 
@@ -146,6 +147,6 @@ async def test_every_waiting_slot_gets_its_share_though_only_few_are_woken_at_fi
     slots = [asyncio.create_task(backlog.take()) for _ in range(20)]
     await asyncio.sleep(0)
     backlog.put([attempt(number) for number in range(20)])
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE_S):
         taken = await asyncio.gather(*slots)
     assert sorted(numbers(each)[0] for each in taken) == list(range(20))
