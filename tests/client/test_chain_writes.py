@@ -16,6 +16,7 @@ from holdfast.core.errors import (
     ChainDeleted,
     ChainFailed,
     ChainNotFound,
+    InvalidOption,
     PayloadNotEncodable,
     StillReferenced,
     WaitTimeout,
@@ -23,6 +24,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.events import Event
 from holdfast.core.model import Ending
+from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.ops.end import end_jobs
 from holdfast.storage.identifiers import new_id
 
@@ -63,6 +65,14 @@ def test_completing_from_outside_ends_the_chain_with_the_output(app: Holdfast) -
         ended = app.chains.complete(tx, chain.id, {"pages": 3})
     assert (ended.state, ended.output) == ("completed", {"pages": 3})
     assert app.chains.get(chain.id).output == {"pages": 3}
+
+
+@pytest.mark.parametrize("answer", [Continue("next"), Snooze("1m"), Cancel("no")], ids=type)
+def test_a_handlers_answer_is_no_output(app: Holdfast, answer: object) -> None:
+    chain = started(app)
+    with app.transaction() as tx, pytest.raises(InvalidOption, match="no output"):
+        app.chains.complete(tx, chain.id, answer)
+    assert app.chains.get(chain.id).state == "pending"
 
 
 @pytest.mark.parametrize("reason", ["a \0 b", "a \ud800", "password=hunter2", "x" * 100_000])

@@ -13,8 +13,10 @@ from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, chain_of
 from holdfast.core.codec import encode_output
+from holdfast.core.errors import InvalidOption
 from holdfast.core.events import Event
 from holdfast.core.model import NewJob, State
+from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.registry import Target
 from holdfast.notify.port import Hint
 from holdfast.ops.delete import delete_chains
@@ -42,8 +44,13 @@ class ChainWrites:
     def complete(self, tx: Any, id: Id, output: Any = None) -> Any:
         """End a chain with an output, whoever holds its job; a running worker is told `already_completed`.
 
-        Raises: ChainNotFound, WrongState when it has ended, PayloadError.
+        Raises: ChainNotFound, WrongState when it has ended, PayloadError, InvalidOption.
         """
+        if isinstance(output, Continue | Snooze | Cancel):
+            raise InvalidOption(
+                f"{type(output).__name__} is a handler's answer, and no output",
+                help="from outside there are continue_with(), trigger() and cancel()",
+            )
         chain, text = id_text(id), encode_output(output)
 
         def end(store: Store, _: Conditions) -> Op[EndReport]:
