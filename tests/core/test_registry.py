@@ -255,7 +255,11 @@ class Counting:
         yield 1
 
 
-@pytest.mark.parametrize("handler", [counting, streaming, partial(counting), Counting()], ids=str)
+@pytest.mark.parametrize(
+    "handler",
+    [counting, streaming, partial(counting), Counting()],
+    ids=["function", "coroutine", "partial", "object"],
+)
 def test_a_handler_that_yields_is_refused(handler: Callable[..., Any]) -> None:
     with pytest.raises(HandlerInvalid, match="yields"):
         made(handler)
