@@ -38,13 +38,6 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[WORKER_INPUT] = asdict(stash[SHARED_SERVER])
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Refuse names of cases that differ from process to process: tests that run side by side must agree on them."""
-    unsteady = [item.nodeid for item in items if " at 0x" in item.nodeid]
-    if unsteady:
-        raise pytest.UsageError(f"give these cases names of their own: {', '.join(unsteady)}")
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name what could not be tested here."""
     report_absent(terminalreporter)
