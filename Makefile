@@ -89,7 +89,7 @@ bench: setup ## Measure this machine.
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
-	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast
+	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs
 
 # Releases younger than two months are left out: most hijacked ones are found by then.
 lock: ## Make requirements-dev.txt and requirements-demo.txt again from their .in files.

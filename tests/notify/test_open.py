@@ -64,7 +64,7 @@ def test_a_missing_package_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"holdfast.notify.{extra}", raising=False)
-    with pytest.raises(MissingExtra, match=rf'pip install "holdfast\[{extra}\]"'):
+    with pytest.raises(MissingExtra, match=rf'pip install "holdfast-jobs\[{extra}\]"'):
         open_notifier(url, database_url=SQLITE)
     monkeypatch.undo()
     importlib.import_module(f"holdfast.notify.{extra}")

@@ -128,5 +128,5 @@ def test_a_missing_package_is_named_with_its_extra(
     importlib.import_module(f"holdfast.observe.{module}")
     monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
     monkeypatch.delitem(sys.modules, f"holdfast.observe.{module}")
-    with pytest.raises(MissingExtra, match=r'pip install "holdfast\[otel\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "holdfast-jobs\[otel\]"'):
         importlib.import_module(f"holdfast.observe.{module}")

@@ -215,5 +215,5 @@ def test_every_name_of_the_seeds_is_told_by_a_metric_that_exists(
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     monkeypatch.delitem(sys.modules, "holdfast.observe.prometheus")
-    with pytest.raises(MissingExtra, match=r'pip install "holdfast\[prometheus\]"'):
+    with pytest.raises(MissingExtra, match=r'pip install "holdfast-jobs\[prometheus\]"'):
         importlib.import_module("holdfast.observe.prometheus")

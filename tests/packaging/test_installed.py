@@ -58,7 +58,7 @@ def refuse(shop: Environment, extra: str, *words: str, **variables: str) -> None
     done = shop.run("holdfast", *words, **variables)
     assert done.returncode == 2, (words, done.stderr)
     assert "error[HF012]: " in done.stderr
-    assert f'"holdfast[{extra}]"' in done.stderr
+    assert f'"holdfast-jobs[{extra}]"' in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -69,7 +69,7 @@ def test_the_base_alone_begins_and_says_what_else_needs(wheel: Path, tmp_path: P
         refuse(shop, extra, *line.split())
     for address, extra in NOTIFIERS.items():
         refuse(shop, extra, "worker", "app:app", "--drain", HOLDFAST_NOTIFIER=address)
-    assert 'pip install "holdfast[top]"' in on_a_terminal(shop, "top")
+    assert 'pip install "holdfast-jobs[top]"' in on_a_terminal(shop, "top")
 
 
 def on_a_terminal(shop: Environment, *words: str) -> str:

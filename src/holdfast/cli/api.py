@@ -93,7 +93,7 @@ def _check_bind(app: Holdfast, host: str) -> None:
         from holdfast.admin.door import check_bind
     except ImportError as error:
         raise MissingExtra(
-            "the API needs starlette and uvicorn", help='pip install "holdfast[web]"'
+            "the API needs starlette and uvicorn", help='pip install "holdfast-jobs[web]"'
         ) from error
     has_tokens = app.database.read(app.database.store.tokens.exist())
     check_bind(host, has_tokens, has_hook=False)

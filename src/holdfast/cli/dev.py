@@ -88,7 +88,7 @@ def _can_serve() -> bool:
 
     found = all(find_spec(each) is not None for each in ("starlette", "uvicorn", "jinja2"))
     if not found:
-        warn('the dashboard needs the extra "web": pip install "holdfast[web]"')
+        warn('the dashboard needs the extra "web": pip install "holdfast-jobs[web]"')
     return found
 
 

@@ -218,7 +218,7 @@ async def _probing(
         from holdfast.admin.server import serving_probes
     except ImportError as error:
         raise MissingExtra(
-            "probes need the web parts", help='pip install "holdfast[web]"'
+            "probes need the web parts", help='pip install "holdfast-jobs[web]"'
         ) from error
     async with serving_probes(app, settings, *probes) as address:
         say(f"probes on {address}livez, {address}readyz and {address}metrics")

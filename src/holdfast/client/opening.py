@@ -29,6 +29,7 @@ def open_database(address: Address, schema: str, pooling: Pooling) -> Database:
         from holdfast.storage.postgres.database import PostgresDatabase
     except ImportError as error:
         raise MissingExtra(
-            f"PostgreSQL needs the package {error.name}", help='pip install "holdfast[postgres]"'
+            f"PostgreSQL needs the package {error.name}",
+            help='pip install "holdfast-jobs[postgres]"',
         ) from error
     return PostgresDatabase(address.url, schema, pooling.connections, pooling.prepare)

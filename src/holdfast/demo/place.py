@@ -63,7 +63,8 @@ def _given(url: str, fresh: bool) -> Place:
         from holdfast.storage.postgres.connect import shown_url
     except ImportError as error:
         raise MissingExtra(
-            f"PostgreSQL needs the package {error.name}", help='pip install "holdfast[postgres]"'
+            f"PostgreSQL needs the package {error.name}",
+            help='pip install "holdfast-jobs[postgres]"',
         ) from error
     if fresh:
         tables.close_shop(address.url)

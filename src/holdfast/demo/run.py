@@ -85,7 +85,7 @@ class Demo:
         try:
             from holdfast.demo.pages import DASHBOARD, Pages
         except ImportError as error:
-            click.echo(f'  - pages need {error.name}: pip install "holdfast[web]"')
+            click.echo(f'  - pages need {error.name}: pip install "holdfast-jobs[web]"')
             return
         port = self._plan.port
         pages = Pages(self._place.url, port, story.state, story.wish, story.actions)

@@ -18,7 +18,7 @@ try:
     from nats.aio.msg import Msg
 except ImportError as error:
     raise MissingExtra(
-        "hints over NATS need nats-py", help='pip install "holdfast[nats]"'
+        "hints over NATS need nats-py", help='pip install "holdfast-jobs[nats]"'
     ) from error
 
 ANSWER_TIMEOUT_S = 5

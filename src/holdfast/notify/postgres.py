@@ -21,7 +21,7 @@ try:
     from psycopg.sql import SQL, Composed, Identifier
 except ImportError as error:
     raise MissingExtra(
-        "hints over PostgreSQL need psycopg", help='pip install "holdfast[postgres]"'
+        "hints over PostgreSQL need psycopg", help='pip install "holdfast-jobs[postgres]"'
     ) from error
 
 from holdfast.storage.postgres.connect import connection_string, parse_url

@@ -19,7 +19,7 @@ try:
     from redis.backoff import NoBackoff
 except ImportError as error:
     raise MissingExtra(
-        "hints over Redis need redis-py", help='pip install "holdfast[redis]"'
+        "hints over Redis need redis-py", help='pip install "holdfast-jobs[redis]"'
     ) from error
 
 ANSWER_TIMEOUT_S = 5.0

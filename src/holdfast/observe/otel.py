@@ -17,7 +17,7 @@ try:
     from opentelemetry.metrics import Meter, MeterProvider, get_meter
 except ImportError as error:
     raise MissingExtra(
-        "telemetry needs opentelemetry-api", help='pip install "holdfast[otel]"'
+        "telemetry needs opentelemetry-api", help='pip install "holdfast-jobs[otel]"'
     ) from error
 
 SYSTEM = "holdfast"

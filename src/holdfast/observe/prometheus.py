@@ -22,7 +22,8 @@ try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as error:
     raise MissingExtra(
-        "metrics for Prometheus need prometheus-client", help='pip install "holdfast[prometheus]"'
+        "metrics for Prometheus need prometheus-client",
+        help='pip install "holdfast-jobs[prometheus]"',
     ) from error
 
 HANDLED = MEASURED

@@ -29,7 +29,7 @@ try:
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 except ImportError as error:
     raise MissingExtra(
-        "telemetry needs opentelemetry-api", help='pip install "holdfast[otel]"'
+        "telemetry needs opentelemetry-api", help='pip install "holdfast-jobs[otel]"'
     ) from error
 
 _W3C = TraceContextTextMapPropagator()

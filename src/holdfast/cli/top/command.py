@@ -40,7 +40,7 @@ def command(session: Session, read_only: bool, interval: float, filter: str) -> 
         from holdfast.cli.top.screen import TopApp
     except ImportError as error:
         raise MissingExtra(
-            f"top needs the package {error.name}", help='pip install "holdfast[top]"'
+            f"top needs the package {error.name}", help='pip install "holdfast-jobs[top]"'
         ) from error
     from holdfast.cli.top.source import Source
 

@@ -35,7 +35,9 @@ class MissingExtra(ConfigError):
     """
 
     code = "HF012"
-    fix = 'install the extra that the message names, or all of them: pip install "holdfast[all]"'
+    fix = (
+        'install the extra that the message names, or all of them: pip install "holdfast-jobs[all]"'
+    )
 
 
 class InvalidIdentifier(ConfigError):
