@@ -166,17 +166,34 @@ def test_an_error_is_shown_as_it_renders_itself(run: Run) -> None:
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="the system has no device that is always full")
-def test_what_the_system_refuses_is_said_in_words() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+@pytest.mark.parametrize("arguments", ["explain HF017", "explain", "--help", "config show"])
+def test_what_the_system_refuses_is_said_in_words(arguments: str, unbuffered: str) -> None:
     with FULL.open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "holdfast", "explain"],
+            [sys.executable, "-m", "holdfast", *arguments.split()],
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
-    assert done.returncode == Exit.FAILED
     assert done.stderr.startswith("error[HF099]: No space left on device\n  help: ")
+    assert len(done.stderr.splitlines()) == 2
+    assert done.returncode == Exit.FAILED
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="the system has no device that is always full")
+def test_the_exit_code_says_it_where_no_word_can_be_written() -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "explain", "HF999"],
+            env=os.environ | {"PYTHONUNBUFFERED": ""},
+            stdout=full,
+            stderr=full,
+            check=False,
+        )
+    assert done.returncode == Exit.USAGE
 
 
 def test_the_version_is_data(run: Run) -> None:

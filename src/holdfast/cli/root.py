@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from io import FileIO, TextIOWrapper
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -34,16 +35,18 @@ class Root(LazyGroup):
         if not standalone_mode:
             return run()
         _settle_streams()
-        sys.exit(_code_of(run))
+        code = _code_of(run)
+        for stream in (sys.stdout, sys.stderr):
+            _abandon_if_unwritable(stream)
+        sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that went away ends it quietly."""
+        """Run the command; a reader that went away, such as `head`, is no error."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Python flushes once more on its way out, and would complain there.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            # Here, because click would make it a failure.
             return Exit.BROKEN_PIPE
         return code
 
@@ -62,6 +65,8 @@ def _code_of(run: Callable[[], object]) -> int:
     """Run a command line; say on stderr what went wrong, and return the exit code."""
     try:
         code = run()
+        # Also what --help wrote: a full disk shows only now.
+        sys.stdout.flush()
     except click.Abort:
         return Exit.INTERRUPTED
     except click.UsageError as error:
@@ -76,8 +81,18 @@ def _code_of(run: Callable[[], object]) -> int:
 
 
 def _complain(error: HoldfastError) -> Exit:
-    complain(error)
+    # With nowhere to complain to, the exit code still says it.
+    with suppress(OSError):
+        complain(error)
     return exit_code(error)
+
+
+def _abandon_if_unwritable(stream: TextIO) -> None:
+    """Python flushes once more on its way out, and would exit with 120 if it could not."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _usage(error: click.UsageError) -> CommandUsage:
