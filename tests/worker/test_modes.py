@@ -1,15 +1,17 @@
 """Atomic and staged handlers, in both colours: their rows and their completion are one, or neither is."""
 
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from holdfast.core.errors import AlreadyCompleting, WrongState
+from holdfast.core.errors import AlreadyCompleting, LeaseLost, WrongState
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.worker.job import Job
 from holdfast.worker.middleware import Next
+from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop
 
@@ -364,3 +366,95 @@ async def test_an_atomic_handler_has_no_stages_and_a_plain_one_no_transaction(
         "AlreadyCompleting",
         "WrongState",
     ]
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_a_preparation_does_not_begin_once_the_job_is_lost(
+    workshop: Workshop, effect: Effect, colour: str
+) -> None:
+    reasons: list[str] = []
+    lost = threading.Event()
+
+    async def order(job: Job[Any]) -> None:
+        await asyncio.to_thread(lost.wait)
+        with pytest.raises(LeaseLost) as refused:
+            async with job.prepare() as tx:
+                await effect(tx, "reserved")
+        reasons.append(refused.value.reason)
+
+    def order_in_thread(job: Job[Any]) -> None:
+        lost.wait()
+        with pytest.raises(LeaseLost) as refused, job.prepare() as tx:
+            effect(tx, "reserved")
+        reasons.append(refused.value.reason)
+
+    workshop.handle("order", order if colour == "async" else order_in_thread)
+    job_id = await workshop.start_one("order")
+    worker = workshop.begin(ManualClock())
+    await workshop.events.seen("job_started", job_id=job_id)
+    assert await workshop.reap_as_if_later() == [job_id]
+    lost.set()
+    await workshop.events.seen("write_refused", job_id=job_id)
+    await worker.stop()
+    assert (reasons, workshop.ledger.effects()) == (["taken_by_another_worker"], [])
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+async def test_a_preparation_whose_job_is_lost_meanwhile_is_undone(
+    postgres_workshop: Workshop, colour: str
+) -> None:
+    workshop, reasons = postgres_workshop, list[str]()
+    written, lost = threading.Event(), threading.Event()
+
+    async def order(job: Job[Any]) -> None:
+        try:
+            async with job.prepare() as tx:
+                await tx.execute(workshop.ledger.write_effect, ["reserved"])
+                written.set()
+                await asyncio.to_thread(lost.wait)
+        except LeaseLost as error:
+            reasons.append(error.reason)
+
+    def order_in_thread(job: Job[Any]) -> None:
+        try:
+            with job.prepare() as tx:
+                tx.execute(workshop.ledger.write_effect, ["reserved"])
+                written.set()
+                lost.wait()
+        except LeaseLost as error:
+            reasons.append(error.reason)
+
+    workshop.handle("order", order if colour == "async" else order_in_thread)
+    job_id = await workshop.start_one("order")
+    worker = workshop.begin(ManualClock())
+    await until(written.is_set)
+    assert await workshop.reap_as_if_later() == [job_id]
+    lost.set()
+    await workshop.events.seen("write_refused", job_id=job_id)
+    await worker.stop()
+    assert (reasons, workshop.ledger.effects()) == (["taken_by_another_worker"], [])
+
+
+async def test_a_preparation_waits_for_whoever_has_locked_its_row(
+    postgres_workshop: Workshop,
+) -> None:
+    workshop, committing, commit = postgres_workshop, threading.Event(), threading.Event()
+
+    def order(job: Job[Any]) -> str:
+        with job.prepare() as tx:
+            tx.execute(workshop.ledger.write_effect, ["reserved"])
+            committing.set()
+            commit.wait()
+        return "ok"
+
+    workshop.handle("order", order)
+    job_id = await workshop.start_one("order")
+    worker = workshop.begin(ManualClock())
+    await until(committing.is_set)
+    with workshop.ledger.lock(job_id):
+        commit.set()
+        await until(workshop.ledger.waits_for_a_lock)
+        assert workshop.ledger.effects() == []
+    await workshop.events.seen("job_completed", job_id=job_id)
+    await worker.stop()
+    assert workshop.ledger.effects() == ["reserved"]

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.core.cleaning import printable
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Aborted, AlreadyCompleting, InvalidOption, WrongState
-from holdfast.core.model import BlockerRecord, ClaimedJob, State, to_datetime
+from holdfast.core.model import BlockerRecord, ClaimedJob, Held, State, to_datetime
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.handover import Handover, Judge
@@ -171,14 +171,18 @@ class Job(Generic[T]):
         return self.transaction
 
     def prepare(self) -> Preparation:
-        """Open a short transaction before the work: `with` in a sync handler, `async with` in an async one."""
+        """Open a short transaction before the work: `with` in a sync handler, `async with` in an async one.
+
+        It commits only while this attempt holds the job. Raises: AlreadyCompleting, LeaseLost.
+        """
         if self.transaction is not None:
             raise AlreadyCompleting("an atomic handler is one transaction already")
         if self.completion is not None or self.handover is not None:
             raise AlreadyCompleting("prepare() came after complete()")
         if self._preparation is not None:
             raise AlreadyCompleting("prepare() was called twice")
-        self._preparation = Preparation(self._reachable())
+        held = Held(self.claimed.id, self.claimed.token)
+        self._preparation = Preparation(self._reachable(), held, self._bearable_ms)
         return self._preparation
 
     @overload
@@ -210,7 +214,11 @@ class Job(Generic[T]):
 
     def new_completion(self) -> Completion:
         """Make the transaction that ends this attempt; silence in it is bearable for half a lease."""
-        return Completion(self._reachable(), self._attempt.terms.lease_ms // 2)
+        return Completion(self._reachable(), self._bearable_ms)
+
+    @property
+    def _bearable_ms(self) -> int:
+        return self._attempt.terms.lease_ms // 2
 
     @property
     def claimed(self) -> ClaimedJob:

@@ -17,11 +17,18 @@ from holdfast.worker.standing import lost_because
 
 
 class Preparation:
-    """A short transaction before the work; it commits at the end of its block."""
+    """A short transaction before the work; it commits at the end of its block, if the job is still held by then.
 
-    def __init__(self, database: Database) -> None:
+    Its first statement asks for the token, so that a lost job does not begin; its last one holds the row until the
+    commit, so that nobody can take the job over in between.
+    """
+
+    def __init__(self, database: Database, held: Held, idle_ms: int) -> None:
         self._database = database
+        self._held = held
+        self._idle_ms = idle_ms
         self._is_begun = False
+        self._tx: Any = None
         self._sync: AbstractContextManager[Any] | None = None
         self._async: AbstractAsyncContextManager[Any] | None = None
 
@@ -32,8 +39,15 @@ class Preparation:
 
     def __enter__(self) -> Any:
         self._begin()
-        self._sync = self._database.transaction()
-        return self._sync.__enter__()
+        opening = self._database.transaction()
+        self._tx = opening.__enter__()
+        try:
+            run(self._first(), self._tx)
+        except BaseException as error:
+            _leave(opening, error)
+            raise
+        self._sync = opening
+        return self._tx
 
     def __exit__(
         self,
@@ -43,12 +57,26 @@ class Preparation:
     ) -> bool | None:
         assert self._sync is not None
         opened, self._sync = self._sync, None
-        return opened.__exit__(kind, error, trace)
+        if error is not None:
+            return opened.__exit__(kind, error, trace)
+        try:
+            run(self._last(), self._tx)
+        except BaseException as refused:
+            _leave(opened, refused)
+            raise
+        return opened.__exit__(None, None, None)
 
     async def __aenter__(self) -> Any:
         self._begin()
-        self._async = self._database.transaction_async()
-        return await self._async.__aenter__()
+        opening = self._database.transaction_async()
+        self._tx = await opening.__aenter__()
+        try:
+            await run_async(self._first(), self._tx)
+        except BaseException as error:
+            await _leave_async(opening, error)
+            raise
+        self._async = opening
+        return self._tx
 
     async def __aexit__(
         self,
@@ -58,7 +86,24 @@ class Preparation:
     ) -> bool | None:
         assert self._async is not None
         opened, self._async = self._async, None
-        return await opened.__aexit__(kind, error, trace)
+        if error is not None:
+            return await opened.__aexit__(kind, error, trace)
+        try:
+            await run_async(self._last(), self._tx)
+        except BaseException as refused:
+            await _leave_async(opened, refused)
+            raise
+        return await opened.__aexit__(None, None, None)
+
+    def _first(self) -> Op[None]:
+        yield from _check_held(self._database.store, self._held)
+
+    def _last(self) -> Op[None]:
+        """Prove the token and keep the row until the commit; waits, under the lock timeout, for who has locked it."""
+        store = self._database.store
+        yield from store.leases.guard(self._idle_ms)
+        yield from store.jobs.lock([self._held.id])
+        yield from _check_held(store, self._held)
 
     def _begin(self) -> None:
         if self._is_begun:
@@ -169,6 +214,14 @@ class Completion:
         opened, self._sync = self._sync, None
         if opened is not None:
             _leave(opened, error)
+
+
+def _check_held(store: Store, held: Held) -> Op[None]:
+    """Raises: LeaseLost."""
+    (stand,) = yield from store.jobs.stand([held])
+    if stand.standing != "held":
+        reason = lost_because(stand) or "already_completed"
+        raise LeaseLost(reason, "the preparation was refused")
 
 
 def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport]:
