@@ -39,6 +39,10 @@ def later(job: Job[Any]) -> Snooze:
     return Snooze("1h")
 
 
+def later_by_raising(job: Job[Any]) -> None:
+    raise Snooze(at=datetime(2099, 1, 1, tzinfo=UTC))
+
+
 def go_on(job: Job[int]) -> Continue:
     return Continue("square", job.input)
 

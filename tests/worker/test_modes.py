@@ -250,6 +250,19 @@ async def test_every_outcome_commits_with_the_rows_of_an_atomic_handler(
     assert await settled(workshop, job_id) == (state, ["noted"])
 
 
+async def test_a_raised_snooze_undoes_the_rows_of_an_atomic_handler(
+    workshop: Workshop, effect: Effect
+) -> None:
+    async def pay(job: Job[Any]) -> None:
+        await effect(job.tx, "noted")
+        raise Snooze("1h")
+
+    workshop.handle("pay", pay, atomic=True)
+    job_id = await workshop.start_one("pay")
+    assert await settled(workshop, job_id) == ("pending", [])
+    assert await workshop.attempts(job_id) == []
+
+
 async def test_a_completion_continues_the_chain_in_its_own_transaction(
     workshop: Workshop, effect: Effect
 ) -> None:

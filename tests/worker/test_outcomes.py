@@ -3,12 +3,20 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from holdfast.core.errors import Busy, Permanent, RoleRefused, WrongDatabase
-from holdfast.core.model import Instant
+from holdfast.core.errors import (
+    Busy,
+    InvalidDuration,
+    InvalidOption,
+    Permanent,
+    RoleRefused,
+    WrongDatabase,
+)
+from holdfast.core.model import Instant, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
 from holdfast.worker.job import Job
@@ -199,6 +207,64 @@ async def test_a_snoozed_attempt_is_not_counted(workshop: Workshop) -> None:
     assert record.available_at - record.created_at >= 90_000_000
     assert report.counters["snoozed"] == 1
     assert await workshop.attempts(job_id) == []
+
+
+NOON = datetime(2099, 7, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [Snooze(at=NOON), Snooze(NOON), Busy(at=NOON), Busy(NOON, "full")],
+    ids=["snooze at", "snooze", "busy at", "busy"],
+)
+@pytest.mark.parametrize("is_raised", [True, False], ids=["raised", "returned"])
+async def test_a_handler_says_the_instant_of_its_next_call(
+    workshop: Workshop, wish: Snooze | Busy, is_raised: bool
+) -> None:
+    if isinstance(wish, Busy) and not is_raised:
+        pytest.skip("Busy is raised")
+
+    async def later(job: Job[Any]) -> Any:
+        if is_raised:
+            raise wish
+        return wish
+
+    workshop.handle("later", later)
+    job_id = await workshop.start_one("later", max_attempts=1)
+    await workshop.until_idle()
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("pending", 0)
+    assert record.available_at is not None
+    # By the database's clock, as far as the worker can tell; never before it.
+    assert 0 <= record.available_at - to_instant(NOON) < 30_000_000
+
+
+async def test_an_instant_that_has_passed_means_now(workshop: Workshop) -> None:
+    calls = 0
+
+    def later(job: Job[Any]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Snooze(at=datetime(2001, 1, 1, tzinfo=UTC))
+
+    workshop.handle("later", later)
+    job_id = await workshop.start_one("later", max_attempts=1)
+    await workshop.until_idle()
+    assert ((await workshop.job(job_id)).state, calls) == ("completed", 2)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"delay": "30s", "at": NOON}, {"at": datetime(2099, 1, 1)}, {"delay": "soon"}],  # noqa: DTZ001
+    ids=str,
+)
+@pytest.mark.parametrize("wish", [Snooze, Busy])
+def test_a_pause_that_says_nothing_is_refused(
+    wish: Callable[..., object], arguments: dict[str, Any]
+) -> None:
+    with pytest.raises((InvalidOption, InvalidDuration)):
+        wish(**arguments)
 
 
 async def test_a_handler_cancels_its_job_with_a_reason(workshop: Workshop) -> None:

@@ -51,7 +51,9 @@ async def test_a_permanent_error_in_a_process_fails_at_once(sqlite_workshop: Wor
     assert (record.state, record.attempt) == ("failed", 1)
 
 
-@pytest.mark.parametrize("handler", [process_handlers.busy, process_handlers.later])
+@pytest.mark.parametrize(
+    "handler", [process_handlers.busy, process_handlers.later, process_handlers.later_by_raising]
+)
 async def test_a_process_may_ask_for_time(sqlite_workshop: Workshop, handler: Any) -> None:
     record = await finished(sqlite_workshop, handler)
     assert (record.state, record.attempt) == ("pending", 0)

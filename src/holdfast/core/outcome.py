@@ -1,4 +1,4 @@
-"""What a handler may answer besides a plain value. Failures are exceptions; these are decisions."""
+"""What a handler may answer besides a plain value: decisions, not failures."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
+
+from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.errors import InvalidOption
+from holdfast.core.model import Instant, to_instant
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +25,23 @@ class Continue:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Snooze:
-    """Run this job again later; the attempt is not counted."""
+class Snooze(Exception):
+    """Run this job again later, after a delay or at an instant; the attempt is not counted.
 
-    delay: str | float | timedelta
+    Return it or raise it, from as deep as you like. Raised, it undoes what an atomic handler has written;
+    returned, that is committed.
+    """
+
+    def __init__(
+        self, delay: Duration | datetime | None = None, *, at: datetime | None = None
+    ) -> None:
+        """Say how long ("30s", seconds, a timedelta) or until when (a time with a zone). Raises: InvalidOption."""
+        self.delay_ms, self.at = pause_of(delay, at)
+        super().__init__("the handler asked to be called again later")
+
+    def __repr__(self) -> str:
+        """Show when."""
+        return f"Snooze(delay_ms={self.delay_ms}, at={self.at})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +49,20 @@ class Cancel:
     """End this job as cancelled, with the reason."""
 
     reason: str = ""
+
+
+def pause_of(delay: Duration | datetime | None, at: datetime | None) -> tuple[int, Instant | None]:
+    """Read a pause: milliseconds from now, or the instant it ends at. Raises: InvalidOption, InvalidDuration."""
+    if (delay is None) == (at is None):
+        raise InvalidOption(
+            "a pause has either a delay or an instant",
+            help='give "30s" or at=datetime.now(UTC) + …',
+        )
+    if delay is not None and not isinstance(delay, datetime):
+        return milliseconds(delay), None
+    until: object = delay or at
+    if not isinstance(until, datetime) or until.tzinfo is None:
+        raise InvalidOption(
+            f"at={repr(until)[:60]} is not a time with a zone", help="use datetime.now(UTC) + …"
+        )
+    return 0, to_instant(until)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import lru_cache
 
 from holdfast.core.errors import Busy, MissingExtra
+from holdfast.core.outcome import Snooze
 from holdfast.observe.otel import SCOPE, messaging_attributes
 from holdfast.version import VERSION
 
@@ -113,13 +114,13 @@ def tick_span(
 def _current(span: Span) -> Iterator[None]:
     """Make a span the current one and end it; of an error only the class is shown.
 
-    An error's text may hold what is redacted elsewhere. Busy is a handler's wish, not a failure.
+    An error's text may hold what is redacted elsewhere. Busy and Snooze are a handler's wish, not a failure.
     """
     with use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:
             yield
         except BaseException as error:
-            if not isinstance(error, Busy):
+            if not isinstance(error, Busy | Snooze):
                 span.set_attribute("error.type", type(error).__qualname__)
                 span.set_status(StatusCode.ERROR)
             raise

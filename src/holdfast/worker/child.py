@@ -156,6 +156,8 @@ def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> byte
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
         return framed(_answer(type, value))
+    except Snooze as wish:
+        return framed(_answer(type, wish))
     except BaseException as error:
         return framed(_failure(error))
     finally:
@@ -169,6 +171,7 @@ def _failure(error: BaseException) -> Failure:
         stack=printable(stack_of(error)),
         retryable=getattr(error, "retryable", True) is not False,
         busy_ms=error.delay_ms if isinstance(error, Busy) else None,
+        busy_until=error.at if isinstance(error, Busy) else None,
     )
 
 
@@ -179,7 +182,7 @@ async def _awaited(value: Any) -> Any:
 def _answer(type: JobType, value: Any) -> Answer:
     match value:
         case Snooze():
-            return Answer("snooze", delay_ms=milliseconds(value.delay))
+            return Answer("snooze", delay_ms=value.delay_ms, at=value.at)
         case Cancel():
             return Answer("cancel", reason=printable(str(value.reason)))
         case Continue():

@@ -17,7 +17,7 @@ from holdfast.core.errors import (
     OutputInvalid,
 )
 from holdfast.core.model import Finish
-from holdfast.core.outcome import Continue
+from holdfast.core.outcome import Continue, Snooze
 from holdfast.observe.context import JobContext, current_job
 from holdfast.ops.finish import FinishReport
 from holdfast.storage.statement import Op
@@ -26,7 +26,7 @@ from holdfast.worker.calls import Calls
 from holdfast.worker.continuing import Continuation
 from holdfast.worker.handover import Handover, undone
 from holdfast.worker.job import Job
-from holdfast.worker.judge import describe, finish_of, judge_error, judge_value
+from holdfast.worker.judge import describe, finish_of, judge_error, judge_value, snoozed
 from holdfast.worker.workplace import Workplace
 
 
@@ -100,7 +100,7 @@ class Execution:
 
     async def _answered_in_batch(self, attempt: Attempt, job: Job[Any], answer: Any) -> Ended:
         try:
-            if isinstance(answer, Exception):
+            if isinstance(answer, Exception) and not isinstance(answer, Snooze):
                 raise answer
             return await self._answered(attempt, job, answer)
         except Exception as error:
@@ -164,6 +164,8 @@ class Execution:
     ) -> Finish:
         if isinstance(value, Continue):
             return self._continuation.finish(attempt, value)
+        if isinstance(value, Snooze):
+            return snoozed(attempt, self._place.id, value, self._place.clock.monotonic())
         return judge_value(attempt, self._place.id, value, encode)
 
     def _judge_handed_over(self, attempt: Attempt, value: Any) -> Op[Finish]:
@@ -197,8 +199,9 @@ class Execution:
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
             # Not the job's fault: it goes back as it came, if the token still stands.
             return Ended(finish_of(attempt, self._place.id, "snooze"), error=error)
-        jitter = self._place.clock.random()
-        return Ended(judge_error(attempt, self._place.id, error, jitter), error=error)
+        clock = self._place.clock
+        judged = judge_error(attempt, self._place.id, error, clock.monotonic(), clock.random())
+        return Ended(judged, error=error)
 
     async def _undo(self, job: Job[Any], error: BaseException) -> None:
         completion = job.completion

@@ -60,6 +60,7 @@ class Failure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     stack: str
     retryable: bool
     busy_ms: int | None = None
+    busy_until: int | None = None
 
 
 Message = Ask | Progress | Answer | Failure

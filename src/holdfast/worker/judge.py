@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from holdfast.core.cleaning import clean_error, fingerprint, words_of
-from holdfast.core.duration import milliseconds
 from holdfast.core.errors import Busy, HoldfastError
 from holdfast.core.model import Finish, FinishKind, Stand, State
 from holdfast.core.outcome import Cancel, Snooze
@@ -55,19 +54,32 @@ def completed(attempt: Attempt, worker: str, output: str) -> Finish:
 def judge_value(
     attempt: Attempt, worker: str, value: Any, encode: Callable[[Any], str] | None = None
 ) -> Finish:
-    """Record a handler's answer: a value completes, Snooze and Cancel do what they say. Raises: OutputInvalid."""
+    """Record a handler's answer: a value completes, Cancel cancels. Raises: OutputInvalid."""
     if value is None:
         return completed(attempt, worker, "null")
-    if isinstance(value, Snooze):
-        return finish_of(attempt, worker, "snooze", delay_ms=milliseconds(value.delay))
     if isinstance(value, Cancel):
         return finish_of(attempt, worker, "cancel", error=clean_error("Cancelled", value.reason))
     return completed(attempt, worker, (encode or attempt.type.output.encode)(value))
 
 
-def judge_error(attempt: Attempt, worker: str, error: BaseException, jitter: float) -> Finish:
-    """Record an error: Busy snoozes, a permanent one or the last attempt fails, any other retries after a delay."""
+def snoozed(attempt: Attempt, worker: str, wish: Snooze | Busy, now: float) -> Finish:
+    """Record that a handler wants to be called again later; `now` is the worker's monotonic clock."""
+    delay_ms = wish.delay_ms
+    if wish.at is not None:
+        # The database's clock, as far as it has come since the claim.
+        passed = int((now - attempt.received_at) * 1_000_000)
+        delay_ms = max(0, wish.at - attempt.claimed.claimed_at - passed + 999) // 1000
+    error = clean_error("Busy", wish.message) if isinstance(wish, Busy) else None
+    return finish_of(attempt, worker, "snooze", delay_ms=delay_ms, error=error)
+
+
+def judge_error(
+    attempt: Attempt, worker: str, error: BaseException, now: float, jitter: float
+) -> Finish:
+    """Record an error: Busy and Snooze snooze, a permanent one or the last attempt fails, any other is retried."""
     try:
+        if isinstance(error, Busy | Snooze):
+            return snoozed(attempt, worker, error, now)
         return _judged(attempt, worker, error, jitter)
     except Exception as worse:
         # An error's attributes may be code of the handler's own, and run only when they are asked.
@@ -75,9 +87,6 @@ def judge_error(attempt: Attempt, worker: str, error: BaseException, jitter: flo
 
 
 def _judged(attempt: Attempt, worker: str, error: BaseException, jitter: float) -> Finish:
-    if isinstance(error, Busy):
-        text = clean_error("Busy", error.message)
-        return finish_of(attempt, worker, "snooze", delay_ms=error.delay_ms, error=text)
     text, print_ = describe(error)
     if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
         return finish_of(attempt, worker, "fail", error=text, fingerprint=print_)
@@ -88,7 +97,7 @@ def _judged(attempt: Attempt, worker: str, error: BaseException, jitter: float) 
 def judge_timeout(attempt: Attempt, worker: str, now: float, jitter: float) -> Finish:
     """Record an attempt that ran out of time, without its handler's cooperation."""
     started = attempt.received_at if attempt.started_at is None else attempt.started_at
-    return judge_error(attempt, worker, TimedOut(now - started), jitter)
+    return judge_error(attempt, worker, TimedOut(now - started), now, jitter)
 
 
 def has_attempts_left(attempt: Attempt) -> bool:

@@ -178,15 +178,25 @@ def _ask(job: Job[Any]) -> Ask:
     )
 
 
+def _busy(failure: Failure, delay_ms: int) -> Busy:
+    until = to_datetime(failure.busy_until)
+    error = Busy(delay_ms / 1000) if until is None else Busy(at=until)
+    # The child's own words say already when.
+    error.message = failure.message
+    return error
+
+
 def _value(message: Answer | Failure) -> Any:
     if isinstance(message, Failure):
         if message.busy_ms is not None:
-            raise Busy(message.busy_ms / 1000, message.message)
+            raise _busy(message, message.busy_ms)
         raise ChildError(message)
     match message.kind:
         case "value":
             return decode_any(message.output)
         case "snooze":
+            if message.at is not None:
+                return Snooze(at=to_datetime(message.at))
             return Snooze((message.delay_ms or 0) / 1000)
         case "cancel":
             return Cancel(message.reason)

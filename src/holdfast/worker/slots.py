@@ -148,7 +148,8 @@ class Slots:
 
     def _end(self, attempt: Attempt, ended: Ended) -> None:
         if isinstance(ended.error, Busy):
-            self._office.busy(attempt, ended.error.delay_ms / 1000)
+            delay_ms = ended.finish.delay_ms if ended.finish else ended.error.delay_ms
+            self._office.busy(attempt, delay_ms / 1000)
         if self._is_abandoned:
             return
         if ended.finish is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.core.errors.base import HoldfastError
 
@@ -54,18 +54,26 @@ class Busy(AttemptError):
     """
 
     code = "HF052"
-    fix = "nothing to mend: the job is tried again after the delay"
+    fix = "nothing to fix: the job is tried again after the delay"
     retryable = True
 
     def __init__(
-        self, delay: str | float | timedelta, message: str = "the handler is busy"
+        self,
+        delay: str | float | timedelta | datetime | None = None,
+        message: str = "the handler is busy",
+        *,
+        at: datetime | None = None,
     ) -> None:
-        """Ask for `delay` ("30s", seconds or a timedelta) before the next attempt."""
+        """Ask for a `delay` ("30s", seconds, a timedelta), or for the instant of the next attempt (with a zone)."""
         # Durations raise errors of this package, so they can be imported only once it is complete.
-        from holdfast.core.duration import format_duration, milliseconds
+        from holdfast.core.duration import format_duration
+        from holdfast.core.model import to_datetime
+        from holdfast.core.outcome import pause_of
 
-        self.delay_ms = milliseconds(delay)
-        super().__init__(f"{message}, again in {format_duration(self.delay_ms)}", help="")
+        self.delay_ms, self.at = pause_of(delay, at)
+        until = to_datetime(self.at)
+        when = f"in {format_duration(self.delay_ms)}" if until is None else f"at {until:%FT%TZ}"
+        super().__init__(f"{message}, again {when}", help="")
 
 
 class Permanent(AttemptError):
