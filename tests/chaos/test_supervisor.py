@@ -64,7 +64,7 @@ def supervised(folder: Path, url: str, is_first: bool) -> Iterator[Supervised]:
     (folder / "shop.py").write_text(APPLICATION)
     command = [sys.executable, "-m", "holdfast", "worker", "shop:app", "--processes", "2"]
     process = subprocess.Popen(
-        [*(NAMESPACE if is_first else ()), *command, "--log-format", "json", "--log-level", "info"],
+        [*(NAMESPACE if is_first else ()), *command, "--log-format", "json", "--log-jobs"],
         cwd=folder,
         env=os.environ | {"HOLDFAST_URL": url},
         stderr=subprocess.PIPE,

@@ -108,6 +108,7 @@ def test_dev_runs_the_worker_and_starts_again_when_the_code_changes(folder: Path
         wait_for(dev, "worker_started")
         assert run("jobs", "start", "hello", "--new-type").exit_code == 0
         wait_for(dev, "hello one")
+        wait_for(dev, "job_completed")
         code.write_text(APPLICATION.format(version="number two"))
         wait_for(dev, "worker_stopped")
         wait_for(dev, "worker_started")

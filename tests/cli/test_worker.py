@@ -67,8 +67,33 @@ def test_draining_runs_what_is_due_and_ends(folder: Path, scene: Scene) -> None:
     assert scene.state(id) == "completed"
     assert scene.state(later) == "pending"
     assert "worker=w-1-" in done.stderr
-    assert "job_completed" in done.stderr
     assert done.stdout == ""
+
+
+def test_by_default_the_log_sums_up_what_was_done_and_names_each_problem(
+    folder: Path, scene: Scene
+) -> None:
+    for name in ("ana", "bob"):
+        scene.start("hello", input=f'{{"name": "{name}"}}')
+    bad = scene.start("hello", input="{}")
+    lines = drained().stderr.splitlines()
+    assert not [line for line in lines if "job_completed" in line or "job_started" in line]
+    (retried,) = [line for line in lines if "job_retried" in line]
+    assert "WARNING" in retried
+    assert bad in retried
+    (summary,) = [line for line in lines if "worker_summary" in line]
+    assert " completed=2 retried=1 failed=0 " in summary
+    assert " types=hello:3 " in summary
+
+
+@pytest.mark.parametrize("words", [("--log-jobs",), ("--log-level", "debug")])
+def test_each_job_is_logged_on_request(folder: Path, scene: Scene, words: tuple[str, ...]) -> None:
+    id = scene.start("hello", input='{"name":"ana"}')
+    lines = drained(*words).stderr.splitlines()
+    for name in ("job_started", "job_completed"):
+        assert [id in line for line in lines if name in line] == [True]
+    has_other_detail = any("reaper_ran" in line for line in lines)
+    assert not has_other_detail or "debug" in words
 
 
 def test_only_the_types_that_were_named_are_run(folder: Path, scene: Scene) -> None:
@@ -112,7 +137,7 @@ def heard_hangups() -> Iterator[None]:
 @pytest.mark.usefixtures("heard_hangups")
 def test_a_terminal_that_is_closed_lets_handlers_end(folder: Path, scene: Scene) -> None:
     id = scene.start("hello", input='{"name": "ana"}')
-    with Command("worker", "shop:app", "--log-level", "info") as command:
+    with Command("worker", "shop:app", "--log-jobs") as command:
         command.wait_for_word("job_completed")
         assert command.ended_by(signal.SIGHUP) == 0
         assert "worker_stopped" in command.error()

@@ -47,3 +47,36 @@ def test_a_broken_observer_is_logged_once_and_disturbs_nobody(
 def test_each_broken_observer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     Observers(Broken(), Broken()).observe(all_samples()[0])
     assert len(caplog.records) == 2
+
+
+class Choosy(Recorder):
+    def wants(self, name: str) -> bool:
+        return name == "job_failed"
+
+
+class Moody(Recorder):
+    def wants(self, name: str) -> bool:
+        raise RuntimeError("ask me later")
+
+
+def test_an_observer_sees_what_it_wants() -> None:
+    choosy, recorder = Choosy(), Recorder()
+    for event in all_samples():
+        Observers(choosy, recorder).observe(event)
+    assert [each.name for each in choosy.events] == ["job_failed"]
+    assert recorder.events == all_samples()
+
+
+def test_an_event_is_wanted_when_one_observer_wants_it() -> None:
+    assert Observers(Choosy(), Choosy()).wants("job_failed")
+    assert not Observers(Choosy(), Choosy()).wants("job_completed")
+    assert Observers(Choosy(), Recorder()).wants("job_completed")
+    assert not Observers().wants("job_completed")
+
+
+def test_an_observer_that_cannot_say_what_it_wants_gets_everything() -> None:
+    moody = Moody()
+    observers = Observers(moody)
+    assert observers.wants("job_completed")
+    observers.observe(all_samples()[0])
+    assert moody.events == all_samples()[:1]

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.events import CATALOGUE, Event
 from holdfast.observe.context import JobContext, JobContextFilter, current_job
-from holdfast.observe.logging import LEVELS, JsonFormatter, LoggingObserver
+from holdfast.observe.logging import JOBS, LEVELS, JsonFormatter, LoggingObserver
 from tests.observe.samples import sample
 
 
@@ -60,9 +60,39 @@ def test_a_text_cannot_forge_a_line(observer: LoggingObserver, records: Records)
 
 
 def test_a_level_that_is_off_costs_nothing(observer: LoggingObserver, records: Records) -> None:
-    observer._logger.setLevel(logging.WARNING)
+    observer._logger.setLevel(logging.INFO)
     observer.observe(sample("job_completed"))
+    assert not observer.wants("job_completed")
     assert records.found == []
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_at_the_default_level_nothing_is_logged_that_comes_with_every_job(
+    name: str, observer: LoggingObserver
+) -> None:
+    observer._logger.setLevel(logging.INFO)
+    spec = CATALOGUE[name]
+    is_of_a_job = "job_id" in spec.fields and name != "job_redriven"
+    is_a_problem = spec.level in ("warning", "error")
+    assert observer.wants(name) == (is_a_problem if is_of_a_job else spec.level != "debug")
+
+
+def test_each_job_can_be_logged_without_all_other_detail(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "holdfast")
+    caplog.set_level(logging.DEBUG, JOBS)
+    observer = LoggingObserver()
+    for name in ("job_completed", "runner_finished"):
+        observer.observe(sample(name))
+    assert [(each.name, each.__dict__["event"]) for each in caplog.records] == [
+        (JOBS, "job_completed")
+    ]
+
+
+def test_lists_and_counts_are_shown_as_words(observer: LoggingObserver, records: Records) -> None:
+    observer.observe(sample("worker_summary", types={"mail": 7, "pdf": 2}))
+    observer.observe(sample("worker_started", types=["mail", "pdf"]))
+    assert records.found[0].getMessage().endswith(" types=mail:7,pdf:2")
+    assert " types=mail,pdf " in records.found[1].getMessage()
 
 
 def test_the_default_logger_is_called_holdfast(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import Event
+from holdfast.observe.measures import MEASURED
 from holdfast.ops.health import Health
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ class Metrics:
         self._registry: CollectorRegistry | None = None
         self._observer: PrometheusObserver | None = None
         self._making = threading.Lock()
+
+    def wants(self, name: str) -> bool:
+        """See `core.events.Observer`."""
+        return name in MEASURED
 
     def observe(self, event: Event) -> None:
         """Count an event of this process, if metrics can be had."""

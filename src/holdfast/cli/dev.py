@@ -76,7 +76,7 @@ def _children(
     from holdfast.cli.child import Child
 
     more = ["--slots", str(slots)] if slots is not None else []
-    children = [Child("worker", "cyan", ["worker", spec, *more], guardian)]
+    children = [Child("worker", "cyan", ["worker", spec, "--log-jobs", *more], guardian)]
     if not no_dashboard and _can_serve():
         words = ["api", "serve", spec, "--port", str(port)]
         children.append(Child("pages", "magenta", words, guardian))

@@ -25,7 +25,7 @@ def log_options(command: Callable[..., T]) -> Callable[..., T]:
         type=click.Choice(LEVELS),
         default="info",
         show_default=True,
-        help="The least that is logged.",
+        help="Minimum log level.",
     )
     form = click.option(
         "--log-format",
@@ -37,15 +37,23 @@ def log_options(command: Callable[..., T]) -> Callable[..., T]:
     return level(form(command))
 
 
-def set_up_logging(level: str, form: str) -> None:
-    """Write what loggers say from this level on to stderr."""
+def log_jobs_option(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command that runs jobs `--log-jobs`."""
+    option = click.option("--log-jobs", is_flag=True, help="Log each job, whatever the level.")
+    return option(command)
+
+
+def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
+    """Write what loggers say from this level on to stderr, and what becomes of each job if asked to."""
     import logging
 
-    from holdfast.observe.logging import JsonFormatter
+    from holdfast.observe.logging import JOBS, JsonFormatter
 
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if form == "json" else _plain())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if jobs:
+        logging.getLogger(JOBS).setLevel(logging.DEBUG)
 
 
 def _plain() -> Formatter:

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
-from holdfast.cli.logs import log_options, set_up_logging
+from holdfast.cli.logs import log_jobs_option, log_options, set_up_logging
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
 from holdfast.cli.session import using
 from holdfast.cli.stopping import end_at_once, end_in_order
@@ -46,7 +46,15 @@ _COLUMNS = (
 )
 @output_option
 @log_options
-def command(spec: str, runners: str | None, output: Format, log_level: str, log_format: str) -> int:
+@log_jobs_option
+def command(
+    spec: str,
+    runners: str | None,
+    output: Format,
+    log_level: str,
+    log_format: str,
+    log_jobs: bool,
+) -> int:
     """Run one pass over all runners and end: exits 1 when one of them failed.
 
     The reaper comes first whatever is named; then outbox, each cycle that is due, and retention. The first
@@ -54,7 +62,7 @@ def command(spec: str, runners: str | None, output: Format, log_level: str, log_
     """
     end_at_once()
     settings = serving_settings({"WORKER_TICK_RUNNERS": runners})
-    set_up_logging(log_level, log_format)
+    set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
     check_schema(app)
     with using(app) as session:

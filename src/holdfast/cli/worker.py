@@ -15,7 +15,7 @@ import click
 from holdfast.cli.interpreter import make_ours
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
-from holdfast.cli.logs import log_options, set_up_logging
+from holdfast.cli.logs import log_jobs_option, log_options, set_up_logging
 from holdfast.cli.stopping import end_at_once, end_in_order
 from holdfast.cli.talk import count_of, say, warn
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 )
 @click.option("--probe-host", default="127.0.0.1", show_default=True, help="The probes' address.")
 @log_options
+@log_jobs_option
 def command(
     spec: str,
     slots: int | None,
@@ -69,6 +70,7 @@ def command(
     probe_host: str,
     log_level: str,
     log_format: str,
+    log_jobs: bool,
 ) -> int:
     """Run an application's jobs and cycles until told to stop.
 
@@ -78,7 +80,7 @@ def command(
     end_at_once()
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
     settings = serving_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
-    set_up_logging(log_level, log_format)
+    set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
     chosen = chosen_types(app, types)
     if drain:

@@ -1,7 +1,12 @@
-"""The catalogue of everything Holdfast tells of itself. Observers map these events to logs, metrics and traces."""
+"""The catalogue of everything Holdfast tells of itself. Observers map these events to logs, metrics and traces.
+
+Levels: `debug` is routine, one event per job or more; `info` is what a process does as a whole, at most a few lines per
+ten seconds however many jobs there are; `warning` is a problem that is being dealt with; `error` needs a person.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -28,9 +33,33 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Observer(Protocol):
-    """Receives events, after commit. It must not block and must not raise."""
+    """Receives events, after commit. It must not block and must not raise.
+
+    One that also has `wants(name) -> bool` is asked first: events that no observer wants are not even made.
+    """
 
     def observe(self, event: Event) -> None: ...
+
+
+Wants = Callable[[str], bool]
+"""Whether events of a name are wanted now."""
+
+
+def wants_of(observer: Observer | None) -> Wants:
+    """Return how to ask an observer what it wants; one without `wants`, or whose `wants` fails, gets everything."""
+    if observer is None:
+        return lambda _: False
+    wants: Wants | None = getattr(observer, "wants", None)
+    if wants is None:
+        return lambda _: True
+
+    def asked(name: str) -> bool:
+        try:
+            return wants(name)
+        except Exception:
+            return True
+
+    return asked
 
 
 _JOB = ("job_id", "type", "chain_id")
@@ -41,10 +70,10 @@ CATALOGUE: dict[str, EventSpec] = {
     for spec in (
         EventSpec("job_created", "debug", "A job was written and its transaction committed.", _JOB),
         EventSpec("job_started", "debug", "A handler was called.", (*_ATTEMPT, "wait_ms")),
-        EventSpec("job_completed", "info", "An attempt completed its job.", (*_ATTEMPT, "run_ms")),
+        EventSpec("job_completed", "debug", "An attempt completed its job.", (*_ATTEMPT, "run_ms")),
         EventSpec(
             "job_continued",
-            "info",
+            "debug",
             "An attempt completed its job and the chain goes on.",
             (*_ATTEMPT, "run_ms", "next_type"),
         ),
@@ -56,7 +85,7 @@ CATALOGUE: dict[str, EventSpec] = {
         ),
         EventSpec(
             "job_snoozed",
-            "info",
+            "debug",
             "A handler asked to run later; the attempt is not counted.",
             (*_ATTEMPT, "delay_ms"),
         ),
@@ -66,7 +95,7 @@ CATALOGUE: dict[str, EventSpec] = {
             "A job became a dead letter.",
             (*_ATTEMPT, "run_ms", "error", "fingerprint"),
         ),
-        EventSpec("job_cancelled", "info", "A job was cancelled.", (*_JOB, "worker", "reason")),
+        EventSpec("job_cancelled", "debug", "A job was cancelled.", (*_JOB, "worker", "reason")),
         EventSpec(
             "job_released", "debug", "A claimed job was given back unstarted.", (*_JOB, "worker")
         ),
@@ -130,6 +159,27 @@ CATALOGUE: dict[str, EventSpec] = {
             ("worker", "slots", "types", "lease_ms", "heartbeat_ms"),
         ),
         EventSpec(
+            "worker_summary",
+            "info",
+            "What a worker's attempts came to in the last ten seconds, if any ended, and in the rest before its end.",
+            (
+                "worker",
+                "seconds",
+                "completed",
+                "retried",
+                "failed",
+                "snoozed",
+                "cancelled",
+                "per_second",
+                "wait_p50_ms",
+                "wait_p95_ms",
+                "run_p50_ms",
+                "run_p95_ms",
+                "running",
+                "types",
+            ),
+        ),
+        EventSpec(
             "worker_stopping",
             "info",
             "A worker takes nothing new.",
@@ -152,7 +202,7 @@ CATALOGUE: dict[str, EventSpec] = {
         ),
         EventSpec(
             "tick_finished",
-            "info",
+            "debug",
             "A tick has run all its runners.",
             ("worker", "run_id", "processed", "errors", "duration_ms"),
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.core.events import Event, Observer
+from holdfast.core.events import Event, Observer, wants_of
 
 log = logging.getLogger("holdfast.observe")
 
@@ -14,13 +14,19 @@ class Observers:
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
+        self._wants = [wants_of(each) for each in observers]
         self._reported: set[int] = set()
+
+    def wants(self, name: str) -> bool:
+        """See `core.events.Observer`."""
+        return any(wants(name) for wants in self._wants)
 
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
         for place, observer in enumerate(self._observers):
             try:
-                observer.observe(event)
+                if self._wants[place](event.name):
+                    observer.observe(event)
             except Exception:
                 if place not in self._reported:
                     self._reported.add(place)

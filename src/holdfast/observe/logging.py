@@ -1,4 +1,7 @@
-"""Events as records of the logger `holdfast`, with their fields as attributes; and records as JSON lines."""
+"""Events as records of the logger `holdfast`, with their fields as attributes; and records as JSON lines.
+
+What is routine for one job (`holdfast.jobs`) has a logger of its own, so that it can be had without all other detail.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,14 @@ LEVELS = {
 HANDLED = frozenset(CATALOGUE)
 IGNORED: frozenset[str] = frozenset()
 
-_PLAIN = re.compile(r"[\w.:/@+*-]+", re.ASCII)
+JOBS = "holdfast.jobs"
+"""The logger of `ROUTINE`; set to DEBUG it gives a line per job, whatever `holdfast` is set to."""
+
+ROUTINE = frozenset(
+    name for name, each in CATALOGUE.items() if each.level == "debug" and "job_id" in each.fields
+)
+
+_PLAIN = re.compile(r"[\w.:/@+*,-]+", re.ASCII)
 _OF_EVERY_RECORD = {
     *logging.LogRecord("", 0, "", 0, "", None, None).__dict__,
     "asctime",
@@ -30,19 +40,32 @@ _OF_EVERY_RECORD = {
 
 
 class LoggingObserver:
-    """Writes each event as one record at its level; `record.event` is its name."""
+    """Writes each event as one record at its level; `record.event` is its name.
+
+    A logger that is given takes all of them, the routine of single jobs included.
+    """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("holdfast")
+        jobs = logger or logging.getLogger(JOBS)
+        self._places = {
+            name: (jobs if name in ROUTINE else self._logger, LEVELS[spec.level])
+            for name, spec in CATALOGUE.items()
+        }
+
+    def wants(self, name: str) -> bool:
+        """Say whether a record of this event would be written now; see `core.events.Observer`."""
+        logger, level = self._place(name)
+        return logger.isEnabledFor(level)
 
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
-        spec = CATALOGUE.get(event.name)
-        level = LEVELS[spec.level] if spec else logging.INFO
-        if self._logger.isEnabledFor(level):
-            self._logger.log(
-                level, "%s", _shown(event), extra={"event": event.name, **event.fields}
-            )
+        logger, level = self._place(event.name)
+        if logger.isEnabledFor(level):
+            logger.log(level, "%s", _shown(event), extra={"event": event.name, **event.fields})
+
+    def _place(self, name: str) -> tuple[logging.Logger, int]:
+        return self._places.get(name) or (self._logger, logging.INFO)
 
 
 class JsonFormatter(logging.Formatter):
@@ -74,5 +97,10 @@ def _shown(event: Event) -> str:
 
 def _value(value: object) -> str:
     """Quote what is not a plain word, so that an error's text can neither break nor forge a line."""
-    text = str(value)
+    if isinstance(value, list | tuple):
+        text = ",".join(map(str, value))
+    elif isinstance(value, dict):
+        text = ",".join(f"{name}:{each}" for name, each in value.items())
+    else:
+        text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)

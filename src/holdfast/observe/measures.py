@@ -139,6 +139,7 @@ UNMEASURED = frozenset(
         "database_unreachable",
         "database_back",
         "worker_started",
+        "worker_summary",
         "worker_stopping",
         "worker_stopped",
         "worker_vanished",

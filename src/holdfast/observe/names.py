@@ -32,7 +32,9 @@ JOB_ATTEMPTS = Metric(
 JOB_DEAD_LETTERS = Metric(
     "holdfast.job.dead_letters", "counter", "Jobs that became dead letters.", ("type",)
 )
-JOB_WAIT = Metric("holdfast.job.wait_duration", "histogram", "From due to claimed.", ("type",), "s")
+JOB_WAIT = Metric(
+    "holdfast.job.wait_duration", "histogram", "From due to the call.", ("type",), "s"
+)
 LEASES_LOST = Metric(
     "holdfast.lease.lost", "counter", "Leases that ended before their handler did."
 )

@@ -54,6 +54,10 @@ class OtelObserver:
             "messaging.process.duration", "s", "How long a handler ran."
         )
 
+    def wants(self, name: str) -> bool:
+        """See `core.events.Observer`."""
+        return name in HANDLED
+
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
         for measurement in measure(event, self._clock()):

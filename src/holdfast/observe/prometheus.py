@@ -50,6 +50,10 @@ class PrometheusObserver:
         }
         self._children: dict[tuple[Metric, tuple[str, ...]], Instrument] = {}
 
+    def wants(self, name: str) -> bool:
+        """See `core.events.Observer`."""
+        return name in HANDLED
+
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
         for measurement in measure(event, self._clock()):

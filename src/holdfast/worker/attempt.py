@@ -51,6 +51,7 @@ class Attempt(msgspec.Struct, eq=False):
     received_at: float
     progress: tuple[float, str] | None = None
     started_at: float | None = None
+    ended_at: float | None = None
     timeout_at: float | None = None
     abort_reason: AbortReason | None = None
     aborted_at: float | None = None

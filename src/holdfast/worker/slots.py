@@ -147,6 +147,7 @@ class Slots:
         return True
 
     def _end(self, attempt: Attempt, ended: Ended) -> None:
+        attempt.ended_at = self._monotonic()
         if isinstance(ended.error, Busy):
             delay_ms = ended.finish.delay_ms if ended.finish else ended.error.delay_ms
             self._office.busy(attempt, delay_ms / 1000)

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.core.events import Event, Observer, event
-from holdfast.core.model import Finish, JobRef, Reaped
+from holdfast.core.events import Event, Observer, event, wants_of
+from holdfast.core.model import Finish, FinishKind, JobRef, Reaped
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.clock import Clock
-from holdfast.worker.counters import Counters
+from holdfast.worker.counters import Counters, Tally
 
 log = logging.getLogger("holdfast.worker")
 
 
+EVENT_OF: Mapping[FinishKind, str] = {
+    "complete": "job_completed",
+    "continue": "job_continued",
+    "retry": "job_retried",
+    "fail": "job_failed",
+    "snooze": "job_snoozed",
+    "cancel": "job_cancelled",
+    "release": "job_released",
+}
+
+
 class Telling:
-    """One worker's voice. With nobody listening an event costs nothing but its counter.
+    """One worker's voice. An event that no observer wants is not made: it costs its counter and the question.
 
     What the heartbeat's thread learns is told from there, so that a blocked loop hides nothing.
     """
@@ -26,17 +37,20 @@ class Telling:
     ) -> None:
         self._worker = worker
         self._observer = observer
+        self._wants = wants_of(observer)
         self._clock = clock
         self._counters = counters
+        self.tally = Tally(clock.monotonic())
         self.last_error: str | None = None
 
     def tell(self, name: str, **fields: Any) -> None:
         """Emit an event of this worker."""
-        if self._observer is not None:
+        if self._wants(name):
             self._observe(event(name, worker=self._worker, **fields))
 
     def _observe(self, event: Event) -> None:
-        assert self._observer is not None
+        if self._observer is None:
+            return
         try:
             self._observer.observe(event)
         except Exception:
@@ -45,64 +59,66 @@ class Telling:
 
     def started(self, attempt: Attempt) -> None:
         """A handler was called."""
-        if self._observer is not None:
-            claimed = attempt.claimed
-            waited = max(0, claimed.claimed_at - max(claimed.available_at, claimed.created_at))
-            self.tell("job_started", **_of(attempt), wait_ms=waited // 1000)
+        if self._wants("job_started"):
+            self.tell("job_started", **_of(attempt), wait_ms=int(_waited(attempt) * 1000))
 
     def accepted(self, attempt: Attempt, finish: Finish) -> None:
         """An attempt's end was recorded."""
+        kind = finish.kind
+        self._count(kind, finish.error)
+        if attempt.started_at is not None and kind != "release":
+            ended_at = attempt.ended_at or self._clock.monotonic()
+            run_s = ended_at - attempt.started_at
+            self.tally.add(kind, attempt.type.name, _waited(attempt), run_s)
+        name = EVENT_OF[kind]
+        if self._wants(name):
+            self.tell(name, **self._fields(attempt, finish))
+
+    def _count(self, kind: FinishKind, error: str | None) -> None:
         counters = self._counters
-        match finish.kind:
+        match kind:
             case "complete" | "continue":
                 counters.processed += 1
             case "retry":
                 counters.retried += 1
-                self.last_error = finish.error
+                self.last_error = error
             case "fail":
                 counters.dead_letters += 1
-                self.last_error = finish.error
+                self.last_error = error
             case "snooze":
                 counters.snoozed += 1
             case "cancel":
                 counters.cancelled += 1
             case "release":
                 counters.released += 1
-        if self._observer is not None:
-            self._tell_finish(attempt, finish)
 
-    def _tell_finish(self, attempt: Attempt, finish: Finish) -> None:
-        fields = _of(attempt)
-        began = attempt.started_at
-        ran = 0 if began is None else int((self._clock.monotonic() - began) * 1000)
+    def _fields(self, attempt: Attempt, finish: Finish) -> dict[str, Any]:
+        began, ended = attempt.started_at, attempt.ended_at or self._clock.monotonic()
+        ran = 0 if began is None else int((ended - began) * 1000)
         match finish.kind:
             case "complete":
-                self.tell("job_completed", **fields, run_ms=ran)
+                return _of(attempt) | {"run_ms": ran}
             case "continue":
                 next_type = finish.next.type if finish.next is not None else None
-                self.tell("job_continued", **fields, run_ms=ran, next_type=next_type)
+                return _of(attempt) | {"run_ms": ran, "next_type": next_type}
             case "retry":
-                self.tell(
-                    "job_retried",
-                    **fields,
-                    run_ms=ran,
-                    error=finish.error,
-                    delay_ms=finish.delay_ms,
-                )
+                said = {"run_ms": ran, "error": finish.error, "delay_ms": finish.delay_ms}
+                return _of(attempt) | said
             case "fail":
-                self.tell(
-                    "job_failed",
-                    **fields,
-                    run_ms=ran,
-                    error=finish.error,
-                    fingerprint=finish.fingerprint,
-                )
+                said = {"run_ms": ran, "error": finish.error, "fingerprint": finish.fingerprint}
+                return _of(attempt) | said
             case "snooze":
-                self.tell("job_snoozed", **fields, delay_ms=finish.delay_ms)
+                return _of(attempt) | {"delay_ms": finish.delay_ms}
             case "cancel":
-                self.tell("job_cancelled", **_named(attempt), reason=finish.error)
+                return _named(attempt) | {"reason": finish.error}
             case "release":
-                self.tell("job_released", **_named(attempt))
+                return _named(attempt)
+
+    def summary(self, running: int) -> None:
+        """What ended since the last summary, if anything did."""
+        fields = self.tally.take(self._clock.monotonic())
+        if fields is not None:
+            self.tell("worker_summary", **fields, running=running)
 
     def refused(self, attempt: Attempt, reason: str) -> None:
         """A write without a valid token was refused."""
@@ -117,7 +133,7 @@ class Telling:
     def reaped(self, jobs: list[Reaped]) -> None:
         """Jobs of dead workers were taken back."""
         self._counters.recovered += len(jobs)
-        if self._observer is None:
+        if not self._wants("job_reaped"):
             return
         for each in jobs:
             self._observe(
@@ -140,7 +156,7 @@ class Telling:
 
     def unblocked(self, jobs: Sequence[JobRef]) -> None:
         """The last blocker of these jobs ended."""
-        if self._observer is not None:
+        if self._wants("job_unblocked"):
             for each in jobs:
                 self._observe(event("job_unblocked", job_id=each.id, type=each.type))
 
@@ -157,6 +173,14 @@ class Telling:
         """The reaper has looked."""
         self._counters.reaper_runs += 1
         self.tell("reaper_ran", recovered=recovered, duration_ms=int(seconds * 1000))
+
+
+def _waited(attempt: Attempt) -> float:
+    """How long a job was due before its handler was called, in seconds."""
+    claimed = attempt.claimed
+    due_at = max(claimed.available_at, claimed.created_at)
+    called_at = attempt.started_instant or claimed.claimed_at
+    return max(0, called_at - due_at) / 1_000_000
 
 
 def _named(attempt: Attempt) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Watches the worker's own loop: whether it lags, whether handlers obey, whether hints still arrive."""
+"""Watches the worker's own loop: whether it lags, handlers obey, hints still arrive; and sums up what it did."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from holdfast.worker.workplace import Workplace
 
 INTERVAL_S = 1.0
 LAG_S = 1.0
+SUMMARY_S = 10.0
 
 
 class Watch:
@@ -45,6 +46,8 @@ class Watch:
             if lag > LAG_S:
                 self._place.telling.tell("loop_lagged", lag_ms=int(lag * 1000))
             self._report_stuck(clock.monotonic())
+            if self._place.telling.tally.age(clock.monotonic()) >= SUMMARY_S:
+                self._place.telling.summary(len(self._slots.running))
 
     def _follow_hints(self) -> None:
         were_alive, self._pace.hints_alive = self._pace.hints_alive, self._hints.are_alive

@@ -127,6 +127,7 @@ class Worker:
         finally:
             place.telling.tell("worker_stopping", reason=self._reason, running=self.running)
             await drain.run(claiming, others, self._stopping_now)
+            place.telling.summary(self.running)
             place.telling.tell(
                 "worker_stopped",
                 reason=self._reason,
