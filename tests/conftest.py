@@ -22,9 +22,17 @@ from tests.support.postgres import (
     serve_installed,
 )
 from tests.support.process import PostgresProcess
+from tests.support.until import TEST_TIMEOUT_S
 
 SHARED_SERVER = pytest.StashKey[PostgresServer]()
 WORKER_INPUT = "postgres_server"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each test as long as the machine makes it take; `--timeout` still decides."""
+    if config.option.timeout is None:
+        config.option.timeout = TEST_TIMEOUT_S
 
 
 @pytest.hookimpl(optionalhook=True)

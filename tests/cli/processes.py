@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
-_PATIENCE_S = 60
+from tests.support.until import PATIENCE_S
 
 
 class Command:
@@ -48,7 +48,7 @@ class Command:
     def ended_by(self, number: signal.Signals) -> int:
         """Send a signal; return the exit code."""
         self.process.send_signal(number)
-        return self.process.wait(_PATIENCE_S)
+        return self.process.wait(PATIENCE_S)
 
     def error(self) -> str:
         """Read what was said on stderr until the end."""

@@ -89,7 +89,7 @@ def test_the_seeds_requests_work_against_a_served_application(
             assert httpx.get(f"{address}{STATS}").status_code == 401
             stats = httpx.get(f"{address}{STATS}", headers=bearer).json()
             assert stats["queue"]["due_now"] == 1
-            answer = httpx.post(f"{address}{RUN_ONCE}", headers=bearer, timeout=30).json()
+            answer = httpx.post(f"{address}{RUN_ONCE}", headers=bearer, timeout=PATIENCE_S).json()
             assert answer["summary"]["totalProcessed"] == 1
             assert scene.state(id) == "completed"
             with httpx.stream("GET", f"{address}api/v1/live", headers=bearer) as stream:
@@ -97,7 +97,7 @@ def test_the_seeds_requests_work_against_a_served_application(
                 assert next(lines) == "retry: 2000"
                 process.send_signal(signal.SIGTERM)
                 assert list(lines), "an open stream ends; it does not hold the process"
-            assert process.wait(20) == Exit.OK
+            assert process.wait(PATIENCE_S) == Exit.OK
         finally:
             process.kill()
 

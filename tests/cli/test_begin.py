@@ -11,8 +11,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.watching import SourceWatch
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
-
-PATIENCE_S = 60
+from tests.support.until import PATIENCE_S
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast.cli.exits import Exit
 from tests.cli.processes import Command
+from tests.support.until import PATIENCE_S
 
 HALT = """
 import signal
@@ -49,4 +50,4 @@ def test_a_signal_while_modules_are_imported_ends_it_quietly(
 def test_the_package_itself_can_be_run() -> None:
     with Command("--version") as command:
         assert command.line() == f"holdfast {holdfast.__version__}\n"
-        assert command.process.wait(30) == 0
+        assert command.process.wait(PATIENCE_S) == 0

@@ -18,6 +18,7 @@ from holdfast.cli.lazy import Command, Group
 from holdfast.cli.main import cli
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, KeyConflict
 from tests.cli.conftest import Run
+from tests.support.until import PATIENCE_S
 
 HELP_SECONDS = 0.150
 # Of the processor, whatever else the machine does; a slower one takes longer.
@@ -219,7 +220,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 def test_a_locale_that_lacks_a_letter_gets_an_escape_for_it() -> None:
     words = [sys.executable, "-m", "holdfast", "explain", "HF017"]
     environment = os.environ | {"PYTHONIOENCODING": "iso8859-5"}
-    run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=30)
+    run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S)
     assert run.stdout.startswith("HF017 \\xb7 HeartbeatTooSlow\n")
     assert run.returncode == Exit.OK
 

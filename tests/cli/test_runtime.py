@@ -15,6 +15,7 @@ from holdfast.storage.identifiers import new_id
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import WORKER, Scene
+from tests.support.until import PATIENCE_S
 
 APPLICATION = """
 from pathlib import Path
@@ -53,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tick(*words: str) -> tuple[int, dict[str, Any]]:
     with Command("tick", *words, "-o", "json") as command:
-        out, err = command.process.communicate(timeout=60)
+        out, err = command.process.communicate(timeout=PATIENCE_S)
     assert out, err
     return command.process.returncode, json.loads(out)
 
@@ -74,7 +75,7 @@ def test_a_signal_lets_a_tick_end_in_order(folder: Path, scene: Scene) -> None:
         command.process.send_signal(signal.SIGTERM)
         command.wait_for_word("worker_stopping")
         (folder / "go").touch()
-        command.process.communicate(timeout=60)
+        command.process.communicate(timeout=PATIENCE_S)
         assert command.process.returncode == 0
     assert scene.state(id) == "completed"
 
@@ -152,7 +153,7 @@ def test_workers_are_told_of_what_was_taken_back(
         run(*words)
         wanted = {("due", "mail.send"), ("lost", WORKER)}
         while wanted:
-            hint = arrived.get(timeout=30)
+            hint = arrived.get(timeout=PATIENCE_S)
             wanted.discard((hint.kind, hint.type if hint.kind == "due" else str(hint.worker)))
     finally:
         listener.close()
@@ -171,7 +172,7 @@ def test_a_copied_database_is_worked_off_only_when_it_was_adopted(
     assert "is no copy" in run("adopt").stderr
     _rename(scene)
     with Command("tick", "office:app") as command:
-        _, err = command.process.communicate(timeout=60)
+        _, err = command.process.communicate(timeout=PATIENCE_S)
     assert command.process.returncode == Exit.REFUSED
     assert "error[HF045]" in err
     assert run("adopt").exit_code == Exit.REFUSED
@@ -205,7 +206,7 @@ def test_the_audit_log_tells_who_did_what_and_why(run: Run, scene: Scene) -> Non
 def test_a_failing_runner_is_told_by_the_exit_code(folder: Path, scene: Scene) -> None:
     tick("office:broken")
     asked = Command("cycles", "run-now", "broken")
-    asked.process.communicate(timeout=60)
+    asked.process.communicate(timeout=PATIENCE_S)
     code, summary = tick("office:broken")
     assert code == Exit.FAILED
     assert summary["runnerResults"]["broken"]["failed"] is True

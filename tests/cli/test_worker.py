@@ -13,6 +13,7 @@ from holdfast.cli.exits import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import Scene
+from tests.support.until import PATIENCE_S
 
 APPLICATION = """
 import time
@@ -55,7 +56,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def drained(*words: str) -> subprocess.CompletedProcess[str]:
     with Command("worker", "shop:app", "--drain", *words) as command:
-        out, err = command.process.communicate(timeout=60)
+        out, err = command.process.communicate(timeout=PATIENCE_S)
     return subprocess.CompletedProcess(words, command.process.returncode, out, err)
 
 
@@ -114,7 +115,7 @@ def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scen
         command.process.send_signal(signal.SIGTERM)
         command.wait_for_word("worker_stopping")
         command.process.send_signal(signal.SIGTERM)
-        command.process.communicate(timeout=60)
+        command.process.communicate(timeout=PATIENCE_S)
         assert command.process.returncode == 0
     assert {scene.state(each) for each in ids} <= {"pending", "completed"}
 
@@ -122,7 +123,7 @@ def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scen
 def test_draining_does_not_wait_for_a_database_that_is_not_there(folder: Path) -> None:
     url = {"HOLDFAST_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
     with Command("worker", "shop:app", "--drain", env=url) as command:
-        assert command.process.wait(60) == Exit.DATABASE
+        assert command.process.wait(PATIENCE_S) == Exit.DATABASE
         assert "error[HF043]" in command.error()
 
 
@@ -200,7 +201,7 @@ def test_an_application_of_nothing_but_cycles_is_run(folder: Path, scene: Scene)
     with Command("worker", "shop:clockwork") as command:
         assert command.line() == "swept\n"
         command.process.send_signal(signal.SIGTERM)
-        _, said = command.process.communicate(timeout=60)
+        _, said = command.process.communicate(timeout=PATIENCE_S)
     assert command.process.returncode == 0, said
 
 
@@ -208,7 +209,7 @@ def test_the_number_of_processes_is_a_setting(folder: Path, scene: Scene) -> Non
     id = scene.start("hello", input='{"name":"ana"}')
     words = ("worker", "shop:app", "--drain")
     with Command(*words, env={"HOLDFAST_PROCESSES": "2"}) as command:
-        _, said = command.process.communicate(timeout=60)
+        _, said = command.process.communicate(timeout=PATIENCE_S)
     assert command.process.returncode == 0, said
     assert len(re.findall(r"worker process \d+ of 2", said)) == 2
     assert scene.state(id) == "completed"
@@ -236,6 +237,6 @@ def test_a_database_without_the_schema_is_refused(folder: Path, run: Run) -> Non
 
 def test_an_application_checks_what_it_is_given_to_start(folder: Path, scene: Scene) -> None:
     with Command("jobs", "start", "hello", '["not a dict"]', "--app", "shop") as command:
-        _, err = command.process.communicate(timeout=60)
+        _, err = command.process.communicate(timeout=PATIENCE_S)
     assert command.process.returncode == Exit.USAGE
     assert "error[HF022]" in err

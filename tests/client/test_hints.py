@@ -19,6 +19,7 @@ from tests.client.conftest import KINDS, Heard
 from tests.client.kinds.alchemy import driver_url, sync_engine
 from tests.client.kinds.drivers import file_of
 from tests.client.kinds.held import Held, Kind, Undo
+from tests.support.until import PATIENCE_S
 
 END = "[]"
 
@@ -134,7 +135,7 @@ async def test_the_database_s_own_notifier_hears_both_ways(url: str) -> None:
         app.start(tx, "own")
     wanted = {Hint("due", "raw"), Hint("due", "own")}
     while wanted:
-        wanted.discard(arrived.get(timeout=30))
+        wanted.discard(arrived.get(timeout=PATIENCE_S))
     app.close()
 
 

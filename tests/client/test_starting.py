@@ -23,6 +23,7 @@ from holdfast.core.errors import (
 )
 from holdfast.ops.end import end_chain
 from holdfast.storage.identifiers import new_id
+from tests.support.until import PATIENCE_S
 
 PRODUCERS = 64
 
@@ -344,7 +345,7 @@ async def test_64_producers_of_one_key_start_one_chain(app: Holdfast, url: str) 
 
     def produce(number: int) -> Chain:
         with psycopg.connect(url) as connection:
-            together.wait(60)
+            together.wait(PATIENCE_S)
             return app.start(connection, "contested", number, key="one")
 
     with ThreadPoolExecutor(PRODUCERS) as producers:
@@ -363,7 +364,7 @@ async def test_batches_of_the_same_keys_in_any_order_do_not_lock_each_other_out(
 
     def produce(order: list[str]) -> list[Chain]:
         with psycopg.connect(url) as connection:
-            together.wait(60)
+            together.wait(PATIENCE_S)
             return app.start_many(connection, "mail", order, keys=order)
 
     with ThreadPoolExecutor(2) as producers:

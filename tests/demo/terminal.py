@@ -15,7 +15,9 @@ from typing import Self
 
 import psutil
 
-PATIENCE_S = 90
+from tests.support.until import SLOWNESS
+
+PATIENCE_S = 90 * SLOWNESS
 SIZE = (40, 110)
 
 _SIZES = ("COLUMNS", "LINES")

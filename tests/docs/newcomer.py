@@ -9,8 +9,9 @@ from pathlib import Path
 
 from holdfast.settings.sources import PREFIXES
 from tests.docs.snippets import python_blocks
+from tests.support.until import SLOWNESS
 
-PATIENCE_S = 300
+PATIENCE_S = 300 * SLOWNESS
 """A page is many short processes, each of which may have to wait for a busy machine."""
 
 

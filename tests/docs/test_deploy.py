@@ -19,6 +19,7 @@ from holdfast.settings.groups import WorkerSettings
 from tests.docs.snippets import Block, blocks
 from tests.docs.test_commands import parse
 from tests.support.absent import skip_because_absent
+from tests.support.until import PATIENCE_S
 
 PAGE = "docs/run/deploy.md"
 DEFAULTS: dict[str, Any] = {each.name: each.default for each in variables_of(WorkerSettings)}
@@ -73,7 +74,7 @@ def test_systemd_accepts_the_unit(file: str, tmp_path: Path) -> None:
         [program, "verify", "--man=no", str(tmp_path / file)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
     )
     complaints = [line for line in done.stderr.splitlines() if file in line]

@@ -10,6 +10,7 @@ import uvicorn
 from holdfast.admin.app import create
 from holdfast.app import Holdfast
 from holdfast.settings import read_settings
+from tests.support.until import PATIENCE_S
 
 
 class _Server(uvicorn.Server):
@@ -35,7 +36,7 @@ def served(app: Holdfast) -> Iterator[str]:
         thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
         thread.start()
         try:
-            assert server.ready.wait(30), "the server did not start"
+            assert server.ready.wait(PATIENCE_S), "the server did not start"
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
             server.should_exit = True

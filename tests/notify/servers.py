@@ -18,8 +18,9 @@ import psutil
 from tests.notify import leash
 from tests.support.absent import skip_because_absent
 from tests.support.process import PostgresProcess
+from tests.support.until import SLOWNESS
 
-START_SECONDS = 30
+START_SECONDS = 30 * SLOWNESS
 START_ATTEMPTS = 5
 
 

@@ -110,7 +110,9 @@ def test_foreign_payloads_are_passed_over(postgres_url: str, ear: Ear) -> None:
 
 
 def test_a_process_that_ends_at_once_has_sent_its_hints(postgres_url: str, ear: Ear) -> None:
-    subprocess.run([sys.executable, "-c", SEND_AND_END, postgres_url], check=True, timeout=60)
+    subprocess.run(
+        [sys.executable, "-c", SEND_AND_END, postgres_url], check=True, timeout=PATIENCE_S
+    )
     ear.wait_until(lambda heard: heard == [Hint("due", "mail")])
 
 

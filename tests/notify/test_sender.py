@@ -11,8 +11,7 @@ import pytest
 
 from holdfast.notify.port import Hint, SendCounts
 from holdfast.notify.sender import CoalescingSender, Pace
-
-PATIENCE_S = 30.0
+from tests.support.until import PATIENCE_S
 
 FORK = """
 import os, sys
@@ -223,7 +222,7 @@ def test_nothing_to_send_starts_nothing(sender: CoalescingSender) -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_parent_and_child_of_a_fork_both_send_also_when_the_lock_was_held() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", FORK], capture_output=True, text=True, check=True, timeout=PATIENCE_S
     )
     assert done.stdout.splitlines() == ["child mail", "parent print"]
     assert done.stderr == ""

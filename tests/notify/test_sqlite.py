@@ -97,7 +97,7 @@ def ear(path: Path) -> Iterator[Ear]:
 
 
 def test_a_commit_of_another_process_is_noticed(path: Path, ear: Ear) -> None:
-    subprocess.run([sys.executable, "-c", WRITE, path], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", WRITE, path], check=True, timeout=PATIENCE_S)
     ear.wait_for_type("mail")
 
 
@@ -163,7 +163,11 @@ def test_a_file_in_the_place_of_another_is_watched_from_then_on(path: Path, ear:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 def test_a_fork_finds_the_file_let_go_and_the_parent_goes_on_watching(path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORK, path], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", FORK, path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE_S,
     )
     assert done.stdout.split() == ["child:0:False", "parent:True"]
 

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.until import SLOWNESS
+
 ROOT = Path(__file__).parents[2]
-PATIENCE_S = 110
+PATIENCE_S = 110 * SLOWNESS
 
 _FOREIGN = ("HOLDFAST_", "OUTBOX_", "WORKER_", "PYTHON")
 

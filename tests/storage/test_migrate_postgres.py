@@ -20,6 +20,7 @@ from holdfast.storage.postgres import migration
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, migration_sql
 from tests.support.postgres import PostgresServer
+from tests.support.until import PATIENCE_S
 
 KNOWN = load_migrations(PACKAGE)
 ACME = "acme_jobs"
@@ -93,7 +94,7 @@ def test_applying_twice_changes_nothing(postgres_url: str, connection: Connectio
 def test_processes_that_start_together_migrate_once(postgres_url: str) -> None:
     command = [sys.executable, "-c", MIGRATE, postgres_url, ACME]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    answers = sorted(int(each.communicate(timeout=60)[0]) for each in running)
+    answers = sorted(int(each.communicate(timeout=PATIENCE_S)[0]) for each in running)
     assert [each.returncode for each in running] == [0, 0, 0]
     assert answers == [0, 0, len(KNOWN)]
 

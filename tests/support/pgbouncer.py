@@ -17,8 +17,9 @@ from urllib.parse import quote
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.support.absent import skip_because_absent
+from tests.support.until import SLOWNESS
 
-START_SECONDS = 30
+START_SECONDS = 30 * SLOWNESS
 # It names the socket's file, nobody binds it.
 PORT = 6432
 CONFIGURATION = """

@@ -14,8 +14,9 @@ from typing import Literal, Self
 
 from tests.support import guardian
 from tests.support.installation import server_identity, within_reach
+from tests.support.until import SLOWNESS
 
-START_SECONDS = 30
+START_SECONDS = 30 * SLOWNESS
 START_ATTEMPTS = 5
 SETTINGS = {
     "fsync": "on",

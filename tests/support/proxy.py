@@ -6,6 +6,8 @@ import threading
 from typing import Literal, Self
 from urllib.parse import urlsplit
 
+from tests.support.until import PATIENCE_S
+
 Mode = Literal["pass", "cut", "swallow", "mute"]
 _CHUNK = 65_536
 
@@ -26,7 +28,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(PATIENCE_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -67,7 +69,7 @@ class Proxy:
             done.set()
 
         self._loop.call_soon_threadsafe(change)
-        assert done.wait(10)
+        assert done.wait(PATIENCE_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

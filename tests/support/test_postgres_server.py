@@ -10,6 +10,7 @@ import pytest
 from tests.support.installation import embedded_binaries
 from tests.support.postgres import PostgresServer, StartPostgres
 from tests.support.process import StopMode
+from tests.support.until import PATIENCE_S
 
 DIE_BESIDE_A_RUNNING_SERVER = """
 import os, signal, sys
@@ -113,7 +114,7 @@ def test_a_killed_test_run_leaves_no_server_and_no_files() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     url, home = died.stdout.split()
     assert not Path(home).exists()

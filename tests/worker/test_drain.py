@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
-from tests.support.until import until
+from tests.support.until import PATIENCE_S, until
 from tests.worker.faults import Faults
 from tests.worker.workshop import RunningWorker, Workshop
 
@@ -135,7 +135,7 @@ async def test_what_outlives_the_shutdown_writes_nothing(workshop: Workshop, col
     over = threading.Event()
 
     def deaf(job: Job[Any]) -> str:
-        release.wait(30)
+        release.wait(PATIENCE_S)
         over.set()
         return "too late"
 
