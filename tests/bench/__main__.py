@@ -1,11 +1,12 @@
-"""`python -m tests.bench [--quick|--full] [-o json] [--only name,…]`"""
+"""`python -m tests.bench [--tiny|--quick|--full] [--server …] [--only name,…] [-o json]`"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -13,31 +14,34 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.talk import complain
 from holdfast.core.errors import CommandUsage
 from holdfast.core.nearest import nearest
-from tests.bench.figure import FULL, QUICK, USUAL, Bench, Result
-from tests.bench.figures import FIGURES
+from tests.bench.figure import FULL, QUICK, TINY, USUAL, Bench, Result, Scale
+from tests.bench.figures import FIGURES, GROUPS, WITHOUT_SERVER
 from tests.bench.machine import describe_machine
 from tests.bench.report import print_result, print_table
-from tests.bench.server import BenchServer
+from tests.bench.server import BOTH, STOCK, WHEEL, BenchServer, ServerMissing, servers
 
 NAMES = tuple(name for names in FIGURES.values() for name in names)
 
 
 def main() -> int:
     """Measure what was asked for; return the exit code."""
-    chosen = _arguments()
-    wanted = frozenset(chosen.only or NAMES)
-    scale = QUICK if chosen.quick else FULL if chosen.full else USUAL
-    results: list[Result] = []
+    parser = _parser()
+    chosen = parser.parse_args()
+    scale = next((each for each in (TINY, QUICK, FULL) if getattr(chosen, each.name)), USUAL)
+    wanted = _wanted(parser, chosen.only)
     machine = describe_machine()
-    with BenchServer() as server:
-        settings = {"scale": asdict(scale), "server": server.settings()}
-        bench = Bench(server, scale, wanted)
-        for measure, names in FIGURES.items():
-            if wanted.intersection(names):
-                found = measure(bench)
-                results += found
-                for each in found:
-                    print_result(each, sys.stderr)
+    try:
+        with servers(chosen.server) as (found, missing):
+            for each in missing:
+                print(f"left out: {each}", file=sys.stderr)
+            settings: dict[str, Any] = {
+                "scale": asdict(scale),
+                "servers": {each.name: each.settings() for each in found},
+                "left_out": missing,
+            }
+            results = _measure(found, scale, wanted)
+    except ServerMissing as error:
+        parser.refuse(str(error), "choose another server with --server")
     if chosen.output == "json":
         report = {"machine": machine, "settings": settings, "results": results}
         print(msgspec.json.format(msgspec.json.encode(report)).decode())
@@ -45,6 +49,20 @@ def main() -> int:
         print_table(machine, settings, results)
     missed = chosen.check and any(each.verdict == "below" for each in results)
     return Exit.CHECK_NOT_MET if missed else Exit.OK
+
+
+def _measure(found: Sequence[BenchServer], scale: Scale, wanted: frozenset[str]) -> list[Result]:
+    """Take each figure on one server after the other; what needs no server is taken once."""
+    results: list[Result] = []
+    for measure, names in FIGURES.items():
+        for number, server in enumerate(found):
+            asked = wanted if number == 0 else wanted - WITHOUT_SERVER
+            if asked.intersection(names):
+                for each in measure(Bench(server, scale, asked)):
+                    place = "" if each.name in WITHOUT_SERVER else server.name
+                    results.append(msgspec.structs.replace(each, server=place))
+                    print_result(results[-1], sys.stderr)
+    return results
 
 
 class _Parser(argparse.ArgumentParser):
@@ -60,26 +78,40 @@ class _Parser(argparse.ArgumentParser):
         raise SystemExit(Exit.USAGE)
 
 
-def _arguments() -> argparse.Namespace:
+def _server(text: str) -> str:
+    if text not in (STOCK, WHEEL, BOTH) and not text.startswith(("postgresql://", "postgres://")):
+        raise argparse.ArgumentTypeError(
+            f"{text[:40]!r} is neither stock, wheel, both nor a postgresql:// URL"
+        )
+    return text
+
+
+def _parser() -> _Parser:
     parser = _Parser(prog="python -m tests.bench", description="Measure this machine.")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="three small rounds, about five minutes")
+    size.add_argument("--tiny", action="store_true", help="one small round: does it work?")
+    size.add_argument("--quick", action="store_true", help="three small rounds")
     size.add_argument("--full", action="store_true", help="beside ten million finished jobs")
     parser.add_argument(
         "--check", action="store_true", help="exit 6 when a figure is below its floor"
     )
+    parser.add_argument(
+        "--server", type=_server, default=BOTH, metavar=f"{STOCK}|{WHEEL}|{BOTH}|URL"
+    )
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    parser.add_argument("--only", default="", metavar="NAME,…", help=", ".join(NAMES))
-    chosen = parser.parse_args()
-    chosen.only = [each for each in chosen.only.split(",") if each]
-    unknown = [each for each in chosen.only if each not in NAMES]
-    if unknown:
-        near = nearest(unknown[0], NAMES)
-        known = f"there are {', '.join(NAMES)}"
-        parser.refuse(
-            f"there is no figure {unknown[0][:40]!r}", " · ".join(filter(None, (near, known)))
-        )
-    return chosen
+    parser.add_argument("--only", default="", metavar="NAME,…", help=", ".join((*GROUPS, *NAMES)))
+    return parser
+
+
+def _wanted(parser: _Parser, only: str) -> frozenset[str]:
+    """Return the figures that names and groups mean; all without any."""
+    asked = [each for each in only.split(",") if each]
+    known = (*NAMES, *GROUPS)
+    for each in asked:
+        if each not in known:
+            help = (nearest(each, known), f"there are {', '.join(known)}")
+            parser.refuse(f"there is no figure {each[:40]!r}", " · ".join(filter(None, help)))
+    return frozenset(name for each in asked or NAMES for name in GROUPS.get(each, (each,)))
 
 
 if __name__ == "__main__":

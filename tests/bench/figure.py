@@ -44,6 +44,7 @@ class Result(msgspec.Struct, frozen=True):
     beside: dict[str, float] = {}
     target: Target | None = None
     verdict: Verdict | None = None
+    server: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,13 @@ class Scale:
     latency_samples: int
     memory_jobs: int
     idle_seconds: float
+    steady_seconds: float
 
 
-QUICK = Scale("quick", 3, 20_000, 0.05, 50_000, 60, 40_000, 4.0)
-USUAL = Scale("usual", 5, 50_000, 1.0, 500_000, 400, 1_000_000, 30.0)
-FULL = Scale("full", 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 60.0)
+TINY = Scale("tiny", 1, 2_000, 0.002, 2_000, 20, 12_000, 2.0, 4.0)
+QUICK = Scale("quick", 3, 20_000, 0.05, 50_000, 100, 40_000, 20.0, 60.0)
+USUAL = Scale("usual", 5, 50_000, 1.0, 500_000, 400, 1_000_000, 60.0, 180.0)
+FULL = Scale("full", 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 60.0, 3_600.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +154,12 @@ def make_result(
         else msgspec.structs.replace(target, value=round(target.value, 4)),
         verdict=None if target is None else target.verdict,
     )
+
+
+def with_beside(result: Result, more: Mapping[str, float]) -> Result:
+    """Add figures that stand beside a result."""
+    shown = {key: _shown(value) for key, value in more.items()}
+    return msgspec.structs.replace(result, beside=result.beside | shown)
 
 
 def _shown(value: float) -> float:

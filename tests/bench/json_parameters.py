@@ -243,7 +243,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=40_000)
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args()
-    with BenchServer() as server:
+    with BenchServer.wheel() as server:
         print(describe_machine(), server.settings())
         print(
             "| rows | way | start/s | Python µs | server µs | complete/s | Python µs | server µs |"

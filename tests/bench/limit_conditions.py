@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=200)
     chosen = parser.parse_args()
     rows: dict[str, list[Row]] = defaultdict(list)
-    with BenchServer() as server:
+    with BenchServer.wheel() as server:
         print(describe_machine(), server.settings())
         for _ in range(chosen.rounds):
             for condition in CONDITIONS:

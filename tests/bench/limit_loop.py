@@ -20,7 +20,8 @@ from tests.bench.payload import INPUT_TEXT, OUTPUT_TEXT
 LONG_AGO = "2000-01-01 00:00:00+00"
 NIL = UUID(int=0)
 # Without it statistics of another moment make a claim collect and sort the whole backlog.
-ONLY_BY_INDEX = "-c enable_seqscan=off -c enable_bitmapscan=off"
+# And with it a stock server would take every statement for one that is worth compiling.
+ONLY_BY_INDEX = "-c enable_seqscan=off -c enable_bitmapscan=off -c jit=off"
 
 _made = 0
 

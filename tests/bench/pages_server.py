@@ -16,9 +16,9 @@ from holdfast.admin.app import create
 from holdfast.admin.server import make_server
 from holdfast.cli.interpreter import make_ours
 from holdfast.settings import read_settings
+from tests.bench.command import PATIENCE_S, ROOT
 from tests.bench.handlers import make_app
 from tests.bench.machine import cpu_seconds
-from tests.bench.subjects import PATIENCE_S, ROOT
 
 LIVE = {"holdfast-part": "live"}
 SLOWEST_S = 30

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
+from holdfast.client.starting import Start
 from holdfast.storage.identifiers import new_id
 from tests.bench.conditions import Condition
-from tests.bench.handlers import make_app
+from tests.bench.handlers import producer
 from tests.bench.limit_loop import LimitLoop
 from tests.bench.payload import INPUT, INPUT_TEXT
 from tests.bench.server import BenchServer
 
 AT_ONCE = 1000
+SETTLED_AFTER = 10_000
 
 EMPTY = """
 truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfast.tally, holdfast.blocker,
@@ -95,12 +98,26 @@ def refresh(url: str, condition: Condition) -> None:
         connection.execute(VACUUM if condition.is_seeded else EMPTY)
 
 
-def fill(url: str, type: str, count: int, input: Any = INPUT) -> None:
-    """Start chains of one type."""
-    app = make_app(url)
-    try:
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """Jobs of a backlog: the first, the one that ends about tenthousandth, and the last."""
+
+    first: str
+    early: str
+    last: str
+
+
+def fill(url: str, types: str | Sequence[str], count: int, input: Any = INPUT) -> Filled:
+    """Start chains of one type, or of several in turn."""
+    names = [types] if isinstance(types, str) else list(types)
+    head = early = last = ""
+    with closing(producer(url)) as app:
         for first in range(0, count, AT_ONCE):
+            numbers = range(first, min(first + AT_ONCE, count))
+            starts = [Start(names[number % len(names)], input) for number in numbers]
             with app.transaction() as tx:
-                app.start_many(tx, type, [input] * min(AT_ONCE, count - first))
-    finally:
-        app.close()
+                chains = app.start_all(tx, starts)
+            head, last = head or str(chains[0].id), str(chains[-1].id)
+            if not early or first < SETTLED_AFTER:
+                early = last
+    return Filled(head, early, last)

@@ -19,14 +19,21 @@ _MARK = Path("tests", "bench", "__main__.py")
     cls=Command,
     examples=(
         "holdfast bench --quick",
-        "holdfast bench --only drain,latency_p99 -o json",
+        "holdfast bench --only worker,start -o json",
+        "holdfast bench --server postgresql://me@db.example/postgres",
         "holdfast bench --full --check",
     ),
 )
-@click.option("--quick", is_flag=True, help="Three small rounds, in about five minutes.")
+@click.option("--tiny", is_flag=True, help="One small round: does it work here?")
+@click.option("--quick", is_flag=True, help="Three small rounds, in about ten minutes.")
 @click.option("--full", is_flag=True, help="Beside ten million finished jobs.")
 @click.option("--check", is_flag=True, help="Exit 6 when a figure is below its floor.")
-@click.option("--only", metavar="NAME,…", help="Only these figures.")
+@click.option(
+    "--server",
+    metavar="stock|wheel|both|URL",
+    help="Which PostgreSQL: the system's as shipped, the wheel's, or yours.  [default: both]",
+)
+@click.option("--only", metavar="NAME,…", help="Only these figures or groups of figures.")
 @click.option(
     "-o",
     "--output",
@@ -35,19 +42,28 @@ _MARK = Path("tests", "bench", "__main__.py")
     show_default=True,
     help="How figures are written.",
 )
-def command(quick: bool, full: bool, check: bool, only: str | None, output: str) -> int:
-    """Measure this machine: our figures beside hand-written loops in the same run.
+def command(
+    tiny: bool,
+    quick: bool,
+    full: bool,
+    check: bool,
+    server: str | None,
+    only: str | None,
+    output: str,
+) -> int:
+    """Measure this machine: `holdfast worker` beside hand-written loops in the same run.
 
-    Needs a checkout of the sources with its development dependencies; PostgreSQL is started by
-    itself. The usual run takes up to half an hour.
+    Needs a checkout of the sources with its development dependencies. Servers are started for the
+    run and removed; on a server of yours, databases are created and dropped, so its role needs
+    CREATEDB. The usual run takes about an hour.
     """
     import subprocess
 
-    flags = {"--quick": quick, "--full": full, "--check": check}
+    flags = {"--tiny": tiny, "--quick": quick, "--full": full, "--check": check}
+    values = {"--server": server, "--only": only, "--output": output}
     chosen = [flag for flag, wanted in flags.items() if wanted]
-    if only:
-        chosen += ["--only", only]
-    bench = [sys.executable, "-m", "tests.bench", "--output", output, *chosen]
+    chosen += [f"{name}={value}" for name, value in values.items() if value]
+    bench = [sys.executable, "-m", "tests.bench", *chosen]
     return subprocess.run(bench, cwd=_checkout(), check=False).returncode
 
 
@@ -58,5 +74,5 @@ def _checkout() -> Path:
             return folder
     raise ConfigError(
         "the bench is not part of the installed package",
-        help="run it in a checkout of the sources, after `make setup`",
+        help="run `make setup` in a checkout of the sources, then `.venv/bin/holdfast bench` there",
     )

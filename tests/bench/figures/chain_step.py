@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 
+from tests.bench.command import Command, drain
 from tests.bench.conditions import FRESH
 from tests.bench.figure import Bench, Contest, Result, Target
-from tests.bench.figures.drains import BATCH, SLOTS
 from tests.bench.site import fill, refresh
-from tests.bench.subject import Spec
-from tests.bench.subjects import Subject
 
 NAMES = ("chain_step",)
 STEPS = 3
@@ -38,12 +36,9 @@ def measure(bench: Bench) -> list[Result]:
 
 
 def _seconds(url: str, count: int, steps: int) -> float:
-    """Start and drain chains; the process that drains is up before the clock starts."""
+    """Start and drain chains, one after the other."""
     refresh(url, FRESH)
-    with Subject(Spec(url, ("step",), jobs=count * steps, slots=SLOTS, batch=BATCH)) as subject:
-        begun = time.monotonic()
-        fill(url, "step", count, {"left": steps - 1})
-        started = time.monotonic() - begun
-        subject.go()
-        report = subject.report()
-    return started + report.ended_at - report.begun_at
+    begun = time.monotonic()
+    filled = fill(url, "step", count, {"left": steps - 1})
+    started = time.monotonic() - begun
+    return started + drain(Command(url, ("step",)), filled, count * steps).span.seconds

@@ -7,13 +7,11 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 
+from tests.bench.command import Command, drain
 from tests.bench.conditions import FRESH
 from tests.bench.figure import Bench, Contest, Result, Target
-from tests.bench.figures.drains import BATCH, SLOTS
 from tests.bench.pages_server import SLOWEST_S, Dashboard, visit
 from tests.bench.site import fill, refresh
-from tests.bench.subject import Spec
-from tests.bench.subjects import drain, rate
 
 NAMES = ("drain_with_dashboards",)
 OPEN: tuple[str, ...] = ("/", "/jobs", "/types")
@@ -29,10 +27,9 @@ def measure(bench: Bench) -> list[Result]:
 
         def drained(pages: tuple[str, ...]) -> float:
             refresh(url, FRESH)
-            fill(url, "noop", jobs)
-            spec = Spec(url, ("noop",), jobs=jobs, slots=SLOTS, batch=BATCH, hints=True)
+            filled = fill(url, "noop", jobs)
             with _open(url, pages) as watchers:
-                found = rate([drain(spec)])
+                found = drain(Command(url), filled, jobs).rate
             refreshes[0] += sum(each.refreshes for each in watchers)
             return found
 

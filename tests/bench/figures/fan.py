@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from tests.bench.command import Command, drain
 from tests.bench.conditions import FRESH
 from tests.bench.figure import Bench, Contest, Result
-from tests.bench.figures.drains import BATCH, SLOTS
 from tests.bench.handlers import CHILDREN
 from tests.bench.site import fill, refresh
-from tests.bench.subject import Spec
-from tests.bench.subjects import drain
 
 NAMES = ("fan_out_in",)
 JOBS = CHILDREN + 2
@@ -20,10 +18,8 @@ def measure(bench: Bench) -> list[Result]:
 
         def milliseconds(type: str, count: int) -> float:
             refresh(url, FRESH)
-            fill(url, type, count)
-            spec = Spec(url, ("fan", "noop"), jobs=JOBS, slots=SLOTS, batch=BATCH)
-            report = drain(spec)
-            return (report.ended_at - report.begun_at) * 1000
+            filled = fill(url, type, count)
+            return drain(Command(url, ("fan", "noop")), filled, JOBS).span.seconds * 1000
 
         contest = Contest(
             bench.scale.rounds,

@@ -4,53 +4,54 @@ from __future__ import annotations
 
 import time
 
-import psutil
-import psycopg
-
+from tests.bench.command import Command, Running
 from tests.bench.conditions import Condition
 from tests.bench.figure import Bench, Result, Target, make_result
-from tests.bench.machine import cpu_seconds
+from tests.bench.server import session_seconds
 from tests.bench.site import refresh, seed
-from tests.bench.subject import Spec
-from tests.bench.subjects import Subject
 
-NAMES = ("idle_cpu",)
-SETTLE_S = 2.0
+NAMES = ("idle_cpu", "idle_server")
+SETTLE_S = 5.0
+MINUTE_MS = 60_000
 BACKLOG = Condition("idle", delayed=1_000_000, unhandled=1_000_000)
-SESSIONS = "select pid from pg_stat_activity where application_name like 'holdfast %'"
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Measure the processor time of the worker and of its sessions on the server over some seconds."""
-    condition = BACKLOG.scaled(bench.scale.share)
+    """Measure the processor time of the worker and of its sessions on the server over some time."""
+    condition, seconds = BACKLOG.scaled(bench.scale.share), bench.scale.idle_seconds
     with bench.server.database() as url:
         seed(url, condition)
         refresh(url, condition)
-        with Subject(Spec(url, ("noop",), hints=True)) as subject:
-            subject.go()
+        with Running(Command(url)) as running:
             time.sleep(SETTLE_S)
-            before = _spent(url, subject.pid)
-            time.sleep(bench.scale.idle_seconds)
-            after = _spent(url, subject.pid)
-            subject.stop()
-            subject.report()
-    shares = [
-        (late - early) / bench.scale.idle_seconds * 100
-        for early, late in zip(before, after, strict=True)
-    ]
-    return [
+            worker, sessions = running.cpu_seconds(), session_seconds(url)
+            time.sleep(seconds)
+            worker = (running.cpu_seconds() - worker) / seconds
+            server = _more(sessions, session_seconds(url))
+            running.check()
+    if server is None:
+        return [_whole(worker, {"worker": worker * 100})] if "idle_cpu" in bench.wanted else []
+    server /= seconds
+    results = [_whole(worker + server, {"worker": worker * 100, "server": server * 100})]
+    results.append(
         make_result(
-            "idle_cpu",
-            "% of a core",
-            ours=sum(shares),
-            beside={"worker": shares[0], "server": shares[1]},
-            target=Target("% of a core", sum(shares), floor=2.0, goal=1.0),
+            "idle_server",
+            "ms of server time a minute",
+            ours=server * MINUTE_MS,
+            beside={"worker_ms": worker * MINUTE_MS},
+            target=Target("ms", server * MINUTE_MS, floor=100, goal=60),
         )
-    ]
+    )
+    return [each for each in results if each.name in bench.wanted]
 
 
-def _spent(url: str, worker: int) -> tuple[float, float]:
-    """Return the seconds that the worker and its sessions have used."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        sessions = [row[0] for row in connection.execute(SESSIONS).fetchall()]
-    return cpu_seconds(worker), sum(cpu_seconds(pid) for pid in sessions if psutil.pid_exists(pid))
+def _whole(share: float, beside: dict[str, float]) -> Result:
+    target = Target("% of a core", share * 100, floor=2.0, goal=1.0)
+    return make_result("idle_cpu", "% of a core", ours=share * 100, beside=beside, target=target)
+
+
+def _more(before: dict[int, float] | None, after: dict[int, float] | None) -> float | None:
+    """Return what sessions used in between; a new one counts whole. None: the server is elsewhere."""
+    if before is None or after is None:
+        return None
+    return sum(spent - before.get(pid, 0.0) for pid, spent in after.items())

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.bench.command import ROOT
 from tests.bench.figure import Bench, Contest, Result, Target
-from tests.bench.subjects import ROOT
 
 NAMES = ("import_holdfast", "cli_help")
 

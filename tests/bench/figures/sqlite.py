@@ -13,14 +13,13 @@ from typing import Literal
 import msgspec
 
 from holdfast.storage.identifiers import new_ids
+from tests.bench.command import BareWorker, Command, drain
 from tests.bench.figure import Bench, Contest, Result, Target
-from tests.bench.figures.drains import BATCH, SLOTS
+from tests.bench.figures.drains import BATCH
 from tests.bench.handlers import make_app
 from tests.bench.payload import INPUT
 from tests.bench.site import AT_ONCE, fill
 from tests.bench.sqlite_loop import SqliteLoop
-from tests.bench.subject import Spec
-from tests.bench.subjects import drain, rate
 
 NAMES = ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many")
 
@@ -46,22 +45,34 @@ def measure(bench: Bench) -> list[Result]:
 
 def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> Result:
     jobs = bench.scale.jobs
+    settings = {} if synchronous == "FULL" else {"HOLDFAST_SYNCHRONOUS": synchronous}
 
-    def ours(path: Path) -> float:
+    def drained(path: Path, kind: type[Command]) -> float:
         url = f"sqlite:///{path}"
         with closing(make_app(url)) as app:
             app.migrate()
-        fill(url, "noop", jobs)
-        spec = Spec(url, ("noop",), jobs=jobs, slots=SLOTS, batch=BATCH, synchronous=synchronous)
-        return rate([drain(spec)])
+        filled = fill(url, "noop", jobs)
+        return drain(kind(url, settings=settings), filled, jobs).rate
 
     def limit(path: Path) -> float:
         with closing(SqliteLoop(path, synchronous, BATCH)) as loop:
             loop.start(jobs)
             return loop.drain()
 
-    ways = {"ours": ours, "limit": limit}
-    return _contest(bench, ways).result(name, "jobs/s", against="limit loop on SQLite")
+    ways: dict[str, Callable[[Path], float]] = {
+        "ours": lambda path: drained(path, Command),
+        "bare worker": lambda path: drained(path, BareWorker),
+        "limit": limit,
+    }
+    contest = _contest(bench, ways)
+    return contest.result(
+        name,
+        "jobs/s",
+        limit="bare worker",
+        against="bare worker",
+        beside={"limit_loop": "limit"},
+        target=Target("ratio", contest.ratio("ours", "bare worker"), floor=0.85, goal=0.95),
+    )
 
 
 def _start_many(bench: Bench) -> Result:

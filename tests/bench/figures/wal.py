@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from tests.bench.command import Command, drain
 from tests.bench.conditions import FRESH
 from tests.bench.figure import Bench, Contest, Result, Target
-from tests.bench.figures.drains import BATCH, SLOTS
+from tests.bench.figures.drains import BATCH
 from tests.bench.limit_loop import LimitLoop
 from tests.bench.site import fill, refresh, site
-from tests.bench.subject import Spec
-from tests.bench.subjects import drain
 
 NAMES = ("wal_per_job",)
 
@@ -22,8 +21,8 @@ def measure(bench: Bench) -> list[Result]:
         def ours() -> float:
             refresh(url, FRESH)
             before = server.wal_bytes()
-            fill(url, "noop", jobs)
-            drain(Spec(url, ("noop",), jobs=jobs, slots=SLOTS, batch=BATCH))
+            filled = fill(url, "noop", jobs)
+            drain(Command(url), filled, jobs)
             return (server.wal_bytes() - before) / jobs
 
         def limit() -> float:

@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     chosen = parser.parse_args()
     rows: dict[str, list[Row]] = {path.stem: [] for path in LAYOUTS}
-    with BenchServer() as server:
+    with BenchServer.wheel() as server:
         print(describe_machine(), server.settings())
         for _ in range(chosen.rounds):
             for path in LAYOUTS:

@@ -1,0 +1,148 @@
+"""A producer and a worker for long, at half of what the worker can do: do dead rows, sizes and claims stay level?
+
+The sizes are those of the tables whose rows come and go; history grows with every job, as it must. How quick claims are
+shows in how long a job waited for its handler, by the database's own times.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+
+from tests.bench.command import Command, Running, drain
+from tests.bench.conditions import FRESH
+from tests.bench.figure import Bench, Result, Target, make_result
+from tests.bench.handlers import producer
+from tests.bench.payload import INPUT
+from tests.bench.progress import open_store, wait_for, wait_for_all
+from tests.bench.site import fill, refresh
+
+NAMES = ("dead_rows", "dead_rows_size", "dead_rows_claim")
+SHARE = 0.5
+SAMPLE_S = 1.0
+PER_SECOND = 20
+"""Transactions of the producer."""
+WINDOW_S = 60.0
+
+SAMPLE = """
+select coalesce(sum(n_dead_tup), 0)::bigint,
+       coalesce(sum(pg_total_relation_size(relid)) filter (where relname in ('queue', 'lease')), 0)::bigint
+  from pg_stat_user_tables where schemaname = 'holdfast'
+"""
+
+WAITS = """
+with bounds as (select min(created_at) as first, max(created_at) as last from holdfast.job),
+waited as (
+  select j.created_at, extract(epoch from o.started_at - j.created_at) * 1000 as ms
+    from holdfast.outcome o join holdfast.job j on j.id = o.job_id)
+select percentile_cont(0.5) within group (order by ms) filter (where created_at < first + %(window)s),
+       percentile_cont(0.5) within group (order by ms) filter (where created_at > last - %(window)s)
+  from waited, bounds
+"""
+
+
+@dataclass(slots=True)
+class Samples:
+    """What was seen of the tables, second by second."""
+
+    dead: list[int] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+
+    @property
+    def growth(self) -> float:
+        """The largest size of the last third beside the largest before."""
+        third = max(1, len(self.sizes) // 3)
+        return max(self.sizes[-third:]) / max(self.sizes[:-third] or self.sizes)
+
+
+def measure(bench: Bench) -> list[Result]:
+    """Find out what the worker can do, then keep it half busy."""
+    seconds = bench.scale.steady_seconds
+    with bench.server.database() as url:
+        filled = fill(url, "noop", bench.scale.jobs)
+        rate = drain(Command(url), filled, bench.scale.jobs).rate * SHARE
+        refresh(url, FRESH)
+        samples = Samples()
+        with closing(open_store(url, ("noop",))) as store, Running(Command(url)) as running:
+            # A job before the others is done when the worker is up.
+            wait_for(store, fill(url, "noop", 1).last, running.check)
+            with _sampling(url, samples):
+                jobs, last = _produce(url, rate, seconds)
+            wait_for_all(store, last, jobs + 1, running.check)
+        first_ms, last_ms = _waits(url, min(WINDOW_S, seconds / 3))
+    results = [
+        make_result(
+            "dead_rows",
+            f"dead rows at most in {seconds:,.0f} s",
+            ours=max(samples.dead),
+            beside={"at_the_end": samples.dead[-1], "jobs_per_s": jobs / seconds},
+            target=Target("rows", max(samples.dead), floor=30_000, goal=10_000),
+        ),
+        make_result(
+            "dead_rows_size",
+            "× earlier",
+            ours=samples.growth,
+            beside={"largest_mib": max(samples.sizes) / 2**20},
+            target=Target("×", samples.growth, floor=1.25, goal=1.05),
+        ),
+        make_result(
+            "dead_rows_claim",
+            "× the wait at first",
+            ours=last_ms / first_ms,
+            beside={"first_ms": first_ms, "last_ms": last_ms},
+            target=Target("×", last_ms / first_ms, floor=1.25, goal=1.05),
+        ),
+    ]
+    return [each for each in results if each.name in bench.wanted]
+
+
+def _produce(url: str, rate: float, seconds: float) -> tuple[int, str]:
+    """Start jobs at an even pace; return how many, and the last."""
+    jobs, last, begun = 0, "", time.monotonic()
+    with closing(producer(url)) as app:
+        for turn in range(1, int(seconds * PER_SECOND) + 1):
+            time.sleep(max(0.0, begun + turn / PER_SECOND - time.monotonic()))
+            wanted = max(1, int(rate * turn / PER_SECOND) - jobs)
+            with app.transaction() as tx:
+                last = str(app.start_many(tx, "noop", [INPUT] * wanted)[-1].id)
+            jobs += wanted
+    return jobs, last
+
+
+@contextmanager
+def _sampling(url: str, samples: Samples) -> Iterator[None]:
+    """Look at the tables every second meanwhile."""
+    done = threading.Event()
+
+    def sample() -> None:
+        with psycopg.connect(url, autocommit=True) as connection:
+            while True:
+                ended = done.wait(SAMPLE_S)
+                dead, size = connection.execute(SAMPLE).fetchall()[0]
+                samples.dead.append(dead)
+                samples.sizes.append(size)
+                if ended:
+                    return
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _waits(url: str, window_s: float) -> tuple[float, float]:
+    """Return how long jobs waited at first and at last, in ms (medians)."""
+    window: dict[str, Any] = {"window": timedelta(seconds=window_s)}
+    with psycopg.connect(url, autocommit=True) as connection:
+        first, last = connection.execute(WAITS, window).fetchall()[0]
+    return float(first), float(last)
