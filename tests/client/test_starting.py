@@ -22,6 +22,7 @@ from holdfast.core.errors import (
     UnknownJobType,
 )
 from holdfast.ops.end import end_chain
+from holdfast.ops.retention import FIRST_ID, Ages, remove_chains
 from holdfast.storage.identifiers import new_id
 from tests.support.until import PATIENCE_S
 
@@ -115,6 +116,20 @@ async def test_a_deduplicated_start_shows_the_chain_s_true_state(app: Holdfast) 
     again = start(app, "order.charge", key="k", scope="any")
     assert (again.id, again.state, again.output) == (first.id, "completed", {"paid": True})
     assert again.finished_at is not None
+
+
+async def test_a_start_with_scope_any_is_answered_by_a_chain_that_is_no_longer_kept(
+    app: Holdfast,
+) -> None:
+    first = start(app, "order.charge", {"order": 1}, key="k", scope="any")
+    finish(app, first, "completed")
+    late = app.database.read(app.database.store.schema.clock()) + 40 * 86_400_000_000
+    ages = Ages(chains=30, dead_letters=90, runs=30)
+    app.database.run(remove_chains(app.database.store, ages, FIRST_ID, 10, late))
+    again = start(app, "order.charge", key="k", scope="any")
+    assert (again.id, again.state, again.deduplicated) == (first.id, "removed", True)
+    assert (again.type, again.key, again.jobs, again.input) == ("order.charge", "k", 0, None)
+    assert start(app, "order.charge", key="k", scope="any", exclude=[again]).state == "pending"
 
 
 async def test_a_key_is_free_when_its_chain_completed_but_not_when_it_failed(app: Holdfast) -> None:

@@ -34,7 +34,8 @@ class SharedOptions(TypedDict, total=False):
     """What the chains of one call may have in common.
 
     scope, window, exclude: how long a key stands for its chain: while it is open (and failed counts
-    as open) or for `any` length of time; no longer than the window; never for the chains excluded.
+    as open) or for `any` length of time, beyond the chain's removal too (HOLDFAST_KEY_DAYS); no longer
+    than the window; never for the chains excluded.
     at, after: not before that time; one in the past means now. priority: 0 is the most urgent, 5 is
     usual. blockers: chains to wait for; on_blocker_failure: fail, wait or run when one of them
     does not complete. max_attempts: instead of the job type's own.

@@ -27,7 +27,7 @@ from holdfast.client.options import (
 )
 from holdfast.client.targets import Entry, Targets
 from holdfast.client.tracing import Trace
-from holdfast.client.views import Chain, chain_of, new_chain
+from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.model import (
@@ -42,7 +42,7 @@ from holdfast.core.model import (
 )
 from holdfast.core.registry import Target
 from holdfast.notify.port import Hint
-from holdfast.ops.start import StartRequest, start_chains
+from holdfast.ops.start import Started, StartRequest, start_chains
 from holdfast.storage.identifiers import new_id, new_ids
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -220,7 +220,7 @@ def start_write(batch: Batch) -> Write[list[Chain]]:
         records = (yield from store.chains.get(earlier)) if earlier else []
         known = {each.id: each for each in records}
         return [
-            _earlier(request.job, known.get(answer.id))
+            _earlier(request.job, answer, known.get(answer.id))
             if answer.deduplicated
             else new_chain(answer, request.job.key, request.job.input)
             for request, answer in zip(requests, started, strict=True)
@@ -246,7 +246,9 @@ def of_started(chains: Iterable[Chain]) -> list[Hint]:
     return of_due(each.type for each in chains if each.state == "pending" and not each.deduplicated)
 
 
-def _earlier(job: NewJob, record: ChainRecord | None) -> Chain:
+def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
+    if answer.state == "removed":
+        return removed_chain(answer.id, job.type, job.key)
     if record is None or record.type != job.type:
         raise InvalidId(
             f"{job.id} is the id of another job already", help="make a new id for each chain"

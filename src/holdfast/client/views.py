@@ -19,6 +19,7 @@ from holdfast.core.model import (
     AttemptRecord,
     BlockerRecord,
     ChainRecord,
+    ChainState,
     Instant,
     JobRecord,
     OnBlockerFailure,
@@ -31,11 +32,15 @@ T = TypeVar("T")
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain as its start or a read found it; it does not change afterwards."""
+    """A chain as its start or a read found it; it does not change afterwards.
+
+    A start that was deduplicated by a key of `scope="any"` may find a chain that is no longer kept: its state is
+    `removed`, and nothing but its id, type and key is known.
+    """
 
     _id: str
     type: str
-    state: State
+    state: ChainState
     key: str | None
     error: str | None = None
     jobs: int = 1
@@ -82,6 +87,13 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 def new_chain(started: Started, key: str | None, input: str) -> Chain:
     """Show a chain that was just started, without reading it back."""
     return Chain(_id=started.id, type=started.type, state=started.state, key=key, _input=input)
+
+
+def removed_chain(id: str, type: str, key: str | None) -> Chain:
+    """Show a chain whose key is all that is left of it."""
+    return Chain(
+        _id=id, type=type, state="removed", key=key, jobs=0, deduplicated=True, _input="null"
+    )
 
 
 def chain_of(record: ChainRecord, deduplicated: bool = False) -> Chain:

@@ -8,6 +8,8 @@ from typing import Literal, overload
 import msgspec
 
 State = Literal["blocked", "pending", "running", "completed", "failed", "cancelled"]
+ChainState = State | Literal["removed"]
+"""Where a chain stands; `removed` when its key outlived what was known of it."""
 TerminalState = Literal["completed", "failed", "cancelled"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "failed", "cancelled")
 TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})

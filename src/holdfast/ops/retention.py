@@ -15,11 +15,12 @@ _DAY_US = 86_400_000_000
 
 
 class Ages(msgspec.Struct, frozen=True):
-    """How many days things are kept; 0 keeps chains for ever."""
+    """How many days things are kept; 0 keeps chains, and the keys that outlive them, forever."""
 
     chains: int
     dead_letters: int
     runs: int
+    keys: int = 0
 
 
 class RetentionPage(msgspec.Struct, frozen=True):
@@ -44,18 +45,21 @@ def remove_chains(
     waited = (yield from store.retention.waited(held)) if held else set()
     doomed = [each for each in held if each not in waited]
     if doomed:
-        yield from store.chains.delete(doomed, now)
+        yield from store.chains.delete(doomed, now, keep_keys=True)
     return RetentionPage(len(found), len(doomed), found[-1])
 
 
 def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:
-    """Remove old runs, slots and workers; return how many rows went."""
+    """Remove old runs, slots, workers and keys; return how many rows went."""
     instant = yield from _instant(store, now)
     before = instant - ages.runs * _DAY_US
     runs = yield from store.retention.drop_runs(id_at(before), limit)
     slots = yield from store.retention.drop_slots(before, limit)
     workers = yield from store.retention.drop_workers(before, limit)
-    return runs + slots + workers
+    keys = 0
+    if ages.keys:
+        keys = yield from store.retention.drop_keys(instant - ages.keys * _DAY_US, limit)
+    return runs + slots + workers + keys
 
 
 def _instant(store: Store, now: Instant | None) -> Op[Instant]:

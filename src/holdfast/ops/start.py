@@ -7,7 +7,7 @@ from itertools import groupby
 
 import msgspec
 
-from holdfast.core.model import Instant, NewBlocker, NewJob, NewKey, State
+from holdfast.core.model import ChainState, Instant, NewBlocker, NewJob, NewKey, State
 from holdfast.ops.blockers import attach_blockers, check_blockers, check_waits
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -23,11 +23,11 @@ class StartRequest(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A chain as its start left it; `deduplicated` when an earlier one stands for it."""
+    """A chain as its start left it; `deduplicated` when an earlier one, maybe long removed, stands for it."""
 
     id: str
     type: str
-    state: State
+    state: ChainState
     deduplicated: bool
 
 
@@ -99,10 +99,7 @@ def _earlier(
     """Find the chains that stand for requests that were not written: the key's holder, or the same id."""
     lost = [each for each in requests if each.job.id not in written]
     pairs = [(each.key.type, each.key.key) for each in lost if each.key is not None]
-    holders = {}
-    if pairs:
-        found = yield from store.chains.key_holders(pairs)
-        holders = {(each.type, each.key): each.chain_id for each in found}
+    holders = (yield from _holders(store, lost, pairs)) if pairs else {}
     stands_for = {
         each.job.id: holders.get((each.key.type, each.key.key), each.job.id)
         if each.key is not None
@@ -111,12 +108,35 @@ def _earlier(
     }
     tails = yield from store.chains.tails(sorted(set(stands_for.values())))
     states: dict[str, State] = {tail.chain_id: tail.state for tail in tails}
+    held = set(holders.values())
     return {
         each.job.id: Started(
             stands_for[each.job.id],
             each.job.type,
-            states.get(stands_for[each.job.id], "pending"),
+            states.get(
+                stands_for[each.job.id], "removed" if stands_for[each.job.id] in held else "pending"
+            ),
             True,
         )
         for each in lost
     }
+
+
+def _holders(
+    store: Store, lost: Sequence[StartRequest], pairs: Sequence[tuple[str, str]]
+) -> Op[dict[tuple[str, str], str]]:
+    """Find who holds the keys; those that were asked for with scope `any` are kept from now on."""
+    found = yield from store.chains.key_holders(pairs)
+    forever = {
+        (each.key.type, each.key.key)
+        for each in lost
+        if each.key is not None and each.key.scope == "any" and each.key.window_ms is None
+    }
+    to_keep = sorted(
+        (each.type, each.key)
+        for each in found
+        if not each.kept and (each.type, each.key) in forever
+    )
+    if to_keep:
+        yield from store.chains.keep_keys(to_keep)
+    return {(each.type, each.key): each.chain_id for each in found}

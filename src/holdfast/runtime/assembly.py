@@ -125,7 +125,7 @@ class Assembly:
 
     def _retention(self) -> RetentionRunner:
         own = self.settings.holdfast
-        ages = Ages(own.retention_days, own.dead_letter_days, own.run_days)
+        ages = Ages(own.retention_days, own.dead_letter_days, own.run_days, own.key_days)
         return RetentionRunner(self.database.store, ages)
 
     def _cycles(self, threads: ThreadPoolExecutor) -> list[CycleRunner]:

@@ -142,10 +142,13 @@ class HoldfastSettings:
     retry_base_ms: int = setting(_MS, 10_000, "Pause after a job's first failed attempt.")
     retry_max_ms: int = setting(_MS, 300_000, "Longest pause between a job's attempts.")
     retention_days: int = setting(
-        _DAYS, 30, "How long completed and cancelled chains are kept; 0: for ever."
+        _DAYS, 30, "How long completed and cancelled chains are kept; 0: forever."
     )
     dead_letter_days: int = setting(
         Whole(90, 36_500), 90, "How long failed chains are kept, 90 at least."
+    )
+    key_days: int = setting(
+        _DAYS, 0, 'How long a key of scope="any" outlives its chain; 0: forever.'
     )
     run_days: int = setting(Whole(1, 36_500), 30, "How long runs and slots of cycles are kept.")
 

@@ -30,7 +30,10 @@ class ChainStore(Protocol):
         """
 
     def key_holders(self, keys: Sequence[tuple[str, str]]) -> Op[list[KeyHolder]]:
-        """Read which chain holds each (type, key)."""
+        """Read which chain holds each (type, key), and whether the key outlives it."""
+
+    def keep_keys(self, keys: Sequence[tuple[str, str]]) -> Op[None]:
+        """Let keys outlive their chains."""
 
     def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
         """Read the last job of each chain and where it stands."""
@@ -55,8 +58,13 @@ class ChainStore(Protocol):
     def blocking(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         """Read the chains that any job of these chains waits or waited for."""
 
-    def delete(self, chain_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
-        """Remove chains with everything that belongs to them; return the job ids removed."""
+    def delete(
+        self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
+    ) -> Op[list[str]]:
+        """Remove chains with everything that belongs to them; return the job ids removed.
+
+        With `keep_keys` the keys that were claimed with scope `any` stay.
+        """
 
 
 class BlockerStore(Protocol):

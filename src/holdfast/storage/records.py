@@ -8,11 +8,12 @@ from holdfast.core.model import Instant, Reaped, State
 
 
 class KeyHolder(msgspec.Struct, frozen=True):
-    """Which chain holds a deduplication key."""
+    """Which chain holds a deduplication key; one that is `kept` holds it beyond its own end."""
 
     type: str
     key: str
     chain_id: str
+    kept: bool = False
 
 
 class Tail(msgspec.Struct, frozen=True):

@@ -133,6 +133,9 @@ class RetentionStore(Protocol):
     def drop_slots(self, before: Instant, limit: int) -> Op[int]:
         """Remove slots that ended before an instant; return how many. One statement."""
 
+    def drop_keys(self, before: Instant, limit: int) -> Op[int]:
+        """Remove keys whose chains went before an instant; return how many. One statement."""
+
     def drop_workers(self, before: Instant, limit: int) -> Op[int]:
         """Remove workers that stopped before an instant; return how many. One statement."""
 

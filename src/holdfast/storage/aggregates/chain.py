@@ -39,7 +39,11 @@ class Chains:
     def key_holders(self, keys: Sequence[tuple[str, str]]) -> Op[list[KeyHolder]]:
         pairs = [{"type": type, "key": key} for type, key in keys]
         rows = yield Statement("chain_key_get", {"rows": document(pairs)})
-        return [KeyHolder(*row) for row in rows]
+        return [KeyHolder(row[0], row[1], row[2], bool(row[3])) for row in rows]
+
+    def keep_keys(self, keys: Sequence[tuple[str, str]]) -> Op[None]:
+        pairs = [{"type": type, "key": key} for type, key in keys]
+        yield Statement("chain_key_keep", {"rows": document(pairs)})
 
     def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
         rows = yield Statement("chain_tail", {"ids": texts(chain_ids)})
@@ -76,8 +80,11 @@ class Chains:
         rows = yield Statement("chain_blockers", {"chains": texts(chain_ids)})
         return {row[0] for row in rows}
 
-    def delete(self, chain_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
-        rows = yield Statement("chain_delete", {"chains": texts(chain_ids), "now": now})
+    def delete(
+        self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
+    ) -> Op[list[str]]:
+        given = {"chains": texts(chain_ids), "now": now, "keep_keys": keep_keys}
+        rows = yield Statement("chain_delete", given)
         return [row[0] for row in rows]
 
 

@@ -46,6 +46,10 @@ class Retention:
         rows = yield Statement("retention_slots", {"before": before, "limit": limit})
         return len(rows)
 
+    def drop_keys(self, before: Instant, limit: int) -> Op[int]:
+        rows = yield Statement("retention_keys", {"before": before, "limit": limit})
+        return len(rows)
+
     def drop_workers(self, before: Instant, limit: int) -> Op[int]:
         rows = yield Statement("retention_workers", {"before": before, "limit": limit})
         return len(rows)

@@ -25,7 +25,9 @@ class SqliteChains(Chains):
         rows = yield Statement("chain_jobs", {"chain": chain_id})
         return [job_record(row) for row in rows]
 
-    def delete(self, chain_ids: Sequence[str], now: Instant | None = None) -> Op[list[str]]:
+    def delete(
+        self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
+    ) -> Op[list[str]]:
         given = {"chains": texts(chain_ids)}
         tally = Tally()
         for (type,) in (yield Statement("chain_delete_queue", given)):
@@ -37,7 +39,9 @@ class SqliteChains(Chains):
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_blockers", given)
-        yield Statement("chain_delete_keys", given)
+        yield Statement("chain_delete_keys", {**given, "keep_keys": keep_keys})
+        if keep_keys:
+            yield Statement("chain_outlive", {**given, "now": now})
         rows = yield Statement("chain_delete", given)
         yield from tally.write(now)
         return [row[0] for row in rows]

@@ -8,6 +8,7 @@ from holdfast.core.cycle import NewRun, slot_at
 from holdfast.core.model import NewJob, NewKey
 from holdfast.ops.cycle import begin_slot, complete_slot
 from holdfast.ops.retention import FIRST_ID, Ages, RetentionPage, remove_chains, remove_records
+from holdfast.ops.start import Started, StartRequest, start_chains
 from holdfast.storage.records import WorkerSign
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.cycles import CLEANUP, CycleStage
@@ -81,6 +82,60 @@ class RetentionConformance(Conformance):
         assert (await self._remove(stage)).removed == 0
         stage.pass_time(seconds=10 * DAY)
         assert (await self._remove(stage)).removed == 1
+
+    async def _keyed(self, stage: Stage, scope: Any) -> Started:
+        job = stage.job(key="k")
+        request = StartRequest(job, NewKey(job.type, "k", job.id, scope))
+        (started,) = await stage.run(start_chains(stage.store, [request], now=stage.now))
+        return started
+
+    async def _completed_long_ago(self, stage: Stage) -> None:
+        (claimed,) = await stage.claim()
+        await stage.finish_as(claimed, "complete")
+        stage.pass_time(seconds=31 * DAY)
+        assert (await self._remove(stage)).removed == 1
+
+    async def test_a_key_of_scope_any_outlives_its_chain(self, stage: Stage) -> None:
+        first = await self._keyed(stage, "any")
+        await self._completed_long_ago(stage)
+        stage.pass_time(seconds=4_000 * DAY)
+        await stage.run(remove_records(stage.store, AGES, 100, stage.now))
+        again = await self._keyed(stage, "any")
+        assert again == Started(first.id, first.type, "removed", True)
+        # A start of the other scope asks only whether something is open.
+        renewed = await self._keyed(stage, "open")
+        assert (renewed.state, renewed.deduplicated) == ("pending", False)
+        assert (await self._keyed(stage, "any")).id == renewed.id
+        await self._completed_long_ago(stage)
+        assert await self._keyed(stage, "any") == Started(renewed.id, first.type, "removed", True)
+
+    async def test_a_key_that_somebody_asked_for_with_scope_any_outlives_its_chain(
+        self, stage: Stage
+    ) -> None:
+        first = await self._keyed(stage, "open")
+        assert (await self._keyed(stage, "any")).deduplicated
+        await self._completed_long_ago(stage)
+        assert await self._keyed(stage, "any") == Started(first.id, first.type, "removed", True)
+
+    async def test_a_key_of_scope_open_goes_with_its_chain(self, stage: Stage) -> None:
+        await self._keyed(stage, "open")
+        await self._completed_long_ago(stage)
+        assert not (await self._keyed(stage, "any")).deduplicated
+
+    async def test_keys_without_chains_go_when_they_are_old_enough(self, stage: Stage) -> None:
+        await self._keyed(stage, "any")
+        await self._completed_long_ago(stage)
+        ages = Ages(chains=30, dead_letters=90, runs=30, keys=365)
+        stage.pass_time(seconds=365 * DAY)
+        assert await stage.run(remove_records(stage.store, ages, 100, stage.now)) == 0
+        stage.pass_time(seconds=1)
+        assert await stage.run(remove_records(stage.store, ages, 100, stage.now)) == 1
+        assert not (await self._keyed(stage, "any")).deduplicated
+
+    async def test_deleting_a_chain_frees_its_key_whatever_the_scope(self, stage: Stage) -> None:
+        first = await self._keyed(stage, "any")
+        await stage.run(stage.store.chains.delete([first.id], stage.now))
+        assert not (await self._keyed(stage, "any")).deduplicated
 
     async def test_a_live_chain_stays_with_its_finished_jobs(self, stage: Stage) -> None:
         first = await stage.start()

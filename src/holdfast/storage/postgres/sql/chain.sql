@@ -1,23 +1,34 @@
 -- name: chain_key_claim
 -- Claims deduplication keys in key order; a producer of the same key waits here for the other's commit. A key is free again
--- when its chain ended other than by failure (scope open), when its window has passed, or when its chain is excluded.
+-- when its chain ended other than by failure (scope open), when its window has passed, or when its chain is excluded. One
+-- that was claimed with scope any and no window is kept: it outlives its chain, and still counts for those with that scope.
 -- Whoever gets no row back lost and asks chain_key_get.
-insert into holdfast.chain_key as held (type, key, chain_id, until)
-select x.type, x.key, x.chain_id, holdfast.moment(:now::bigint) + x.window_ms * interval '1 ms'
+insert into holdfast.chain_key as held (type, key, chain_id, until, kept)
+select x.type, x.key, x.chain_id, holdfast.moment(:now::bigint) + x.window_ms * interval '1 ms',
+       :scope = 'any' and x.window_ms is null
   from json_to_recordset(:rows::json) as x(type text, key text, chain_id uuid, window_ms bigint)
  order by x.type, x.key
-on conflict (type, key) do update set chain_id = excluded.chain_id, until = excluded.until
+on conflict (type, key) do update
+   set chain_id = excluded.chain_id, until = excluded.until, kept = held.kept or excluded.kept, gone_at = null
   where held.until <= holdfast.moment(:now::bigint)
      or held.chain_id = any (array (select e::uuid from json_array_elements_text(:exclude::json) e))
+     or (:scope = 'open' and held.gone_at is not null and not exists (
+          select from holdfast.job j where j.id = held.chain_id))
      or (:scope = 'open' and exists (
           select from holdfast.job j join holdfast.outcome o on o.job_id = j.id
            where j.chain_id = held.chain_id and not o.continued and o.state in ('completed', 'cancelled')))
 returning chain_id::text;
 
 -- name: chain_key_get
-select k.type, k.key, k.chain_id::text
+select k.type, k.key, k.chain_id::text, k.kept
   from json_to_recordset(:rows::json) as x(type text, key text)
   join holdfast.chain_key k on k.type = x.type and k.key = x.key;
+
+-- name: chain_key_keep
+-- Lets keys outlive their chains: those who were deduplicated with scope any were promised that too.
+update holdfast.chain_key k set kept = true
+  from json_to_recordset(:rows::json) as x(type text, key text)
+ where k.type = x.type and k.key = x.key and not k.kept;
 
 -- name: chain_tail
 -- The last job of each chain and where it stands.
@@ -118,7 +129,11 @@ edges as (delete from holdfast.blocker where job_id = any (array (select id from
 keys as (
   delete from holdfast.chain_key k using holdfast.job j
    where j.id = any (array (select id from gone)) and j.chain_index = 0 and j.key is not null
-     and k.type = j.type and k.key = j.key and k.chain_id = j.id),
+     and k.type = j.type and k.key = j.key and k.chain_id = j.id and not (:keep_keys::boolean and k.kept)),
+outlived as (
+  update holdfast.chain_key k set gone_at = holdfast.moment(:now::bigint) from holdfast.job j
+   where j.id = any (array (select id from gone)) and j.chain_index = 0 and j.key is not null
+     and k.type = j.type and k.key = j.key and k.chain_id = j.id and :keep_keys::boolean and k.kept),
 tallied as (
   insert into holdfast.tally (at, type, completed, failed, cancelled, removed)
   select holdfast.moment(:now::bigint), type, sum(completed), sum(failed), sum(cancelled), sum(removed)

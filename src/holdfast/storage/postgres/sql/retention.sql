@@ -45,3 +45,9 @@ returning 1;
 delete from holdfast.worker where id = any (array (
   select id from holdfast.worker where stopped_at < to_timestamp(:before::bigint / 1000000.0) limit :limit::integer))
 returning 1;
+
+-- name: retention_keys
+delete from holdfast.chain_key where (type, key) in (
+  select type, key from holdfast.chain_key
+   where gone_at < to_timestamp(:before::bigint / 1000000.0) order by gone_at limit :limit::integer)
+returning 1;

@@ -1,23 +1,33 @@
 -- name: chain_key_claim
 -- Claims deduplication keys. A key is free again when its chain ended other than by failure (scope open), when its window has
--- passed, or when its chain is excluded. Whoever gets no row back lost and asks chain_key_get.
-insert into holdfast_chain_key as held (type, key, chain_id, until)
+-- passed, or when its chain is excluded. One that was claimed with scope any and no window is kept: it outlives its chain, and
+-- still counts for those with that scope. Whoever gets no row back lost and asks chain_key_get.
+insert into holdfast_chain_key as held (type, key, chain_id, until, kept)
 select json_extract(value, '$.type'), json_extract(value, '$.key'), json_extract(value, '$.chain_id'),
-       coalesce(:now, (select now from holdfast_clock)) + json_extract(value, '$.window_ms') * 1000
+       coalesce(:now, (select now from holdfast_clock)) + json_extract(value, '$.window_ms') * 1000,
+       :scope = 'any' and json_extract(value, '$.window_ms') is null
   from json_each(:rows)
  where true
-on conflict (type, key) do update set chain_id = excluded.chain_id, until = excluded.until
+on conflict (type, key) do update
+   set chain_id = excluded.chain_id, until = excluded.until, kept = held.kept or excluded.kept, gone_at = null
   where held.until <= coalesce(:now, (select now from holdfast_clock))
      or held.chain_id in (select value from json_each(:exclude))
+     or (:scope = 'open' and held.gone_at is not null and not exists (
+          select 1 from holdfast_job j where j.id = held.chain_id))
      or (:scope = 'open' and exists (
           select 1 from holdfast_job j cross join holdfast_outcome o on o.job_id = j.id
            where j.chain_id = held.chain_id and not o.continued and o.state in ('completed', 'cancelled')))
 returning chain_id;
 
 -- name: chain_key_get
-select k.type, k.key, k.chain_id
+select k.type, k.key, k.chain_id, k.kept
   from json_each(:rows) x
  cross join holdfast_chain_key k on k.type = json_extract(x.value, '$.type') and k.key = json_extract(x.value, '$.key');
+
+-- name: chain_key_keep
+-- Lets keys outlive their chains: those who were deduplicated with scope any were promised that too.
+update holdfast_chain_key set kept = 1
+ where (type, key) in (select json_extract(value, '$.type'), json_extract(value, '$.key') from json_each(:rows));
 
 -- name: chain_tail
 -- The last job of each chain and where it stands.
@@ -128,7 +138,15 @@ delete from holdfast_chain_key
  where (type, key) in (
      select j.type, j.key from holdfast_job j
       where j.chain_id in (select value from json_each(:chains)) and j.chain_index = 0 and j.key is not null)
-   and chain_id in (select value from json_each(:chains));
+   and chain_id in (select value from json_each(:chains)) and not (:keep_keys and kept);
+
+-- name: chain_outlive
+-- Keys that were claimed with scope any stay when retention takes their chains.
+update holdfast_chain_key set gone_at = coalesce(:now, (select now from holdfast_clock))
+ where (type, key) in (
+     select j.type, j.key from holdfast_job j
+      where j.chain_id in (select value from json_each(:chains)) and j.chain_index = 0 and j.key is not null)
+   and chain_id in (select value from json_each(:chains)) and kept;
 
 -- name: chain_delete
 -- Removes the jobs of chains after everything that belongs to them; the caller has checked the references.

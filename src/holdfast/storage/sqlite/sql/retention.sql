@@ -41,3 +41,8 @@ returning 1;
 delete from holdfast_worker where id in (
   select id from holdfast_worker where stopped_at < :before limit :limit)
 returning 1;
+
+-- name: retention_keys
+delete from holdfast_chain_key where (type, key) in (
+  select type, key from holdfast_chain_key where gone_at < :before order by gone_at limit :limit)
+returning 1;
