@@ -258,6 +258,30 @@ def test_an_input_that_is_no_json_is_refused(run: Run, scene: Scene) -> None:
     assert "the input is not JSON" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("environ", "words", "state"),
+    [
+        (None, (), "pending"),
+        ("1", (), "failed"),
+        ("1", ("--poison-limit", "2"), "pending"),
+        (None, ("--poison-limit", "1"), "failed"),
+    ],
+)
+def test_reap_heeds_the_poison_limit_of_the_settings(
+    run: Run,
+    scene: Scene,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: str | None,
+    words: tuple[str, ...],
+    state: str,
+) -> None:
+    if environ is not None:
+        monkeypatch.setenv("HOLDFAST_POISON_LIMIT", environ)
+    stale = scene.running(lease_ms=1)
+    assert run("reap", *words).exit_code == 0
+    assert scene.state(stale.id) == state
+
+
 def test_reap_takes_back_what_dead_workers_held(run: Run, scene: Scene) -> None:
     stale = scene.running(lease_ms=1)
     held = scene.running("push.send")

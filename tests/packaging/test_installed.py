@@ -22,7 +22,6 @@ EXTRAS = {
     "nats": ("holdfast.notify.nats",),
     "otel": ("holdfast.observe.otel", "holdfast.observe.spans"),
     "prometheus": ("holdfast.observe.prometheus",),
-    "archive": ("pyarrow", "obstore"),
     "top": ("holdfast.cli.top.screen",),
 }
 NOWHERE = "postgresql://app@127.0.0.1:1/shop"

@@ -220,6 +220,23 @@ async def test_single_ticks_remember_a_cycle_that_is_not_a_singleton(
     assert diary.keys == ["dispatch:2025-01-01T12:01:00Z"]
 
 
+async def test_a_cycle_that_is_not_sharded_serves_all_tenants_on_whichever_replica_it_runs(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    served: list[str] = []
+
+    async def bill(run: CycleRun) -> None:
+        served.extend(tenant for tenant in "abcdefgh" if run.shard.owns(tenant))
+
+    spec = cycle_spec(bill, "bill", every="1m")
+    made = [replica(spec, shard=Shard(index, 2)) for index in (0, 1)]
+    for each in made:
+        await each.run()
+    clock.advance(MINUTE)
+    await asyncio.gather(*(each.run() for each in made))
+    assert served == list("abcdefgh")
+
+
 async def test_each_shard_of_a_sharded_cycle_runs_for_its_own_tenants(
     replica: MakeReplica, clock: ManualClock
 ) -> None:

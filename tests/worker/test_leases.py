@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.lease import Lease
 from holdfast.ops.delete import delete_chains
 from holdfast.ops.end import cancel_chain, end_chain
 from holdfast.ops.reap import reap_leases
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 from holdfast.worker.job import Job
+from holdfast.worker.options import WorkerOptions
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import RunningWorker, Workshop
 
@@ -242,3 +244,31 @@ async def test_a_lease_set_at_run_time_holds_for_new_claims_and_is_renewed_in_ti
     go.set()
     await workshop.events.seen("job_completed", job_id=job_id)
     await worker.stop()
+
+
+@pytest.mark.parametrize(
+    ("worker_ms", "leases", "beats_ms"),
+    [
+        (None, [Lease("60s")], 15_000),
+        (None, [Lease("60s", heartbeat="5s")], 5_000),
+        (None, [Lease("60s", heartbeat="18s")], 18_000),
+        (None, [Lease("60s", heartbeat="18s"), Lease("60s")], 15_000),
+        (12_000, [Lease("60s")], 12_000),
+        (12_000, [Lease("60s", heartbeat="5s"), Lease("60s")], 5_000),
+        (9_500, [Lease("30s")], 9_500),
+    ],
+)
+def test_a_worker_beats_as_often_as_the_most_demanding_of_its_leases(
+    worker_ms: int | None, leases: list[Lease], beats_ms: int
+) -> None:
+    assert WorkerOptions(heartbeat_ms=worker_ms).timing(leases).heartbeat_ms == beats_ms
+
+
+async def test_a_type_s_own_heartbeat_is_the_worker_s(workshop: Workshop) -> None:
+    workshop.handle("slow", _nothing, lease=Lease("60s", heartbeat="3s"))
+    async with workshop.working():
+        (started,) = await workshop.events.seen("worker_started")
+    assert started.fields["heartbeat_ms"] == 3_000
+
+
+async def _nothing(job: Job[Any]) -> None: ...

@@ -30,22 +30,21 @@ _COLUMNS = (
 )
 @click.option(
     "--poison-limit",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="A job whose worker died this often becomes a dead letter.",
+    type=click.IntRange(1, 1_000),
+    help="A job whose worker died this often becomes a dead letter.  [HOLDFAST_POISON_LIMIT]",
 )
 @output_option
 @with_database
-def command(session: Session, poison_limit: int, output: Format) -> None:
+def command(session: Session, poison_limit: int | None, output: Format) -> None:
     """Take back the jobs of expired leases, of all types, once.
 
     Workers do this by themselves; the command is for a fleet that is down, and for cron.
     """
     from holdfast.client.hints import of_reap
-    from holdfast.ops.reap import BATCH
+    from holdfast.settings import load_settings
     from holdfast.worker.reaper import reap_all
 
+    own = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit}).holdfast
     database, notifier = session.app.database, session.app.notifier
     reaped: list[Reaped] = []
 
@@ -53,7 +52,8 @@ def command(session: Session, poison_limit: int, output: Format) -> None:
         reaped.extend(report.page.reaped)
         notifier.send(of_reap(report))
 
-    session.run(reap_all(database.run_async, database.store, BATCH, poison_limit, found))
+    batch, limit = own.reaper_batch, own.poison_limit
+    session.run(reap_all(database.run_async, database.store, batch, limit, found))
     write_records([_row(each) for each in reaped], _COLUMNS, output)
     dead = sum(each.state == "failed" for each in reaped)
     say(f"took back {count_of(len(reaped), 'job')}; {dead} of them became dead letters")

@@ -17,7 +17,10 @@ TIMEOUT_IN_LEASES = 3
 
 @dataclass(frozen=True, slots=True, init=False)
 class Lease:
-    """How long one claim holds its jobs and how often that is extended."""
+    """How long one claim holds its jobs and how often that is extended.
+
+    A worker renews all its leases together, so it beats as often as the most demanding of its types asks.
+    """
 
     duration_ms: int
     heartbeat_ms: int
@@ -38,6 +41,11 @@ class Lease:
             _check_heartbeat(Timing("heartbeat", heartbeat_ms), Timing("lease", duration_ms))
         object.__setattr__(self, "duration_ms", duration_ms)
         object.__setattr__(self, "heartbeat_ms", heartbeat_ms)
+
+    @property
+    def is_beaten(self) -> bool:
+        """Whether its heartbeat was given, and does not just follow from its duration."""
+        return self.heartbeat_ms != default_heartbeat_ms(self.duration_ms)
 
     @property
     def timeout_ms(self) -> int:

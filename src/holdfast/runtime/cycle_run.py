@@ -21,7 +21,11 @@ CycleAbort = Literal["lock_lost", "slot_lost", "timeout", "shutdown"]
 
 
 class CycleRun:
-    """One run of one slot. All of it may be used from the handler's thread."""
+    """One run of one slot. All of it may be used from the handler's thread.
+
+    `shard` is the part of the tenants this run serves, all of them unless the cycle is sharded; `max_items` is how many
+    items it should take at most (WORKER_TICK_RUNNER_MAX_ITEMS).
+    """
 
     def __init__(
         self,
@@ -32,11 +36,13 @@ class CycleRun:
         shard: Shard,
         database: Database,
         held: HeldSlot | None,
+        max_items: int | None = None,
     ) -> None:
         self.name = name
         self.run_id = run_id
         self.worker = worker
         self.shard = shard
+        self.max_items = max_items
         self.counts = Counts()
         self.numbers: dict[str, int | float] = {}
         self.held = held

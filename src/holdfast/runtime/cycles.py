@@ -58,6 +58,8 @@ class CycleRunner:
         self._spec = spec
         self._place = place
         self._stored = stored_name(spec, place.shard)
+        # A cycle that is not divided runs once for all tenants, however many shards the replicas are.
+        self._shard = (place.shard if spec.sharded else None) or WHOLE
         self._last: Instant | None = None
 
     async def run(self, context: RunnerContext) -> RunnerReport:
@@ -138,7 +140,14 @@ class CycleRunner:
         """Run the handler under its heartbeat and write down how it ended. Raises: what the handler raised."""
         place = self._place
         run = CycleRun(
-            self._stored, slot, run_id, context.worker, place.shard or WHOLE, place.database, held
+            self._stored,
+            slot,
+            run_id,
+            context.worker,
+            self._shard,
+            place.database,
+            held,
+            context.budget.items,
         )
         keeper = Keeper(run, place.database.store, lock, place.lease_ms, context)
         began = context.now_ms()

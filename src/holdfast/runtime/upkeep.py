@@ -44,7 +44,7 @@ class ReaperRunner:
             op = reap_leases(self._store, self._batch, self._poison_limit, after, context.now())
             report = await context.link.run_atomic(op)
             self._found(context, report)
-            if report.page.leases < self._batch or context.budget.exhausted(context.now_ms()):
+            if report.page.leases < self._batch or context.is_spent():
                 break
             after = report.page.last
         context.tell(

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from holdfast.core.errors import UnknownVariable
 from holdfast.settings.group import Group, setting
-from holdfast.settings.kinds import Address, Choice, CronText, Flag, Names, Text, Whole, ZoneName
+from holdfast.settings.kinds import Address, Choice, Flag, Names, Text, Whole, ZoneName
 
 _HTTP = Address(("http", "https"))
 _MS = Whole(0, in_ms=True)
@@ -28,7 +28,9 @@ class WorkerSettings:
     )
     tick_overall_max_ms: int = setting(_SOME_MS, 480_000, "Longest time a tick may take.")
     tick_runner_max_ms: int = setting(_SOME_MS, 60_000, "Longest time one runner may take.")
-    tick_runner_max_items: int = setting(_COUNT, 200, "Most items one runner may process.")
+    tick_runner_max_items: int = setting(
+        _COUNT, 200, "Most items one runner may process; a cycle sees it as run.max_items."
+    )
     tick_shard_index: int | None = setting(
         Whole(0, 9_999), None, "Which shard of the tenants this replica serves, from 0."
     )
@@ -154,25 +156,6 @@ class HoldfastSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class ApplicationSettings:
-    """For applications that make documents, send messages and keep an archive; Holdfast itself reads none of these."""
-
-    PREFIX: ClassVar[str] = ""
-
-    pdf_render_concurrency: int = setting(Whole(1, 1_000), 2, "PDFs rendered at once.")
-    worker_interval_minutes: int = setting(Whole(1, 1_440), 2, "Interval of the ingest cycle.")
-    dispatch_interval_minutes: int = setting(Whole(1, 1_440), 1, "Interval of the dispatch cycle.")
-    receipt_interval_minutes: int = setting(Whole(1, 1_440), 1, "Interval of the receipt cycle.")
-    cleanup_cron: str = setting(CronText(), "17 3 * * *", "When the cleanup cycle runs.")
-    archive_export_cron: str = setting(CronText(), "47 3 * * *", "When the archive is exported.")
-    archive_bucket: str | None = setting(
-        Text(), None, "Bucket of the archive; unset: nothing is exported."
-    )
-    archive_region: str | None = setting(Text(), None, "Region of that bucket.")
-    archive_endpoint: str | None = setting(_HTTP, None, "Endpoint of a store compatible with S3.")
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a process, checked, with the origin of each and what was not understood."""
 
@@ -180,7 +163,6 @@ class Settings:
     outbox: OutboxSettings
     embedded: EmbeddedSettings
     holdfast: HoldfastSettings
-    applications: ApplicationSettings
     origins: Mapping[str, str]
     given: frozenset[str]
     warnings: tuple[UnknownVariable, ...]
@@ -199,5 +181,4 @@ GROUPS: Mapping[str, type[Group]] = {
     "worker": WorkerSettings,
     "outbox": OutboxSettings,
     "embedded": EmbeddedSettings,
-    "applications": ApplicationSettings,
 }

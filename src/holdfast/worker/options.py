@@ -9,7 +9,6 @@ from holdfast.core.lease import (
     Lease,
     Timing,
     check_timing,
-    default_heartbeat_ms,
     default_reaper_interval_ms,
     default_shutdown_ms,
 )
@@ -48,8 +47,11 @@ class WorkerOptions:
 
     def timing(self, leases: list[Lease]) -> Timings:
         """Fit the timings to the leases in use, or refuse those that do not. Raises: HF017, HF018, HF019."""
-        smallest = min(lease.duration_ms for lease in (leases or [self.lease]))
-        heartbeat = self.heartbeat_ms or default_heartbeat_ms(smallest)
+        leases = leases or [self.lease]
+        smallest = min(lease.duration_ms for lease in leases)
+        # One heartbeat renews everything, so it is as quick as the quickest that was asked for.
+        beats = [each.heartbeat_ms for each in leases if not self.heartbeat_ms or each.is_beaten]
+        heartbeat = min([*beats, *([self.heartbeat_ms] if self.heartbeat_ms else [])])
         shutdown = (
             self.shutdown_ms if self.shutdown_ms is not None else default_shutdown_ms(smallest)
         )

@@ -141,8 +141,29 @@ def test_the_configuration_is_checked_against_itself_and_the_job_types() -> None
         ("variables", "warning"),
         ("timing", "problem"),
         ("retention", "warning"),
+        ("runners", "ok"),
     ]
     assert "did you mean OUTBOX_BATCH_SIZE?" in bad[0].fix
+
+
+@pytest.mark.parametrize(
+    ("runners", "left_out"),
+    [
+        ("outbox,invoiceReminders,classesBilling", "retention"),
+        ("retention", "outbox"),
+        ("classesBilling", "outbox and retention"),
+    ],
+)
+def test_runners_that_leave_out_what_every_fleet_needs_are_told(
+    runners: str, left_out: str
+) -> None:
+    settings = read_settings({"WORKER_TICK_RUNNERS": runners})
+    (found,) = [each for each in check_configuration(settings, {}) if each.check == "runners"]
+    assert found.verdict == "warning"
+    assert f"leaves out {left_out}" in found.measured
+    fixed = found.fix.split("=")[1].split(", or")[0]
+    mended = check_configuration(read_settings({"WORKER_TICK_RUNNERS": fixed}), {})
+    assert {each.verdict for each in mended} == {"ok"}
 
 
 def test_timings_are_shown_as_they_are_under_the_smallest_lease() -> None:

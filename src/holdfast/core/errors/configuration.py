@@ -30,8 +30,8 @@ class UnusableUrl(ConfigError):
 class MissingExtra(ConfigError):
     """A needed package is not installed.
 
-    The base installation serves SQLite and the command line. Drivers, notifiers, telemetry, the
-    archive and the web parts come as extras, so that nobody installs what they do not use.
+    The base installation serves SQLite and the command line. Drivers, notifiers, telemetry
+    and the web parts come as extras, so that nobody installs what they do not use.
     """
 
     code = "HF012"

@@ -12,7 +12,12 @@ from holdfast.settings import Settings, check_leases, timings_under
 
 def check_configuration(settings: Settings, leases: Mapping[str, Lease]) -> list[Finding]:
     """Check what is set against itself and against the leases of the job types."""
-    return [_names(settings), _timing(settings, leases), _retention(settings)]
+    return [
+        _names(settings),
+        _timing(settings, leases),
+        _retention(settings),
+        _runners(settings),
+    ]
 
 
 def _names(settings: Settings) -> Finding:
@@ -49,7 +54,28 @@ def _retention(settings: Settings) -> Finding:
         return ok("retention", f"finished chains are kept {days} days")
     return warning(
         "retention",
-        "finished chains are kept for ever",
+        "finished chains are kept forever",
         "tables grow without end, and backups with them",
         "set HOLDFAST_RETENTION_DAYS=30",
+    )
+
+
+_LEFT_OUT = {
+    "outbox": "these workers run no jobs",
+    "retention": "unless other workers remove them, finished chains stay and tables grow without end",
+}
+
+
+def _runners(settings: Settings) -> Finding:
+    names = settings.worker.tick_runners
+    if names is None:
+        return ok("runners", "outbox, every cycle, retention")
+    missing = [name for name in _LEFT_OUT if name not in names]
+    if not missing:
+        return ok("runners", ", ".join(names))
+    return warning(
+        "runners",
+        f"WORKER_TICK_RUNNERS={','.join(names)} leaves out {' and '.join(missing)}",
+        "; ".join(_LEFT_OUT[name] for name in missing),
+        f"set WORKER_TICK_RUNNERS={','.join([*names, *missing])}, or unset it",
     )
