@@ -54,12 +54,20 @@ def measure(connection: Connection[Any], statement: Statement, mode: PlanMode) -
     with connection.transaction(force_rollback=True):
         connection.execute("select set_config('plan_cache_mode', %s, true)", [mode])
         prepare(connection, statement.name)
-        execute = _execution(statement)
+        cost = measure_prepared(connection, statement)
+        connection.execute(sql.SQL("deallocate {}").format(sql.Identifier(statement.name)))
+    return cost
+
+
+def measure_prepared(connection: Connection[Any], statement: Statement) -> Cost:
+    """The same with the plan that the server keeps of it, if it keeps one."""
+    execute = _execution(statement)
+    with connection.transaction(force_rollback=True):
         with connection.transaction(force_rollback=True):
-            rows = len(connection.execute(execute).fetchall())
+            cursor = connection.execute(execute)
+            rows = len(cursor.fetchall()) if cursor.description else 0
         planning = _touched_by(connection, sql.SQL("explain ") + execute)[0]
         blocks, plan = _touched_by(connection, sql.SQL("explain (analyze, buffers) ") + execute)
-        connection.execute(sql.SQL("deallocate {}").format(sql.Identifier(statement.name)))
     return Cost(rows, blocks - planning, plan)
 
 

@@ -1,4 +1,4 @@
-"""A worker's claim stays cheap when the statistics are of another moment and say that nothing is due."""
+"""A worker's statements stay cheap when the statistics are of a time when nothing was due or the tables were small."""
 
 from typing import Any
 
@@ -6,10 +6,12 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.core.model import Claim, LeaseClass, Probe
+from holdfast.core.model import Claim, Finish, Held, LeaseClass, Probe
 from holdfast.storage.aggregates.job import Jobs
+from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.postgres.connect import connection_string
-from tests.contract.buffers import PlanMode, measure
+from holdfast.storage.statement import Statement
+from tests.contract.buffers import PlanMode, measure, measure_prepared, prepare
 
 TOKEN = "019c0000-0000-7000-8000-000000000000"
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
@@ -52,3 +54,51 @@ def test_a_claim_costs_what_it_takes_though_none_was_due_when_the_table_was_anal
         cost = measure(connection, claim, mode)
     assert cost.rows == LIMIT
     assert cost.blocks <= 20 + 10 * LIMIT, cost.plan
+
+
+LEASE = """
+insert into holdfast.lease
+  (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
+select %(token)s::uuid, 'worker', now(), now(), 60000, 25, 1000, 5000, array_agg(job_id)
+  from holdfast.queue where token is not null
+"""
+FEW, MANY = 5, 50_000
+
+
+def worker_statements(ids: list[str]) -> list[Statement]:
+    """What a worker asks again and again of the jobs that it holds."""
+    lease = LeaseClass(FIRST_ID, 60_000, 25, 1_000, 5_000)
+    claim = Claim("worker", FEW, (Probe("mail", 5, FIRST_ID, FEW, 0, FIRST_ID),), (lease,))
+    ends = [Finish(id, TOKEN, "complete", "worker", id) for id in ids]
+    retries = [Finish(id, TOKEN, "retry", "worker", id, error="Boom: no") for id in ids]
+    jobs, leases = Jobs(), Leases()
+    return [
+        next(jobs.claim(claim)),
+        next(jobs.finish(ends)),
+        next(jobs.finish(retries)),
+        next(jobs.stand([Held(id, TOKEN) for id in ids])),
+        next(leases.renew([TOKEN])),
+        next(leases.held("worker")),
+        next(leases.free([TOKEN])),
+        next(leases.release([TOKEN])),
+        next(leases.reap(100, 3)),
+    ]
+
+
+def test_a_plan_made_while_the_tables_were_small_stays_cheap_when_they_are_large(
+    postgres_url: str,
+) -> None:
+    with worker_connection(postgres_url) as connection:
+        connection.execute(WRITE, {"rows": FEW, "delay": "0", "token": TOKEN})
+        connection.execute(LEASE, {"token": TOKEN})
+        connection.execute("vacuum analyze")
+        ids = [row[0] for row in connection.execute("select job_id::text from holdfast.queue")]
+        asked = worker_statements(ids)
+        for name in {each.name for each in asked}:
+            prepare(connection, name)
+        for each in asked:
+            measure_prepared(connection, each)
+        connection.execute(WRITE, {"rows": MANY, "delay": "1 year", "token": None})
+        for each in asked:
+            cost = measure_prepared(connection, each)
+            assert cost.blocks <= 20 + 40 * FEW, f"{each.name}: {cost.plan}"

@@ -24,7 +24,8 @@ from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDL
 from tests.contract.buffers import Cost, PlanMode, measure
 from tests.support.postgres import PostgresServer
 
-FIXED, PER_ROW = 20, 10
+# A table of a hundred leases may be read twice: with plain settings a scan of it is cheaper than its index.
+FIXED, PER_ROW = 30, 10
 # Before version 17 a scan for a list of keys goes down the index once per key.
 PER_ROW_BEFORE_17 = 16
 
@@ -35,10 +36,11 @@ MARK: tuple[Instant, str] = (NOW - (ROWS - 10 * RUNNING) * 10_000, FIRST_ID)
 EXPIRED = NOW + 61_000_000
 
 
-@pytest.fixture(scope="module")
-def filled(postgres_server: PostgresServer) -> Iterator[Connection[Any]]:
-    """A connection to a database with a large backlog."""
-    with postgres_server.database() as url, psycopg.connect(url, autocommit=True) as connection:
+@pytest.fixture(scope="module", params=["postgres_server", "other_postgres_server"])
+def filled(request: pytest.FixtureRequest) -> Iterator[Connection[Any]]:
+    """A connection with a caller's plain settings to a database with a large backlog."""
+    server: PostgresServer = request.getfixturevalue(request.param)
+    with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
         fill(connection)
         yield connection
 
@@ -92,7 +94,8 @@ def assert_cheap(connection: Connection[Any], cost: Cost, rows: int, written: in
 
 
 def assert_bounded(connection: Connection[Any], cost: Cost, rows: int, written: int = 0) -> None:
-    """The statement looked at no more than what it had to do with so many rows."""
+    """The statement looked at no more than what it had to do with so many rows, and was not compiled."""
+    assert "JIT:" not in cost.plan
     per_row = PER_ROW if connection.info.server_version >= 170_000 else PER_ROW_BEFORE_17
     assert cost.blocks <= FIXED + per_row * rows * (1 + written), cost.plan
 

@@ -13,9 +13,10 @@ CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
 
-# Every statement of a worker finds its rows by an index and in its order. Statistics taken while all rows were running
-# or delayed say that nothing is due; a plan made from them would collect and sort the whole backlog at every claim.
-# Parameters change nothing about these plans, so making one anew for each call would be a waste.
+# Every statement of a worker finds its rows by an index and in its order. A plan is kept until the table is analysed
+# again: one made while the table was small would read all of it once it is large, and one made from statistics that say
+# that nothing is due would collect and sort the whole backlog at every claim (docs/adr/0008). Parameters change nothing
+# about these plans, so making one anew for each call would be a waste.
 _ONLY_BY_INDEX = (
     "-c enable_seqscan=off -c enable_bitmapscan=off -c plan_cache_mode=force_generic_plan"
 )
@@ -46,9 +47,11 @@ def connection_string(
     durable: bool = True,
 ) -> str:
     """The connection string of a connection of ours; the server sees its purpose and enforces its limits."""
+    # None of our statements runs long enough to be worth compiling. A pooler may drop all of these: the statements' own
+    # estimates stay below what a server compiles by default.
     options = (
         f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={LOCK_TIMEOUT_MS} "
-        "-c timezone=UTC -c default_transaction_isolation=read\\ committed"
+        "-c timezone=UTC -c default_transaction_isolation=read\\ committed -c jit=off"
     )
     if only_by_index:
         options = f"{options} {_ONLY_BY_INDEX}"

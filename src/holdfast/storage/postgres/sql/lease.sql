@@ -7,11 +7,12 @@ update holdfast.lease
 returning token::text;
 
 -- name: lease_held
--- Every job that bears a token of this worker, whether the worker knows of it or not.
+-- Every job that bears a token of this worker, whether the worker knows of it or not; each looked up by its key.
 select q.job_id::text, q.token::text
   from holdfast.lease l
  cross join lateral unnest(l.job_ids) as j(id)
-  join holdfast.queue q on q.job_id = j.id and q.token = l.token
+ cross join lateral (
+   select w.job_id, w.token from holdfast.queue w where w.job_id = j.id and w.token = l.token offset 0) q
  where l.worker = :worker;
 
 -- name: lease_free
@@ -84,7 +85,8 @@ remembered as (
   on conflict do nothing),
 left_over as materialized (
   select n.token, array_agg(n.id) as job_ids
-    from named n join holdfast.queue q on q.job_id = n.id and q.token = n.token
+    from named n
+   cross join lateral (select from holdfast.queue w where w.job_id = n.id and w.token = n.token offset 0) q
    where n.id <> all (array (select job_id from judged))
    group by n.token),
 shrunk as (
@@ -119,7 +121,8 @@ select set_config('idle_in_transaction_session_timeout', :idle_ms, true);
 insert into holdfast.progress as p (job_id, fence, fraction, note, at)
 select q.job_id, q.fence, x.fraction, x.note, holdfast.moment(:now::bigint)
   from json_to_recordset(:rows::json) as x(id uuid, token uuid, fraction double precision, note text)
-  join holdfast.queue q on q.job_id = x.id and q.token = x.token
+ cross join lateral (
+   select w.job_id, w.fence from holdfast.queue w where w.job_id = x.id and w.token = x.token offset 0) q
 on conflict (job_id) do update
    set fence = excluded.fence, fraction = excluded.fraction, note = excluded.note, at = excluded.at
  where p.fence <= excluded.fence;

@@ -60,7 +60,8 @@ with running as materialized (
 held as materialized (
   select count(*) as running, count(*) filter (where expires_at <= holdfast.moment(:now::bigint)) as stuck from running),
 line as materialized (
-  select t.type, p.priority from json_array_elements_text(:types::json) t(type) cross join generate_series(0, 9) p(priority))
+  select t.type, p.priority
+    from unnest(array (select json_array_elements_text(:types::json))) t(type) cross join generate_series(0, 9) p(priority))
 select h.running, h.stuck,
        (select count(*) from (
           select from line l cross join lateral (
