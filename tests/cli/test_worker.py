@@ -16,6 +16,8 @@ from tests.cli.scene import Scene
 from tests.support.until import PATIENCE_S
 
 APPLICATION = """
+import asyncio
+import pathlib
 import time
 from holdfast import Holdfast, Job
 
@@ -30,6 +32,12 @@ def slow(job: Job[None]) -> str:
     print("slow begins", flush=True)
     job.wait_for_abort(60)
     return "aborted" if job.aborted else "done"
+
+@app.job("held")
+async def held(job: Job[None]) -> None:
+    print("held begins", flush=True)
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.05)
 
 @app.on("order.placed")
 def mail(job: Job[dict]) -> None:
@@ -120,6 +128,19 @@ def test_one_signal_lets_handlers_end_a_second_stops_them_now(folder: Path, scen
     assert {scene.state(each) for each in ids} <= {"pending", "completed"}
 
 
+def test_what_a_busy_worker_claimed_ahead_goes_to_an_idle_one(folder: Path, scene: Scene) -> None:
+    for _ in range(300):
+        scene.start("hello", input='{"name": "ana"}')
+    ids = [scene.start("held", input="null") for _ in range(8)]
+    with Command("worker", "shop:app", "--slots", "2") as busy:
+        assert [busy.line() for _ in range(2)] == ["held begins\n"] * 2
+        with Command("worker", "shop:app", "--slots", "6") as idle:
+            assert [idle.line() for _ in range(6)] == ["held begins\n"] * 6
+            (folder / "go").touch()
+            assert [each.ended_by(signal.SIGTERM) for each in (busy, idle)] == [0, 0]
+    assert {scene.state(each) for each in ids} == {"completed"}
+
+
 def test_draining_does_not_wait_for_a_database_that_is_not_there(folder: Path) -> None:
     url = {"HOLDFAST_URL": "postgresql://nobody@127.0.0.1:1/nothing"}
     with Command("worker", "shop:app", "--drain", env=url) as command:
@@ -187,7 +208,7 @@ def test_an_unknown_type_is_answered_with_the_nearest(folder: Path, run: Run) ->
     assert "did you mean hello?" in result.stderr
     nothing = run("worker", "shop", "--types", "pdf.*")
     assert "nothing here handles 'pdf.*'" in nothing.stderr
-    assert "handled are hello, order.placed/mail, slow" in nothing.stderr
+    assert "handled are held, hello, order.placed/mail, slow" in nothing.stderr
 
 
 @pytest.mark.parametrize("types", ["", " , "])

@@ -6,6 +6,7 @@ from holdfast.core.cycle import NewCycle
 from holdfast.core.errors import FilterError, InvalidCursor, InvalidOption, Refused
 from holdfast.service import overview as overview_desk
 from holdfast.service.service import Service
+from holdfast.worker.options import LARGEST_CLAIM
 from tests.cli.scene import Scene
 from tests.service.conftest import DEVELOPER, VIEWER
 
@@ -152,7 +153,7 @@ async def test_outbox_statistics_have_the_promised_fields(service: Service, scen
     }
     assert stats["runtime"]["is_running"] is True
     assert stats["runtime"]["processed_total"] == 3
-    assert stats["config"]["batch_size"] == 50
+    assert stats["config"]["batch_size"] == LARGEST_CLAIM
 
 
 async def test_the_system_shows_settings_without_secrets(service: Service) -> None:

@@ -33,7 +33,7 @@ def _refused(environ: dict[str, str]) -> str:
 def test_arguments_win_over_the_environment_over_the_file_over_the_default() -> None:
     environ = {"OUTBOX_BATCH_SIZE": "30"}
     cases = [
-        (read_settings({}), 50, "default"),
+        (read_settings({}), None, "default"),
         (read_settings({}, OWN), 20, "holdfast.toml"),
         (read_settings(environ, OWN), 30, "env"),
         (read_settings(environ, OWN, {"OUTBOX_BATCH_SIZE": 40}), 40, "argument"),
@@ -155,7 +155,7 @@ def test_an_unknown_argument_is_a_mistake_of_the_caller() -> None:
 
 
 def test_the_process_reads_the_file_of_its_directory(tmp_path: Path) -> None:
-    assert load_settings(environ={}, directory=tmp_path).outbox.batch_size == 50
+    assert load_settings(environ={}, directory=tmp_path).outbox.batch_size is None
     (tmp_path / "pyproject.toml").write_text("[tool.holdfast.outbox]\nbatch_size = 6\n")
     assert load_settings(environ={}, directory=tmp_path).outbox.batch_size == 6
     (tmp_path / OWN.name).write_text(OWN.text)

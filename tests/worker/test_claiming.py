@@ -11,6 +11,7 @@ from holdfast.core.retry import Retry
 from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.statement import run_async
+from holdfast.worker.backlog import MOMENT_S
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
@@ -136,6 +137,58 @@ async def test_a_process_holds_no_more_than_it_will_soon_start(workshop: Worksho
     await workshop.events.seen("job_completed", count=100)
     await worker.stop()
     assert await workshop.states(ids) == ["completed"] * 100
+
+
+async def test_what_is_claimed_ahead_and_not_begun_goes_to_a_worker_with_a_free_slot(
+    workshop: Workshop,
+) -> None:
+    go = asyncio.Event()
+    holder_id = ""
+
+    async def work(job: Job[Any]) -> None:
+        if job.worker == holder_id:
+            await go.wait()
+
+    workshop.handle("work", work)
+    workshop.handle_quick()
+    holder = workshop.begin(ManualClock(), notifier=workshop.notifier, slots=1)
+    holder_id = holder.id
+    ids = await workshop.prefetched("work", 6)
+    other = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.seen_in_time(holder, "job_released", step_s=MOMENT_S / 2, job_id=ids[-1])
+    for job_id in ids[1:]:
+        await workshop.events.seen("job_completed", job_id=job_id, worker=other.id, attempt=1)
+    # A type that was slow is not claimed ahead again.
+    assert [each.state for each in await workshop.run(workshop.store.jobs.get(ids[:1]))] == [
+        "running"
+    ]
+    go.set()
+    await holder.stop()
+    await other.stop()
+    assert [(await workshop.job(each)).attempt for each in ids] == [1] * 6
+
+
+async def test_slow_jobs_are_claimed_only_into_free_slots(workshop: Workshop) -> None:
+    ends = asyncio.Semaphore(0)
+
+    async def slow(job: Job[Any]) -> None:
+        await ends.acquire()
+
+    workshop.handle("slow", slow)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, slots=4)
+    await workshop.start("slow", count=20)
+    workshop.have_due()
+    for ended in (0, 4, 8):
+        await workshop.events.seen("job_started", count=ended + 4)
+        await workshop.beat(worker)
+        assert len(workshop.ledger.leases()) == 4, "as many as there are slots"
+        worker.advance(1)
+        for _ in range(4):
+            ends.release()
+        await workshop.events.seen("job_completed", count=ended + 4)
+    for _ in range(20):
+        ends.release()
+    await worker.stop()
 
 
 @pytest.mark.parametrize("scope", ["type", "everything"])

@@ -15,6 +15,7 @@ from holdfast.service.times import rfc3339
 from holdfast.settings import Settings
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
+from holdfast.worker.options import LARGEST_CLAIM
 
 _US = 1_000_000
 
@@ -74,7 +75,7 @@ class OutboxDesk:
         worker = self._settings.embedded
         return {
             "poll_ms": worker.poll_ms,
-            "batch_size": worker.batch_size,
+            "batch_size": worker.batch_size or LARGEST_CLAIM,
             "max_attempts": worker.max_attempts,
             "processing_timeout_ms": worker.processing_timeout_ms,
             "retry_base_ms": worker.retry_base_ms,

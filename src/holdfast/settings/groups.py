@@ -59,7 +59,11 @@ class OutboxSettings:
 
     PREFIX: ClassVar[str] = "OUTBOX_"
 
-    batch_size: int = setting(Whole(1, 10_000), 50, "Most jobs claimed at once.")
+    batch_size: int | None = setting(
+        Whole(1, 10_000),
+        None,
+        "Most jobs claimed at once; unset: as many as there are free slots and were just finished, 500 at most.",
+    )
     concurrency: int = setting(Whole(1, 1_000), 10, "Most handlers that run at once.")
     lease_duration_ms: int = setting(Whole(100, in_ms=True), 60_000, "Lease of a claim.")
     lease_heartbeat_ms: int = setting(
@@ -84,8 +88,8 @@ class EmbeddedSettings:
     poll_ms: int = setting(
         _SOME_MS, 1_000, "Shortest pause between polls.", fallback="WORKER_IDLE_BACKOFF_MIN_MS"
     )
-    batch_size: int = setting(
-        Whole(1, 10_000), 50, "Most jobs claimed at once.", fallback="OUTBOX_BATCH_SIZE"
+    batch_size: int | None = setting(
+        Whole(1, 10_000), None, "Most jobs claimed at once.", fallback="OUTBOX_BATCH_SIZE"
     )
     max_attempts: int = setting(
         _COUNT, 3, "Attempts of an event's delivery.", fallback="OUTBOX_MAX_ATTEMPTS"

@@ -16,7 +16,7 @@ class WorkerValues(TypedDict):
 
     name: str
     slots: int
-    batch: int
+    batch: int | None
     lease: Lease
     retry: Retry
     event_retry: Retry

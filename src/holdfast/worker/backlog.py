@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.clock import Clock
 
 WOKEN = 2
 """So many slots are woken for new work, and as many again by each that finds some: quick handlers need no more."""
+
+MOMENT_S = 0.5
+"""What no slot has begun within this time goes back. Ten times as long as claims look ahead."""
 
 
 class Backlog:
@@ -25,6 +29,7 @@ class Backlog:
         self._calls: dict[str, int] = {}
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed = False
+        self.filled = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._ready) + sum(len(each) for each in self._parked.values())
@@ -40,6 +45,7 @@ class Backlog:
         self._ready.extend(attempts)
         if attempts[0].claimed.priority < last or any(each.claimed.crashes for each in attempts):
             self._ready = deque(sorted(self._ready, key=_urgency))
+        self.filled.set()
         self._wake(WOKEN)
 
     def take_now(self) -> list[Attempt] | None:
@@ -91,6 +97,18 @@ class Backlog:
             self._ready.extend(attempts)
             self._wake(WOKEN)
 
+    def take_older(self, received_before: float) -> list[Attempt]:
+        """Take what has waited since then or longer, whatever keeps it waiting."""
+        taken: list[Attempt] = []
+        for queue in (self._ready, *self._parked.values()):
+            old = [each for each in queue if each.received_at <= received_before]
+            if old:
+                kept = [each for each in queue if each.received_at > received_before]
+                queue.clear()
+                queue.extend(kept)
+                taken += old
+        return taken
+
     def close(self) -> list[Attempt]:
         """Give out nothing more; return what was never started."""
         self._closed = True
@@ -126,6 +144,26 @@ class Backlog:
             self._waiting.remove(future)
         elif self._ready:
             self._wake(1)
+
+
+class Overdue:
+    """Gives back what was claimed ahead and is not begun within a moment: another worker may have a slot for it."""
+
+    def __init__(
+        self, clock: Clock, backlog: Backlog, give_back: Callable[[Iterable[Attempt]], object]
+    ) -> None:
+        self._clock = clock
+        self._backlog = backlog
+        self._give_back = give_back
+
+    async def run(self) -> None:
+        """Look for ever, while anything waits."""
+        while True:
+            await self._backlog.filled.wait()
+            await self._clock.sleep(MOMENT_S / 2)
+            self._give_back(self._backlog.take_older(self._clock.monotonic() - MOMENT_S))
+            if not self._backlog:
+                self._backlog.filled.clear()
 
 
 def _urgency(attempt: Attempt) -> tuple[bool, int]:

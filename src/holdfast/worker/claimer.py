@@ -83,8 +83,13 @@ class Claimer:
         self._wake.set()
 
     def ended(self, attempt: Attempt) -> None:
-        """Note that an attempt needs no slot any more."""
-        self._capacity.ended(attempt, self._clock.monotonic())
+        """Note that an attempt needs its slot no more."""
+        self._capacity.ended(attempt, attempt.ended_at or self._clock.monotonic())
+        self._wake.set()
+
+    def returned(self, attempt: Attempt) -> None:
+        """Note that an attempt needs no slot any more and had none."""
+        self._capacity.returned(attempt)
         self._wake.set()
 
     def rest(self, type: str, seconds: float) -> None:
@@ -150,11 +155,12 @@ class Claimer:
         room = self._capacity.room(now, len(self._backlog))
         if room <= 0 or self._left == 0:
             return None
+        free_slots = self._capacity.free_slots
         tokens: dict[LeaseClass, str] = {}
         probes: list[Probe] = []
         looks: dict[str, TypeLook] = {}
         for name, type in self._place.types.items():
-            own = min(math.ceil(room * (type.batch or 1)), self._room_of(name, now))
+            own = min(math.ceil(room * (type.batch or 1)), self._room_of(name, now, free_slots))
             if own <= 0:
                 continue
             most = None if self._place.terms.limit(name) is None else own
@@ -176,10 +182,10 @@ class Claimer:
             limit if self._left is None else min(limit, self._left),
         )
 
-    def _room_of(self, name: str, now: float) -> int:
+    def _room_of(self, name: str, now: float, free_slots: float) -> int:
         if self._place.terms.rests(name) or self._busy_until.get(name, now) > now:
             return 0
-        return self._capacity.room_of(name, self._place.terms.limit(name))
+        return self._capacity.room_of(name, self._place.terms.limit(name), free_slots)
 
     async def _claim(self, look: Look) -> list[ClaimedJob]:
         holdings = self._place.holdings

@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 from holdfast.worker.clock import all_ended
-from holdfast.worker.judge import finish_of
 from holdfast.worker.parts import OWN_LINKS, Parts
 from holdfast.worker.presence import counters_of
 from holdfast.worker.workplace import Workplace
@@ -57,12 +56,7 @@ class Drain:
 
     def _give_back_unstarted(self) -> None:
         """Give back what no slot has started, without costing an attempt."""
-        for attempt in self._parts.backlog.close():
-            self._parts.claimer.ended(attempt)
-            if attempt.take_ending("slot"):
-                self.released += 1
-                finish = finish_of(attempt, self._place.id, "release")
-                self._parts.completer.submit(attempt, finish)
+        self.released += self._parts.office.give_back(self._parts.backlog.close())
 
     async def _let_handlers_end(self, now: asyncio.Event) -> None:
         """Wait for the running handlers up to the shutdown timeout, then tell them to stop, then give them up."""

@@ -14,10 +14,15 @@ from holdfast.core.lease import (
 )
 from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, Retry
 
+LARGEST_CLAIM = 500
+"""Larger claims are no cheaper by the job."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """Limits and timings of one worker. None follows the smallest lease.
+    """Limits and timings of one worker. A timing that is None follows the smallest lease.
+
+    A claim takes as much as there are free slots and quick jobs that ended a moment ago, `batch` at most.
 
     With `stop_when_idle` it ends when nothing is due and nothing runs, after `max_items` claimed jobs it claims no more
     and ends with the last of them, after `deadline_s` it stops as if asked to.
@@ -25,7 +30,7 @@ class WorkerOptions:
 
     name: str = "worker"
     slots: int = 10
-    batch: int = 50
+    batch: int | None = None
     lease: Lease = DEFAULT
     retry: Retry = JOB_RETRY
     event_retry: Retry = EVENT_RETRY

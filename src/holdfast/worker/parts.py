@@ -11,7 +11,7 @@ from holdfast.client.targets import Targets
 from holdfast.notify.port import Notifier
 from holdfast.storage.database import Link
 from holdfast.storage.identifiers import new_id
-from holdfast.worker.backlog import Backlog
+from holdfast.worker.backlog import Backlog, Overdue
 from holdfast.worker.calls import Calls
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.companions import Companions
@@ -95,13 +95,15 @@ class Parts:
         self.processes = ProcessHandlers()
         calls = Calls(place.types, middlewares, self.threads, self.processes)
         continuation = Continuation(place.id, new_id, targets)
+        self.office = Office(place, self.records, self.completer, self.claimer)
         self.slots = Slots(
             place,
             self.backlog,
             Execution(place, calls, continuation),
-            Office(place, self.records, self.completer, self.claimer),
+            self.office,
             self._expect,
         )
+        self.overdue = Overdue(place.clock, self.backlog, self.office.give_back)
         self.watch = Watch(
             place,
             self.slots,

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.core.model import Finish, Stand
 from holdfast.notify.port import Hint
 from holdfast.ops.blockers import FanIn
 from holdfast.ops.finish import FinishReport
-from holdfast.worker.attempt import Attempt
+from holdfast.worker.attempt import LOST, Attempt
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.completer import Completer
 from holdfast.worker.hints import Hints
+from holdfast.worker.judge import finish_of
 from holdfast.worker.standing import lost_because
 from holdfast.worker.workplace import Workplace
 
@@ -37,6 +38,7 @@ class Records:
                 self._claimer.nudge()
             case "release":
                 # It keeps its place, which lies before everybody's mark.
+                self._claimer.hint(attempt.type.name, from_the_start=True)
                 self._hints.soon(Hint("look", attempt.type.name))
             case _:
                 self._hints.ended(attempt.claimed.chain_id)
@@ -85,6 +87,16 @@ class Office:
         """The handler had an answer, but no longer the right to give it."""
         self._place.holdings.lose(attempt)
         self._place.telling.refused(attempt, attempt.abort_reason or "taken_by_another_worker")
+
+    def give_back(self, attempts: Iterable[Attempt]) -> int:
+        """Give back what no slot has begun, without costing an attempt; return how many were still ours to give."""
+        count = 0
+        for attempt in attempts:
+            self._claimer.returned(attempt)
+            if attempt.abort_reason not in LOST and attempt.take_ending("slot"):
+                self.submit(attempt, finish_of(attempt, self._place.id, "release"))
+                count += 1
+        return count
 
     def busy(self, attempt: Attempt, seconds: float) -> None:
         """The handler asked that its type be left alone for a while."""

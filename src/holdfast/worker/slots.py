@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from holdfast.core.errors import Busy
@@ -13,7 +13,6 @@ from holdfast.worker.attempt import Attempt
 from holdfast.worker.backlog import Backlog
 from holdfast.worker.clock import all_ended
 from holdfast.worker.execution import Ended, Execution
-from holdfast.worker.judge import finish_of
 from holdfast.worker.workplace import Workplace
 
 TURNS_WITHOUT_A_PAUSE = 32
@@ -26,6 +25,7 @@ class Office(Protocol):
     def submit(self, attempt: Attempt, finish: Finish) -> None: ...
     def committed(self, attempt: Attempt, finish: Finish, report: FinishReport) -> None: ...
     def too_late(self, attempt: Attempt) -> None: ...
+    def give_back(self, attempts: Iterable[Attempt]) -> int: ...
     def ended(self, attempt: Attempt) -> None: ...
     def busy(self, attempt: Attempt, seconds: float) -> None: ...
 
@@ -134,9 +134,7 @@ class Slots:
     def _begin(self, attempt: Attempt) -> bool:
         """Start an attempt, unless it was aborted while it waited."""
         if attempt.abort_reason is not None:
-            if attempt.abort_reason == "error" and attempt.take_ending("slot"):
-                self._office.submit(attempt, finish_of(attempt, self._place.id, "release"))
-            self._office.ended(attempt)
+            self._office.give_back([attempt])
             return False
         now = self._monotonic()
         attempt.started_at = now
