@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.errors import DatabaseBusy, UnknownJobType
+from holdfast.core.errors import CircularWait, DatabaseBusy, UnknownJobType
 from holdfast.core.model import (
     TERMINAL,
     ChainRecord,
@@ -28,6 +28,9 @@ from holdfast.storage.records import Tail
 from holdfast.storage.statement import Op
 
 _ROUNDS = 1000
+
+FURTHEST = 10_000
+"""Edges that are followed in search of a circle."""
 
 
 class FanIn(msgspec.Struct):
@@ -63,6 +66,37 @@ def attach_blockers(
     yield from _close(store, ended, now)
     records = yield from store.jobs.get(sorted({edge.job_id for edge in edges}))
     return {each.id: each.state for each in records if each.state != "blocked"}
+
+
+def refuse_circle(store: Store, chain_id: str, edges: Sequence[NewBlocker]) -> Op[None]:
+    """Refuse that a chain waits for one that waits for it, itself or through others. Raises: CircularWait.
+
+    Concurrency: after the edges were attached. The tails they wait for are locked then, so of two chains that close a
+    circle together the second sees the first.
+    """
+    dependents = yield from store.blockers.dependents(chain_id, FURTHEST)
+    circle = circle_of(chain_id, [edge.chain_id for edge in edges], dependents)
+    if circle:
+        raise CircularWait(
+            "the next job would wait for a chain that waits for it",
+            details=[" waits for ".join(f"chain {each}" for each in circle)],
+        )
+
+
+def circle_of(
+    chain_id: str, blockers: Sequence[str], dependents: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return the chains of a circle in the order of their waiting, the first one again at its end; none without one."""
+    # Those that were found first are the nearest, so that following them leads back.
+    waits_for = dict(reversed(dependents))
+    for blocker in blockers:
+        if blocker not in waits_for:
+            continue
+        path = [chain_id, blocker]
+        while path[-1] != chain_id and len(path) <= len(waits_for) + 1:
+            path.append(waits_for[path[-1]])
+        return path
+    return []
 
 
 def _settle(store: Store, chain_ids: Sequence[str]) -> Op[list[tuple[str, State]]]:

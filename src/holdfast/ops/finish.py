@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.model import Finish, Finished, Instant, State
-from holdfast.ops.blockers import FanIn, attach_blockers, close_chains
+from holdfast.ops.blockers import FanIn, attach_blockers, close_chains, refuse_circle
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
@@ -27,13 +27,18 @@ def finish_attempts(
     freed: Sequence[str] = (),
     now: Instant | None = None,
 ) -> Op[FinishReport]:
-    """End attempts in one transaction, awaited ones included."""
+    """End attempts in one transaction, awaited ones included. Raises: CircularWait."""
     accepted = yield from store.jobs.finish(finishes, freed, awaited=True, now=now)
     hits = {each.id: each for each in accepted}
     mine = [each for each in finishes if each.id in hits]
     edges = [edge for each in mine if each.kind == "continue" for edge in each.next_blockers]
     if edges:
         yield from attach_blockers(store, edges, now)
+        waiting = [each for each in mine if each.kind == "continue" and each.next_blockers]
+        for each in waiting:
+            # Nobody waits for a chain that is not awaited, unless it came to be in this very transaction.
+            if hits[each.id].awaited or len(waiting) > 1:
+                yield from refuse_circle(store, each.chain_id, each.next_blockers)
     ended = [
         (each.chain_id, _ENDS[each.kind])
         for each in mine

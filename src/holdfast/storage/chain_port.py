@@ -94,5 +94,8 @@ class BlockerStore(Protocol):
     def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
         """Read the edges of jobs in declared order, with the blocking chains' results. One statement."""
 
+    def dependents(self, chain_id: str, limit: int) -> Op[list[tuple[str, str]]]:
+        """Read which chains wait for a chain, through others too: pairs of the waiting one and the one it waits for."""
+
     def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
         """Read the edges that lead to a chain. One statement."""

@@ -42,7 +42,8 @@ HoldfastError
 │   ├── Aborted                    HF051  retryable
 │   ├── Busy                       HF052  retryable
 │   ├── Permanent                  HF053
-│   └── AlreadyCompleting          HF054
+│   ├── AlreadyCompleting          HF054
+│   └── CircularWait               HF055
 ├── ChainError
 │   ├── ChainNotFound              HF060
 │   ├── JobNotFound                HF061
@@ -107,6 +108,7 @@ from holdfast.core.errors.attempts import (
     AlreadyCompleting,
     AttemptError,
     Busy,
+    CircularWait,
     LeaseLost,
     Permanent,
 )
@@ -204,6 +206,7 @@ __all__ = [
     "ChainNotFound",
     "Changed",
     "CheckNotMet",
+    "CircularWait",
     "CommandError",
     "CommandUsage",
     "ConfigError",

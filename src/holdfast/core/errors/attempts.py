@@ -91,6 +91,17 @@ class Permanent(AttemptError):
         super().__init__(message, help=help)
 
 
+class CircularWait(AttemptError):
+    """The next job would wait for a chain that waits for this one.
+
+    A handler continued its chain with a job whose blockers wait, themselves or through others, for that very chain.
+    None of them could ever go on, so the job failed instead.
+    """
+
+    code = "HF055"
+    fix = "leave out the blocker that closes the circle; `holdfast chains show` says who waits for whom"
+
+
 class AlreadyCompleting(AttemptError):
     """`prepare` or `complete` was called out of order.
 

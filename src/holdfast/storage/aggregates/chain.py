@@ -138,3 +138,7 @@ class Blockers:
     def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
         rows = yield Statement("blocker_waiting", {"chain": chain_id, "limit": limit})
         return [BlockerRecord(*row) for row in rows]
+
+    def dependents(self, chain_id: str, limit: int) -> Op[list[tuple[str, str]]]:
+        rows = yield Statement("blocker_dependent_chains", {"chain": chain_id, "limit": limit})
+        return [(row[0], row[1]) for row in rows]

@@ -27,6 +27,7 @@ from holdfast.testing.conformance.atomicity import (
     AtomicityConformance,
 )
 from holdfast.testing.conformance.blocking import (
+    CircleConformance,
     EdgeConformance,
     FanInConformance,
     ReadingEdgesConformance,
@@ -126,6 +127,7 @@ __all__ = [
     "AttemptCountingConformance",
     "AuditConformance",
     "ChainReadingConformance",
+    "CircleConformance",
     "ClaimingConformance",
     "ConcurrentClaimsConformance",
     "ConcurrentKeysConformance",

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from holdfast.core.errors import CircularWait
 from holdfast.core.model import (
     BlockerRecord,
     ClaimedJob,
+    Finish,
     FinishKind,
     JobRef,
     NewBlocker,
@@ -201,3 +203,76 @@ class FanInConformance(Conformance):
                 self._finish(stage, blocker, "complete"),
             )
             assert (await stage.read(job.id)).state == "pending"
+
+
+class CircleConformance(Conformance):
+    """Waiting in a circle, which only a continuation can bring about."""
+
+    async def _continue(
+        self, stage: Stage, job: ClaimedJob, *chains: str, others: list[Finish] | None = None
+    ) -> FinishReport:
+        finishes = [_continuing(stage, job, *chains), *(others or [])]
+        return await stage.run(finish_attempts(stage.store, finishes, now=stage.now))
+
+    @pytest.mark.parametrize("length", [1, 2, 5])
+    async def test_a_continuation_that_closes_a_circle_is_refused(
+        self, stage: Stage, length: int
+    ) -> None:
+        first = await stage.start_running("first")
+        last = first.chain_id
+        for _ in range(length):
+            last = (await _attached(stage, last)).id
+        before = await stage.harness.contents()
+        with pytest.raises(CircularWait) as caught:
+            await self._continue(stage, first, last)
+        (circle,) = caught.value.details
+        assert circle.count("waits for") == length + 1
+        assert circle.startswith(f"chain {first.chain_id} waits for chain {last} waits for")
+        assert circle.endswith(f"waits for chain {first.chain_id}")
+        assert await stage.harness.contents() == before
+
+    async def test_one_blocker_among_many_closes_the_circle(self, stage: Stage) -> None:
+        first, other = await stage.start_running("first"), await stage.start("other")
+        waiting = await _attached(stage, first.chain_id)
+        with pytest.raises(CircularWait):
+            await self._continue(stage, first, other.id, waiting.id)
+
+    async def test_a_chain_that_others_wait_for_may_wait_for_a_third(self, stage: Stage) -> None:
+        first, third = await stage.start_running("first"), await stage.start("third")
+        waiting = await _attached(stage, first.chain_id)
+        await _attached(stage, third.id, waiting.id)
+        report = await self._continue(stage, first, third.id)
+        assert len(report.accepted) == 1
+
+    async def test_an_edge_that_was_closed_closes_no_circle(self, stage: Stage) -> None:
+        first, other = await stage.start_running("first"), await stage.start_running("other")
+        waiting = await _attached(stage, other.chain_id)
+        finish = stage.ending(other, "complete")
+        await stage.run(finish_attempts(stage.store, [finish], now=stage.now))
+        assert (await stage.read(waiting.id)).state == "pending"
+        assert (await self._continue(stage, first, waiting.id)).accepted
+
+    async def test_two_that_close_a_circle_in_one_transaction_are_refused(
+        self, stage: Stage
+    ) -> None:
+        one, two = await stage.start_running("one"), await stage.start_running("two")
+        other = _continuing(stage, two, one.chain_id)
+        with pytest.raises(CircularWait):
+            await self._continue(stage, one, two.chain_id, others=[other])
+        assert (await self._continue(stage, one, two.chain_id)).accepted
+        with pytest.raises(CircularWait):
+            await self._continue(stage, two, one.chain_id)
+
+
+async def _attached(stage: Stage, *chains: str) -> NewJob:
+    """Start a chain that waits for others, as a caller's start does."""
+    job = await stage.start("waits", blockers=len(chains))
+    edges = [NewBlocker(job.id, position, each) for position, each in enumerate(chains)]
+    await stage.run(attach_blockers(stage.store, edges, stage.now))
+    return job
+
+
+def _continuing(stage: Stage, job: ClaimedJob, *chains: str) -> Finish:
+    following = stage.next_job(job, blockers=len(chains))
+    edges = [NewBlocker(following.id, position, each) for position, each in enumerate(chains)]
+    return stage.ending(job, "continue", next=following, next_blockers=edges)

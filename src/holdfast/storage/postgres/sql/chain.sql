@@ -217,3 +217,16 @@ select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, null,
  where b.chain_id = :chain::uuid
  order by b.job_id, b.position
  limit :limit::integer;
+
+-- name: blocker_dependent_chains
+-- Which chains wait for a chain, themselves or through others, and for which of them: a walk along open edges.
+with recursive waits (waiting, for_chain) as (
+  select j.chain_id, b.chain_id
+    from holdfast.blocker b join holdfast.job j on j.id = b.job_id
+   where b.chain_id = :chain::uuid and b.open
+  union
+  select j.chain_id, b.chain_id
+    from waits w
+    join holdfast.blocker b on b.chain_id = w.waiting and b.open
+    join holdfast.job j on j.id = b.job_id)
+select waiting::text, for_chain::text from waits limit :limit::integer;

@@ -215,3 +215,16 @@ select job_id, position, chain_id, open, on_failure, null, null
  where chain_id = :chain
  order by job_id, position
  limit :limit;
+
+-- name: blocker_dependent_chains
+-- Which chains wait for a chain, themselves or through others, and for which of them: a walk along open edges.
+with recursive waits (waiting, for_chain) as (
+  select j.chain_id, b.chain_id
+    from holdfast_blocker b cross join holdfast_job j on j.id = b.job_id
+   where b.chain_id = :chain and b.open
+  union
+  select j.chain_id, b.chain_id
+    from waits w
+   cross join holdfast_blocker b on b.chain_id = w.waiting and b.open
+   cross join holdfast_job j on j.id = b.job_id)
+select waiting, for_chain from waits limit :limit;
