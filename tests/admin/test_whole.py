@@ -18,7 +18,7 @@ from holdfast.core.errors import RateLimited
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.service.access import Role
-from holdfast.storage.postgres.database import POOL_WAIT_S
+from holdfast.storage.postgres.pool import WAIT_S
 from tests.admin.conftest import HOST, Api
 from tests.cli.scene import Scene
 from tests.support.until import PATIENCE_S, until
@@ -89,7 +89,7 @@ async def test_a_probe_does_not_wait_as_long_as_a_connection_may_take(
 ) -> None:
     monkeypatch.setattr(probes, "PATIENCE_S", 0.05)
     app.bind("postgresql://nobody@127.0.0.1:1/nothing")
-    async with asyncio.timeout(POOL_WAIT_S / 2):
+    async with asyncio.timeout(WAIT_S / 2):
         ready = await api.call(None, "GET", "/readyz")
     assert (ready.status_code, ready.json()["reason"]) == (503, "the database is away")
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from getpass import getuser
-from logging import NullHandler, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -156,8 +155,6 @@ def chosen(
 @contextmanager
 def using(app: Holdfast) -> Iterator[Session]:
     """Open a session with an application, and close it afterwards."""
-    # A lost connection is told once, as our error; a pool would tell each of its own attempts.
-    getLogger("psycopg.pool").addHandler(NullHandler())
     session = Session(app)
     try:
         yield session

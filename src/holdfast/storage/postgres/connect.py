@@ -22,6 +22,14 @@ _ONLY_BY_INDEX = (
 )
 
 
+_NO_ROOM = (
+    "too many clients",
+    "too many connections",
+    "connection slots are reserved",
+    "no more connections allowed",
+)
+
+
 def parse_url(url: str) -> dict[str, Any]:
     """Read a PostgreSQL URL, or say what is wrong with it."""
     try:
@@ -73,12 +81,22 @@ def connection_string(
     )
 
 
+def has_no_room(error: Exception) -> bool:
+    """Say whether the server, a database or a role has all the sessions that it may have.
+
+    An error at connecting bears no SQLSTATE, only the server's words; a pooler has words of its own.
+    """
+    return any(word in str(error) for word in _NO_ROOM)
+
+
 def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
     """The error for a server that does not answer."""
     reason = str(error).strip().splitlines()
     help = None
     if "unsupported startup parameter" in str(error):
         help = "add `ignore_startup_parameters = options` to the pooler's configuration"
+    elif has_no_room(error):
+        help = "raise max_connections, or run fewer workers: `holdfast doctor` says what they need"
     return DatabaseUnreachable(
         f"no connection to {shown_url(url)}",
         details=tuple(reason[:3]) if reason else (),

@@ -12,9 +12,7 @@ from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import Connection, IsolationLevel
-from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolTimeout
 
-from holdfast.core.errors import DatabaseUnreachable
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.postgres.connect import (
@@ -33,6 +31,7 @@ from holdfast.storage.postgres.hooked import (
 )
 from holdfast.storage.postgres.link import PostgresLink
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
+from holdfast.storage.postgres.pool import AsyncPool, Pool
 from holdfast.storage.postgres.pooler import is_pooled, is_pooled_async
 from holdfast.storage.postgres.singleton import PostgresSingleton
 from holdfast.storage.postgres.store import PostgresStore
@@ -45,7 +44,6 @@ from holdfast.storage.statement import Op, run, run_async
 T = TypeVar("T")
 
 POOL_SIZE = 10
-POOL_WAIT_S = 10.0
 LOCK_ANSWER_MS = 10_000
 
 
@@ -66,11 +64,9 @@ class PostgresDatabase:
         self._pool_size = pool_size
         self._prepare = prepare
         self._preparing: dict[str, Any] = {} if prepare else {"prepare_threshold": None}
-        self._pool: ConnectionPool[HookedConnection] | None = None
+        self._pool: Pool | None = None
         self._making_pool = threading.Lock()
-        self._pools: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, AsyncConnectionPool[HookedAsyncConnection]
-        ] = WeakKeyDictionary()
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = WeakKeyDictionary()
         self._pid = os.getpid()
 
     def run(self, op: Op[T]) -> T:
@@ -176,8 +172,6 @@ class PostgresDatabase:
         try:
             with self._sync_pool().connection() as connection:
                 yield connection
-        except PoolTimeout as error:
-            raise self._no_connection(error) from error
         except psycopg.Error as error:
             raise translate(error) or error from error
 
@@ -187,56 +181,43 @@ class PostgresDatabase:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = AsyncConnectionPool(
-                connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
-                connection_class=HookedAsyncConnection,
-                configure=_configure_async,
-                check=tidy_async,
-                open=False,
-                **self._pool_options(HookedAsyncCursor),
-            )
-            self._pools[loop] = pool
-            await pool.open()
+            pool = self._pools[loop] = AsyncPool(self._connect_async, tidy_async, self._pool_size)
         try:
             async with pool.connection() as connection:
                 yield connection
-        except PoolTimeout as error:
-            raise self._no_connection(error) from error
         except psycopg.Error as error:
             raise translate(error) or error from error
 
-    def _sync_pool(self) -> ConnectionPool[HookedConnection]:
+    def _sync_pool(self) -> Pool:
         """The pool of this process; threads that come first together make one."""
         with self._making_pool:
             if self._pool is None:
-                self._pool = ConnectionPool(
-                    connection_string(self._url, "client", STATEMENT_TIMEOUT_MS),
-                    connection_class=HookedConnection,
-                    configure=_configure,
-                    check=tidy,
-                    open=True,
-                    **self._pool_options(HookedCursor),
-                )
+                self._pool = Pool(self._connect, tidy, self._pool_size)
             return self._pool
 
-    def _pool_options(self, cursor: type[HookedCursor | HookedAsyncCursor]) -> dict[str, Any]:
-        """What pools of both colours have in common."""
-        return {
-            "kwargs": {"autocommit": True, "cursor_factory": cursor, **self._preparing},
-            "min_size": 0,
-            "max_size": self._pool_size,
-            "timeout": POOL_WAIT_S,
-            "name": "holdfast",
-        }
-
-    def _no_connection(self, error: Exception) -> DatabaseUnreachable:
-        """Ask the server itself why the pool had nothing to give."""
+    def _connect(self) -> HookedConnection:
+        """Open a connection for the pool."""
+        text = connection_string(self._url, "client", STATEMENT_TIMEOUT_MS)
         try:
-            with self._direct("probe"):
-                pass
-        except DatabaseUnreachable as reason:
-            return reason
-        return DatabaseUnreachable(f"all {self._pool_size} connections are in use: {error}")
+            connection = HookedConnection.connect(
+                text, autocommit=True, cursor_factory=HookedCursor, **self._preparing
+            )
+            _configure(connection)
+        except (psycopg.OperationalError, OSError) as error:
+            raise unreachable(self._url, error) from error
+        return connection
+
+    async def _connect_async(self) -> HookedAsyncConnection:
+        """The same in the other colour."""
+        text = connection_string(self._url, "client", STATEMENT_TIMEOUT_MS)
+        try:
+            connection = await HookedAsyncConnection.connect(
+                text, autocommit=True, cursor_factory=HookedAsyncCursor, **self._preparing
+            )
+            await _configure_async(connection)
+        except (psycopg.OperationalError, OSError) as error:
+            raise unreachable(self._url, error) from error
+        return connection
 
     def _forget_parents_pools(self) -> None:
         """After a fork the parent's sockets must not be used; nor closed, which would end the parent's sessions."""

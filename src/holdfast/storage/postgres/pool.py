@@ -1,0 +1,274 @@
+"""A pool that never lends a dead connection, and waits for nothing but a connection in use or the server.
+
+Connections are opened by those who need them, one for each, up to the pool's size. When the server ended its sessions,
+each idle connection shows it at the first look and is thrown away at once; a new one is tried every moment until the
+server accepts it. (psycopg's own pool pauses 1, 2, 4, 8… seconds between two tries, for each of its connections.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Generic, TypeVar
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from holdfast.core.errors import DatabaseUnreachable
+from holdfast.storage.postgres.hooked import HookedAsyncConnection, HookedConnection
+
+WAIT_S = 10.0
+"""How long a caller waits for a connection, and for a server that is not there."""
+
+IDLE_S = 60.0
+"""An unused connection is closed after so long, so that it is left to those who need one."""
+
+RETRY_S = 0.1
+
+C = TypeVar("C", HookedConnection, HookedAsyncConnection)
+
+
+class _Shelf(Generic[C]):
+    """The connections that nobody uses, the last used on top."""
+
+    def __init__(self) -> None:
+        self._idle: deque[tuple[C, float]] = deque()
+
+    def put(self, connection: C) -> None:
+        self._idle.append((connection, time.monotonic()))
+
+    def take(self) -> C | None:
+        try:
+            return self._idle.pop()[0]
+        except IndexError:
+            return None
+
+    def expired(self, idle_s: float) -> list[C]:
+        """Take those that were not used for so long."""
+        found = []
+        now = time.monotonic()
+        with suppress(IndexError):
+            while self._idle[0][1] <= now - idle_s:
+                found.append(self._idle.popleft()[0])
+        return found
+
+    def __len__(self) -> int:
+        return len(self._idle)
+
+
+def _all_in_use(size: int) -> DatabaseUnreachable:
+    return DatabaseUnreachable(
+        f"all {size} connections of this process were in use for {WAIT_S:g} s",
+        help="raise HOLDFAST_CONNECTIONS, or hold transactions for a shorter time",
+    )
+
+
+def _is_clean(connection: HookedConnection | HookedAsyncConnection) -> bool:
+    return connection.pgconn.transaction_status == TransactionStatus.IDLE
+
+
+class Pool:
+    """For threads. `connect` opens a connection; `check` fails on one that no longer works."""
+
+    def __init__(
+        self,
+        connect: Callable[[], HookedConnection],
+        check: Callable[[HookedConnection], None],
+        size: int,
+    ) -> None:
+        self._connect = connect
+        self._check = check
+        self._size = size
+        self._free = threading.Semaphore(size)
+        self._shelf: _Shelf[HookedConnection] = _Shelf()
+        self._closed = threading.Event()
+        self._sweeper: threading.Timer | None = None
+        self._sweeping = threading.Lock()
+
+    @contextmanager
+    def connection(self) -> Iterator[HookedConnection]:
+        """Lend a connection. Raises: DatabaseUnreachable."""
+        deadline = time.monotonic() + WAIT_S
+        if not self._free.acquire(timeout=WAIT_S):
+            raise _all_in_use(self._size)
+        try:
+            connection = self._working(deadline)
+            try:
+                yield connection
+            finally:
+                self._give_back(connection)
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """Close what is idle now, and what is lent when it comes back."""
+        self._closed.set()
+        with self._sweeping:
+            sweeper, self._sweeper = self._sweeper, None
+        if sweeper is not None:
+            sweeper.cancel()
+            sweeper.join()
+        while (connection := self._shelf.take()) is not None:
+            connection.close()
+
+    def _working(self, deadline: float) -> HookedConnection:
+        while True:
+            connection = self._shelf.take()
+            if connection is None:
+                try:
+                    return self._connect()
+                except DatabaseUnreachable:
+                    if time.monotonic() + RETRY_S >= deadline:
+                        raise
+                    # Another may give its own back before the server has one for us.
+                    time.sleep(RETRY_S)
+            elif self._works(connection):
+                return connection
+
+    def _works(self, connection: HookedConnection) -> bool:
+        try:
+            self._check(connection)
+        except psycopg.Error:
+            connection.close()
+            return False
+        except BaseException:
+            connection.close()
+            raise
+        return True
+
+    def _give_back(self, connection: HookedConnection) -> None:
+        if self._closed.is_set() or not _is_clean(connection):
+            connection.close()
+            return
+        self._shelf.put(connection)
+        with self._sweeping:
+            if self._sweeper is None and not self._closed.is_set():
+                self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        self._sweeper = threading.Timer(IDLE_S / 2, self._sweep)
+        self._sweeper.daemon = True
+        self._sweeper.start()
+
+    def _sweep(self) -> None:
+        for connection in self._shelf.expired(IDLE_S):
+            connection.close()
+        with self._sweeping:
+            if self._sweeper is not None:
+                self._sweeper = None
+                if len(self._shelf):
+                    self._sweep_later()
+
+
+class AsyncPool:
+    """For the tasks of one event loop."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[HookedAsyncConnection]],
+        check: Callable[[HookedAsyncConnection], Awaitable[None]],
+        size: int,
+    ) -> None:
+        self._connect = connect
+        self._check = check
+        self._size = size
+        self._free = asyncio.Semaphore(size)
+        self._shelf: _Shelf[HookedAsyncConnection] = _Shelf()
+        self._closed = False
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._opening: set[asyncio.Future[HookedAsyncConnection]] = set()
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[HookedAsyncConnection]:
+        """Lend a connection. Raises: DatabaseUnreachable."""
+        deadline = time.monotonic() + WAIT_S
+        try:
+            async with asyncio.timeout(WAIT_S):
+                await self._free.acquire()
+        except TimeoutError:
+            raise _all_in_use(self._size) from None
+        try:
+            connection = await self._working(deadline)
+            try:
+                yield connection
+            finally:
+                await self._give_back(connection)
+        finally:
+            self._free.release()
+
+    async def close(self) -> None:
+        """Close what is idle now, and what is lent when it comes back."""
+        self._closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        if self._opening:
+            await asyncio.wait(self._opening)
+        while (connection := self._shelf.take()) is not None:
+            await connection.close()
+
+    async def _working(self, deadline: float) -> HookedAsyncConnection:
+        while True:
+            connection = self._shelf.take()
+            if connection is None:
+                try:
+                    return await self._opened()
+                except DatabaseUnreachable:
+                    if time.monotonic() + RETRY_S >= deadline:
+                        raise
+                    await asyncio.sleep(RETRY_S)
+            elif await self._works(connection):
+                return connection
+
+    async def _opened(self) -> HookedAsyncConnection:
+        """Open a connection, for others when the caller is gone: half opened it could not be closed."""
+        opening = asyncio.ensure_future(self._connect())
+        self._opening.add(opening)
+        opening.add_done_callback(self._opening.discard)
+        try:
+            await asyncio.wait([opening])
+        except asyncio.CancelledError:
+            opening.add_done_callback(self._keep)
+            raise
+        return opening.result()
+
+    def _keep(self, opening: asyncio.Future[HookedAsyncConnection]) -> None:
+        if opening.cancelled() or opening.exception() is not None:
+            return
+        if self._closed:
+            opening.result().pgconn.finish()
+        else:
+            self._shelf.put(opening.result())
+
+    async def _works(self, connection: HookedAsyncConnection) -> bool:
+        try:
+            await self._check(connection)
+        except psycopg.Error:
+            await connection.close()
+            return False
+        except BaseException:
+            await connection.close()
+            raise
+        return True
+
+    async def _give_back(self, connection: HookedAsyncConnection) -> None:
+        if self._closed or not _is_clean(connection):
+            await connection.close()
+            return
+        self._shelf.put(connection)
+        if self._sweeper is None:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        self._sweeper = asyncio.get_running_loop().call_later(IDLE_S / 2, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeper = None
+        for connection in self._shelf.expired(IDLE_S):
+            # Saying goodbye takes no time, but psycopg would have it awaited.
+            connection.pgconn.finish()
+        if len(self._shelf):
+            self._sweep_later()
