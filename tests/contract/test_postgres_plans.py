@@ -59,8 +59,8 @@ def mode(request: pytest.FixtureRequest) -> PlanMode:
     return mode
 
 
-def claim(*types: str, limit: int = 50, room: int | None = None) -> Statement:
-    probes = tuple(Probe(type, 5, TOKEN, room or limit, *MARK) for type in types)
+def claim(*types: str, limit: int = 50, share: int | None = None) -> Statement:
+    probes = tuple(Probe(type, 5, TOKEN, limit, *MARK, share=share) for type in types)
     lease = LeaseClass(TOKEN, 60_000, 25, 1_000, 5_000)
     return only(Jobs().claim(Claim("worker", limit, probes, (lease,)), NOW))
 
@@ -108,8 +108,25 @@ def test_a_claim_costs_what_it_takes(backlog: Connection[Any], mode: PlanMode, l
 def test_a_claim_of_several_types_costs_what_it_takes(
     backlog: Connection[Any], mode: PlanMode
 ) -> None:
-    cost = measure(backlog, claim(*TYPES, limit=48, room=12), mode)
+    cost = measure(backlog, claim(*TYPES, limit=48, share=12), mode)
     assert_cheap(backlog, cost, 48)
+
+
+def test_a_line_gives_no_more_than_a_claim_needs(backlog: Connection[Any], mode: PlanMode) -> None:
+    one = measure(backlog, claim(TYPES[0], limit=48), mode)
+    all = measure(backlog, claim(*TYPES, limit=48), mode)
+    assert all.blocks <= one.blocks + FIXED, all.plan
+
+
+def test_types_without_jobs_cost_a_look_no_more_than_one_step_each(
+    backlog: Connection[Any], mode: PlanMode
+) -> None:
+    names = [f"nobody's-{number}" for number in range(200)]
+    probes = tuple(Probe(name, None, TOKEN, 50, 0, FIRST_ID, share=7) for name in names)
+    lease = LeaseClass(TOKEN, 60_000, 25, 1_000, 5_000)
+    cost = measure(backlog, only(Jobs().claim(Claim("worker", 50, probes, (lease,)), NOW)), mode)
+    assert cost.rows == 0
+    assert cost.blocks <= FIXED + 4 * len(names), cost.plan
 
 
 def test_a_claim_that_finds_nothing_costs_next_to_nothing(

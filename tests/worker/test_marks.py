@@ -1,14 +1,27 @@
-"""Low-water marks: where a look begins, and when it begins at the start again."""
+"""Low-water marks: which lines a look probes, where each begins, and when it begins at the start again."""
+
+from collections.abc import Iterable, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.core.model import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
-from holdfast.worker.marks import LATEST_S, PEEKED, SOONEST_S, START, URGENT, Marks, TypeLook
+from holdfast.worker.marks import (
+    LATEST_S,
+    PEEKED,
+    PROBED,
+    SHARES,
+    SOONEST_S,
+    START,
+    URGENT,
+    Line,
+    Lines,
+    Marks,
+)
 
 NOW = 1_000.0
-FULL, PARTIAL = TypeLook(True, 200), TypeLook(False, 200)
+LIMIT = 200
 
 
 def found(available_at: int, priority: int = DEFAULT_PRIORITY, type: str = "mail") -> ClaimedJob:
@@ -34,89 +47,145 @@ def found(available_at: int, priority: int = DEFAULT_PRIORITY, type: str = "mail
     )
 
 
+def names(count: int) -> list[str]:
+    """The names of so many types."""
+    return [f"type-{number}" for number in range(count)]
+
+
+def look(
+    marks: Marks, types: Iterable[str] = ("mail",), limit: int = LIMIT, now: float = NOW
+) -> Lines:
+    """A look at types that have room for a whole claim."""
+    return marks.look(types, lambda _: limit, limit, now)
+
+
+def probed(lines: Lines) -> list[tuple[str, int | None]]:
+    """Which lines a look probes."""
+    return [(each.type, each.priority) for each in lines.probes]
+
+
 @pytest.fixture
 def marks() -> Marks:
     """Marks of a type that was looked at once, from the start, and found short."""
     made = Marks()
-    made.look("mail", NOW)
-    made.looked({"mail": FULL}, [found(5), found(7)], short=True, at=NOW, cost=0.001)
+    made.looked(look(made), [found(5), found(7)], is_cut=False, at=NOW, cost=0.001)
+    return made
+
+
+def drained(count: int, limit: int = 50) -> Marks:
+    """Marks of so many types in the middle of a backlog in all of them."""
+    made = Marks()
+    first = look(made, names(count), limit)
+    jobs = [found(5, type="type-0")] * limit
+    made.looked(first, jobs, is_cut=True, at=NOW, cost=0)
     return made
 
 
 def test_the_first_look_begins_at_the_start_of_every_priority() -> None:
-    is_full, probes = Marks().look("mail", NOW)
-    assert is_full
-    assert probes == [(priority, *START) for priority in PRIORITIES]
+    lines = look(Marks())
+    assert lines.is_full
+    assert lines.is_whole
+    assert lines.probes == [Line("mail", None, *START, LIMIT, LIMIT)]
 
 
 def test_the_next_look_begins_behind_the_last_find(marks: Marks) -> None:
-    assert marks.look("mail", NOW) == (False, [(DEFAULT_PRIORITY, 7, "job-7")])
+    lines = look(marks)
+    assert not lines.is_full
+    assert lines.probes == [Line("mail", DEFAULT_PRIORITY, 7, "job-7", LIMIT, LIMIT)]
 
 
 def test_a_look_that_finds_nothing_moves_no_mark(marks: Marks) -> None:
-    marks.looked({"mail": PARTIAL}, [], short=True, at=NOW, cost=0.001)
-    assert marks.look("mail", NOW) == (False, [(DEFAULT_PRIORITY, 7, "job-7")])
+    before = look(marks)
+    marks.looked(before, [], is_cut=False, at=NOW, cost=0.001)
+    assert look(marks) == before
 
 
 def test_a_priority_once_found_is_looked_at_again(marks: Marks) -> None:
-    marks.looked({"mail": PARTIAL}, [found(9, priority=2)], short=True, at=NOW, cost=0.001)
-    assert marks.look("mail", NOW)[1] == [
-        (2, 9, "job-9"),
-        (DEFAULT_PRIORITY, 7, "job-7"),
-    ]
+    marks.looked(look(marks), [found(9, priority=2)], is_cut=False, at=NOW, cost=0.001)
+    assert {(each.priority, each.after) for each in look(marks).probes} == {(2, 9), (5, 7)}
 
 
 @pytest.mark.parametrize(("worst", "seen"), [(5, [5]), (2, [2, 3, 4, 5]), (7, [5, 6, 7])])
 def test_after_a_cut_off_look_what_it_may_have_left_is_probed_down_to_the_default(
     worst: int, seen: list[int]
 ) -> None:
-    marks = marks_of(2 * PEEKED)
-    marks.looked(dict.fromkeys(names(2 * PEEKED), FULL), [found(5, worst, "type-0")], False, NOW, 0)
-    (quiet,) = [name for name in ("type-2", "type-3") if not peeks(marks, name)]
-    assert [priority for priority, *_ in marks.look(quiet, NOW)[1]] == seen
+    marks, types = Marks(), names(3 * PEEKED)
+    marks.looked(look(marks, types), [found(5, worst, "type-0")], True, NOW, 0)
+    lines = probed(look(marks, types))
+    quiet = [name for name in types if (name, 0) not in lines]
+    assert quiet
+    for name in quiet:
+        assert sorted(each for type, each in lines if type == name and each is not None) == seen
 
 
 def test_types_take_turns_to_be_looked_at_for_urgent_jobs_while_looks_come_back_full() -> None:
     count = 3 * PEEKED - 1
-    marks = marks_of(count)
+    marks = drained(count)
     peeked: list[set[str]] = []
     for _ in range(3):
-        full = dict.fromkeys(names(count), PARTIAL if peeked else FULL)
-        marks.looked(full, [found(5, type="type-0")], short=False, at=NOW, cost=0)
-        peeked.append({name for name in names(count) if peeks(marks, name)})
-    assert [len(each) <= PEEKED for each in peeked] == [True] * 3
+        lines = look(marks, names(count))
+        peeked.append({name for name, priority in probed(lines) if priority in URGENT})
+        marks.looked(lines, [found(5, type="type-0")] * LIMIT, is_cut=True, at=NOW, cost=0)
+    assert [len(each) for each in peeked] == [PEEKED] * 3
     assert set.union(*peeked) == set(names(count))
 
 
-def test_a_few_types_are_always_looked_at_for_urgent_jobs() -> None:
-    marks = marks_of(PEEKED)
-    marks.looked(dict.fromkeys(names(PEEKED), FULL), [found(5, type="type-0")], False, NOW, 0)
-    assert all(peeks(marks, name) for name in names(PEEKED))
+def test_a_type_that_a_hint_names_is_looked_at_for_urgent_jobs_first() -> None:
+    marks = drained(20)
+    marks.hint("type-17")
+    assert {("type-17", priority) for priority in URGENT} <= set(probed(look(marks, names(20))))
 
 
 def test_what_a_cut_off_look_has_left_is_looked_for_as_soon_as_a_look_comes_back_short(
     marks: Marks,
 ) -> None:
-    marks.looked({"mail": FULL}, [found(5)], short=False, at=NOW, cost=0.001)
-    marks.looked({"mail": PARTIAL}, [found(7)], short=False, at=NOW, cost=0.001)
+    marks.want_full("mail")
+    marks.looked(look(marks), [found(5)], is_cut=True, at=NOW, cost=0.001)
+    marks.looked(look(marks), [found(7)], is_cut=True, at=NOW, cost=0.001)
     assert not marks.wants_full(["mail"])
-    marks.looked({"mail": PARTIAL}, [], short=True, at=NOW, cost=0.001)
+    marks.looked(look(marks), [], is_cut=False, at=NOW, cost=0.001)
+    marks.looked(look(marks), [], is_cut=False, at=NOW, cost=0.001)
     assert marks.wants_full(["mail"])
-    marks.looked({"mail": FULL}, [found(9, priority=9)], short=True, at=NOW, cost=0.001)
+    marks.looked(look(marks), [found(9, priority=9)], is_cut=False, at=NOW, cost=0.001)
     assert not marks.wants_full(["mail"])
 
 
-def test_of_a_type_that_filled_its_own_room_every_priority_is_looked_at(marks: Marks) -> None:
-    marks.looked({"mail": TypeLook(True, 2)}, [found(5), found(7)], True, NOW, 0.001)
-    _, probes = marks.look("mail", NOW)
-    assert [priority for priority, *_ in probes] == list(PRIORITIES)
-    marks.looked({"mail": TypeLook(False, 1)}, [found(9)], True, NOW, 0.001)
-    assert not marks.wants_full(["mail"])
+def test_of_a_type_that_filled_its_own_room_every_priority_is_looked_at() -> None:
+    marks = Marks()
+    lines = marks.look(["mail"], lambda _: 2, LIMIT, NOW)
+    marks.looked(lines, [found(5), found(7)], False, NOW, 0.001)
+    assert {priority for _, priority in probed(look(marks))} == {*PRIORITIES}
 
 
+@pytest.mark.parametrize("count", [20, 200, 1000])
+def test_a_look_in_a_backlog_probes_a_handful_of_lines_however_many_types_there_are(
+    count: int,
+) -> None:
+    marks = drained(count)
+    assert len(look(marks, names(count)).probes) <= 2 * PROBED + PEEKED * len(URGENT)
+
+
+@pytest.mark.parametrize(("types", "share"), [(1, 48), (2, 24), (8, 6), (200, 6)])
+def test_lines_that_have_something_share_a_claim(types: int, share: int) -> None:
+    lines = look(Marks(), names(types), limit=48)
+    assert {each.share for each in lines.probes} == {share}
+    assert types < SHARES or share * SHARES == 48
+
+
+def test_a_line_of_which_nothing_is_expected_may_fill_a_claim() -> None:
+    marks = Marks()
+    marks.looked(look(marks, names(3)), [found(5, type="type-0")], False, NOW, 0)
+    shares = {each.type: each.share for each in look(marks, names(3)).probes}
+    assert shares == dict.fromkeys(names(3), LIMIT)
+    marks.hint("type-1")
+    shares = {each.type: each.share for each in look(marks, names(3)).probes}
+    assert shares == {"type-0": LIMIT // 2, "type-1": LIMIT // 2, "type-2": LIMIT}
+
+
+@settings(deadline=None, max_examples=50)
 @given(
     lines=st.dictionaries(
-        st.tuples(st.integers(0, 20), st.sampled_from(PRIORITIES)), st.integers(1, 12), max_size=40
+        st.tuples(st.integers(0, 40), st.sampled_from(PRIORITIES)), st.integers(1, 12), max_size=60
     ),
     limit=st.integers(1, 15),
 )
@@ -128,28 +197,40 @@ def test_whatever_waits_is_found_in_order_of_its_priority_and_without_a_pause(
         for (number, priority), count in lines.items()
         for place in range(count)
     ]
-    waiting.sort(key=lambda job: (job.priority, job.available_at))
-    marks = Marks()
+    marks, types, looks = Marks(), names(41), 0
     while waiting:
-        looks = {name: marks.look(name, NOW) for name in names(21)}
-        probed = {
-            (name, priority): after
-            for name, (_, look) in looks.items()
-            for priority, after, _ in look
-        }
-        visible = [
-            job
-            for job in waiting
-            if job.available_at > probed.get((job.type, job.priority), job.available_at)
-        ]
-        seen, expected = chosen(visible, limit), chosen(waiting, limit)
-        assert seen == expected[: len(seen)]
+        asked = marks.look(types, lambda name: min(limit, most(name)), limit, NOW)
+        seen = claimed(asked, waiting)
+        best = strictly(waiting, limit)
+        urgencies = [job.priority for job in seen]
+        assert urgencies == [job.priority for job in best][: len(seen)]
         waiting = [job for job in waiting if job not in seen]
-        types = {
-            name: TypeLook(is_full, min(limit, most(name))) for name, (is_full, _) in looks.items()
-        }
-        marks.looked(types, seen, len(seen) < limit, NOW, 0)
-        assert len(seen) == len(expected) or marks.wants_full(names(21))
+        is_cut = len(seen) >= limit
+        marks.looked(asked, seen, is_cut, NOW, 0)
+        found_all = len(seen) == len(best)
+        assert found_all or not asked.is_whole or marks.wants_full(types)
+        looks = 0 if seen else looks + 1
+        assert looks < 3
+
+
+@settings(deadline=None, max_examples=50)
+@given(counts=st.lists(st.integers(1, 60), min_size=2, max_size=40), limit=st.integers(5, 50))
+def test_no_type_waits_until_another_has_nothing_left(counts: list[int], limit: int) -> None:
+    waiting = [
+        found(place * 50 + number + 1, type=f"type-{number}")
+        for number, count in enumerate(counts)
+        for place in range(count)
+    ]
+    marks, types, waits = Marks(), names(len(counts)), dict.fromkeys(names(len(counts)), 0)
+    while waiting:
+        asked = look(marks, types, limit)
+        seen = claimed(asked, waiting)
+        marks.looked(asked, seen, len(seen) >= limit, NOW, 0)
+        waiting = [job for job in waiting if job not in seen]
+        served = {job.type for job in seen}
+        for name in {job.type for job in waiting}:
+            waits[name] = 0 if name in served else waits[name] + 1
+            assert waits[name] <= len(counts)
 
 
 def most(name: str) -> int:
@@ -157,31 +238,35 @@ def most(name: str) -> int:
     return 2 if name.endswith(("0", "3")) else 100
 
 
-def chosen(waiting: list[ClaimedJob], limit: int) -> list[ClaimedJob]:
-    """What a claim takes of what it sees."""
+def strictly(waiting: Sequence[ClaimedJob], limit: int) -> list[ClaimedJob]:
+    """The most urgent jobs that fit into a claim."""
     taken: list[ClaimedJob] = []
-    for job in waiting:
+    for job in sorted(waiting, key=lambda job: job.priority):
         if len(taken) < limit and sum(each.type == job.type for each in taken) < most(job.type):
             taken.append(job)
     return taken
 
 
-def names(count: int) -> list[str]:
-    """The names of so many types."""
-    return [f"type-{number}" for number in range(count)]
-
-
-def marks_of(count: int) -> Marks:
-    """Marks of so many types that were not looked at yet."""
-    made = Marks()
-    for name in names(count):
-        made.look(name, NOW)
-    return made
-
-
-def peeks(marks: Marks, name: str) -> bool:
-    """Whether a type's next look is for urgent jobs that are not known yet."""
-    return {*URGENT} <= {priority for priority, *_ in marks.look(name, NOW)[1]}
+def claimed(lines: Lines, waiting: Sequence[ClaimedJob]) -> list[ClaimedJob]:
+    """What a claim takes: line by line, shares first, until there are enough."""
+    turns = [
+        (priority, again, place, line)
+        for place, line in enumerate(lines.probes)
+        for priority in (PRIORITIES if line.priority is None else [line.priority])
+        for again in (False, True)
+    ]
+    lying: dict[tuple[str, int], list[ClaimedJob]] = {}
+    for job in sorted(waiting, key=lambda job: job.available_at):
+        lying.setdefault((job.type, job.priority), []).append(job)
+    taken: list[ClaimedJob] = []
+    for priority, again, _, line in sorted(turns, key=lambda turn: turn[:3]):
+        jobs = lying.get((line.type, priority), [])
+        behind = [job for job in jobs if job.available_at > line.after]
+        for job in behind[line.share : line.room] if again else behind[: line.share]:
+            counted = sum(each.type == job.type for each in taken)
+            if len(taken) < lines.limit and counted < line.room:
+                taken.append(job)
+    return sorted(taken, key=lambda job: (job.priority, job.available_at))
 
 
 @pytest.mark.parametrize(
@@ -190,16 +275,16 @@ def peeks(marks: Marks, name: str) -> bool:
 def test_full_looks_keep_a_distance_that_follows_their_cost(
     marks: Marks, cost: float, pause: float
 ) -> None:
-    marks.looked({"mail": FULL}, [found(5)], short=True, at=NOW, cost=cost)
-    assert not marks.look("mail", NOW + pause * 0.99)[0]
-    assert marks.look("mail", NOW + pause)[0]
+    marks.want_full("mail")
+    marks.looked(look(marks), [found(5)], is_cut=False, at=NOW, cost=cost)
+    assert not look(marks, now=NOW + pause * 0.99).is_full
+    assert look(marks, now=NOW + pause).is_full
 
 
 def test_whoever_asks_gets_a_full_look_at_once(marks: Marks) -> None:
-    marks.look("other", NOW)
-    marks.looked({"other": FULL}, [], short=True, at=NOW, cost=0.001)
+    marks.looked(look(marks, ["other"]), [], is_cut=False, at=NOW, cost=0.001)
     marks.want_full("mail")
-    assert marks.look("mail", NOW)[0]
-    assert not marks.look("other", NOW)[0]
+    both = look(marks, ["mail", "other"])
+    assert both.full == {"mail"}
     marks.want_full()
-    assert marks.look("other", NOW)[0]
+    assert look(marks, ["mail", "other"]).is_full

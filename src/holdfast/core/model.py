@@ -80,16 +80,19 @@ class NewKey(msgspec.Struct, frozen=True):
 class Probe(msgspec.Struct, frozen=True):
     """Where one look of a claim begins: a type, a priority and the low-water mark behind which nothing is expected.
 
-    `most` limits what is taken of a type in all its priorities together; it is the same in each of its probes.
+    Without a priority it stands for all that the type has, each taken in its turn. `share` is what it gives before the
+    other probes of the same priority are asked, `room` what it gives at most. `most` limits what is taken of a type in
+    all its priorities together; it is the same in each of its probes.
     """
 
     type: str
-    priority: int
+    priority: int | None
     token: str
     room: int
     after: Instant
     after_id: str
     most: int | None = None
+    share: int | None = None
 
 
 class LeaseClass(msgspec.Struct, frozen=True):
@@ -106,7 +109,10 @@ class LeaseClass(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """One round of a claimer: which types, how many, under which leases."""
+    """One round of a claimer: which types, how many, under which leases.
+
+    The most urgent jobs are taken, and of probes of one priority those of the first ones, each a share.
+    """
 
     worker: str
     limit: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from holdfast.core.lease import local_deadline_ms
@@ -14,28 +14,33 @@ from holdfast.worker.attempt import Attempt
 from holdfast.worker.backlog import Backlog
 from holdfast.worker.capacity import Capacity
 from holdfast.worker.holdings import HeldClaim
-from holdfast.worker.marks import Marks, TypeLook
+from holdfast.worker.marks import Line, Lines, Marks
 from holdfast.worker.pace import Pace
 from holdfast.worker.workplace import Workplace
 
 PURPOSE = "claim"
+MOST = 10_000
+"""No claim asks for more: the statement reads so many of a line and no more."""
 LOOK_BACK_US = 1_000
 """For clocks that do not run quite alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One round: where to look, under which leases, and how each type is looked at."""
+    """One round: where to look, and under which leases."""
 
+    lines: Lines
     probes: tuple[Probe, ...]
     classes: tuple[LeaseClass, ...]
-    types: dict[str, TypeLook]
-    limit: int
 
     @property
-    def is_full(self) -> bool:
-        """Whether every type is looked at from the start."""
-        return all(each.is_full for each in self.types.values())
+    def limit(self) -> int:
+        """How many jobs are asked for."""
+        return self.lines.limit
+
+    def was_cut(self, jobs: list[ClaimedJob]) -> bool:
+        """Whether there may be more: the limit was reached, or a job was met of which only one is taken at a time."""
+        return len(jobs) >= self.limit or any(each.crashes for each in jobs)
 
 
 class Claimer:
@@ -61,6 +66,7 @@ class Claimer:
         self._missed = missed
         self._clock = place.clock
         self._marks = Marks()
+        self._batched = [name for name, each in place.types.items() if each.batch]
         self._capacity = Capacity(place.options, place.types)
         self._wake = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -75,6 +81,8 @@ class Claimer:
             return
         if from_the_start:
             self._marks.want_full(type)
+        elif type is not None:
+            self._marks.hint(type)
         self._hinted = True
         self._wake.set()
 
@@ -129,13 +137,13 @@ class Claimer:
             return False
         self._place.trouble.over(PURPOSE)
         self._pace.found(len(jobs))
-        if len(jobs) >= look.limit:
+        if look.was_cut(jobs) or not look.lines.is_whole:
             if self._place.options.next_job_delay_ms:
                 delay = self._place.options.next_job_delay_ms / 1000
                 await self._clock.wait(self._stopping, delay)
             return False
         if not jobs and quiet and self._place.options.stop_when_idle:
-            if look.is_full:
+            if look.lines.is_full:
                 return True
             self._marks.want_full()
             return False
@@ -156,36 +164,51 @@ class Claimer:
         if room <= 0 or self._left == 0:
             return None
         free_slots = self._capacity.free_slots
-        tokens: dict[LeaseClass, str] = {}
-        probes: list[Probe] = []
-        looks: dict[str, TypeLook] = {}
-        for name, type in self._place.types.items():
-            own = min(math.ceil(room * (type.batch or 1)), self._room_of(name, now, free_slots))
-            if own <= 0:
-                continue
-            most = None if self._place.terms.limit(name) is None else own
-            key = self._place.terms.lease_class(name)
-            token = tokens.setdefault(key, self._new_id())
-            is_full, marks = self._marks.look(name, now)
-            looks[name] = TypeLook(is_full, own)
-            probes += [
-                Probe(name, priority, token, own, after, after_id, most)
-                for priority, after, after_id in marks
-            ]
-        if not probes:
-            return None
-        limit = max(math.ceil(room), *(each.room for each in looks.values()))
-        return Look(
-            tuple(probes),
-            tuple(_with_token(key, token) for key, token in tokens.items()),
-            looks,
-            limit if self._left is None else min(limit, self._left),
-        )
 
-    def _room_of(self, name: str, now: float, free_slots: float) -> int:
+        def room_of(name: str) -> int:
+            return self._room_of(name, room, now, free_slots)
+
+        lines = self._marks.look(
+            self._place.types,
+            room_of,
+            self._limit(math.ceil(room), map(room_of, self._batched)),
+            now,
+        )
+        if not lines.probes:
+            return None
+        tokens: dict[LeaseClass, str] = {}
+        probes = tuple(self._probe(line, tokens) for line in lines.probes)
+        classes = tuple(_with_token(key, token) for key, token in tokens.items())
+        return Look(lines, probes, classes)
+
+    def _limit(self, room: int, rooms: Iterable[int]) -> int:
+        """How many jobs to ask for: of a batch handler's type a slot's worth is many."""
+        return min(max(room, *rooms, 0), MOST if self._left is None else self._left)
+
+    def _room_of(self, name: str, room: float, now: float, free_slots: float) -> int:
+        """How many jobs of a type to ask for at most."""
         if self._place.terms.rests(name) or self._busy_until.get(name, now) > now:
             return 0
-        return self._capacity.room_of(name, self._place.terms.limit(name), free_slots)
+        own = self._capacity.room_of(name, self._place.terms.limit(name), free_slots)
+        return min(math.ceil(room * (self._place.types[name].batch or 1)), own)
+
+    def _probe(self, line: Line, tokens: dict[LeaseClass, str]) -> Probe:
+        terms = self._place.terms
+        key = terms.lease_class(line.type)
+        token = tokens.get(key)
+        if token is None:
+            token = tokens[key] = self._new_id()
+        most = None if terms.limit(line.type) is None else line.room
+        return Probe(
+            line.type,
+            line.priority,
+            token,
+            line.room,
+            line.after,
+            line.after_id,
+            most,
+            line.share if line.share < line.room else None,
+        )
 
     async def _claim(self, look: Look) -> list[ClaimedJob]:
         holdings = self._place.holdings
@@ -206,7 +229,7 @@ class Claimer:
             self._missed()
             raise
         now = self._clock.monotonic()
-        self._marks.looked(look.types, jobs, len(jobs) < look.limit, now, now - asked_at)
+        self._marks.looked(look.lines, jobs, look.was_cut(jobs), now, now - asked_at)
         self._take_over(jobs, look.classes, asked_at, now)
         return jobs
 
@@ -237,25 +260,26 @@ class Claimer:
 
     async def _wait_for_more(self, look: Look, hint_found_nothing: bool) -> None:
         """Nothing more is due behind the marks: sleep until a hint, the next due time, or the poll."""
-        if self._marks.wants_full(look.types):
+        if self._marks.wants_full(look.lines.rooms):
             return
         now = self._clock.monotonic()
         if hint_found_nothing and self._look_before_the_marks(look, now):
             return
         wait = self._pace.poll_s(self._clock.random())
-        if not look.is_full:
-            wait = min(wait, min(self._marks.full_due(name) for name in look.types) - now)
+        if not look.lines.is_full:
+            wait = min(wait, min(map(self._marks.full_due, look.lines.rooms)) - now)
         elif not self._wake.is_set():
-            wait = min(wait, await self._next_due(list(look.types)))
+            wait = min(wait, await self._next_due(list(look.lines.rooms)))
         wait = min(wait, self._until_not_busy() or wait)
         await self._clock.wait(self._wake, max(0.0, wait))
 
     def _look_before_the_marks(self, look: Look, now: float) -> bool:
         """A hinted row may lie before the mark, if its transaction began before our last find."""
+        full = look.lines.full
         late = [
             name
-            for name, each in look.types.items()
-            if not each.is_full and self._marks.allows_full(name, now)
+            for name in look.lines.rooms
+            if name not in full and self._marks.allows_full(name, now)
         ]
         for name in late:
             self._marks.want_full(name)

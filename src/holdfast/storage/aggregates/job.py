@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -19,6 +19,7 @@ from holdfast.core.model import (
     JobRecord,
     JobRef,
     NewJob,
+    Probe,
     Stand,
 )
 from holdfast.storage.aggregates.walk import Step, along, among, walk
@@ -46,7 +47,7 @@ class Jobs:
             {
                 "worker": claim.worker,
                 "limit": claim.limit,
-                "probes": document(claim.probes),
+                **_probed(claim.probes),
                 "classes": document(claim.classes),
                 "allow_crashed": claim.allow_crashed,
                 "now": now,
@@ -143,14 +144,30 @@ def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:
     return len(kinds) == 1 and kinds.pop()[0] == "complete"
 
 
+def _probed(probes: Sequence[Probe]) -> dict[str, str]:
+    """Probes as columns, which are read in a third of the time, and of which the planner expects fewer."""
+    return {
+        "types": texts(each.type for each in probes),
+        "priorities": _numbers(each.priority for each in probes),
+        "type_tokens": array([each.token for each in probes]),
+        "rooms": _numbers(each.room for each in probes),
+        "shares": _numbers(each.room if each.share is None else each.share for each in probes),
+        "mosts": _numbers(each.most for each in probes),
+        "afters": _numbers(each.after for each in probes),
+        "after_ids": array([each.after_id for each in probes]),
+    }
+
+
+def _numbers(values: Iterable[int | None]) -> str:
+    return array(["null" if each is None else str(each) for each in values])
+
+
 def _columns(completions: Sequence[Finish]) -> dict[str, str]:
     """Completions of one worker as columns: a flush is long, and its rows have little in them."""
     return {
         "worker": completions[0].worker,
         "ids": array([each.id for each in completions]),
         "tokens": array([each.token for each in completions]),
-        "started_at": array(
-            ["null" if each.started_at is None else str(each.started_at) for each in completions]
-        ),
+        "started_at": _numbers(each.started_at for each in completions),
         "outputs": document([each.output for each in completions]),
     }

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 
 import msgspec
 
@@ -41,52 +41,73 @@ def claim_jobs(claim: Claim, now: Instant | None) -> Op[list[ClaimedJob]]:
 
 
 def _choose(claim: Claim, now: Instant) -> Op[list[Row]]:
-    """Find the most urgent and oldest jobs, at most one of them a job that has crashed before."""
+    """Find the most urgent jobs, at most one of them a job that has crashed before.
+
+    Lines of one priority are asked in turn, each for its share and then for the rest, until there are enough.
+    """
     chosen: list[Row] = []
-    crashed = False
     left = {probe.type: probe.most for probe in claim.probes if probe.most is not None}
-    urgency = attrgetter("priority")
-    worth_a_look = yield from _worth_a_look(claim.probes)
-    for _, probes in groupby(sorted(worth_a_look, key=urgency), urgency):
+    lines = yield from _lines(claim.probes)
+    for _, level in groupby(sorted(lines, key=itemgetter(0)), itemgetter(0)):
         found: list[Row] = []
-        for probe in probes:
-            room = min(probe.room, left.get(probe.type, probe.room))
-            rows = yield from _look(probe, room, claim.allow_crashed, now)
+        for priority, probe, passed, wanted in _turns(level):
+            wanted = min(
+                wanted, left.get(probe.type, wanted), claim.limit - len(chosen) - len(found)
+            )
+            rows = yield from _look(probe, priority, passed, wanted, claim.allow_crashed, now)
             if probe.type in left:
                 left[probe.type] -= len(rows)
             found += rows
-        for row in sorted(found):
-            _, _, crashes, _ = row
-            if crashes and crashed:
-                continue
-            crashed = crashed or crashes > 0
-            chosen.append(row)
+        chosen += sorted(found)
         # Priorities are strict: what the less urgent probes would find could not be taken any more.
         if len(chosen) >= claim.limit:
             break
-    return chosen[: claim.limit]
+    crashed = [row for row in chosen if row[2]]
+    return [row for row in chosen if not row[2] or row is crashed[0]]
 
 
-def _worth_a_look(probes: Sequence[Probe]) -> Op[Sequence[Probe]]:
+def _lines(probes: Sequence[Probe]) -> Op[list[tuple[int, Probe]]]:
     """Leave out the lines without live jobs: most types have them at one priority, if at all."""
-    if len(probes) == 1:
-        return probes
+    if len(probes) == 1 and probes[0].priority is not None:
+        return [(probes[0].priority, probes[0])]
     types = texts({probe.type for probe in probes})
-    lines = set((yield Statement("job_claim_lines", {"types": types})))
-    return [probe for probe in probes if (probe.type, probe.priority) in lines]
+    found: dict[str, list[int]] = {}
+    for type, priority in (yield Statement("job_claim_lines", {"types": types})):
+        found.setdefault(type, []).append(priority)
+    return [
+        (priority, probe)
+        for probe in probes
+        for priority in found.get(probe.type, ())
+        if probe.priority in (None, priority)
+    ]
 
 
-def _look(probe: Probe, room: int, allow_crashed: bool, now: Instant) -> Op[list[Row]]:
-    if room <= 0:
+def _turns(level: Iterable[tuple[int, Probe]]) -> Iterator[tuple[int, Probe, int, int]]:
+    """Yield (priority, probe, how many to pass over, how many to take): the shares of all, then what they leave."""
+    shared: list[tuple[int, Probe, int]] = []
+    for priority, probe in level:
+        share = probe.room if probe.share is None else min(probe.share, probe.room)
+        yield priority, probe, 0, share
+        if share < probe.room:
+            shared.append((priority, probe, share))
+    for priority, probe, share in shared:
+        yield priority, probe, share, probe.room - share
+
+
+def _look(
+    probe: Probe, priority: int, passed: int, wanted: int, allow_crashed: bool, now: Instant
+) -> Op[list[Row]]:
+    if wanted <= 0:
         return []
     rows = yield Statement(
         "job_claim_look",
         {
             "type": probe.type,
-            "priority": probe.priority,
+            "priority": priority,
             "after": probe.after,
             "after_id": probe.after_id,
-            "room": room,
+            "passed": passed,
+            "wanted": wanted,
             "token": probe.token,
             "allow_crashed": allow_crashed,
             "now": now,

@@ -106,8 +106,52 @@ class ClaimingConformance(Conformance):
     async def test_a_claim_takes_no_more_than_its_limit(self, stage: Stage) -> None:
         jobs = [stage.job(type) for type in ("a", "b", "a", "b", "a")]
         await stage.start_all(jobs)
-        assert ids(await stage.claim("a", "b", limit=3)) == ids(jobs[:3])
-        assert ids(await stage.claim("a", "b", limit=3)) == ids(jobs[3:])
+        first, then = await stage.claim("a", "b", limit=3), await stage.claim("a", "b", limit=3)
+        assert (len(first), len(then)) == (3, 2)
+        assert sorted(ids([*first, *then])) == ids(jobs)
+
+    async def test_probes_of_one_priority_share_a_claim(self, stage: Stage) -> None:
+        jobs = {type: [stage.job(type) for _ in range(4)] for type in ("a", "b", "c")}
+        await stage.start_all([job for each in jobs.values() for job in each])
+        claimed = await stage.claim("a", "b", "c", limit=5, share=2)
+        assert ids(claimed) == ids([*jobs["a"][:2], *jobs["b"][:2], *jobs["c"][:1]])
+
+    async def test_what_a_share_leaves_is_taken_where_the_others_have_too_little(
+        self, stage: Stage
+    ) -> None:
+        many, few = [stage.job("a") for _ in range(6)], [stage.job("b")]
+        await stage.start_all([*many, *few])
+        claimed = await stage.claim("a", "b", limit=5, share=2)
+        assert ids(claimed) == ids([*many[:4], *few])
+        assert ids(await stage.claim("a", "b", limit=5, share=2)) == ids(many[4:])
+
+    async def test_no_share_lets_a_less_urgent_job_come_first(self, stage: Stage) -> None:
+        urgent = [stage.job("a", priority=3) for _ in range(4)]
+        later = [stage.job("b", priority=4) for _ in range(4)]
+        await stage.start_all([*later, *urgent])
+        claimed = await stage.claim("a", "b", priorities=[4, 3], limit=5, share=1)
+        assert ids(claimed) == ids([*urgent, later[0]])
+
+    async def test_a_probe_without_a_priority_finds_them_all(self, stage: Stage) -> None:
+        jobs = [stage.job(priority=priority) for priority in (9, 5, 0)]
+        await stage.start_all([*jobs, stage.job("other")])
+        assert ids(await stage.claim(MAIL, "nothing", priorities=[None])) == ids(jobs[::-1])
+
+    async def test_a_type_gives_no_more_than_its_most_at_all_its_priorities_together(
+        self, stage: Stage
+    ) -> None:
+        limited = [stage.job("a", priority=priority) for priority in (5, 3, 4, 3)]
+        others = [stage.job("b"), stage.job("b")]
+        await stage.start_all([*limited, *others])
+        token = stage.new_id()
+        probes = (
+            Probe("a", None, token, 2, *FROM_THE_START, most=2),
+            Probe("b", 5, token, 10, *FROM_THE_START),
+        )
+        lease = LeaseClass(token, 30_000, 25, 1_000, 5_000)
+        claim = Claim(WORKER, 4, probes, (lease,))
+        claimed = await stage.run(stage.store.jobs.claim(claim, stage.now))
+        assert ids(claimed) == [limited[1].id, limited[3].id, *ids(others)]
 
     async def test_the_most_urgent_are_taken_where_there_is_no_room_for_all(
         self, stage: Stage

@@ -100,7 +100,8 @@ class Stage:
         *types: str,
         limit: int = 100,
         room: int = 100,
-        priorities: Sequence[int] = (DEFAULT_PRIORITY,),
+        share: int | None = None,
+        priorities: Sequence[int | None] = (DEFAULT_PRIORITY,),
         after: tuple[Instant, str] = FROM_THE_START,
         worker: str = WORKER,
         token: str | None = None,
@@ -111,7 +112,7 @@ class Stage:
         """Return the claim of one worker under one new lease."""
         token = token or self.new_id()
         probes = tuple(
-            Probe(type, priority, token, room, *after)
+            Probe(type, priority, token, room, *after, share=share)
             for type in types or (MAIL,)
             for priority in priorities
         )

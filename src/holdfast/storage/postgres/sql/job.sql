@@ -43,33 +43,60 @@ select id::text, case when :channel::text is not null
   from written;
 
 -- name: job_claim
--- Takes due jobs under new leases: one look per (type, priority) from its low-water mark, merged by urgency and age; of
--- jobs whose workers died at most one. Rows locked by others are skipped, never waited for, so two claimers never get the
--- same job. `= any (array (…))` keeps the primary-key plan whatever the statistics say, and walks the index once for all
--- rows. Only where a worker's types differ in their leases is a job's token looked up. That every room lies in a range is
--- no news, but by it the planner expects few probes instead of a hundred: a plan that looks dear would be compiled.
+-- Takes due jobs under new leases. A line is a type at a priority, looked at from its low-water mark; a probe without a
+-- priority stands for every line that its type has. Lines are asked one after the other, the most urgent first, those of one
+-- priority each for its share and then for the rest, and only until there are enough: what a claim reads and locks it takes,
+-- however many types there are. Of jobs whose workers died it takes at most one. Rows locked by others are skipped, never
+-- waited for, so two claimers never get the same job; a row that was freed between two turns may move what the second one
+-- passes over, and is then named twice, which changes nothing. `= any (array (…))` keeps the primary-key plan whatever the
+-- statistics say, and walks the index once for all rows. Only where a worker's types differ in their leases is a job's token
+-- looked up. That every room lies in a range is no news, but by it the planner expects few probes: a plan that looks dear would
+-- be compiled.
 with clock as materialized (
   select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us),
 probe as materialized (
-  select * from json_to_recordset(:probes::json) as p(
-    type text, priority smallint, token uuid, room integer, after bigint, after_id uuid, most integer)
+  select * from unnest(
+    array (select json_array_elements_text(:types::json)), :priorities::smallint[], :type_tokens::uuid[], :rooms::integer[],
+    :shares::integer[], :mosts::integer[], :afters::bigint[], :after_ids::uuid[])
+    with ordinality as p(type, priority, token, room, share, most, after, after_id, place)
    where p.room between 1 and 1000000),
 class as materialized (
   select * from json_to_recordset(:classes::json) as c(
     token uuid, lease_ms integer, max_attempts integer, backoff_base_ms integer, backoff_cap_ms integer)),
 only_token as materialized (
   select (array_agg(token))[1] as token from class having count(*) = 1),
+line as materialized (
+  select p.type, coalesce(p.priority, level.priority) as priority, p.place, p.room, p.share, p.most,
+         to_timestamp(p.after / 1000000.0) as after, p.after_id
+    from probe p
+    left join lateral (
+      select l.priority
+        from (select w.priority from holdfast.queue w
+               where w.type = p.type and p.priority is null order by w.priority limit 1) most_urgent
+        join unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) l(priority) on l.priority >= most_urgent.priority) level on true
+   where p.priority is not null or level.priority is not null),
 due as materialized (
-  select p.type, p.most, found.* from probe p cross join lateral (
-    select w.job_id, w.priority, w.available_at, w.crashes
-      from holdfast.queue w
-     where w.type = p.type and w.priority = p.priority
-       and (w.available_at, w.job_id) > (to_timestamp(p.after / 1000000.0), p.after_id)
-       and w.available_at <= (select now from clock)
-       and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
-     order by w.available_at, w.job_id
-     limit p.room
-     for update skip locked) found),
+  select t.type, t.most, found.*
+    from (
+      select *, 0 as passed, share as wanted, false as again from line
+      union all
+      select *, share, room - share, true from line where share < room
+      order by priority, again, place) t
+   cross join lateral (
+    -- No claim is as large as the inner limit: it tells the planner that a line is never read to its end.
+    select * from (
+      select w.job_id, w.priority, w.available_at, w.crashes
+        from holdfast.queue w
+       where w.type = t.type and w.priority = t.priority
+         and (w.available_at, w.job_id) > (t.after, t.after_id)
+         and w.available_at <= (select now from clock)
+         and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
+       order by w.available_at, w.job_id
+       limit 10000
+       for update skip locked) free
+    limit t.wanted offset t.passed) found
+   order by t.priority, t.again, t.place
+   limit :limit::integer + (select coalesce(sum(room), 0)::integer from line where most is not null)),
 surplus as (
   select job_id from (
     select job_id, most, row_number() over (partition by type order by priority, available_at, job_id) as place
@@ -80,7 +107,7 @@ claimed as (
      set attempt = q.attempt + 1,
          fence = greatest(q.fence + 1, (select us / 1000 from clock)),
          token = coalesce((select token from only_token),
-                          (select p.token from probe p where p.type = q.type and p.priority = q.priority))
+                          (select p.token from probe p where p.type = q.type limit 1))
    where q.job_id = any (array (
      select job_id from due
       where (crashes = 0

@@ -49,7 +49,7 @@ select json_group_array(json_array(found.available_at, found.job_id, found.crash
      where q.type = :type and q.priority = :priority and (q.available_at, q.job_id) > (:after, :after_id)
        and q.available_at <= :now and q.token is null and (q.crashes = 0 or :allow_crashed)
      order by q.available_at, q.job_id
-     limit :room) found;
+     limit :wanted offset :passed) found;
 
 -- name: job_claim_take
 -- Marks jobs as held. The write lock has been held since the look, so they are still free.
