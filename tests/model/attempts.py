@@ -87,6 +87,12 @@ class Attempts(Machine):
         renewed = self.same(lambda store: store.leases.renew([token], self.now))
         assert bool(renewed) == self.model.renew(token, self.now)
 
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def isolate(self, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(self.held)).token
+        assert self.same(lambda store: store.leases.isolate(token)) == self.model.isolate(token)
+
 
 def _finish_of(
     claimed: ClaimedJob, kind: FinishKind, delay_ms: int, next_id: str, edges: list[NewBlocker]

@@ -120,6 +120,7 @@ class Model:
         match finish.kind:
             case "retry" | "snooze":
                 job.state, job.available_at = "pending", now + finish.delay_ms * 1000
+                job.crashes = 0
             case "release":
                 job.state = "pending"
             case "complete" | "continue":
@@ -169,7 +170,7 @@ class Model:
                 limit = job.new.max_attempts
                 if limit is None:
                     limit = lease.rules.max_attempts
-                if job.crashes >= poison or (limit > 0 and job.attempt >= limit):
+                if (lease.alone and job.crashes >= poison) or (limit > 0 and job.attempt >= limit):
                     self._end(job, "failed", None, None)
                     self._chain_ended(job.new.chain_id, now)
                 else:
@@ -186,6 +187,13 @@ class Model:
             return False
         lease.expires_at = now + lease.rules.lease_ms * 1000
         return True
+
+    def isolate(self, token: str) -> bool:
+        """Note that a lease's worker runs nothing else."""
+        lease = self.leases.get(token)
+        if lease is not None:
+            lease.alone = True
+        return lease is not None
 
     def trigger(self, job_ids: list[str], now: Instant) -> bool:
         """Make pending jobs due, all or none."""

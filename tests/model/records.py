@@ -34,6 +34,7 @@ class ModelLease:
     expires_at: Instant
     rules: LeaseClass
     job_ids: list[str]
+    alone: bool = False
 
 
 @dataclass

@@ -131,6 +131,21 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             "Its worker died once; next attempt in 10 s",
         ),
         (
+            job("pending", crashes=2, attempt=2, available_at=NOW + 10 * SECOND),
+            HANDLED,
+            "Its worker died 2 times; next attempt in 10 s, alone, because it is suspected",
+        ),
+        (
+            job("pending", crashes=2, attempt=2, available_at=NOW - SECOND),
+            HANDLED,
+            "Due since 1 s; its worker died 2 times, so it waits for a worker to run it alone",
+        ),
+        (
+            job("running", crashes=2, worker="w-7", lease_expires_at=NOW + 12 * SECOND),
+            HANDLED,
+            "Leased by w-7, expires in 12 s; its worker died 2 times, so it runs alone",
+        ),
+        (
             job("pending", available_at=NOW + 86_400 * SECOND),
             HANDLED,
             "Starts in 1 d, as planned",

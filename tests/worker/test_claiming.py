@@ -6,14 +6,17 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import CopiedDatabase
+from holdfast.core.lease import DEFAULT
 from holdfast.core.model import NewJob
 from holdfast.core.retry import Retry
+from holdfast.notify.port import Hint
 from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.statement import run_async
 from holdfast.worker.backlog import MOMENT_S
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 from tests.worker.workshop import Workshop
 
 
@@ -279,3 +282,97 @@ async def test_a_copied_database_is_not_worked_off_until_it_is_adopted(workshop:
     await workshop.run(workshop.store.schema.adopt(new_id()))
     await workshop.until_idle()
     assert (await workshop.job(job_id)).state == "completed"
+
+
+async def _suspects(workshop: Workshop, type: str, count: int = 1) -> list[str]:
+    """Start jobs whose workers died twice already, due in an hour."""
+    ids = await workshop.start(type, count=count)
+    for _ in range(2):
+        await workshop.run(workshop.store.jobs.trigger(ids))
+        claimed: list[str] = []
+        while len(claimed) < count:
+            claimed += await workshop.claim_for_nobody(type)
+        assert sorted(await workshop.reap_as_if_later()) == sorted(ids)
+    return ids
+
+
+async def test_a_suspect_begins_when_all_others_have_ended_and_nothing_begins_beside_it(
+    workshop: Workshop,
+) -> None:
+    crowd, alone = Crowd(), Crowd()
+    workshop.handle("work", crowd)
+    workshop.handle("suspect", alone)
+    suspects = await _suspects(workshop, "suspect", count=2)
+    others = await workshop.start("work", count=3)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", count=3)
+    await workshop.run(workshop.store.jobs.trigger(suspects))
+    workshop.notifier.send([Hint("look", "suspect")])
+    await until(lambda: len(workshop.ledger.leases()) == 4)
+    later = await workshop.start("work", count=2)
+    workshop.have_due()
+    await workshop.beat(worker)
+    # Two beats and a look later it still waits for those who were there first, and so do those who came later.
+    await workshop.beat(worker)
+    assert (crowd.now, alone.now) == (3, 0)
+    crowd.go.set()
+    await workshop.events.seen("job_started", type="suspect")
+    workshop.have_due()
+    await workshop.beat(worker)
+    assert (crowd.now, alone.now) == (0, 1)
+    crowd.go.clear()
+    alone.go.set()
+    # The others have their turn before the next suspect.
+    await workshop.events.seen("job_started", count=5, type="work")
+    assert len(workshop.events.of("job_started", type="suspect")) == 1
+    crowd.go.set()
+    await workshop.events.seen("job_completed", count=7)
+    await worker.stop()
+    assert alone.most == 1
+    assert await workshop.states([*others, *suspects, *later]) == ["completed"] * 7
+
+
+async def test_a_suspect_that_cannot_be_alone_goes_back_and_the_others_go_on(
+    workshop: Workshop,
+) -> None:
+    crowd = Crowd()
+    workshop.handle("work", crowd)
+    workshop.handle_quick()
+    workshop.handle("suspect", Crowd())
+    (suspect,) = await _suspects(workshop, "suspect")
+    await workshop.start("work")
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", type="work")
+    await workshop.run(workshop.store.jobs.trigger([suspect]))
+    workshop.notifier.send([Hint("look", "suspect")])
+    await until(lambda: len(workshop.ledger.leases()) == 2)
+    await worker.asleep(DEFAULT.duration_ms / 1000)
+    quick = await workshop.start("quick", count=3)
+    worker.advance(DEFAULT.duration_ms / 1000)
+    await workshop.events.seen("job_released", job_id=suspect)
+    await workshop.events.seen("job_completed", count=3)
+    record = await workshop.job(suspect)
+    assert (record.state, record.attempt, record.crashes) == ("pending", 2, 2)
+    assert await workshop.states(quick) == ["completed"] * 3
+    crowd.go.set()
+    await workshop.events.seen("job_completed", count=4)
+    await worker.stop()
+
+
+async def test_a_suspect_that_waits_is_given_back_by_a_drain(workshop: Workshop) -> None:
+    crowd = Crowd()
+    workshop.handle("work", crowd)
+    workshop.handle("suspect", Crowd())
+    (suspect,) = await _suspects(workshop, "suspect")
+    await workshop.start("work")
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", type="work")
+    await workshop.run(workshop.store.jobs.trigger([suspect]))
+    workshop.notifier.send([Hint("look", "suspect")])
+    await until(lambda: len(workshop.ledger.leases()) == 2)
+    worker.worker.stop()
+    await workshop.events.seen("job_released", job_id=suspect)
+    crowd.go.set()
+    report = await worker.ended()
+    assert (report.abandoned, report.released) == (0, 1)
+    assert (await workshop.job(suspect)).crashes == 2

@@ -16,6 +16,16 @@ CRASH_BASE_MS = 1_000
 CRASH_CAP_MS = 60_000
 """A worker's death is rarely its jobs' fault: they wait a second, twice as long after the next, a minute at most."""
 
+SUSPECTED_FROM = 2
+
+
+def suspected_from(poison_limit: int) -> int:
+    """After how many deaths of its workers a job runs alone: no later than the last one that it may cost.
+
+    The first is rarely its fault, and running alone keeps a whole process for one job.
+    """
+    return max(1, min(SUSPECTED_FROM, poison_limit - 1))
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Retry:

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.duration import spoken
 from holdfast.core.model import BlockerRecord, Instant, JobRecord, TypeSetting, WorkerRecord
 from holdfast.core.redaction import redact
+from holdfast.core.retry import SUSPECTED_FROM
 from holdfast.storage.port import Store
 from holdfast.storage.records import Identity
 from holdfast.storage.statement import Op
@@ -107,6 +108,10 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
         return _later(job, when, around)
     waiting = spoken(around.now - due)
     slots = sum(each.slots for each in around.handlers(job.type))
+    if job.crashes >= SUSPECTED_FROM:
+        return (
+            f"Due since {waiting}; {_deaths(job, 'its')}, so it waits for a worker to run it alone"
+        )
     if around.running >= slots:
         return f"Due since {waiting}; all workers are busy"
     return f"Due since {waiting}; a worker takes it at its next look"
@@ -114,12 +119,20 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
 
 def _later(job: JobRecord, when: str, around: Surroundings) -> str:
     if job.crashes:
-        times = "once" if job.crashes == 1 else f"{job.crashes} times"
-        return f"Its worker died {times}; next attempt {when}"
+        return f"{_deaths(job)}; next attempt {when}{_alone(job)}"
     if job.attempt:
         most = job.max_attempts or (around.setting.max_attempts if around.setting else None)
         return f"Retry {job.attempt}{f' of {most - 1}' if most else ''} {when}"
     return f"Starts {when}, as planned"
+
+
+def _deaths(job: JobRecord, its: str = "Its") -> str:
+    return f"{its} worker died {'once' if job.crashes == 1 else f'{job.crashes} times'}"
+
+
+def _alone(job: JobRecord) -> str:
+    """A suspect waits for a worker that has nothing else to run, so that its neighbours pay for nothing."""
+    return ", alone, because it is suspected" if job.crashes >= SUSPECTED_FROM else ""
 
 
 def _running(job: JobRecord, around: Surroundings) -> str:
@@ -128,7 +141,9 @@ def _running(job: JobRecord, around: Surroundings) -> str:
     if expires is None:
         return f"Leased by {holder}"
     if expires > around.now:
-        return f"Leased by {holder}, expires in {spoken(expires - around.now)}"
+        leased = f"Leased by {holder}, expires in {spoken(expires - around.now)}"
+        suspected = job.crashes >= SUSPECTED_FROM
+        return f"{leased}; {_deaths(job, 'its')}, so it runs alone" if suspected else leased
     sentence = f"The lease of {holder} expired {_ago(expires, around)}"
     if around.workers:
         return f"{sentence}; the reaper takes it back"

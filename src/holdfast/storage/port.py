@@ -152,11 +152,16 @@ class LeaseStore(Protocol):
     ) -> Op[ReapPage]:
         """Take back the jobs of at most `limit` expired leases, oldest first.
 
+        A job fails as poison when `poison` workers died while they ran it, and the last of them ran nothing else.
+
         Concurrency: locked leases and rows are skipped and found by a later run; `after` pages past them.
         """
 
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         """Read leases, the soonest to end first. One statement."""
+
+    def isolate(self, token: str) -> Op[bool]:
+        """Note that the worker runs nothing but this lease's one job; False when the lease is gone. One statement."""
 
     def guard(self, idle_ms: int) -> Op[None]:
         """Have the server, where there is one, end this transaction after so long a silence. One statement."""

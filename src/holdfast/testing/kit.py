@@ -91,6 +91,7 @@ class Kit:
         claimed = database.run(database.store.jobs.claim(claim))
         if not claimed:
             raise AssertionError(f"no job {type} is due, so no worker can die in it")
+        database.run(database.store.leases.isolate(token))
         return self.app.jobs.get(claimed[0].id)
 
 

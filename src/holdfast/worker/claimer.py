@@ -16,6 +16,7 @@ from holdfast.worker.capacity import Capacity
 from holdfast.worker.holdings import HeldClaim
 from holdfast.worker.marks import Line, Lines, Marks
 from holdfast.worker.pace import Pace
+from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.workplace import Workplace
 
 PURPOSE = "claim"
@@ -72,6 +73,7 @@ class Claimer:
         self._stopping = asyncio.Event()
         self._busy_until: dict[str, float] = {}
         self._left = place.options.max_items
+        self.quarantine: Quarantine
         self._hinted = False
         self._asked_at = 0.0
 
@@ -93,11 +95,13 @@ class Claimer:
     def ended(self, attempt: Attempt) -> None:
         """Note that an attempt needs its slot no more."""
         self._capacity.ended(attempt, attempt.ended_at or self._clock.monotonic())
+        self.quarantine.look_again()
         self._wake.set()
 
     def returned(self, attempt: Attempt) -> None:
         """Note that an attempt needs no slot any more and had none."""
         self._capacity.returned(attempt)
+        self.quarantine.look_again()
         self._wake.set()
 
     def rest(self, type: str, seconds: float) -> None:
@@ -142,6 +146,9 @@ class Claimer:
                 delay = self._place.options.next_job_delay_ms / 1000
                 await self._clock.wait(self._stopping, delay)
             return False
+        if not jobs and not self._place.holdings and self.quarantine.idle():
+            self._marks.want_full()
+            return False
         if not jobs and quiet and self._place.options.stop_when_idle:
             if look.lines.is_full:
                 return True
@@ -161,7 +168,7 @@ class Claimer:
         """Where to look: every type that may run now, each with its own room and mark."""
         now = self._clock.monotonic()
         room = self._capacity.room(now, len(self._backlog))
-        if room <= 0 or self._left == 0:
+        if room <= 0 or self._left == 0 or self.quarantine.is_occupied:
             return None
         free_slots = self._capacity.free_slots
 
@@ -218,7 +225,9 @@ class Claimer:
             limit=look.limit,
             probes=look.probes,
             classes=look.classes,
-            allow_crashed=self._capacity.free_slots > 0 and holdings.crashed == 0,
+            allow_crashed=self._capacity.free_slots > 0
+            and holdings.crashed == 0
+            and not self.quarantine.is_resting,
         )
         holdings.ask(tokens)
         self._asked_at = asked_at = self._clock.monotonic()
@@ -256,7 +265,10 @@ class Claimer:
             self._left -= len(jobs)
         if jobs:
             self._expect(min(each.deadline for each in held.values() if each.attempts))
-        self._backlog.put(attempts)
+        suspects = [each for each in attempts if self.quarantine.is_suspect(each)]
+        self._backlog.put([each for each in attempts if each not in suspects])
+        for each in suspects:
+            self.quarantine.put(each)
 
     async def _wait_for_more(self, look: Look, hint_found_nothing: bool) -> None:
         """Nothing more is due behind the marks: sleep until a hint, the next due time, or the poll."""

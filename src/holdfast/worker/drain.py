@@ -56,7 +56,9 @@ class Drain:
 
     def _give_back_unstarted(self) -> None:
         """Give back what no slot has started, without costing an attempt."""
-        self.released += self._parts.office.give_back(self._parts.backlog.close())
+        parts = self._parts
+        unstarted = parts.backlog.close() + parts.quarantine.close()
+        self.released += parts.office.give_back(unstarted)
 
     async def _let_handlers_end(self, now: asyncio.Event) -> None:
         """Wait for the running handlers up to the shutdown timeout, then tell them to stop, then give them up."""

@@ -28,12 +28,13 @@ class HeldClaim:
 class Holdings:
     """The claims of one worker. Every method is safe from both threads.
 
-    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died, `when_untidy`
-    when many leases hold nothing any more, or all of them.
+    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died, `when_less` when
+    any job ends while one of those is held, `when_untidy` when many leases hold nothing any more, or all of them.
     """
 
     def __init__(self) -> None:
         self.when_calm: Callable[[], None] = lambda: None
+        self.when_less: Callable[[], None] = lambda: None
         self.when_untidy: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._claims: dict[str, HeldClaim] = {}
@@ -107,7 +108,10 @@ class Holdings:
                     (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
             is_calm = before > 0 and self.crashed == 0
             left = len(self._emptied) + len(self._doubtful)
+            is_less = before > 0
             is_untidy = is_emptied and (left >= UNTIDY or not self._claims)
+        if is_less:
+            self.when_less()
         if is_calm:
             self.when_calm()
         if is_untidy:

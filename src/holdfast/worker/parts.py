@@ -28,6 +28,7 @@ from holdfast.worker.outcomes import Outcomes
 from holdfast.worker.pace import Pace
 from holdfast.worker.presence import sign_of
 from holdfast.worker.processes import ProcessHandlers
+from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.reaper import Reaper
 from holdfast.worker.records import Office, Records
 from holdfast.worker.returns import Returns
@@ -69,6 +70,14 @@ class Parts:
         )
         # Only one job whose worker died is held at a time, so the next of them has to be looked for.
         place.holdings.when_calm = partial(to_loop, self.claimer.hint, None, True)
+        place.holdings.when_less = partial(to_loop, self._less_held)
+        self.quarantine = self.claimer.quarantine = Quarantine(
+            place,
+            self.links["complete"],
+            self.backlog,
+            lambda: self.slots.running,
+            partial(self.claimer.hint, None, True),
+        )
         self.records = Records(place, self.claimer, self.hints)
         self.outcomes = Outcomes(place.holdings, self.records)
         self.stragglers = Stragglers(
@@ -104,6 +113,7 @@ class Parts:
             self._expect,
         )
         self.overdue = Overdue(place.clock, self.backlog, self.office.give_back)
+        self.quarantine.give_back = self.office.give_back
         self.watch = Watch(
             place,
             self.slots,
@@ -147,6 +157,9 @@ class Parts:
     def check_leases(self) -> None:
         """Have the heartbeat look what is still ours. From any thread."""
         self._on_companions_loop(self.heartbeat.nudge)
+
+    def _less_held(self) -> None:
+        self.quarantine.look_again()
 
     def _expect(self, at: float) -> None:
         self.deadlines.expect(at)

@@ -111,7 +111,13 @@ class Worker:
         claiming = asyncio.create_task(parts.claimer.run(), name="holdfast claimer")
         others = [
             asyncio.create_task(each.run(), name=f"holdfast {type(each).__name__.lower()}")
-            for each in (parts.completer, parts.stragglers, parts.watch, parts.overdue)
+            for each in (
+                parts.completer,
+                parts.stragglers,
+                parts.quarantine,
+                parts.watch,
+                parts.overdue,
+            )
         ]
         slots = parts.slots.start()
         place.telling.tell(

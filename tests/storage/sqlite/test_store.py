@@ -83,6 +83,7 @@ def test_a_reaped_job_waits_for_its_backoff_and_fails_when_poisoned(
     for crashes in (1, 2, 3):
         (claimed,) = database.run(store.jobs.claim(claim_of(), now=now))
         assert (claimed.crashes, claimed.attempt) == (crashes - 1, crashes)
+        assert database.run(store.leases.isolate(claimed.token))
         now += 60 * SECOND
         page = database.run(store.leases.reap(10, 3, now=now))
         now += 2 * SECOND

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.model import Held, Instant, JobRef, Reaped
+from holdfast.core.retry import suspected_from
 from holdfast.storage.aggregates.wire import document, texts
 from holdfast.storage.records import LeaseRecord, NewProgress, ProgressRecord, ReapPage
 from holdfast.storage.statement import Op, Row, Statement
@@ -47,6 +48,7 @@ class Leases:
             {
                 "limit": limit,
                 "poison": poison,
+                "suspected": suspected_from(poison),
                 "after": after[0] if after else None,
                 "after_token": after[1] if after else None,
                 "now": now,
@@ -57,6 +59,10 @@ class Leases:
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         rows = yield Statement("lease_list", {"limit": limit, "worker": worker})
         return [LeaseRecord(*row) for row in rows]
+
+    def isolate(self, token: str) -> Op[bool]:
+        rows = yield Statement("lease_isolate", {"token": token})
+        return bool(rows)
 
     def guard(self, idle_ms: int) -> Op[None]:
         yield Statement("lease_guard", {"idle_ms": idle_ms})

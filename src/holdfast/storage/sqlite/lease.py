@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.core.model import Instant, JobRef, Reaped
+from holdfast.core.retry import suspected_from
 from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.aggregates.wire import document, texts
 from holdfast.storage.records import ReapPage
@@ -26,14 +27,25 @@ class _Dropped(NamedTuple):
     crashes: int
     claimed_at: Instant
     stale_ms: int
+    alone: int
     poisoned: int
     next_at: Instant | None
 
     @property
     def error(self) -> str:
         if self.poisoned:
-            return f"WorkerDied: the worker died {self.crashes} times while it ran this job"
+            times = f"the worker died {self.crashes} times while it ran this job"
+            return f"WorkerDied: {times}, the last time alone"
         return f"WorkerDied: the worker died and all {self.attempt} attempts are spent"
+
+    def told(self, suspected: int) -> str:
+        """What the history says of this death."""
+        ended = f"WorkerDied: the lease of {self.worker} ended {self.stale_ms} ms ago"
+        if self.alone:
+            return f"{ended}; the job ran alone"
+        if self.crashes >= suspected:
+            return f"{ended}; the job is suspected and runs alone next"
+        return ended
 
     @property
     def fingerprint(self) -> str:
@@ -68,13 +80,13 @@ class SqliteLeases(Leases):
         rows = yield Statement("lease_reap_jobs", {"tokens": tokens, "poison": poison, "now": now})
         dropped = [_Dropped(*row) for row in rows]
         if dropped:
-            yield from _settle(dropped, now)
+            yield from _settle(dropped, suspected_from(poison), now)
         yield Statement("lease_drop", {"tokens": tokens})
         last = max((expires_at, token) for token, expires_at in leases)
         return ReapPage([_reaped(each) for each in dropped], len(leases), last)
 
 
-def _settle(dropped: Sequence[_Dropped], now: Instant) -> Op[None]:
+def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[None]:
     """Fail the jobs that are poisoned or spent, give the others back, and remember every attempt."""
     spent = [
         (each.id, each.crashes, each.worker, each.claimed_at, each.error, each.fingerprint)
@@ -95,7 +107,7 @@ def _settle(dropped: Sequence[_Dropped], now: Instant) -> Op[None]:
             "reap",
             each.worker,
             each.claimed_at,
-            f"WorkerDied: the lease of {each.worker} ended {each.stale_ms} ms ago",
+            each.told(suspected),
         )
         for each in dropped
     ]

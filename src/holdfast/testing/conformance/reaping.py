@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.model import AttemptRecord, ClaimedJob, Reaped
+from holdfast.core.model import AttemptRecord, ClaimedJob, FinishKind, Reaped
 from holdfast.storage.records import ReapPage
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import (
@@ -167,9 +167,49 @@ class ReapedForGoodConformance(Conformance):
         for _ in range(POISON):
             stage.pass_time(seconds=60)
             (job,) = await stage.claim()
+            assert await stage.run(stage.store.leases.isolate(job.token))
             states.append((await crash(stage)).state)
         assert states == ["pending"] * (POISON - 1) + ["failed"]
         await self._assert_failed(stage, job, crashes=POISON)
+        record = await stage.read(job.id)
+        assert "died 3 times" in (record.error or "")
+        assert "alone" in (record.error or "")
+
+    async def test_a_job_that_never_crashed_alone_is_not_poison(self, stage: Stage) -> None:
+        await stage.start()
+        for _ in range(2 * POISON):
+            stage.pass_time(seconds=60)
+            (job,) = await stage.claim()
+            assert (await crash(stage)).state == "pending"
+        stage.pass_time(seconds=60)
+        (again,) = await stage.claim()
+        assert again.crashes == 2 * POISON
+        await stage.run(stage.store.leases.isolate(again.token))
+        assert (await crash(stage)).state == "failed"
+        said = [each.error or "" for each in await stage.attempts(job.id)]
+        assert [("suspected" in each, "ran alone" in each) for each in said] == [
+            (False, False),
+            *[(True, False)] * (2 * POISON - 1),
+            (False, True),
+        ]
+
+    async def test_nothing_is_noted_of_a_lease_that_is_gone(self, stage: Stage) -> None:
+        job = await stage.start_running()
+        await crash(stage)
+        assert not await stage.run(stage.store.leases.isolate(job.token))
+
+    @pytest.mark.parametrize(
+        ("kind", "crashes"), [("retry", 0), ("snooze", 0), ("release", 1), ("complete", 1)]
+    )
+    async def test_an_attempt_that_ends_by_itself_clears_the_job_of_its_crashes(
+        self, stage: Stage, kind: FinishKind, crashes: int
+    ) -> None:
+        await stage.start_running()
+        await crash(stage)
+        stage.pass_time(seconds=60)
+        (again,) = await stage.claim()
+        assert await stage.finish_as(again, kind)
+        assert (await stage.read(again.id)).crashes == crashes
 
     async def test_the_two_ways_of_failing_have_fingerprints_of_their_own(
         self, stage: Stage
@@ -179,7 +219,8 @@ class ReapedForGoodConformance(Conformance):
         stage.pass_time(ms=LEASE_MS)
         await reap(stage, poison=2)
         stage.pass_time(seconds=60)
-        await stage.claim("poison")
+        (again,) = await stage.claim("poison")
+        await stage.run(stage.store.leases.isolate(again.token))
         stage.pass_time(ms=LEASE_MS)
         await reap(stage, poison=2)
         prints = [(await stage.read(job.id)).fingerprint for job in (spent, poison)]

@@ -182,8 +182,10 @@ back as materialized (
 returned as (
   update holdfast.queue q
      set token = null,
-         (attempt, available_at) = (
+         (attempt, crashes, available_at) = (
+           -- An attempt that came to an end of its own killed nobody.
            select q.attempt - (back.kinds[place] <> 'retry')::integer,
+                  case when back.kinds[place] = 'release' then q.crashes else 0 end,
                   case when back.kinds[place] = 'release' then q.available_at
                        else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end
              from back cross join lateral array_position(back.ids, q.job_id) place)

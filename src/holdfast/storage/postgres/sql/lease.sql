@@ -35,7 +35,8 @@ removed as (delete from holdfast.lease where token = any (array (select token fr
 select job_id::text, type from freed;
 
 -- name: lease_reap
--- Takes back what expired leases still hold, oldest first, all types. Rows locked by somebody's transaction stay with their
+-- Takes back what expired leases still hold, oldest first, all types. A job is poison only by a death in which it ran alone:
+-- any other may be a neighbour's fault. Rows locked by somebody's transaction stay with their
 -- lease and are found by the next run; `:after` pages past leases that could not be emptied.
 with dead as materialized (
   select l.* from holdfast.lease l
@@ -45,7 +46,7 @@ with dead as materialized (
    limit :limit::integer
    for update skip locked),
 named as materialized (
-  select d.token, d.worker, d.expires_at, d.claimed_at, d.max_attempts, j.id
+  select d.token, d.worker, d.expires_at, d.claimed_at, d.max_attempts, d.alone, j.id
     from dead d cross join lateral unnest(d.job_ids) as j(id)),
 bearing as (
   select q.job_id, q.token, q.attempt, q.crashes, q.max_attempts from holdfast.queue q
@@ -54,7 +55,9 @@ bearing as (
 judged as materialized (
   select b.job_id, n.worker, n.token, n.claimed_at, b.crashes + 1 as crashes,
          (extract(epoch from holdfast.moment(:now::bigint) - n.expires_at) * 1000)::bigint as stale_ms,
-         b.crashes + 1 >= :poison::integer as poisoned,
+         n.alone and b.crashes + 1 >= :poison::integer as poisoned,
+         case when n.alone then '; the job ran alone'
+              when b.crashes + 1 >= :suspected::integer then '; the job is suspected and runs alone next' else '' end as verdict,
          coalesce(b.max_attempts, n.max_attempts) > 0 and b.attempt >= coalesce(b.max_attempts, n.max_attempts) as spent
     from bearing b join named n on n.id = b.job_id and n.token = b.token),
 ended as (
@@ -71,7 +74,7 @@ freed as (
 kept as (
   insert into holdfast.outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
   select e.job_id, e.type, 'failed',
-         case when j.poisoned then 'WorkerDied: the worker died ' || j.crashes || ' times while it ran this job'
+         case when j.poisoned then 'WorkerDied: the worker died ' || j.crashes || ' times while it ran this job, the last time alone'
               else 'WorkerDied: the worker died and all ' || e.attempt || ' attempts are spent' end,
          case when j.poisoned then 'worker-died' else 'worker-died-attempts-spent' end,
          e.attempt, j.crashes, e.fence, null, j.worker, j.claimed_at, holdfast.moment(:now::bigint)
@@ -79,7 +82,7 @@ kept as (
 remembered as (
   insert into holdfast.attempt (job_id, fence, attempt, kind, worker, started_at, ended_at, error)
   select r.job_id, r.fence, r.attempt, 'reap', j.worker, j.claimed_at, holdfast.moment(:now::bigint),
-         'WorkerDied: the lease of ' || j.worker || ' ended ' || j.stale_ms || ' ms ago'
+         'WorkerDied: the lease of ' || j.worker || ' ended ' || j.stale_ms || ' ms ago' || j.verdict
     from (select job_id, fence, attempt from ended union all select job_id, fence, attempt from freed) r
     join judged j on j.job_id = r.job_id
   on conflict do nothing),
@@ -104,6 +107,10 @@ select r.job_id::text, r.type, j.worker, r.state, j.crashes, j.stale_ms, r.await
   join judged j on j.job_id = r.job_id
 union all
 select null, null, worker, null, null, null, null, holdfast.us(expires_at), token::text from dead;
+
+-- name: lease_isolate
+-- Notes, before its only job begins, that the worker runs nothing else.
+update holdfast.lease set alone = true where token = :token::uuid returning token::text;
 
 -- name: lease_list
 select l.token::text, l.worker, holdfast.us(l.claimed_at), holdfast.us(l.expires_at), cardinality(l.job_ids)

@@ -110,8 +110,10 @@ select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), json
 
 -- name: job_finish_return
 -- Gives attempts back. Each row [id, token, refund, available_at] is proven by its pair; without an instant the job keeps its place.
+-- An attempt that came to an end of its own killed nobody.
 update holdfast_queue
-   set token = null, attempt = attempt - x.refund, available_at = coalesce(x.available_at, holdfast_queue.available_at)
+   set token = null, attempt = attempt - x.refund, available_at = coalesce(x.available_at, holdfast_queue.available_at),
+       crashes = case when x.available_at is null then crashes else 0 end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as token, json_extract(value, '$[2]') as refund,
                json_extract(value, '$[3]') as available_at
           from json_each(:rows)) x
