@@ -67,6 +67,8 @@ def _code_of(run: Callable[[], object]) -> int:
         code = run()
         # Also what --help wrote: a full disk shows only now.
         sys.stdout.flush()
+    except BrokenPipeError:
+        return Exit.BROKEN_PIPE
     except click.Abort:
         return Exit.INTERRUPTED
     except click.UsageError as error:
