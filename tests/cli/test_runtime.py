@@ -37,6 +37,23 @@ def slow(job: Job[dict]) -> None:
 async def cleanup(run):
     return 3
 
+sides = Holdfast()
+
+@sides.cycle("long", every="1s", timeout="5m")
+def long(run):
+    print("long begins", flush=True)
+    run.wait_for_abort(300)
+
+@sides.cycle("longer", every="1s", timeout="5m")
+async def longer(run):
+    import asyncio
+    print("longer begins", flush=True)
+    await asyncio.sleep(300)
+
+@sides.cycle("quick", every="1s")
+def quick(run):
+    print("quick", flush=True)
+
 broken = Holdfast()
 
 @broken.cycle("broken", every="1s")
@@ -104,6 +121,20 @@ def test_cycles_are_listed_in_words_run_paused_and_resumed(
     (cycle,) = json.loads(run("cycles", "list", "-o", "json").stdout)
     assert (cycle["paused"], cycle["runs"][0]["outcome"]) == (False, "completed")
     assert [each[0] for each in scene.deeds()] == ["cycle.pause", "cycle.run_now", "cycle.resume"]
+
+
+def test_no_cycle_of_a_worker_waits_for_another(folder: Path, scene: Scene) -> None:
+    with Command("worker", "office:sides", env={"WORKER_SHUTDOWN_TIMEOUT_MS": "0"}) as command:
+        begun: set[str] = set()
+        while not {"long begins\n", "longer begins\n"} <= begun:
+            begun.add(command.line())
+        for _ in range(4):
+            assert command.line() == "quick\n"
+        command.process.send_signal(signal.SIGTERM)
+        command.process.communicate(timeout=60)
+        assert command.process.returncode == 0
+    (run,) = scene.database.read(scene.store.runs.page(10, 60_000, "longer"))
+    assert (run.outcome, run.error) == ("aborted", "aborted: shutdown")
 
 
 def test_an_unknown_cycle_is_answered_with_the_nearest(

@@ -126,6 +126,11 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         ),
         (job("pending", attempt=1, available_at=NOW + 90 * SECOND), HANDLED, "Retry 1 in 1 min"),
         (
+            job("pending", attempt=1, available_at=NOW + 90 * SECOND),
+            msgspec.structs.replace(HANDLED, last_error="ValueError: no\n  File ..."),
+            "Retry 1 in 1 min; the last attempt failed: ValueError: no",
+        ),
+        (
             job("pending", crashes=1, attempt=1, available_at=NOW + 10 * SECOND),
             HANDLED,
             "Its worker died once; next attempt in 10 s",

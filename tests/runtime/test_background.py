@@ -212,6 +212,40 @@ async def test_a_slow_cycle_delays_neither_jobs_nor_the_reaper(
     await running.recorder.seen("cycle_finished")
 
 
+async def test_a_slow_cycle_delays_no_other_and_is_told_by_the_tick_after_its_end(
+    start: Start, clock: ManualClock
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+    quick_at: list[float] = []
+
+    async def slow(run: CycleRun) -> int:
+        began.set()
+        await go_on.wait()
+        return 7
+
+    async def quick(run: CycleRun) -> None:
+        quick_at.append(clock.time)
+
+    running = start(
+        cycle_spec(slow, "slow", every="1s", timeout="1h", missed="none"),
+        cycle_spec(quick, "quick", every="1s"),
+    )
+    while len(quick_at) < 9:
+        clock.advance(await clock.asleep(within=5))
+        await asyncio.sleep(0.01)
+    assert began.is_set()
+    ticks = len(running.recorder.named("tick_finished"))
+    go_on.set()
+    skips = running.recorder.named("runner_skipped")
+    assert ("slow", "worker_already_running") in {
+        (each["runner"], each["reason"]) for each in skips
+    }
+    await running.recorder.seen("cycle_finished")
+    while sum(each["processed"] for each in running.recorder.named("tick_finished")[ticks:]) < 7:
+        clock.advance(await clock.asleep(within=5))
+        await asyncio.sleep(0.01)
+
+
 async def test_stopping_lets_the_running_tick_end(start: Start, clock: ManualClock) -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
     ended: list[bool] = []

@@ -30,7 +30,7 @@ async def test_a_long_run_keeps_its_slot_by_its_heartbeat(
         await go_on.wait()
 
     spec = cycle_spec(slow, "cleanup", every="1m", timeout="1h")
-    one, two = replica(spec, worker="w-1"), replica(spec, worker="w-2")
+    one, two = replica(spec, worker="w-1", mode="tick"), replica(spec, worker="w-2")
     await one.run()
     await two.run()
     clock.advance(MINUTE)
@@ -58,7 +58,7 @@ async def test_a_run_that_takes_too_long_is_cancelled_and_tried_again(
         began.set()
         await asyncio.Event().wait()
 
-    made = replica(cycle_spec(slow, "cleanup", every="1h", timeout="10s"))
+    made = replica(cycle_spec(slow, "cleanup", every="1h", timeout="10s"), mode="tick")
     await made.run()
     clock.advance(HOUR)
     running = asyncio.create_task(made.run())
@@ -173,7 +173,7 @@ async def test_a_sync_handler_runs_in_a_thread_and_obeys_its_signal(
             pass
         run.checkpoint()
 
-    made = replica(cycle_spec(work, "cleanup", every="1h", timeout="10s"))
+    made = replica(cycle_spec(work, "cleanup", every="1h", timeout="10s"), mode="tick")
     await made.run()
     clock.advance(HOUR)
     running = asyncio.create_task(made.run())
@@ -182,6 +182,53 @@ async def test_a_sync_handler_runs_in_a_thread_and_obeys_its_signal(
     assert (await running).failed_runners == ["cleanup"]
     assert threads != [threading.get_ident()]
     assert (await made.runs())[0].error == "aborted: timeout"
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+async def test_a_handler_that_does_not_obey_is_abandoned_and_its_slot_starts_again(
+    replica: MakeReplica, clock: ManualClock, colour: str
+) -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def deaf(run: CycleRun) -> None:
+        began.set()
+        go_on.wait(60)
+
+    async def deaf_async(run: CycleRun) -> None:
+        began.set()
+        while not go_on.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+
+    handler = deaf if colour == "sync" else deaf_async
+    spec = cycle_spec(handler, "cleanup", every="1h", timeout="10s")
+    made, other = replica(spec, mode="tick"), replica(spec, worker="w-2", mode="tick")
+    await made.run()
+    clock.advance(HOUR)
+    running = asyncio.create_task(made.run())
+    await asyncio.to_thread(began.wait, 20)
+    clock.advance(10)
+    await clock.asleep(within=1)
+    clock.advance(1)
+    result = (await running).runner_results["cleanup"]
+    assert result.failed
+    assert result.note is not None
+    assert result.note.endswith("it did not stop and was abandoned")
+    (run,) = await made.runs()
+    assert run.error is not None
+    assert (run.outcome, run.error.partition(";")[0]) == ("aborted", "aborted: timeout")
+    assert "abandoned" in run.error
+    # In its own process it waits for the handler's end; elsewhere the slot may be had again.
+    clock.advance(MINUTE)
+    assert (await made.run()).runner_results["cleanup"].note == "worker_already_running"
+    began.clear()
+    again = asyncio.create_task(other.run())
+    await asyncio.to_thread(began.wait, 20)
+    assert made.tick.running == ["cleanup"]
+    go_on.set()
+    assert (await again).total_processed == 1
 
 
 async def _note(tx: Any, dialect: str, text: str) -> None:

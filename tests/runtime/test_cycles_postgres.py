@@ -96,7 +96,7 @@ async def test_a_run_whose_lock_is_lost_is_aborted_and_its_writes_are_refused(
 
     kept: list[CycleRun] = []
     spec = cycle_spec(work, "cleanup", every="1h")
-    one, two = replica(spec, worker="w-1"), replica(spec, worker="w-2")
+    one, two = replica(spec, worker="w-1", mode="tick"), replica(spec, worker="w-2")
     await one.run()
     await two.run()
     clock.advance(3_600)

@@ -17,7 +17,7 @@ from holdfast.notify.silent import SilentNotifier
 from holdfast.runtime.assembly import Assembly
 from holdfast.runtime.runner import FunctionRunner, RunnerContext, RunnerReport
 from holdfast.settings import read_settings
-from tests.runtime.scene import ManualClock, Recorder, soon
+from tests.runtime.scene import Recorder, soon
 
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
@@ -86,30 +86,58 @@ async def test_failed_attempts_are_errors_of_items_not_of_the_runner(app: Holdfa
     assert (summary.total_errors, summary.exit_code) == (3, 0)
 
 
-async def test_a_handler_that_outlives_the_budget_is_stopped_and_goes_back(app: Holdfast) -> None:
-    reasons: list[Any] = []
-    clock, began = ManualClock(), asyncio.Event()
+async def test_a_handler_that_outlives_the_runners_budget_runs_to_its_end_within_the_ticks(
+    app: Holdfast,
+) -> None:
+    go_on = asyncio.Event()
+    order: list[str] = []
 
-    @app.job("greet")
-    async def greet(job: Job[Any]) -> None:
-        began.set()
+    @app.job("slow")
+    async def slow(job: Job[Any]) -> None:
+        await go_on.wait()
+        order.append("slow")
+
+    async def next_one(context: RunnerContext) -> RunnerReport:
+        order.append("next")
+        go_on.set()
+        return RunnerReport()
+
+    await _start(app, "slow", 1)
+    assembly = replace(
+        _assembly(app, WORKER_TICK_RUNNER_MAX_MS="300"), runners=[FunctionRunner("next", next_one)]
+    )
+    tick = assembly.tick(names=("outbox", "next"))
+    summary = await tick.run()
+    await tick.close()
+    # Nobody waits for it longer than for its budget, and nobody cuts it short.
+    assert order == ["next", "slow"]
+    assert summary.runner_results["outbox"].processed == 1
+    assert summary.exit_code == 0
+
+
+async def test_a_handler_that_outlives_the_tick_has_failed_and_says_why(app: Holdfast) -> None:
+    reasons: list[Any] = []
+
+    @app.job("endless", retry=Retry(max_attempts=2, base="1ms"))
+    async def endless(job: Job[Any]) -> None:
         try:
             await asyncio.Event().wait()
         finally:
             reasons.append(job.abort_reason)
 
-    await _start(app, "greet", 1)
-    assembly = replace(_assembly(app, WORKER_TICK_RUNNER_MAX_MS="200000"), clock=clock)
-    tick = assembly.tick(names=("outbox",))
-    running = asyncio.create_task(tick.run())
-    await soon(began)
-    clock.advance(200)
-    summary = await running
-    await tick.close()
-    assert reasons == ["shutdown"]
-    assert summary.failed_runners == ["outbox"]
+    await _start(app, "endless", 1)
+    assembly = _assembly(app, WORKER_TICK_RUNNER_MAX_MS="100", WORKER_TICK_OVERALL_MAX_MS="500")
+    errors = 0
+    while errors < 2:
+        tick = assembly.tick(names=("outbox",))
+        errors += (await tick.run()).runner_results["outbox"].errors
+        await tick.close()
+    assert reasons == ["timeout", "timeout"]
     (job,) = (await app.aio.jobs.list()).items
-    assert (job.state, job.attempt) == ("pending", 0)
+    assert (job.state, job.attempt) == ("failed", 2)
+    history = await app.aio.jobs.attempts(job.id)
+    assert [each.kind for each in history] == ["retry", "fail"]
+    assert all("by the tick's budget" in str(each.error) for each in history)
 
 
 async def test_a_tick_that_is_stopped_lets_handlers_end_and_begins_nothing_more(

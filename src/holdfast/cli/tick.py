@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from logging import getLogger
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_jobs_option, log_options, set_up_logging
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
 from holdfast.cli.session import using
-from holdfast.cli.stopping import end_at_once, end_in_order
+from holdfast.cli.stopping import LastResort, end_at_once, end_in_order, leave
 from holdfast.cli.talk import say
 from holdfast.cli.worker import check_schema, serving_settings
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.runtime.summary import TickSummary
     from holdfast.settings import Settings
+
+log = getLogger("holdfast.cli")
 
 _COLUMNS = (
     Column("runner", lambda row: row["runner"]),
@@ -55,10 +58,10 @@ def command(
     log_format: str,
     log_jobs: bool,
 ) -> int:
-    """Run one pass over all runners and end: exits 1 when one of them failed.
+    """Run one pass over all runners and end: exits 1 when one of them failed or did not stop.
 
-    The reaper comes first whatever is named; then outbox, each cycle that is due, and retention. The first
-    SIGTERM or SIGINT lets what runs end and begins nothing new; the second tells it to stop now.
+    The reaper comes first whatever is named; then outbox, the cycles that are due, side by side, and retention.
+    The first SIGTERM or SIGINT lets what runs end and begins nothing new; the second tells it to stop now.
     """
     end_at_once()
     settings = serving_settings({"WORKER_TICK_RUNNERS": runners})
@@ -66,21 +69,38 @@ def command(
     app = load_app(spec)
     check_schema(app)
     with using(app) as session:
-        summary = session.run(_tick(app, settings))
+        summary = session.run(_tick(app, settings, output))
     _write(summary, output)
     return summary.exit_code
 
 
-async def _tick(app: Holdfast, settings: Settings) -> TickSummary:
+async def _tick(app: Holdfast, settings: Settings, output: Format) -> TickSummary:
+    import asyncio
+
     from holdfast.observe.logging import LoggingObserver
 
     app.observe(LoggingObserver())
     tick = app.assembly(settings).tick()
-    end_in_order(lambda _: tick.stop())
+    own = settings.worker
+    cap_s = own.shutdown_timeout_ms / 1000
+    by_force = LastResort(lambda: tick.running)
+
+    def stop(_: object) -> None:
+        tick.stop()
+        asyncio.get_running_loop().call_later(cap_s, tick.stop)
+
+    end_in_order(stop, by_force, cap_s)
+    by_force.arm(own.tick_overall_max_ms / 1000)
     try:
-        return await tick.run()
+        summary = await tick.run()
     finally:
         await tick.close()
+    if summary.exit_code:
+        for name in summary.failed_runners:
+            log.error("%s failed: %s", name, summary.runner_results[name].note)
+        _write(summary, output)
+        leave(summary.exit_code, tick.abandoned)
+    return summary
 
 
 def _write(summary: TickSummary, output: Format) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from holdfast.cli.interpreter import make_ours
 from holdfast.cli.lazy import Command
 from holdfast.cli.loading import load_app
 from holdfast.cli.logs import log_jobs_option, log_options, set_up_logging
-from holdfast.cli.stopping import end_at_once, end_in_order
+from holdfast.cli.stopping import LastResort, end_at_once, end_in_order, leave
 from holdfast.cli.talk import count_of, say, warn
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
 from holdfast.core.nearest import nearest
@@ -98,12 +97,7 @@ def command(
     size = f"{count_of(settings.holdfast.slots, 'slot')} · {count_of(len(chosen), 'job type')}"
     say(f"worker · {size} · {app.database.url}")
     probes = None if probe_port is None else (probe_host, probe_port)
-    report = _run(app, settings, list(chosen), drain, probes)
-    if report.exit_code:
-        # A handler that obeys nobody would keep its thread, and with it the process.
-        sys.stderr.flush()
-        os._exit(report.exit_code)
-    return report.exit_code
+    return _run(app, settings, list(chosen), drain, probes).exit_code
 
 
 def _supervise(processes: int) -> int:
@@ -200,9 +194,14 @@ def _run(
                     if drain
                     else app.assembly(settings, types).background()
                 )
-                end_in_order(lambda number: mode.stop(number.name))
+                by_force = LastResort(lambda: mode.holding)
+                cap_s = settings.worker.shutdown_timeout_ms / 1000
+                end_in_order(lambda number: mode.stop(number.name), by_force, cap_s)
                 make_ours()
-                return await mode.run()
+                report = await mode.run()
+                if report.exit_code:
+                    leave(report.exit_code, mode.holding)
+                return report
         finally:
             await app.aclose()
 

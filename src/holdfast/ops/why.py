@@ -22,7 +22,10 @@ _LONGEST_REASON = 200
 
 
 class Surroundings(msgspec.Struct, frozen=True):
-    """What decides about a job besides the job itself; `running` counts what the live workers hold."""
+    """What decides about a job besides the job itself; `running` counts what the live workers hold.
+
+    `last_error` is how the last attempt of a job ended that is to be tried again.
+    """
 
     now: Instant
     identity: Identity | None = None
@@ -30,6 +33,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     blockers: Sequence[BlockerRecord] = ()
     workers: Sequence[WorkerRecord] = ()
     running: int = 0
+    last_error: str | None = None
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -42,15 +46,17 @@ def why(job: JobRecord, around: Surroundings) -> str:
         case "blocked":
             return _blocked(around)
         case "pending":
-            return _paused(around) or _unhandled(job, around) or _pending(job, around)
+            sentence = _paused(around) or _unhandled(job, around) or _pending(job, around)
+            failed = _because(around.last_error)
+            return f"{sentence}; the last attempt failed{failed}" if failed else sentence
         case "running":
             return _running(job, around)
         case "completed":
             return _completed(job, around)
         case "failed":
-            return f"Failed {_ago(job.finished_at, around)} {_tries(job)}{_because(job)}"
+            return f"Failed {_ago(job.finished_at, around)} {_tries(job)}{_because(job.error)}"
         case "cancelled":
-            return f"Cancelled {_ago(job.finished_at, around)}{_because(job)}"
+            return f"Cancelled {_ago(job.finished_at, around)}{_because(job.error)}"
 
 
 def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
@@ -73,7 +79,15 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         (),
         workers,
         sum(each.jobs for each in leases if each.worker in live),
+        (yield from _last_error(store, job)),
     )
+
+
+def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
+    if job.state != "pending" or not job.attempt:
+        return None
+    attempts = yield from store.jobs.attempts(job.id)
+    return attempts[-1].error if attempts else None
 
 
 def _blocked(around: Surroundings) -> str:
@@ -161,8 +175,8 @@ def _tries(job: JobRecord) -> str:
     return "at the first attempt" if job.attempt == 1 else f"after {job.attempt} attempts"
 
 
-def _because(job: JobRecord) -> str:
-    first_line = redact(job.error or "").strip().partition("\n")[0]
+def _because(error: str | None) -> str:
+    first_line = redact(error or "").strip().partition("\n")[0]
     reason = first_line.removeprefix("Cancelled").lstrip(": ")
     if len(reason) > _LONGEST_REASON:
         reason = f"{reason[:_LONGEST_REASON]}…"

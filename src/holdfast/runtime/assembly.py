@@ -50,8 +50,14 @@ class Assembly:
         """Make a tick that drains the outbox itself, as `holdfast tick` and run-once need it."""
         options = WorkerOptions(**worker_options(self.settings))
 
-        def drain(items: int, seconds: float) -> Worker:
-            limits = replace(options, stop_when_idle=True, max_items=items, deadline_s=seconds)
+        def drain(items: int, taking_s: float, in_all_s: float) -> Worker:
+            limits = replace(
+                options,
+                stop_when_idle=True,
+                max_items=items,
+                deadline_s=taking_s,
+                handlers_s=in_all_s,
+            )
             return self.make_worker(limits, None)
 
         worker_id = f"{options.name}-tick-{new_id()[-12:]}"
@@ -104,6 +110,7 @@ class Assembly:
                 overall_ms=own.tick_overall_max_ms,
                 runner_ms=own.tick_runner_max_ms,
                 items=own.tick_runner_max_items,
+                at_once=self.settings.holdfast.slots,
                 statement_timeout_ms=self.settings.holdfast.statement_timeout_ms,
             ),
             mode=mode,

@@ -26,15 +26,17 @@ class BackgroundReport:
     reason: str
     ticks: int
     worker: WorkerReport
+    abandoned: tuple[str, ...] = ()
+    """The cycles and other runners that did not stop when told to."""
 
     @property
     def exit_code(self) -> int:
         """0 only when nothing was abandoned."""
-        return self.worker.exit_code
+        return 1 if self.abandoned else self.worker.exit_code
 
 
 class Background:
-    """Runs until stopped. The first tick comes at once; one tick at a time; a slow one delays no job and no reaper."""
+    """Runs until stopped. The first tick comes at once; one tick at a time; a slow cycle delays nothing but itself."""
 
     def __init__(
         self,
@@ -59,6 +61,13 @@ class Background:
         self._stopping_now = asyncio.Event()
         self._reason = "asked"
         self._loop: asyncio.AbstractEventLoop | None = None
+        tick.when_late = self._wake.set
+
+    @property
+    def holding(self) -> list[str]:
+        """What runs now, in words: handlers with their jobs, and runners of the tick."""
+        runners = dict.fromkeys([*self.tick.running, *self.tick.abandoned])
+        return [*self.worker.holding, *(f"runner {each}" for each in runners)]
 
     def stop(self, reason: str = "asked") -> None:
         """Start no tick and claim no job any more, and end when what runs has; the second call ends it now.
@@ -77,6 +86,7 @@ class Background:
             self._reason = reason
             self._stopping.set()
         self._wake.set()
+        self.tick.stop()
         self.worker.stop(reason)
 
     async def run(self) -> BackgroundReport:
@@ -100,7 +110,7 @@ class Background:
                 await asyncio.to_thread(listener.close)
         await ticking
         report = await working
-        return BackgroundReport(self._reason, self.tick.count, report)
+        return BackgroundReport(self._reason, self.tick.count, report, tuple(self.tick.abandoned))
 
     async def _admitted(self) -> None:
         """Wait for the database, and see that it may be worked off, before anything is claimed."""
@@ -119,16 +129,21 @@ class Background:
             self._stop(working.result().reason if _succeeded(working) else "error")
 
     async def _close_tick(self, ticking: asyncio.Task[None]) -> None:
-        """Let a running tick end, unless told to hurry, then end it."""
+        """Let the running tick and what it began end, unless told to hurry, then end it."""
         over = asyncio.Event()
-        ticking.add_done_callback(lambda _: over.set())
+        ending = asyncio.create_task(self._ended(ticking))
         hurry = asyncio.create_task(self._stopping_now.wait())
-        hurry.add_done_callback(lambda _: over.set())
-        if not ticking.done():
-            await self._clock.wait(over, self._shutdown_s)
-        hurry.cancel()
+        for each in (ending, hurry):
+            each.add_done_callback(lambda _: over.set())
+        await self._clock.wait(over, self._shutdown_s)
+        for each in (ending, hurry):
+            each.cancel()
         await self.tick.close()
         await asyncio.wait({ticking})
+
+    async def _ended(self, ticking: asyncio.Task[None]) -> None:
+        await asyncio.wait({ticking})
+        await self.tick.finished()
 
     async def _repeat(self) -> None:
         while not self._stopping.is_set():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 from holdfast.core.cycle import CycleSpec, CycleState, NewCycle, schedule_text
 from holdfast.runtime.runner import RunnerContext
 from holdfast.storage.port import Store
+
+STALE_MS = 1_000
 
 
 class Board:
@@ -16,20 +19,27 @@ class Board:
         self._store = store
         self._cycles = dict(sorted(cycles.items()))
         self._is_registered = False
-        self._read_for = ""
+        self._read_for = ("", 0)
+        self._reading = asyncio.Lock()
         self._states: dict[str, CycleState] = {}
 
     async def state(self, name: str, context: RunnerContext) -> CycleState:
         """Return a cycle's state as this tick found it."""
-        if self._read_for != context.run_id:
+        async with self._reading:
+            await self._refresh(context)
+            return self._states[name]
+
+    async def _refresh(self, context: RunnerContext) -> None:
+        """Read once for all cycles of a tick; one that had to wait for its turn sees how it is by then."""
+        run_id, read_ms = self._read_for
+        if run_id != context.run_id or context.now_ms() - read_ms > STALE_MS:
             if not self._is_registered:
                 await self._register(context)
             self._states = await self._read(context)
             if self._states.keys() != self._cycles.keys():
                 await self._register(context)
                 self._states = await self._read(context)
-            self._read_for = context.run_id
-        return self._states[name]
+            self._read_for = (context.run_id, context.now_ms())
 
     async def _read(self, context: RunnerContext) -> dict[str, CycleState]:
         op = self._store.cycles.states(list(self._cycles), context.now())

@@ -26,7 +26,7 @@ from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.ending import Ending, end_run
 from holdfast.runtime.handling import Around, Handled, handle, nothing_around
 from holdfast.runtime.keeper import Keeper
-from holdfast.runtime.runner import RunnerContext, RunnerReport
+from holdfast.runtime.runner import Manner, RunnerContext, RunnerReport
 from holdfast.runtime.shards import WHOLE, Shard
 from holdfast.storage.database import Database, Singleton
 from holdfast.storage.identifiers import new_id
@@ -50,7 +50,9 @@ def stored_name(spec: CycleSpec, shard: Shard | None) -> str:
 
 
 class CycleRunner:
-    """One cycle."""
+    """One cycle. It goes beside all others: none of them waits for it."""
+
+    manner: Manner = "beside"
 
     def __init__(self, spec: CycleSpec, place: CyclePlace) -> None:
         self.name = spec.name

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.core.cleaning import clean_error, words_of
-from holdfast.core.cycle import CycleSpec, RunOutcome, retry_pause_ms
+from holdfast.core.cycle import RETRY_BASE_MS, CycleSpec, RunOutcome, retry_pause_ms
 from holdfast.core.errors import Aborted
 from holdfast.core.model import Instant
 from holdfast.ops.cycle import complete_slot, fail_slot
 from holdfast.runtime.cycle_run import CycleRun
-from holdfast.runtime.handling import Handled
+from holdfast.runtime.handling import Abandoned, Handled
 from holdfast.runtime.keeper import counters_text
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -35,11 +35,14 @@ class Ending:
         if reason in ("lock_lost", "slot_lost"):
             return cls("aborted", f"aborted: {reason}", AT_ONCE_MS)
         error = handled.error
+        pause_ms = None if run.attempt >= spec.attempts else retry_pause_ms(run.attempt)
+        if isinstance(error, Abandoned):
+            text = f"aborted: {reason}; {error}, and was abandoned"
+            return cls("aborted", text, RETRY_BASE_MS if reason == "shutdown" else pause_ms)
         if error is None:
             return cls("completed")
         if reason == "shutdown" and isinstance(error, asyncio.CancelledError | Aborted):
             return cls("aborted", "aborted: shutdown", AT_ONCE_MS)
-        pause_ms = None if run.attempt >= spec.attempts else retry_pause_ms(run.attempt)
         if reason == "timeout" and isinstance(error, asyncio.CancelledError | Aborted):
             return cls("aborted", "aborted: timeout", pause_ms)
         return cls("failed", clean_error(type(error).__name__, words_of(error)), pause_ms)

@@ -17,8 +17,17 @@ from holdfast.core.signatures import is_async
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.runner import RunnerContext, RunnerReport
 from holdfast.worker.calls import outcome_of
+from holdfast.worker.clock import all_ended
 
 _COUNTED = frozenset(RunnerReport.__struct_fields__)
+
+
+OBEY_S = 1.0
+"""How long a handler that was told to stop may take to do so, before it is abandoned."""
+
+
+class Abandoned(Exception):
+    """The handler was told to stop and did not."""
 
 
 class Handled(NamedTuple):
@@ -40,13 +49,24 @@ def nothing_around(cycle: str, slot: str) -> AbstractContextManager[object]:
 async def handle(
     spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor, around: Around
 ) -> Handled:
-    """Run the handler to its end, whatever that is; never raises."""
+    """Run the handler to its end, or until it has not obeyed for long enough; never raises."""
     task = asyncio.create_task(_call(spec, run, threads, around), name=f"holdfast cycle {run.name}")
-    run.when_aborted(task.cancel)
+    told = asyncio.Event()
+    task.add_done_callback(lambda _: told.set())
+
+    def stop() -> None:
+        task.cancel()
+        told.set()
+
+    run.when_aborted(stop)
     was_cancelled = False
     while not task.done():
         try:
-            await asyncio.wait({task})
+            await told.wait()
+            if not await all_ended(context.clock, [task], OBEY_S):
+                # A thread cannot be stopped from outside, nor a coroutine that does not want to.
+                context.left_behind.append(task)
+                return Handled(Abandoned("the handler did not stop when told to"), was_cancelled)
         except asyncio.CancelledError:
             was_cancelled = True
             is_late = context.budget.exhausted(context.now_ms())
@@ -86,7 +106,7 @@ async def _in_thread(
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        # A thread cannot be stopped from outside: the run goes on until the handler obeys its signal.
+        # The handler was told by its run's signal; nothing else reaches a thread.
         await asyncio.wait([work])
         return work.result()
 

@@ -5,31 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from holdfast.runtime.runner import RunnerContext, RunnerReport
+from holdfast.runtime.runner import Manner, RunnerContext, RunnerFailed, RunnerReport
 from holdfast.worker.counters import Counters
 from holdfast.worker.worker import Worker, WorkerReport
 
-MakeWorker = Callable[[int, float], Worker]
-"""Makes a worker that ends after so many jobs, after so many seconds, or when nothing is due."""
+MakeWorker = Callable[[int, float, float], Worker]
+"""Makes a worker that takes so many jobs, for so many seconds, and whose handlers have so many seconds in all."""
 
-# A worker that stops lets its handlers end, which has to fit into the budget as well.
-_WORKING_SHARE = 0.8
 _NO_LIMIT = 10**9
 
 
 class DrainingOutbox:
-    """Works off what is due, within the budget of items and time."""
+    """Works off what is due: takes jobs within its own budget, and lets them run for as long as the tick may take."""
 
     name = "outbox"
     max_ms: int | None = None
+    manner: Manner = "lingering"
 
     def __init__(self, make_worker: MakeWorker) -> None:
         self._make_worker = make_worker
 
     async def run(self, context: RunnerContext) -> RunnerReport:
-        left_ms = context.budget.remaining_ms(context.now_ms())
-        seconds = (_NO_LIMIT if left_ms is None else left_ms) / 1000 * _WORKING_SHARE
-        worker = self._make_worker(context.room(_NO_LIMIT), seconds)
+        now_ms = context.now_ms()
+        taking_s, in_all_s = (
+            (_NO_LIMIT if left_ms is None else left_ms) / 1000
+            for left_ms in (context.budget.remaining_ms(now_ms), context.whole.remaining_ms(now_ms))
+        )
+        worker = self._make_worker(context.room(_NO_LIMIT), taking_s, in_all_s)
         working = asyncio.create_task(worker.run(), name="holdfast outbox worker")
         stopping = asyncio.create_task(_stop_when_told(worker, context.stopping))
         try:
@@ -40,6 +42,10 @@ class DrainingOutbox:
             raise
         finally:
             stopping.cancel()
+        if report.abandoned:
+            context.counts.add(report_of(report.counters))
+            held = ", ".join(worker.holding) or "a job whose outcome could not be written"
+            raise RunnerFailed(f"abandoned {held}")
         return report_of(report.counters)
 
 

@@ -17,6 +17,12 @@ from holdfast.worker.clock import Clock
 
 Mode = Literal["tick", "background"]
 
+Manner = Literal["in_turn", "lingering", "beside"]
+"""How a runner goes with those after it: they wait for its end, for the end of its budget, or not at all.
+
+One that lingers takes nothing new after its budget, and lets what it began go on for as long as the tick may take.
+"""
+
 Now = Callable[[], Instant | None]
 """The instant given to every statement; None means the database's clock."""
 
@@ -57,7 +63,11 @@ class Counts:
 
 @dataclass(slots=True)
 class RunnerContext:
-    """What a tick hands to its runners; `stopping` is set when they are to take nothing new."""
+    """What a tick hands to its runners; `stopping` is set when they are to take nothing new.
+
+    `budget` is the runner's own, `whole` what the tick has left. What a runner could not end is left behind, and it
+    is not run again in this process before that ended.
+    """
 
     run_id: str
     worker: str
@@ -65,11 +75,13 @@ class RunnerContext:
     link: Link
     clock: Clock
     budget: Budget
+    whole: Budget
     observer: Observer | None = None
     now: Now = database_time
     counts: Counts = field(default_factory=Counts)
     again_in_ms: int | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    left_behind: list[asyncio.Future[Any]] = field(default_factory=list)
 
     def wake_in(self, ms: int) -> None:
         """Ask for another tick within so long; the soonest of all wishes counts."""
@@ -107,6 +119,16 @@ class Runner(Protocol):
 
     async def run(self, context: RunnerContext) -> RunnerReport:
         """Do what is due, within the budget; cancelled when it takes longer."""
+
+
+def manner_of(runner: Runner) -> Manner:
+    """Return how a runner goes with others; one that does not say so takes its turn."""
+    manner: Manner = getattr(runner, "manner", "in_turn")
+    return manner
+
+
+class RunnerFailed(Exception):
+    """A runner did not do all it should; what it did is in its context's counts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,21 @@ def result(
     )
 
 
+def joined(earlier: RunnerResult | None, later: RunnerResult) -> RunnerResult:
+    """Tell two runs of a runner as one."""
+    if earlier is None:
+        return later
+    return RunnerResult(
+        earlier.processed + later.processed,
+        earlier.updated + later.updated,
+        earlier.skipped + later.skipped,
+        earlier.errors + later.errors,
+        earlier.duration_ms + later.duration_ms,
+        "; ".join(each for each in (earlier.note, later.note) if each) or None,
+        earlier.failed or later.failed,
+    )
+
+
 def skipped(reason: str) -> RunnerResult:
     """Make the result of a runner that did not run."""
     return RunnerResult(0, 0, 1, 0, 0, reason)

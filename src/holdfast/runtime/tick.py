@@ -1,4 +1,4 @@
-"""The tick: one budgeted pass over all runners, in order, each isolated from the failures of the others."""
+"""The tick: one budgeted pass over all runners, begun in order, each isolated from the failures of the others."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -15,9 +16,9 @@ from holdfast.core.errors import DuplicateCycle
 from holdfast.core.events import Observer, event
 from holdfast.core.model import Instant, to_datetime, to_instant
 from holdfast.ops.identity import check_identity
-from holdfast.runtime.runner import Mode, Now, Runner, RunnerContext, database_time
+from holdfast.runtime.runner import Mode, Now, Runner, RunnerContext, database_time, manner_of
 from holdfast.runtime.step import CANCEL_GRACE_S, Steps
-from holdfast.runtime.summary import RunnerResult, TickSkipped, TickSummary, skipped
+from holdfast.runtime.summary import RunnerResult, TickSkipped, TickSummary, joined, skipped
 from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.statement import Op
@@ -26,6 +27,8 @@ from holdfast.worker.clock import Clock, SystemClock, all_ended
 REAPER = "reaper"
 TICK = "tick"
 RECORD_EVERY_S = 60.0
+SETTLE_S = 0.2
+"""How long a tick of the background waits for what runs beside it; what takes longer is told by a later tick."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +39,16 @@ class TickOptions:
     overall_ms: int = 480_000
     runner_ms: int = 60_000
     items: int = 200
+    at_once: int = 10
     statement_timeout_ms: int = 10_000
 
 
 class Tick:
-    """Runs one tick at a time; the reaper comes first in each, whatever the names say."""
+    """Runs one tick at a time; the reaper comes first in each, whatever the names say.
+
+    Runners that go beside others, at most `at_once` of them, may outlive a tick of the background: they are skipped
+    while they run, and the first tick after their end tells what they did. `when_late` is called at such an end.
+    """
 
     def __init__(
         self,
@@ -57,6 +65,8 @@ class Tick:
     ) -> None:
         self.worker = worker
         self.count = 0
+        self.abandoned: list[str] = []
+        self.when_late: Callable[[], object] = lambda: None
         self.again_in_ms: int | None = None
         self._store = database.store
         self._options = options or TickOptions()
@@ -69,6 +79,9 @@ class Tick:
         self._runners = _by_name(runners)
         self._order, self._unknown = _ordered(self._runners, self._options.names)
         self._steps = Steps(self._clock)
+        self._begun: dict[str, asyncio.Task[RunnerResult]] = {}
+        self._late: set[str] = set()
+        self._room = asyncio.Semaphore(self._options.at_once)
         self._stopping = asyncio.Event()
         self._current: asyncio.Task[TickSummary] | None = None
         self._recorded_at = float("-inf")
@@ -94,21 +107,38 @@ class Tick:
         return TickSkipped() if self._current is not None else await self.run()
 
     def stop(self) -> None:
-        """Begin no other runner, and have the running one take nothing new; the second call tells it to stop now."""
+        """Begin no other runner, and have those that run take nothing new; the second call tells them to stop now."""
         if self._stopping.is_set():
             self._steps.interrupt()
         self._stopping.set()
 
+    @property
+    def running(self) -> list[str]:
+        """The runners that run now, and those of which something goes on that was told to stop."""
+        begun = [name for name, task in self._begun.items() if not task.done()]
+        return list(dict.fromkeys([*begun, *self._steps.stubborn]))
+
+    async def finished(self) -> None:
+        """Wait until no tick and no runner runs."""
+        while going := self._going():
+            await asyncio.wait(going)
+
     async def close(self, timeout_s: float = 0.0) -> None:
-        """Let the running tick end, at most so long, then cancel it; give the connection up."""
-        current = self._current
-        if current is not None and not await all_ended(self._clock, [current], timeout_s):
-            current.cancel()
-            await all_ended(self._clock, [current], 2 * CANCEL_GRACE_S)
+        """Let what runs end, at most so long, then cancel it, then abandon it; give the connection up."""
+        if not await all_ended(self._clock, self._going(), timeout_s):
+            going = self._going()
+            for task in going:
+                task.cancel()
+            await all_ended(self._clock, going, 2 * CANCEL_GRACE_S)
+        self.abandoned = self.running
         self._steps.close()
         if self._on_close is not None:
             self._on_close()
         await self._link.close()
+
+    def _going(self) -> list[asyncio.Task[Any]]:
+        tasks: list[asyncio.Task[Any] | None] = [self._current, *self._begun.values()]
+        return [each for each in tasks if each is not None and not each.done()]
 
     def _ended(self, task: asyncio.Task[TickSummary]) -> None:
         self._current = None
@@ -118,17 +148,10 @@ class Tick:
         run_id = new_id()
         started_at, is_paused = await self._link.run_atomic(self._begin(run_id))
         self.again_in_ms = None
-        overall = Budget(int(began * 1000), None, self._options.overall_ms)
-        results: dict[str, RunnerResult] = {}
+        whole = Budget(int(began * 1000), None, self._options.overall_ms)
         for name in self._unknown:
             self._skip(name, "unknown")
-        for name in self._order:
-            if self._stopping.is_set():
-                results[name] = self._skip(name, "stopping")
-            elif is_paused and name != REAPER:
-                results[name] = self._skip(name, "paused")
-            else:
-                results[name] = await self._step(name, run_id, overall)
+        results = await self._pass(run_id, whole, is_paused)
         summary = self._summary(run_id, started_at, began, results)
         await self._record(summary)
         self.count += 1
@@ -151,26 +174,95 @@ class Tick:
         now = self._now()
         return (yield from self._store.schema.clock()) if now is None else now, is_paused
 
-    async def _step(self, name: str, run_id: str, overall: Budget) -> RunnerResult:
-        if self._steps.is_busy(name):
-            return self._skip(name, "worker_already_running")
+    async def _pass(self, run_id: str, whole: Budget, is_paused: bool) -> dict[str, RunnerResult]:
+        """Begin the runners in order and wait for them; return how each went, what ended late before included."""
+        results: dict[str, RunnerResult] = {}
+        for name in self._order:
+            earlier = self._taken(name)
+            if earlier is not None:
+                results[name] = earlier
+            reason = self._reason_to_skip(name, whole, is_paused)
+            if reason is None:
+                step = asyncio.create_task(self._step(name, run_id, whole))
+                self._begun[name] = step
+                await all_ended(self._clock, [step], self._turn_s(name))
+            else:
+                results[name] = joined(earlier, self._skip(name, reason))
+        is_alone = self._mode == "tick"
+        await all_ended(self._clock, self._begun.values(), None if is_alone else SETTLE_S)
+        for name in list(self._begun):
+            found = self._taken(name)
+            if found is not None:
+                results[name] = joined(results.get(name), found)
+            else:
+                self._late.add(name)
+                results.setdefault(name, skipped("still_running"))
+        return {name: results[name] for name in self._order}
+
+    def _reason_to_skip(self, name: str, whole: Budget, is_paused: bool) -> str | None:
+        if self._stopping.is_set():
+            return "stopping"
+        if is_paused and name != REAPER:
+            return "paused"
+        if name in self._begun or self._steps.is_busy(name):
+            return "worker_already_running"
+        return "tick_budget_spent" if whole.exhausted(self._now_ms()) else None
+
+    def _taken(self, name: str) -> RunnerResult | None:
+        """Take the result of a runner that has ended since it was last asked for."""
+        step = self._begun.get(name)
+        if step is None or not step.done():
+            return None
+        del self._begun[name]
+        self._late.discard(name)
+        return step.result()
+
+    def _turn_s(self, name: str) -> float | None:
+        """How long those after a runner wait for it; its own end comes before, if it takes its turn."""
+        manner = manner_of(self._runners[name])
+        if manner == "in_turn":
+            return None
+        return 0.0 if manner == "beside" else self._own_ms(name) / 1000
+
+    def _own_ms(self, name: str) -> int:
+        return self._runners[name].max_ms or self._options.runner_ms
+
+    def _now_ms(self) -> int:
+        return int(self._clock.monotonic() * 1000)
+
+    async def _step(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
+        try:
+            if manner_of(self._runners[name]) != "beside":
+                return await self._spend(name, run_id, whole)
+            async with self._room:
+                return await self._spend(name, run_id, whole)
+        finally:
+            if name in self._late:
+                # On the next turn of the loop this task is done, and a tick finds its result.
+                asyncio.get_running_loop().call_soon(self.when_late)
+
+    async def _spend(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
         runner = self._runners[name]
-        now_ms = int(self._clock.monotonic() * 1000)
-        if overall.exhausted(now_ms):
-            return self._skip(name, "tick_budget_spent")
-        own = Budget(now_ms, self._options.items, runner.max_ms or self._options.runner_ms)
+        now_ms = self._now_ms()
+        if self._stopping.is_set() or whole.exhausted(now_ms):
+            return self._skip(name, "stopping" if self._stopping.is_set() else "tick_budget_spent")
+        own = Budget(now_ms, self._options.items, self._own_ms(name)).within(whole, now_ms)
         context = RunnerContext(
             run_id=run_id,
             worker=self.worker,
             mode=self._mode,
             link=self._link,
             clock=self._clock,
-            budget=own.within(overall, now_ms),
+            budget=own,
+            whole=whole,
             observer=self._observer,
             now=self._now,
             stopping=self._stopping,
         )
-        outcome = await self._steps.run(runner, context)
+        limit_ms = own.remaining_ms(now_ms)
+        if manner_of(runner) == "lingering":
+            limit_ms = (whole.remaining_ms(now_ms) or 0) + int(CANCEL_GRACE_S * 1000)
+        outcome = await self._steps.run(runner, context, limit_ms)
         if context.again_in_ms is not None:
             self._wake_in(context.again_in_ms)
         self._tell(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any
 
 from holdfast.worker.clock import all_ended
@@ -24,24 +25,31 @@ class Drain:
         self.abandoned = 0
 
     async def run(
-        self, claiming: asyncio.Task[Any], others: list[asyncio.Task[Any]], now: asyncio.Event
+        self,
+        claiming: asyncio.Task[Any],
+        others: list[asyncio.Task[Any]],
+        asked: asyncio.Event,
+        now: asyncio.Event,
     ) -> None:
         """Go through all of it; `now` cuts the handlers short, a cancellation gives them up."""
         try:
-            await self._let_work_end(claiming, now)
+            await self._let_work_end(claiming, asked, now)
         except BaseException:
             await self._parts.slots.abandon()
             raise
         finally:
             await self._leave([claiming, *others])
 
-    async def _let_work_end(self, claiming: asyncio.Task[Any], now: asyncio.Event) -> None:
+    async def _let_work_end(
+        self, claiming: asyncio.Task[Any], asked: asyncio.Event, now: asyncio.Event
+    ) -> None:
         clock, parts = self._place.clock, self._parts
         parts.claimer.stop()
         self._give_back_unstarted()
         await all_ended(clock, [claiming], self._place.options.statement_timeout_ms / 1000)
         # A claim that was under way may have brought something.
         self._give_back_unstarted()
+        await self._let_handlers_have_their_time(asked)
         await self._let_handlers_end(now)
         await clock.wait(parts.outcomes.all_settled, LAST_WORDS_S)
 
@@ -60,17 +68,34 @@ class Drain:
         unstarted = parts.backlog.close() + parts.quarantine.close()
         self.released += parts.office.give_back(unstarted)
 
+    async def _let_handlers_have_their_time(self, asked: asyncio.Event) -> None:
+        """Wait for handlers that have a time of their own, unless the worker is asked to stop meanwhile."""
+        slots, clock = self._parts.slots, self._place.clock
+        if slots.all_end_at == math.inf:
+            return
+        ended = asyncio.create_task(slots.finished(None))
+        stopped = asyncio.create_task(asked.wait())
+        ended.add_done_callback(lambda _: stopped.cancel())
+        await all_ended(clock, [stopped], max(0.0, slots.all_end_at - clock.monotonic()))
+        if not ended.done() and not asked.is_set():
+            # They were told just now; those that obey are not to be told of a shutdown as well.
+            await all_ended(clock, [ended], ABORT_GRACE_S)
+        for task in (ended, stopped):
+            task.cancel()
+        await asyncio.gather(ended, stopped, return_exceptions=True)
+
     async def _let_handlers_end(self, now: asyncio.Event) -> None:
         """Wait for the running handlers up to the shutdown timeout, then tell them to stop, then give them up."""
-        slots = self._parts.slots
+        slots, clock = self._parts.slots, self._place.clock
         ended = asyncio.create_task(slots.finished(None))
         hurried = asyncio.create_task(now.wait())
         ended.add_done_callback(lambda _: hurried.cancel())
-        seconds = self._place.timings.shutdown_ms / 1000
-        await all_ended(self._place.clock, [hurried], seconds)
+        is_late = clock.monotonic() >= slots.all_end_at
+        seconds = 0.0 if is_late else self._place.timings.shutdown_ms / 1000
+        await all_ended(clock, [hurried], seconds)
         if not ended.done():
             slots.interrupt()
-            if not await all_ended(self._place.clock, [ended], ABORT_GRACE_S):
+            if not await all_ended(clock, [ended], ABORT_GRACE_S):
                 await slots.abandon()
         for task in (ended, hurried):
             task.cancel()
@@ -89,7 +114,8 @@ class Drain:
         """Count what is still leased in our name, or still runs."""
         attempts = set(self._place.holdings.attempts())
         lost_claims = 1 if self._place.holdings.has_unanswered else 0
-        return len(attempts | self._parts.slots.running) + lost_claims
+        slots = self._parts.slots
+        return len(attempts | slots.running | slots.abandoned) + lost_claims
 
     async def _close(self) -> None:
         place, parts = self._place, self._parts

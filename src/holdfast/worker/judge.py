@@ -97,7 +97,10 @@ def _judged(attempt: Attempt, worker: str, error: BaseException, jitter: float) 
 def judge_timeout(attempt: Attempt, worker: str, now: float, jitter: float) -> Finish:
     """Record an attempt that ran out of time, without its handler's cooperation."""
     started = attempt.received_at if attempt.started_at is None else attempt.started_at
-    return judge_error(attempt, worker, TimedOut(now - started), now, jitter)
+    own_s = attempt.terms.timeout_ms / 1000
+    is_own = attempt.timeout_at is None or attempt.timeout_at >= started + own_s
+    error = TimedOut(now - started) if is_own else BudgetSpent(now - started)
+    return judge_error(attempt, worker, error, now, jitter)
 
 
 def has_attempts_left(attempt: Attempt) -> bool:
@@ -149,6 +152,15 @@ class TimedOut(Exception):
 
     def __init__(self, after_s: float) -> None:
         super().__init__(f"the attempt was stopped after {after_s:.3g} s")
+
+
+class BudgetSpent(Exception):
+    """The attempt ran longer than the tick that began it."""
+
+    def __init__(self, after_s: float) -> None:
+        super().__init__(
+            f"ended after {after_s:.3g} s by the tick's budget (WORKER_TICK_OVERALL_MAX_MS)"
+        )
 
 
 def describe(error: BaseException) -> tuple[str, str]:

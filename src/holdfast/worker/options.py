@@ -25,7 +25,8 @@ class WorkerOptions:
     A claim takes as much as there are free slots and quick jobs that ended a moment ago, `batch` at most.
 
     With `stop_when_idle` it ends when nothing is due and nothing runs, after `max_items` claimed jobs it claims no more
-    and ends with the last of them, after `deadline_s` it stops as if asked to.
+    and ends with the last of them, after `deadline_s` it stops as if asked to. With `handlers_s` a handler that runs so
+    long after the worker's start has run out of time, and until then no deadline cuts it short.
     """
 
     name: str = "worker"
@@ -49,6 +50,7 @@ class WorkerOptions:
     stop_when_idle: bool = False
     max_items: int | None = None
     deadline_s: float | None = None
+    handlers_s: float | None = None
 
     def timing(self, leases: list[Lease]) -> Timings:
         """Fit the timings to the leases in use, or refuse those that do not. Raises: HF017, HF018, HF019."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
@@ -50,10 +51,14 @@ class Slots:
         self._is_abandoned = False
         self._tasks: list[asyncio.Task[None]] = []
         self._monotonic = place.clock.monotonic
+        self.all_end_at = math.inf
         self.running: set[Attempt] = set()
+        self.abandoned: set[Attempt] = set()
 
     def start(self) -> list[asyncio.Task[None]]:
         """Open all slots."""
+        if self._place.options.handlers_s is not None:
+            self.all_end_at = self._monotonic() + self._place.options.handlers_s
         self._tasks = [
             asyncio.create_task(self._slot(), name=f"holdfast slot {number}")
             for number in range(self._place.options.slots)
@@ -74,6 +79,7 @@ class Slots:
     async def abandon(self) -> None:
         """Give up handlers that do not end; what they hold is left to lease expiry."""
         self._is_abandoned = True
+        self.abandoned |= self.running
         for task in self._tasks:
             task.cancel()
         await self.finished(ABANDON_S)
@@ -138,7 +144,7 @@ class Slots:
             return False
         now = self._monotonic()
         attempt.started_at = now
-        attempt.timeout_at = now + attempt.terms.timeout_ms / 1000
+        attempt.timeout_at = min(now + attempt.terms.timeout_ms / 1000, self.all_end_at)
         self.running.add(attempt)
         self._place.telling.started(attempt)
         self._expect(attempt.timeout_at)

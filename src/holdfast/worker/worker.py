@@ -60,6 +60,7 @@ class Worker:
             own_thread,
         )
         self._stopping = asyncio.Event()
+        self._asked = asyncio.Event()
         self._stopping_now = asyncio.Event()
         self._reason = "asked"
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -79,6 +80,13 @@ class Worker:
         """How many attempts run now."""
         return len(self._parts.slots.running)
 
+    @property
+    def holding(self) -> list[str]:
+        """What runs now or was abandoned, in words: the type and the job of each attempt."""
+        slots = self._parts.slots
+        attempts = slots.running | slots.abandoned
+        return sorted(f"{each.claimed.type} (job {each.claimed.id})" for each in attempts)
+
     def stop(self, reason: str = "asked") -> None:
         """Take nothing new and end when the running handlers have; the second call tells them to stop now."""
         if self._loop is None:
@@ -87,8 +95,9 @@ class Worker:
             self._to_loop(self._stop, reason)
 
     def _stop(self, reason: str) -> None:
-        if self._stopping.is_set():
+        if self._asked.is_set():
             self._stopping_now.set()
+        self._asked.set()
         self._stop_once(reason)
 
     def _stop_once(self, reason: str) -> None:
@@ -132,7 +141,7 @@ class Worker:
             await self._until_over(claiming, [*others, *slots])
         finally:
             place.telling.tell("worker_stopping", reason=self._reason, running=self.running)
-            await drain.run(claiming, others, self._stopping_now)
+            await drain.run(claiming, others, self._asked, self._stopping_now)
             place.telling.summary(self.running)
             place.telling.tell(
                 "worker_stopped",

@@ -1,0 +1,153 @@
+"""Processes that were told to end, or whose budget is spent, and handlers that do not care."""
+
+import json
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from tests.cli.processes import Command
+from tests.cli.scene import Scene
+
+APPLICATION = """
+import os
+import time
+from holdfast import Holdfast, Job, Retry
+
+app = Holdfast()
+
+@app.job("slow")
+def slow(job: Job[dict]) -> None:
+    time.sleep(1.5)
+
+@app.job("deaf", retry=Retry(max_attempts=2))
+def deaf(job: Job[dict]) -> None:
+    print("deaf begins", flush=True)
+    time.sleep(300)
+
+@app.job("blocking", retry=Retry(max_attempts=2))
+async def blocking(job: Job[dict]) -> None:
+    print("blocking begins", flush=True)
+    time.sleep(300)
+
+cycles = Holdfast()
+
+@cycles.cycle("thread", every=os.environ.get("EVERY", "1h"))
+def thread(run):
+    print("thread begins", flush=True)
+    time.sleep(300)
+
+loops = Holdfast()
+
+@loops.cycle("loop", every=os.environ.get("EVERY", "1h"))
+async def loop(run):
+    print("loop begins", flush=True)
+    time.sleep(300)
+"""
+
+LONG_S = 100
+"""Far more than a process may take to end, and far less than its handlers would."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "deafness.py").write_text(APPLICATION)
+    return tmp_path
+
+
+def tick(spec: str, **env: str) -> tuple[int, str, dict[str, Any]]:
+    with Command("tick", f"deafness:{spec}", "-o", "json", env=env) as command:
+        out, err = command.process.communicate(timeout=LONG_S)
+    lines = [each for each in out.splitlines() if not each.endswith("begins")]
+    return command.process.returncode, err, json.loads("\n".join(lines) or "{}")
+
+
+def asked_for(spec: str, cycle: str) -> None:
+    """Have a cycle registered and run by the next tick."""
+    assert tick(spec)[0] == 0
+    with Command("cycles", "run-now", cycle) as command:
+        command.process.communicate(timeout=LONG_S)
+    assert command.process.returncode == 0
+
+
+def last_run(scene: Scene, cycle: str) -> tuple[str, str | None]:
+    runs = scene.database.read(scene.store.runs.page(10, 60_000, cycle))
+    return runs[0].outcome, runs[0].error
+
+
+def test_a_tick_lets_a_job_run_that_takes_longer_than_its_runner_may(
+    folder: Path, scene: Scene
+) -> None:
+    id = scene.start("slow", input="{}")
+    code, _, summary = tick("app", WORKER_TICK_RUNNER_MAX_MS="200")
+    assert code == 0
+    assert summary["runnerResults"]["outbox"]["processed"] == 1
+    assert scene.state(id) == "completed"
+
+
+def test_a_job_that_outlives_every_tick_is_charged_for_each_and_ends(
+    folder: Path, scene: Scene
+) -> None:
+    id = scene.start("deaf", input="{}", max_attempts=1)
+    code, err, summary = tick(
+        "app", WORKER_TICK_RUNNER_MAX_MS="500", WORKER_TICK_OVERALL_MAX_MS="1000"
+    )
+    assert code == Exit.FAILED
+    assert f"abandoned deaf (job {id})" in err
+    assert summary["runnerResults"]["outbox"]["failed"]
+    (attempt,) = scene.database.read(scene.store.jobs.attempts(id))
+    assert attempt.kind == "fail"
+    assert "by the tick's budget" in str(attempt.error)
+    assert scene.state(id) == "failed"
+
+
+def test_a_tick_does_not_wait_for_a_cycle_that_does_not_stop(folder: Path, scene: Scene) -> None:
+    asked_for("cycles", "thread")
+    began = time.monotonic()
+    code, err, summary = tick("cycles", WORKER_TICK_OVERALL_MAX_MS="1000")
+    assert time.monotonic() - began < LONG_S
+    assert code == Exit.FAILED
+    assert "abandoned what did not stop: thread" in err
+    assert summary["runnerResults"]["thread"]["failed"]
+    outcome, error = last_run(scene, "thread")
+    assert outcome == "aborted"
+    assert "was abandoned" in str(error)
+
+
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+@pytest.mark.parametrize("what", ["job", "cycle"])
+def test_a_tick_ends_even_when_its_event_loop_is_blocked(
+    folder: Path, scene: Scene, what: str
+) -> None:
+    if what == "job":
+        scene.start("blocking", input="{}")
+    else:
+        asked_for("loops", "loop")
+    code, err, _ = tick("app" if what == "job" else "loops", WORKER_TICK_OVERALL_MAX_MS="500")
+    assert code == Exit.FAILED
+    assert f"abandoned what did not stop: {'outbox' if what == 'job' else 'loop'}" in err
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"), [("cycles", "runner thread"), ("loops", "runner loop"), ("app", "deaf (job")]
+)
+def test_a_worker_that_is_told_to_end_ends_and_says_what_it_left(
+    folder: Path, scene: Scene, spec: str, named: str
+) -> None:
+    if spec == "loops" and scene.store.dialect == "postgresql":
+        pytest.skip("a blocked loop has nothing to do with the database")
+    scene.start("deaf", input="{}")
+    env = {"WORKER_SHUTDOWN_TIMEOUT_MS": "500", "EVERY": "1s"}
+    with Command("worker", f"deafness:{spec}", env=env) as command:
+        assert command.line().endswith("begins\n")
+        command.process.send_signal(signal.SIGTERM)
+        _, err = command.process.communicate(timeout=LONG_S)
+    assert command.process.returncode == Exit.FAILED
+    assert f"abandoned what did not stop: {named}" in err
+    if spec == "cycles":
+        outcome, error = last_run(scene, "thread")
+        assert (outcome, str(error).partition(";")[0]) == ("aborted", "aborted: shutdown")
