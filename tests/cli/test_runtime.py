@@ -41,18 +41,18 @@ sides = Holdfast()
 
 @sides.cycle("long", every="1s", timeout="5m")
 def long(run):
-    print("long begins", flush=True)
+    print("long begins\\n", end="", flush=True)
     run.wait_for_abort(300)
 
 @sides.cycle("longer", every="1s", timeout="5m")
 async def longer(run):
     import asyncio
-    print("longer begins", flush=True)
+    print("longer begins\\n", end="", flush=True)
     await asyncio.sleep(300)
 
 @sides.cycle("quick", every="1s")
 def quick(run):
-    print("quick", flush=True)
+    print("quick\\n", end="", flush=True)
 
 broken = Holdfast()
 

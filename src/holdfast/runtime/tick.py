@@ -26,6 +26,7 @@ from holdfast.worker.clock import Clock, SystemClock, all_ended
 
 REAPER = "reaper"
 TICK = "tick"
+BUSY = "worker_already_running"
 RECORD_EVERY_S = 60.0
 SETTLE_S = 0.2
 """How long a tick of the background waits for what runs beside it; what takes longer is told by a later tick."""
@@ -81,6 +82,7 @@ class Tick:
         self._steps = Steps(self._clock)
         self._begun: dict[str, asyncio.Task[RunnerResult]] = {}
         self._late: set[str] = set()
+        self._told_busy: set[str] = set()
         self._room = asyncio.Semaphore(self._options.at_once)
         self._stopping = asyncio.Event()
         self._current: asyncio.Task[TickSummary] | None = None
@@ -177,19 +179,22 @@ class Tick:
     async def _pass(self, run_id: str, whole: Budget, is_paused: bool) -> dict[str, RunnerResult]:
         """Begin the runners in order and wait for them; return how each went, what ended late before included."""
         results: dict[str, RunnerResult] = {}
+        steps: list[asyncio.Task[RunnerResult]] = []
         for name in self._order:
             earlier = self._taken(name)
             if earlier is not None:
                 results[name] = earlier
             reason = self._reason_to_skip(name, whole, is_paused)
             if reason is None:
+                self._told_busy.discard(name)
                 step = asyncio.create_task(self._step(name, run_id, whole))
                 self._begun[name] = step
+                steps.append(step)
                 await all_ended(self._clock, [step], self._turn_s(name))
             else:
                 results[name] = joined(earlier, self._skip(name, reason))
         is_alone = self._mode == "tick"
-        await all_ended(self._clock, self._begun.values(), None if is_alone else SETTLE_S)
+        await all_ended(self._clock, steps, None if is_alone else SETTLE_S)
         for name in list(self._begun):
             found = self._taken(name)
             if found is not None:
@@ -205,7 +210,7 @@ class Tick:
         if is_paused and name != REAPER:
             return "paused"
         if name in self._begun or self._steps.is_busy(name):
-            return "worker_already_running"
+            return BUSY
         return "tick_budget_spent" if whole.exhausted(self._now_ms()) else None
 
     def _taken(self, name: str) -> RunnerResult | None:
@@ -278,7 +283,11 @@ class Tick:
         return outcome
 
     def _skip(self, name: str, reason: str) -> RunnerResult:
-        self._tell("runner_skipped", worker=self.worker, runner=name, reason=reason)
+        # A runner that takes long is busy at every tick, and it is enough to say so once.
+        if reason != BUSY or name not in self._told_busy:
+            self._tell("runner_skipped", worker=self.worker, runner=name, reason=reason)
+        if reason == BUSY:
+            self._told_busy.add(name)
         return skipped(reason)
 
     def _wake_in(self, ms: int) -> None:
