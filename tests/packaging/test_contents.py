@@ -80,7 +80,7 @@ def test_the_sdist_has_no_junk(sdist: Path) -> None:
 _FOREIGN = re.compile(
     r"""\bholdfast\\?\[(?=[\w{])        # holdfast[web]: an extra of the wrong distribution
     |(?:install|add|uninstall|download)\s[^\n`]*?(?<![-\w./"'])["']?holdfast(?=[\s"'`\[=<>~!,;]|$)
-    |(?:--no-emit-package|name\s*=)\s*["']?holdfast["']?\s*$""",
+    |(?:--no-emit-package|^name\s*=)\s*["']?holdfast["']?\s*$""",
     re.VERBOSE | re.MULTILINE,
 )
 _READ = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "pyproject.toml")

@@ -2,6 +2,7 @@
 alter table holdfast.chain_key
   add column kept boolean not null default false,
   add column gone_at timestamptz;
+create index chain_key_gone on holdfast.chain_key (gone_at) where gone_at is not null;
 
 -- What an attempt failed of is of interest while the next one is awaited, and not only when none is left.
 create or replace view holdfast.outbox as
