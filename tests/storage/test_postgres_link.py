@@ -2,12 +2,18 @@
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
+import psycopg
 import pytest
 
+from holdfast.storage.postgres import link as link_module
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.postgres.link import PostgresLink
+from holdfast.storage.statement import Op, Statement
 
 
 async def cancelled_at_an_answer(
@@ -45,3 +51,79 @@ async def test_no_cancellation_is_lost_however_far_the_connection_is(
     while await cancelled_at_an_answer(database, number, monkeypatch):
         number += 1
     assert number > 3
+
+
+@pytest.fixture
+def two_sessions(postgres_url: str) -> Iterator[str]:
+    """The address for a role that the server allows two sessions."""
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("create role two login password 'two' connection limit 2")
+        connection.execute("grant usage on schema holdfast to two")
+        place = urlsplit(postgres_url)
+        yield place._replace(netloc=f"two:two@{place.hostname}:{place.port}").geturl()
+        connection.execute("drop owned by two; drop role two")
+
+
+async def test_links_share_what_the_server_gives_and_say_so_once(
+    postgres_url: str,
+    two_sessions: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link_module, "SHORTEST_PAUSE_S", 0.01)
+    database = PostgresDatabase(two_sessions)
+    purposes = ("complete", "claim", "fan-in", "heartbeat", "reaper")
+    links = [database.link(each, durable=each != "claim") for each in purposes]
+    caplog.set_level("INFO", "holdfast.storage")
+    for link in links * 2:
+        assert await link.run(database.store.schema.clock())
+        assert await link.run_atomic(database.store.schema.clock())
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    # When there is room again each has one of its own.
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute("alter role two connection limit 10")
+    while any(link.loop is None for link in links):
+        for link in links:
+            assert await link.run(database.store.schema.clock())
+        await asyncio.sleep(0.01)
+    assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
+    for link in links:
+        await link.close()
+
+
+async def test_a_link_shares_a_connection_of_another_thread(two_sessions: str) -> None:
+    database = PostgresDatabase(two_sessions)
+    beating, blocking = database.link("heartbeat"), database.link("other")
+    claiming = database.link("claim", durable=False)
+    assert await claiming.run(database.store.schema.clock())
+    assert await blocking.run(database.store.schema.clock())
+
+    async def beat() -> int:
+        answered = await beating.run(database.store.schema.clock())
+        assert beating.loop is None
+        return answered
+
+    assert await asyncio.to_thread(asyncio.run, beat())
+    await claiming.close()
+    await blocking.close()
+
+
+async def test_what_must_last_is_durable_on_a_connection_for_claims_too(two_sessions: str) -> None:
+    database = PostgresDatabase(two_sessions)
+    claims = [database.link("claim", durable=False) for _ in range(2)]
+    for each in claims:
+        assert await shown(each) == "off"
+    completing = database.link("complete")
+    assert await shown(completing) == "on"
+    for each in claims:
+        await each.close()
+
+
+async def shown(link: PostgresLink) -> str:
+    """How the commits of a link last."""
+
+    def ask() -> Op[str]:
+        rows = yield Statement("vitals", {})
+        return str(msgspec.json.decode(rows[0][0])["settings"]["synchronous_commit"])
+
+    return await link.run(ask())

@@ -29,7 +29,7 @@ from holdfast.storage.postgres.hooked import (
     HookedConnection,
     HookedCursor,
 )
-from holdfast.storage.postgres.link import PostgresLink
+from holdfast.storage.postgres.link import OpenLinks, PostgresLink
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
 from holdfast.storage.postgres.pool import AsyncPool, Pool
 from holdfast.storage.postgres.pooler import is_pooled, is_pooled_async
@@ -67,6 +67,7 @@ class PostgresDatabase:
         self._pool: Pool | None = None
         self._making_pool = threading.Lock()
         self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = WeakKeyDictionary()
+        self._open_links = OpenLinks()
         self._pid = os.getpid()
 
     def run(self, op: Op[T]) -> T:
@@ -123,7 +124,13 @@ class PostgresDatabase:
         self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
     ) -> PostgresLink:
         return PostgresLink(
-            self._url, self.schema, purpose, statement_timeout_ms, self._prepare, durable
+            self._url,
+            self.schema,
+            purpose,
+            statement_timeout_ms,
+            self._prepare,
+            durable,
+            self._open_links,
         )
 
     def singleton(self, key: str) -> PostgresSingleton:

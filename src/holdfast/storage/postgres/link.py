@@ -1,10 +1,19 @@
-"""A worker's connection for one purpose: opened at first use, replaced when lost, bounded in every wait."""
+"""A worker's connection for one purpose: opened at first use, replaced when lost, bounded in every wait.
+
+Where the server has no room for another session, a link runs its statements on the connection of another one of the
+same process, one at a time, and tries again now and then for one of its own. So a worker needs one connection to work
+and all of them to work well.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+import random
 import socket
+import threading
+import time
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -12,16 +21,70 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
-from holdfast.storage.postgres.connect import connection_string, unreachable
+from holdfast.storage.postgres.connect import connection_string, has_no_room, unreachable
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
 from holdfast.storage.postgres.pooler import is_pooled_async
 from holdfast.storage.postgres.waiting import LinkConnection
 from holdfast.storage.statement import Op, run_async
 
+log = logging.getLogger("holdfast.storage")
+
 T = TypeVar("T")
+
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+"""How long a link that found no room shares another's connection before it asks the server again."""
 
 # The server ends a statement at its own limit; this much later we no longer believe that it is there.
 PATIENCE_S = 2.0
+
+
+class OpenLinks:
+    """The links of one process that have a connection. Used from all its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._links: list[PostgresLink] = []
+        self._short: set[PostgresLink] = set()
+
+    def add(self, link: PostgresLink) -> None:
+        with self._lock:
+            if link not in self._links:
+                self._links.append(link)
+            is_over = link in self._short and len(self._short) == 1
+            self._short.discard(link)
+        if is_over:
+            log.info("every link has a connection of its own again")
+
+    def note_shortage(self, link: PostgresLink, lender: PostgresLink) -> None:
+        """Tell that a link has to share; once for all of them."""
+        with self._lock:
+            is_first = not self._short
+            self._short.add(link)
+        if is_first:
+            log.warning(
+                "the server has no room for all connections of this process: %s shares that of %s. "
+                "Raise max_connections or run fewer workers; `holdfast doctor` says what they need",
+                link.purpose,
+                lender.purpose,
+            )
+
+    def remove(self, link: PostgresLink) -> None:
+        with self._lock, suppress(ValueError):
+            self._links.remove(link)
+
+    def forget(self, link: PostgresLink) -> None:
+        """A link that was closed is short of nothing."""
+        self.remove(link)
+        with self._lock:
+            self._short.discard(link)
+
+    def lender(self, borrower: PostgresLink) -> PostgresLink | None:
+        """Whose connection to share: rather one of the same loop, and the heartbeat's only when there is no other."""
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            open_links = [each for each in self._links if each is not borrower and each.loop]
+        open_links.sort(key=lambda each: (each.loop is not loop, each.purpose == "heartbeat"))
+        return open_links[0] if open_links else None
 
 
 class PostgresLink:
@@ -35,37 +98,96 @@ class PostgresLink:
         statement_timeout_ms: int,
         prepare: bool,
         durable: bool,
+        open_links: OpenLinks | None = None,
     ) -> None:
         self.purpose = purpose
         self._url = url
         self._schema = schema
         self._statement_timeout_ms = statement_timeout_ms
         self._prepare_threshold = 2 if prepare else None
-        self._durable = durable
+        self._durable = self._is_durable = durable
         self._connection: LinkConnection | None = None
         self._executor: PsycopgAsyncExecutor | None = None
         self._busy = asyncio.Lock()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._open_links = open_links or OpenLinks()
+        self._ask_again_at = 0.0
+        self._pause_s = 0.0
 
     async def run(self, op: Op[T]) -> T:
-        async with self._busy:
-            executor = await self._opened()
-            return await self._bounded(run_async(op, executor))
+        return await self._run(op, is_atomic=False)
 
     async def run_atomic(self, op: Op[T]) -> T:
-        async with self._busy:
-            executor = await self._opened()
-            return await self._bounded(self._atomic(op, executor))
+        return await self._run(op, is_atomic=True)
 
     async def close(self) -> None:
+        self._open_links.forget(self)
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             await connection.close()
+
+    async def _run(self, op: Op[T], is_atomic: bool) -> T:
+        async with self._busy:
+            is_early = time.monotonic() < self._ask_again_at
+            if is_early and (lender := self._open_links.lender(self)) is not None:
+                return await self._shared(lender, op, is_atomic)
+            try:
+                executor = await self._opened()
+            except _NoRoom as refusal:
+                lender = self._open_links.lender(self)
+                if lender is None:
+                    raise refusal.error from refusal.error.__cause__
+                self._open_links.note_shortage(self, lender)
+                self._ask_later()
+                return await self._shared(lender, op, is_atomic)
+            return await self._executed(op, executor, is_atomic)
+
+    async def _executed(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
+        if is_atomic:
+            return await self._bounded(self._atomic(op, executor))
+        return await self._bounded(run_async(op, executor))
+
+    async def _shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
+        """Run an operation on another link's connection, which may live on another thread's loop."""
+        lending = lender.lend(op, is_atomic, self._durable)
+        assert lender.loop is not None
+        if lender.loop is asyncio.get_running_loop():
+            return await lending
+        try:
+            answer = asyncio.run_coroutine_threadsafe(lending, lender.loop)
+        except RuntimeError as error:
+            lending.close()
+            raise DatabaseUnreachable("the loop of the shared connection has ended") from error
+        limit = 2 * (self._statement_timeout_ms / 1000 + PATIENCE_S)
+        try:
+            async with asyncio.timeout(limit):
+                return await asyncio.wrap_future(answer)
+        except TimeoutError:
+            raise DatabaseUnreachable(
+                f"no answer on the shared {lender.purpose} connection for {limit:g} s"
+            ) from None
+
+    async def lend(self, op: Op[T], is_atomic: bool, durable: bool) -> T:
+        """Run an operation for another link, when nothing of our own runs. Raises: DatabaseUnreachable."""
+        async with self._busy:
+            executor, connection = self._executor, self._connection
+            if executor is None or connection is None or connection.closed:
+                raise DatabaseUnreachable(f"the {self.purpose} connection was lost")
+            if durable and not self._is_durable and connection.prepare_threshold is not None:
+                # What others do here must not be lost with the server. (A pooler has dropped our setting anyway.)
+                await self._bounded(connection.execute("set synchronous_commit = on"))
+                self._is_durable = True
+            return await self._executed(op, executor, is_atomic)
+
+    def _ask_later(self) -> None:
+        self._pause_s = min(max(2 * self._pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
+        self._ask_again_at = time.monotonic() + self._pause_s * (0.5 + random.random() / 2)
 
     async def _opened(self) -> PsycopgAsyncExecutor:
         if self._executor is not None and self._connection is not None:
             if not self._connection.closed and not self._connection.broken:
                 return self._executor
-            await self.close()
+            self._abandon()
         # On Python 3.11 psycopg may lose a cancellation that comes as the server answers, and with it its caller's end.
         task = asyncio.create_task(self._open())
         try:
@@ -92,8 +214,15 @@ class PostgresLink:
             if self._prepare_threshold is not None and await is_pooled_async(self._connection):
                 self._connection.prepare_threshold = None
         except (psycopg.OperationalError, OSError) as error:
-            raise unreachable(self._url, error) from error
+            refusal = unreachable(self._url, error)
+            if has_no_room(error):
+                raise _NoRoom(refusal) from error
+            raise refusal from error
+        self._pause_s = self._ask_again_at = 0.0
+        self._is_durable = self._durable
         self._executor = PsycopgAsyncExecutor(self._connection, self._schema)
+        self.loop = asyncio.get_running_loop()
+        self._open_links.add(self)
         return self._executor
 
     async def _atomic(self, op: Op[T], executor: PsycopgAsyncExecutor) -> T:
@@ -129,7 +258,16 @@ class PostgresLink:
         self._abandon()
 
     def _abandon(self) -> None:
+        self._open_links.remove(self)
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             # close() on a dead peer could wait; the socket is all we want to be rid of.
             connection.pgconn.finish()
+
+
+class _NoRoom(Exception):
+    """The server has all the sessions that it may have."""
+
+    def __init__(self, error: DatabaseUnreachable) -> None:
+        super().__init__(str(error))
+        self.error = error
