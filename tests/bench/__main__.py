@@ -1,8 +1,9 @@
-"""`python -m tests.bench [--tiny|--quick|--full] [--server …] [--only name,…] [-o json]`"""
+"""`python -m tests.bench [--tiny|--quick|--full] [--server …] [--only name,…] [--peers [name,…]] [-o json]`"""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,7 +18,9 @@ from holdfast.core.nearest import nearest
 from tests.bench.figure import FULL, QUICK, TINY, USUAL, Bench, Result, Scale
 from tests.bench.figures import FIGURES, GROUPS, WITHOUT_SERVER
 from tests.bench.machine import describe_machine
-from tests.bench.report import print_result, print_table
+from tests.bench.peers import PEERS, Peer
+from tests.bench.peers.contest import compare
+from tests.bench.report import print_facts, print_peers, print_result, print_table
 from tests.bench.server import BOTH, STOCK, WHEEL, BenchServer, ServerMissing, servers
 
 NAMES = tuple(name for names in FIGURES.values() for name in names)
@@ -25,6 +28,8 @@ NAMES = tuple(name for names in FIGURES.values() for name in names)
 
 def main() -> int:
     """Measure what was asked for; return the exit code."""
+    # Told to end, it ends what it has started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     parser = _parser()
     chosen = parser.parse_args()
     scale = next((each for each in (TINY, QUICK, FULL) if getattr(chosen, each.name)), USUAL)
@@ -39,16 +44,31 @@ def main() -> int:
                 "servers": {each.name: each.settings() for each in found},
                 "left_out": missing,
             }
-            results = _measure(found, scale, wanted)
+            if chosen.peers is not None:
+                rows, skipped = compare(chosen.peers, found, scale)
+            else:
+                results = _measure(found, scale, wanted)
     except ServerMissing as error:
         parser.refuse(str(error), "choose another server with --server")
-    if chosen.output == "json":
-        report = {"machine": machine, "settings": settings, "results": results}
-        print(msgspec.json.format(msgspec.json.encode(report)).decode())
-    else:
-        print_table(machine, settings, results)
+    report: dict[str, Any] = {"machine": machine, "settings": settings}
+    if chosen.peers is not None:
+        _print(chosen, report | {"peers": rows, "skipped": skipped})
+        return Exit.OK
+    _print(chosen, report | {"results": results})
     missed = chosen.check and any(each.verdict == "below" for each in results)
     return Exit.CHECK_NOT_MET if missed else Exit.OK
+
+
+def _print(chosen: argparse.Namespace, report: dict[str, Any]) -> None:
+    if chosen.output == "json":
+        print(msgspec.json.format(msgspec.json.encode(report)).decode())
+        return
+    plain = chosen.output == "markdown"
+    print_facts(report["machine"], report["settings"])
+    if "peers" in report:
+        print_peers(report["peers"], report["skipped"], plain)
+    else:
+        print_table(report["results"], plain)
 
 
 def _measure(found: Sequence[BenchServer], scale: Scale, wanted: frozenset[str]) -> list[Result]:
@@ -86,6 +106,15 @@ def _server(text: str) -> str:
     return text
 
 
+def _peers(text: str) -> tuple[Peer, ...]:
+    known = {each.name: each for each in PEERS}
+    names = known if text == "all" else [each for each in text.split(",") if each]
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"{name[:40]!r} is not among {', '.join(known)}")
+    return tuple(known[name] for name in names)
+
+
 def _parser() -> _Parser:
     parser = _Parser(prog="python -m tests.bench", description="Measure this machine.")
     size = parser.add_mutually_exclusive_group()
@@ -98,8 +127,16 @@ def _parser() -> _Parser:
     parser.add_argument(
         "--server", type=_server, default=BOTH, metavar=f"{STOCK}|{WHEEL}|{BOTH}|URL"
     )
-    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("-o", "--output", choices=("table", "json", "markdown"), default="table")
     parser.add_argument("--only", default="", metavar="NAME,…", help=", ".join((*GROUPS, *NAMES)))
+    parser.add_argument(
+        "--peers",
+        type=_peers,
+        nargs="?",
+        const="all",
+        metavar="NAME,…",
+        help="other queues beside ours",
+    )
     return parser
 
 

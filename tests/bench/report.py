@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.figure import Result
+from tests.bench.peers.contest import FIGURES, PeerRow
 
 
 def print_result(result: Result, to: TextIO) -> None:
@@ -17,20 +18,34 @@ def print_result(result: Result, to: TextIO) -> None:
     print(f"{result.name}: {' · '.join(filter(None, _cells(result)[1:]))}", file=to, flush=True)
 
 
-def print_table(
-    machine: Mapping[str, Any], settings: Mapping[str, Any], results: Sequence[Result]
-) -> None:
-    """Write the machine, the settings and all figures."""
-    # A pipe has no width; rich would take 80 columns.
-    console = Console(width=None if sys.stdout.isatty() else 200)
+def print_facts(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Write the machine and the settings."""
     for name, value in {**machine, **settings}.items():
-        console.print(f"{name}: {value}", highlight=False)
-    table = Table(
-        "figure", "server", "ours", "limit", "ratio", "spread", "beside", "target", "reached"
-    )
-    for result in results:
-        table.add_row(*_cells(result))
-    console.print(table)
+        _console().print(f"{name}: {value}", highlight=False)
+
+
+HEAD = ("figure", "server", "ours", "limit", "ratio", "spread", "beside", "target", "reached")
+
+
+def print_table(results: Sequence[Result], plain: bool = False) -> None:
+    """Write all figures; `plain` as Markdown."""
+    _write(HEAD, [_cells(result) for result in results], plain)
+
+
+def _write(head: Sequence[str], rows: Sequence[Sequence[str]], plain: bool) -> None:
+    if plain:
+        for cells in (head, ["---"] * len(head), *rows):
+            print(f"| {' | '.join(cells)} |")
+        return
+    table = Table(*head)
+    for cells in rows:
+        table.add_row(*cells)
+    _console().print(table)
+
+
+def _console() -> Console:
+    # A pipe has no width; rich would take 80 columns.
+    return Console(width=None if sys.stdout.isatty() else 200)
 
 
 def _cells(result: Result) -> list[str]:
@@ -51,3 +66,15 @@ def _cells(result: Result) -> list[str]:
         aimed,
         result.verdict or "",
     ]
+
+
+def print_peers(rows: Sequence[PeerRow], skipped: Mapping[str, str], plain: bool = False) -> None:
+    """Write a line for each contender and setting, ours first, and why others are missing."""
+    _write(("queue", "settings", "server", *FIGURES, "notes"), [_line(row) for row in rows], plain)
+    for name, reason in skipped.items():
+        _console().print(f"left out: {name}: {reason}", highlight=False)
+
+
+def _line(row: PeerRow) -> list[str]:
+    figures = (f"{row.figures[name]:,g}" if name in row.figures else "" for name in FIGURES)
+    return [f"{row.peer} {row.version}", row.mode, row.server, *figures, "; ".join(row.notes)]

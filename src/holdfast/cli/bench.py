@@ -21,6 +21,7 @@ _MARK = Path("tests", "bench", "__main__.py")
         "holdfast bench --quick",
         "holdfast bench --only worker,start -o json",
         "holdfast bench --server postgresql://me@db.example/postgres",
+        "holdfast bench --peers procrastinate,pgqueuer",
         "holdfast bench --full --check",
     ),
 )
@@ -35,9 +36,16 @@ _MARK = Path("tests", "bench", "__main__.py")
 )
 @click.option("--only", metavar="NAME,…", help="Only these figures or groups of figures.")
 @click.option(
+    "--peers",
+    metavar="[NAME,…]",
+    is_flag=False,
+    flag_value="all",
+    help="Measure other queues beside ours instead, each installed into an environment of its own.",
+)
+@click.option(
     "-o",
     "--output",
-    type=click.Choice(("table", "json")),
+    type=click.Choice(("table", "json", "markdown")),
     default="table",
     show_default=True,
     help="How figures are written.",
@@ -49,6 +57,7 @@ def command(
     check: bool,
     server: str | None,
     only: str | None,
+    peers: str | None,
     output: str,
 ) -> int:
     """Measure this machine: `holdfast worker` beside hand-written loops in the same run.
@@ -60,7 +69,7 @@ def command(
     import subprocess
 
     flags = {"--tiny": tiny, "--quick": quick, "--full": full, "--check": check}
-    values = {"--server": server, "--only": only, "--output": output}
+    values = {"--server": server, "--only": only, "--peers": peers, "--output": output}
     chosen = [flag for flag, wanted in flags.items() if wanted]
     chosen += [f"{name}={value}" for name, value in values.items() if value]
     bench = [sys.executable, "-m", "tests.bench", *chosen]

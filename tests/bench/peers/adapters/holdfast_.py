@@ -1,0 +1,48 @@
+"""Ours, measured exactly as the others are. Defaults: `holdfast worker`; best: `--slots 50`."""
+
+import os
+from contextlib import asynccontextmanager
+
+import kit
+
+from holdfast import Holdfast
+
+app = Holdfast(kit.URL)
+
+
+@app.job("noop")
+async def noop(job):
+    await kit.handle(job.input["number"])
+
+
+def given(number):
+    return {"number": number, **kit.PAYLOAD}
+
+
+async def setup():
+    app.migrate()
+
+
+@asynccontextmanager
+async def connected():
+    async def one(number):
+        async with app.transaction() as tx:
+            await app.start(tx, "noop", given(number))
+
+    async def many(numbers):
+        async with app.transaction() as tx:
+            await app.start_many(tx, "noop", [given(number) for number in numbers])
+
+    yield one, many
+    await app.aclose()
+
+
+def work():
+    options = ["--slots", str(kit.SLOTS)] if kit.BEST else []
+    if kit.PROCESSES > 1:
+        options += ["--processes", str(kit.PROCESSES)]
+    kit.replace(os.path.join(kit.SCRIPTS, "holdfast"), "worker", "holdfast_:app", *options)
+
+
+if __name__ == "__main__":
+    kit.run(setup, connected, work)

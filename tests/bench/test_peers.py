@@ -1,0 +1,92 @@
+"""Other queues are measured as ours is; the tests need no registry, so ours is the one that runs here."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.figure import TINY
+from tests.bench.peers import OURS, PEERS, Peer
+from tests.bench.peers.contest import FIGURES, Contender, measure_once
+from tests.bench.peers.install import ADAPTERS, CACHE_VARIABLE, PeerMissing, adapter_command
+from tests.bench.report import print_peers
+from tests.bench.server import BenchServer
+from tests.bench.test_command import bench
+from tests.support.postgres import PostgresServer
+
+LONGEST_ADAPTER = 60
+NAMED = {
+    *("procrastinate", "pgqueuer", "oban", "awa-pg", "chancy", "dbos", "huey", "honker"),
+    *("graphile-worker", "pg-boss"),
+}
+
+
+def named(name: str) -> Peer:
+    """Return a peer."""
+    (peer,) = [each for each in PEERS if each.name == name]
+    return peer
+
+
+def test_the_peers_are_those_that_people_compare() -> None:
+    assert {each.name for each in PEERS} == NAMED
+
+
+@pytest.mark.parametrize("peer", [OURS, *PEERS], ids=lambda peer: peer.name)
+def test_every_peer_has_a_short_adapter_and_a_pinned_version(peer: Peer) -> None:
+    lines = (ADAPTERS / peer.adapter).read_text().splitlines()
+    assert len(lines) < LONGEST_ADAPTER
+    assert all(peer.version in each for each in peer.packages[:1])
+
+
+@pytest.mark.timeout(400)
+def test_ours_is_measured_by_the_same_adapter_as_others(
+    postgres_server: PostgresServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with BenchServer("yours", postgres_server.url) as server:
+        contender = Contender(OURS, "best", adapter_command(OURS), server)
+        measure_once(contender, TINY)
+    row = contender.row()
+    assert row.notes == []
+    assert set(row.figures) == set(FIGURES)
+    assert all(value > 0 for value in row.figures.values())
+    print_peers([row], {"oban": "needs a newer Python"})
+    shown = capsys.readouterr().out
+    assert "holdfast this" in shown
+    assert "best" in shown
+    assert "left out: oban: needs a newer Python" in shown
+
+
+def test_a_worker_that_ends_by_itself_leaves_its_figures_empty_and_says_why(
+    postgres_server: PostgresServer,
+) -> None:
+    with BenchServer("yours", postgres_server.url) as server:
+        contender = Contender(OURS, "best", ["/bin/false"], server)
+        measure_once(contender, TINY)
+    row = contender.row()
+    assert row.figures == {}
+    assert row.notes == ["setup:"]
+
+
+def test_a_peer_that_the_registry_does_not_give_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    with pytest.raises(
+        PeerMissing, match=r"No matching distribution found|Could not find a version"
+    ):
+        adapter_command(named("huey"))
+
+
+def test_a_peer_for_node_needs_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PeerMissing, match="npm is not installed"):
+        adapter_command(named("pg-boss"))
+
+
+def test_a_peer_that_is_not_known_is_refused_with_those_that_are() -> None:
+    done = bench("--peers", "celery")
+    assert done.returncode == 2
+    assert "'celery' is not among procrastinate, pgqueuer" in done.stderr
