@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.core.errors import WrongState
 from holdfast.core.lease import Lease
 from holdfast.core.model import NewBlocker, NewJob
@@ -14,6 +15,8 @@ from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.statement import Op
 from holdfast.worker.job import Job
+from tests.support.manual_clock import ManualClock
+from tests.support.until import until
 from tests.worker.workshop import AN_HOUR, Workshop
 
 REASONS = {
@@ -96,6 +99,33 @@ async def test_an_end_from_outside_takes_effect_in_every_state(
     assert found[0].state == ("cancelled" if how == "cancel" else "completed")
     assert found[0].output in (None, '"from outside"')
     assert found[0].continued is (how == "continue")
+
+
+@pytest.mark.parametrize("how", ["cancel", "delete"])
+async def test_a_worker_learns_of_it_by_a_hint_and_not_only_by_its_heartbeat(
+    workshop: Workshop, request: pytest.FixtureRequest, how: str
+) -> None:
+    is_postgres = workshop.store.dialect == "postgresql"
+    url = request.getfixturevalue("worker_url") if is_postgres else workshop.database.url
+
+    async def work(job: Job[Any]) -> None:
+        await asyncio.Event().wait()
+
+    workshop.handle("work", work)
+    chain = await workshop.start_one("work")
+    # Its clock stands still: no heartbeat is due, ever.
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
+    await workshop.events.seen("job_started", job_id=chain)
+    await until(lambda: worker.worker.counters.heartbeats == 1)
+    app = Holdfast(url, notifier=workshop.notifier)
+    async with app.database.transaction_async() as tx:
+        if how == "cancel":
+            await app.chains.cancel(tx, chain)
+        else:
+            await app.chains.delete(tx, chain)
+    await workshop.events.seen("lease_lost", job_id=chain, reason=REASONS[how])
+    await worker.stop()
+    await app.aclose()
 
 
 async def test_of_a_worker_and_an_end_from_outside_one_counts(workshop: Workshop) -> None:

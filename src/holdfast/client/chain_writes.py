@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, overload
 
 from holdfast.client import news
 from holdfast.client.client import Client, Conditions, Write
-from holdfast.client.hints import of_due, of_ended, of_moved
+from holdfast.client.hints import of_deleted, of_due, of_ended, of_moved
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.targets import Targets
@@ -131,13 +131,14 @@ class ChainWrites:
 
         Raises: ChainNotFound, StillReferenced when jobs of other chains wait for one of them.
         """
-        chains = id_texts(ids)
+        chains, hints = id_texts(ids), list[Hint]()
 
         def op(store: Store, _: Conditions) -> Op[int]:
-            removed = yield from delete_chains(store, chains, cascade)
-            return len(removed)
+            report = yield from delete_chains(store, chains, cascade)
+            hints[:] = of_deleted(report)
+            return len(report.removed)
 
-        return self._writes.write(tx, Write(op, lambda _: [Hint("ended", ids=tuple(chains))]))
+        return self._writes.write(tx, Write(op, lambda _: hints))
 
     def _end(
         self,

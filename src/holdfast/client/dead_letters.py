@@ -65,8 +65,7 @@ class DeadLetterWrites:
             gone.update(each.chain_id for each in records if each.state == "failed")
             if not gone:
                 return 0
-            removed = yield from delete_chains(store, sorted(gone))
-            return len(removed)
+            return len((yield from delete_chains(store, sorted(gone))).removed)
 
         return self._client.write(
             tx, Write(op, lambda _: [Hint("ended", ids=tuple(sorted(gone)))] if gone else [])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.core.errors import HoldfastError
 from holdfast.core.model import JobRef, Reaped
 from holdfast.notify.port import Hint, Notifier
+from holdfast.ops.delete import DeleteReport
 from holdfast.ops.end import EndReport
 from holdfast.ops.publish import Delivery
 from holdfast.ops.reap import ReapReport
@@ -95,6 +96,12 @@ def of_ended(report: EndReport, goes_on: bool = False) -> list[Hint]:
     if over:
         hints.append(Hint("ended", ids=tuple(sorted({each.chain_id for each in over}))))
     return [*hints, *of_moved(report.fan_in.opened)]
+
+
+def of_deleted(report: DeleteReport) -> list[Hint]:
+    """Workers lost what they held, and nobody needs to wait for the chains any more."""
+    lost = (Hint("lost", worker=each, ids=tuple(ids)) for each, ids in sorted(report.lost.items()))
+    return [*lost, Hint("ended", ids=tuple(report.chains))]
 
 
 def of_delivered(delivery: Delivery) -> list[Hint]:

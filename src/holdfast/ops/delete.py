@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.core.errors import StillReferenced
 from holdfast.core.model import TERMINAL, Instant
 from holdfast.ops.tails import tails_of
@@ -11,10 +13,18 @@ from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
 
+class DeleteReport(msgspec.Struct):
+    """The jobs and chains that are gone; `lost` are the jobs among them that a worker held, by the worker's id."""
+
+    removed: list[str]
+    chains: list[str]
+    lost: dict[str, list[str]]
+
+
 def delete_chains(
     store: Store, chain_ids: Sequence[str], cascade: bool = False, now: Instant | None = None
-) -> Op[list[str]]:
-    """Delete chains with all their jobs; return the job ids removed. A running handler is told `not_found`.
+) -> Op[DeleteReport]:
+    """Delete chains with all their jobs. A running handler is told `not_found`.
 
     Raises: ChainNotFound; StillReferenced with the jobs outside the set that still wait for one of them.
     """
@@ -24,13 +34,24 @@ def delete_chains(
         doomed = yield from _with_blockers(store, doomed)
         tails = yield from store.chains.tails(sorted(doomed))
     # Attaching a waiter touches the live tail or holds the ended one; both conflict with these locks.
-    yield from store.jobs.lock([tail.job_id for tail in tails if tail.state not in TERMINAL])
+    live = [tail.job_id for tail in tails if tail.state not in TERMINAL]
+    yield from store.jobs.lock(live)
     yield from store.blockers.lock_ended([tail.job_id for tail in tails if tail.state in TERMINAL])
     references = yield from store.chains.references(sorted(doomed))
     if references:
         waiting = [f"job {each.job_id} of chain {each.waiting_chain_id}" for each in references]
         raise StillReferenced(f"{len(waiting)} jobs still wait for these chains", waiting)
-    return (yield from store.chains.delete(sorted(doomed), now))
+    lost = yield from _held(store, live)
+    removed = yield from store.chains.delete(sorted(doomed), now)
+    return DeleteReport(removed, sorted(doomed), lost)
+
+
+def _held(store: Store, job_ids: Sequence[str]) -> Op[dict[str, list[str]]]:
+    lost: dict[str, list[str]] = {}
+    for each in (yield from store.jobs.get(job_ids)) if job_ids else []:
+        if each.worker is not None and each.state == "running":
+            lost.setdefault(each.worker, []).append(each.id)
+    return lost
 
 
 def _with_blockers(store: Store, chain_ids: set[str]) -> Op[set[str]]:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client import news
-from holdfast.client.hints import of_ended
+from holdfast.client.hints import of_deleted, of_ended
 from holdfast.client.listing import read_page
 from holdfast.client.options import StartOptions
 from holdfast.client.views import Chain
@@ -17,7 +17,6 @@ from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.model import ChainRecord, State
-from holdfast.notify.port import Hint
 from holdfast.ops.delete import delete_chains
 from holdfast.ops.end import cancel_chain
 from holdfast.service.access import check
@@ -133,9 +132,9 @@ class ChainDesk:
             records = yield from store.chains.get(wanted)
             for each in records:
                 require(expected, chain_version(each))
-            removed = yield from delete_chains(store, wanted, cascade)
+            report = yield from delete_chains(store, wanted, cascade)
             effects = [Effect(f"chain {each.id}", {"state": each.state}) for each in records]
-            return Change(len(removed), effects, [Hint("ended", ids=tuple(wanted))])
+            return Change(len(report.removed), effects, of_deleted(report))
 
         answer: int = await self._desk.change(caller, "chain.delete", op)
         return answer
