@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -77,6 +78,20 @@ def spin(job: Job[str]) -> None:
 def delegate(job: Job[str]) -> None:
     """Have a program do the work; it holds a pipe until it ends."""
     subprocess.run(["sh", "-c", 'exec >"$0"; echo begun; exec sleep 30', job.input], check=True)
+
+
+def delegate_to_another_session(job: Job[str]) -> None:
+    """The same in a session that signals to ours do not reach."""
+    command = ["sh", "-c", 'exec >"$0"; echo begun; exec sleep 30', job.input]
+    subprocess.run(command, check=True, start_new_session=True)
+
+
+def delegate_to_an_orphan(job: Job[str]) -> None:
+    """The same by a daemon whose parent has ended."""
+    daemon = 'exec >"$0"; echo begun; exec sleep 30'
+    command = ["setsid", "sh", "-c", f"({daemon}) & exit 0", job.input]
+    subprocess.run(command, check=True, start_new_session=True)
+    time.sleep(30)
 
 
 def listen(job: Job[Any]) -> str:

@@ -15,14 +15,17 @@ import pytest
 from holdfast.core.codec import decode_any, encode_any
 from holdfast.core.errors import HandlerInvalid
 from holdfast.core.model import NewBlocker, NewJob, to_instant
+from holdfast.core.retry import Retry
 from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id
 from holdfast.worker.frames import Ask, framed
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
-from tests.worker import process_handlers
+from tests.worker import process_handlers, slow_handlers
 from tests.worker.workshop import Workshop
+
+AT_ONCE = Retry(base="100ms", cap="100ms")
 
 
 async def finished(workshop: Workshop, handler: Any, input: Any = None, **fields: Any) -> Any:
@@ -109,6 +112,18 @@ async def test_a_process_serves_one_job_after_another(sqlite_workshop: Workshop)
     assert len({(await sqlite_workshop.job(each)).output for each in ids}) == 1
 
 
+async def test_the_start_of_a_process_does_not_count_as_its_handlers_time(
+    sqlite_workshop: Workshop,
+) -> None:
+    sqlite_workshop.handle(
+        "slow", slow_handlers.quick, executor="process", timeout="1s", retry=AT_ONCE
+    )
+    job_id = await sqlite_workshop.start_one("slow")
+    await sqlite_workshop.until_idle()
+    record = await sqlite_workshop.job(job_id)
+    assert (record.state, record.attempt) == ("completed", 1)
+
+
 async def test_a_process_is_killed_at_its_timeout(workshop: Workshop, tmp_path: Path) -> None:
     workshop.handle("spin", process_handlers.spin, executor="process", timeout="30s")
     pipe = tmp_path / "pid"
@@ -124,10 +139,18 @@ async def test_a_process_is_killed_at_its_timeout(workshop: Workshop, tmp_path: 
     assert "TimedOut" in str((await workshop.job(job_id)).error)
 
 
+@pytest.mark.parametrize(
+    "handler",
+    [
+        process_handlers.delegate,
+        process_handlers.delegate_to_another_session,
+        process_handlers.delegate_to_an_orphan,
+    ],
+)
 async def test_what_a_process_has_started_is_killed_with_it(
-    sqlite_workshop: Workshop, tmp_path: Path
+    sqlite_workshop: Workshop, tmp_path: Path, handler: Any
 ) -> None:
-    sqlite_workshop.handle("work", process_handlers.delegate, executor="process", timeout="30s")
+    sqlite_workshop.handle("work", handler, executor="process", timeout="30s")
     pipe = tmp_path / "held"
     os.mkfifo(pipe)
     await sqlite_workshop.start_one("work", str(pipe), max_attempts=1)

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -27,6 +27,7 @@ from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of
 from holdfast.observe.context import JobContext, current_job
 from holdfast.worker.attempt import Attempt, Terms
+from holdfast.worker.family import adopt_orphans, descendants
 from holdfast.worker.frames import (
     LENGTH_BYTES,
     Answer,
@@ -34,6 +35,7 @@ from holdfast.worker.frames import (
     Failure,
     Message,
     Progress,
+    Ready,
     framed,
     parsed,
 )
@@ -57,6 +59,8 @@ def main(target: str) -> None:
     parent = Parent(asks.fileno())
     handler = load(target)
     type = job_type(handler)
+    adopt_orphans()
+    _write(answers, Ready())
     while True:
         ask = _read(asks)
         if ask is None:
@@ -130,6 +134,9 @@ class Parent:
     def _leave_if_orphaned(self) -> None:
         # Between two jobs the closed line says the same, and the process ends in its own way.
         if self._is_gone and self._is_awaiting:
+            for pid in descendants(os.getpid()):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -31,6 +31,10 @@ class Ask(msgspec.Struct, tag="ask", tag_field="message_kind"):
     blockers: Sequence[BlockerRecord]
 
 
+class Ready(msgspec.Struct, tag="ready", tag_field="message_kind"):
+    """The process has imported its handler and waits for jobs."""
+
+
 class Progress(msgspec.Struct, tag="progress", tag_field="message_kind"):
     """How far the handler is; any number of these come before its end."""
 
@@ -63,7 +67,7 @@ class Failure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     busy_until: int | None = None
 
 
-Message = Ask | Progress | Answer | Failure
+Message = Ask | Ready | Progress | Answer | Failure
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)

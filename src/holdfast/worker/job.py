@@ -221,6 +221,11 @@ class Job(Generic[T]):
         return self._attempt.terms.lease_ms // 2
 
     @property
+    def held(self) -> Attempt:
+        """The attempt as the worker holds it."""
+        return self._attempt
+
+    @property
     def claimed(self) -> ClaimedJob:
         """The job as its claim found it."""
         return self._attempt.claimed

@@ -101,7 +101,7 @@ class Parts:
         stop: Callable[[str], None],
     ) -> None:
         self.threads = ThreadPoolExecutor(place.options.slots, "holdfast-handler")
-        self.processes = ProcessHandlers()
+        self.processes = ProcessHandlers(lambda job: self.slots.begun(job.held))
         calls = Calls(place.types, middlewares, self.threads, self.processes)
         continuation = Continuation(place.id, new_id, targets)
         self.office = Office(place, self.records, self.completer, self.claimer)

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from holdfast.core.errors import Busy, HandlerInvalid
 from holdfast.core.jobtype import JobType
 from holdfast.core.model import to_datetime
 from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.worker.family import descendants
 from holdfast.worker.frames import (
     LENGTH_BYTES,
     Answer,
@@ -25,6 +27,7 @@ from holdfast.worker.frames import (
     Failure,
     Message,
     Progress,
+    Ready,
     framed,
     length_of,
     parsed,
@@ -42,6 +45,7 @@ class Child:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self._is_ready = False
 
     @classmethod
     async def start(cls, target: str) -> Child:
@@ -63,9 +67,15 @@ class Child:
         """Whether it has not ended, by itself or by somebody's hand."""
         return self._process.returncode is None
 
-    async def run(self, ask: Ask, progress: Callable[[float, str], None]) -> Answer | Failure:
-        """Have one job run and hear how far it is. Raises: ChildDied."""
+    async def run(
+        self, ask: Ask, begun: Callable[[], None], progress: Callable[[float, str], None]
+    ) -> Answer | Failure:
+        """Have one job run, say when it begins, and hear how far it is. Raises: ChildDied."""
         try:
+            if not self._is_ready:
+                await self._hear()
+                self._is_ready = True
+            begun()
             await self._say(ask)
             message = await self._hear()
             while isinstance(message, Progress):
@@ -76,7 +86,7 @@ class Child:
             raise ChildDied(f"the handler's process ended with code {code}") from error
         except (msgspec.DecodeError, ValueError) as error:
             raise ChildDied(f"the handler's process answered nonsense: {error}") from error
-        assert not isinstance(message, Ask)
+        assert not isinstance(message, Ask | Ready)
         return message
 
     async def _say(self, message: Message) -> None:
@@ -102,6 +112,9 @@ class Child:
 
     async def kill(self) -> None:
         """End the process now, together with the programs that its handler has started."""
+        for pid in await asyncio.to_thread(descendants, self._process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
@@ -110,7 +123,9 @@ class Child:
 class ProcessHandlers:
     """Idle processes by handler, reused from job to job."""
 
-    def __init__(self) -> None:
+    def __init__(self, begun: Callable[[Job[Any]], None]) -> None:
+        """`begun` is called when a process has a job's handler at hand and begins with it."""
+        self._begun = begun
         self._idle: dict[str, list[Child]] = {}
 
     def call(self, type: JobType) -> Call:
@@ -121,7 +136,7 @@ class ProcessHandlers:
             idle = self._idle.setdefault(target, [])
             child = _alive(idle) or await Child.start(target)
             try:
-                message = await child.run(_ask(job), job.progress)
+                message = await child.run(_ask(job), partial(self._begun, job), job.progress)
             except BaseException:
                 await child.kill()
                 raise

@@ -18,6 +18,8 @@ from holdfast.worker.workplace import Workplace
 
 TURNS_WITHOUT_A_PAUSE = 32
 ABANDON_S = 1.0
+START_UP_S = 60.0
+"""A process may take so long to import its handler, before the handler's own time begins."""
 
 
 class Office(Protocol):
@@ -144,11 +146,20 @@ class Slots:
             return False
         now = self._monotonic()
         attempt.started_at = now
-        attempt.timeout_at = min(now + attempt.terms.timeout_ms / 1000, self.all_end_at)
+        own_s = attempt.terms.timeout_ms / 1000
+        if attempt.type.executor == "process":
+            own_s += START_UP_S
+        attempt.timeout_at = min(now + own_s, self.all_end_at)
         self.running.add(attempt)
         self._place.telling.started(attempt)
         self._expect(attempt.timeout_at)
         return True
+
+    def begun(self, attempt: Attempt) -> None:
+        """Count an attempt's time from now on: its process was being started."""
+        own_s = attempt.terms.timeout_ms / 1000
+        attempt.timeout_at = min(self._monotonic() + own_s, self.all_end_at)
+        self._expect(attempt.timeout_at)
 
     def _end(self, attempt: Attempt, ended: Ended) -> None:
         attempt.ended_at = self._monotonic()
