@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from holdfast import Holdfast, Job
 from holdfast.core.cycle import CycleSpec, cycle_spec
-from holdfast.core.errors import CopiedDatabase
+from holdfast.core.errors import CopiedDatabase, DatabaseUnreachable
+from holdfast.core.model import Claim, LeaseClass, Probe
 from holdfast.notify.local import LocalNotifier
 from holdfast.ops.cycle import request_cycle
 from holdfast.runtime.assembly import Assembly
@@ -20,6 +21,9 @@ from holdfast.runtime.background import Background, BackgroundReport
 from holdfast.runtime.cycle_run import CycleRun
 from holdfast.runtime.hints import cycle_hint
 from holdfast.settings import read_settings
+from holdfast.storage.identifiers import new_id
+from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import Worker
 from tests.runtime.scene import ManualClock, Recorder, soon
 
 Start = Callable[..., "Running"]
@@ -373,3 +377,33 @@ async def test_two_replicas_share_jobs_and_run_each_slot_once(
         await each.stop()
     assert set(jobs.values()) == {1}
     assert set(slots.values()) == {1}
+
+
+async def test_there_is_one_reaper_in_a_process_and_it_knows_of_outages(
+    app: Holdfast, clock: ManualClock
+) -> None:
+    database, recorder, token = app.database, Recorder(), new_id()
+    app.observe(recorder)
+    app.declare("greet")
+    async with app.transaction() as tx:
+        started = await app.start(tx, "greet", None)
+    probe = Probe("greet", 5, token, 1, 0, "00000000-0000-0000-0000-000000000000")
+    claim = Claim("gone", 1, (probe,), (LeaseClass(token, 1, 25, 1_000, 5_000),))
+    assert await database.run_async(database.store.jobs.claim(claim))
+
+    def make_worker(options: WorkerOptions, types: Sequence[str] | None) -> Worker:
+        worker = app.make_worker(options, types=types)
+        # As if it had just missed the database, and with it the one that holds the job.
+        worker._place.trouble.note("claim", DatabaseUnreachable("away"))
+        return worker
+
+    assembly = Assembly(database, read_settings({}), make_worker, observer=recorder, clock=clock)
+    background = assembly.background()
+    running = asyncio.create_task(background.run())
+    for number in range(1, 4):
+        await recorder.seen("tick_finished", number)
+        clock.advance(await clock.asleep())
+    background.stop()
+    await running
+    assert recorder.named("job_reaped") == []
+    assert (await app.aio.jobs.get(started.id)).crashes == 0

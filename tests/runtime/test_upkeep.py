@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from holdfast.core.model import Claim, Finish, LeaseClass, NewBlocker, NewJob, Probe
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
@@ -201,4 +203,45 @@ async def test_zero_days_keep_chains_for_ever(
     runner = RetentionRunner(database.store, Ages(0, 90, 30))
     tick = _tick(database, clock, recorder, runner)
     assert (await tick.run()).total_processed == 0
+    await tick.close()
+
+
+def _sign(worker: str) -> WorkerSign:
+    return WorkerSign(worker, "worker", "host", 1, "1", 10, '["mail"]', "{}", None)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_after_an_outage_workers_have_an_interval_to_come_back(
+    database: Database, clock: ManualClock, recorder: Recorder, comes_back: bool
+) -> None:
+    await database.run_async(database.store.workers.sign(_sign("w-2"), clock.now()))
+    await _start(database, clock, 1)
+    (job,) = await _claim(database, clock, "w-2")
+    # For two minutes the database was away for all of them: the lease has ended, and nobody died.
+    clock.advance(120)
+    reaper = ReaperRunner(database.store, 100, 3, 3_600_000, interval_s=10)
+    tick = _tick(database, clock, recorder, reaper)
+    running = asyncio.create_task(tick.run())
+    assert await clock.asleep(within=10) == 10
+    if comes_back:
+        await database.run_async(database.store.leases.renew([job.token], clock.now()))
+    clock.advance(10)
+    assert (await running).total_processed == (0 if comes_back else 1)
+    (record,) = await database.run_async(database.store.jobs.get([job.id]))
+    assert (record.state, record.crashes) == (("running", 0) if comes_back else ("pending", 1))
+    # From then on it knows the database, and waits no more.
+    assert (await tick.run()).total_processed == 0
+    await tick.close()
+
+
+async def test_one_living_worker_shows_that_there_was_no_outage(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await database.run_async(database.store.workers.sign(_sign("w-2"), clock.now()))
+    await _start(database, clock, 1)
+    await _claim(database, clock, "w-2")
+    clock.advance(120)
+    await database.run_async(database.store.workers.sign(_sign("w-3"), clock.now()))
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3, 3_600_000))
+    assert (await tick.run()).total_processed == 1
     await tick.close()

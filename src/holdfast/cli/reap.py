@@ -12,8 +12,12 @@ from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import count_of, say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.core.model import Reaped
     from holdfast.ops.reap import ReapReport
+    from holdfast.settings import Settings
+    from holdfast.storage.database import Database
 
 _COLUMNS = (
     Column("id", lambda row: row["id"]),
@@ -42,21 +46,37 @@ def command(session: Session, poison_limit: int | None, output: Format) -> None:
     """
     from holdfast.client.hints import of_reap
     from holdfast.settings import load_settings
-    from holdfast.worker.reaper import reap_all
 
-    own = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit}).holdfast
-    database, notifier = session.app.database, session.app.notifier
+    settings = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit})
+    notifier = session.app.notifier
     reaped: list[Reaped] = []
 
     def found(report: ReapReport) -> None:
         reaped.extend(report.page.reaped)
         notifier.send(of_reap(report))
 
-    batch, limit = own.reaper_batch, own.poison_limit
-    session.run(reap_all(database.run_async, database.store, batch, limit, found))
+    session.run(_reap(session.app.database, settings, found))
     write_records([_row(each) for each in reaped], _COLUMNS, output)
     dead = sum(each.state == "failed" for each in reaped)
     say(f"took back {count_of(len(reaped), 'job')}; {dead} of them became dead letters")
+
+
+async def _reap(
+    database: Database, settings: Settings, found: Callable[[ReapReport], None]
+) -> None:
+    from holdfast.worker.clock import SystemClock
+    from holdfast.worker.reaper import Guard, reap_all
+
+    own, clock = settings.holdfast, SystemClock()
+    link = database.link("reaper", own.statement_timeout_ms)
+    guard = Guard(database.store, clock, settings.outbox.reaper_interval_ms / 1000, "")
+    try:
+        if not await guard.is_calm(link):
+            say(f"all workers fell silent; those that come back have {guard.interval_s:g} s")
+            await clock.sleep(guard.interval_s)
+        await reap_all(link.run_atomic, database.store, own.reaper_batch, own.poison_limit, found)
+    finally:
+        await link.close()
 
 
 def _row(each: Reaped) -> Record:

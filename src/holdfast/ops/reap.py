@@ -12,6 +12,8 @@ from holdfast.storage.statement import Op
 
 BATCH = 100
 POISON_LIMIT = 3
+RECENT_MS = 600_000
+MOST_WORKERS = 1_000
 
 
 class ReapReport(msgspec.Struct):
@@ -38,3 +40,16 @@ def reap_leases(
     ]
     fan_in = yield from close_chains(store, over, now)
     return ReapReport(page, [each.chain_id for each in records], fan_in)
+
+
+def fleet_fell_silent(
+    store: Store, quiet_ms: int, besides: str = "", now: Instant | None = None
+) -> Op[bool]:
+    """Say whether leases have ended, and all workers of a short while ago are silent, as after an outage."""
+    present = (yield from store.schema.clock()) if now is None else now
+    leases = yield from store.leases.page(1)
+    if not leases or leases[0].expires_at > present:
+        return False
+    there = yield from store.workers.page(MOST_WORKERS, RECENT_MS, now)
+    others = [each.seen_at for each in there if each.stopped_at is None and each.id != besides]
+    return bool(others) and all(present - seen_at > quiet_ms * 1000 for seen_at in others)

@@ -19,7 +19,7 @@ from holdfast.runtime.pace import PaceOptions
 from holdfast.runtime.runner import Mode, Now, Runner, database_time
 from holdfast.runtime.shards import Shard
 from holdfast.runtime.tick import Tick, TickOptions
-from holdfast.runtime.upkeep import ReaperRunner, RetentionRunner
+from holdfast.runtime.upkeep import ReaperReport, ReaperRunner, RetentionRunner
 from holdfast.settings import Settings, embedded_options, worker_options
 from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
@@ -54,6 +54,7 @@ class Assembly:
             limits = replace(
                 options,
                 stop_when_idle=True,
+                reaps=False,
                 max_items=items,
                 deadline_s=taking_s,
                 handlers_s=in_all_s,
@@ -61,7 +62,7 @@ class Assembly:
             return self.make_worker(limits, None)
 
         worker_id = f"{options.name}-tick-{new_id()[-12:]}"
-        return self._tick(DrainingOutbox(drain), worker_id, "tick", names)
+        return self._tick(self._reaper(), DrainingOutbox(drain), worker_id, "tick", names)
 
     def background(self, embedded: bool = False) -> Background:
         """Make the background mode, with the options of a worker inside a web application if asked."""
@@ -70,7 +71,10 @@ class Assembly:
         names = settings.worker.tick_runners
         is_streaming = names is None or "outbox" in names
         worker = self.make_worker(WorkerOptions(**values), None if is_streaming else ())
-        tick = self._tick(StreamingOutbox(worker.counters), worker.id, "background", None)
+        reaper = ReaperReport(
+            self.database.store, worker.counters, settings.outbox.lease_duration_ms
+        )
+        tick = self._tick(reaper, StreamingOutbox(worker.counters), worker.id, "background", None)
         own = settings.worker
         pace = PaceOptions(
             busy_ms=own.busy_loop_delay_ms,
@@ -91,14 +95,19 @@ class Assembly:
         )
 
     def _tick(
-        self, outbox: Runner, worker_id: str, mode: Mode, names: tuple[str, ...] | None
+        self,
+        reaper: Runner,
+        outbox: Runner,
+        worker_id: str,
+        mode: Mode,
+        names: tuple[str, ...] | None,
     ) -> Tick:
         own = self.settings.worker
         threads = ThreadPoolExecutor(max(1, len(self.cycles)), "holdfast-cycle")
         return Tick(
             self.database,
             [
-                self._reaper(),
+                reaper,
                 outbox,
                 *self._cycles(threads),
                 *self.runners,
@@ -128,6 +137,7 @@ class Assembly:
             own.poison_limit,
             grace_ms=self.settings.outbox.lease_duration_ms,
             notifier=self.notifier,
+            interval_s=self.settings.outbox.reaper_interval_ms / 1000,
         )
 
     def _retention(self) -> RetentionRunner:

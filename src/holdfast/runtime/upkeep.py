@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.client.hints import of_reap
+from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.model import Instant
 from holdfast.notify.port import Notifier
 from holdfast.ops.reap import ReapReport, reap_leases
@@ -10,6 +11,8 @@ from holdfast.ops.retention import FIRST_ID, Ages, remove_chains, remove_records
 from holdfast.runtime.fleet import FleetWatch
 from holdfast.runtime.runner import RunnerContext, RunnerReport
 from holdfast.storage.port import Store
+from holdfast.worker.counters import Counters
+from holdfast.worker.reaper import Guard
 
 RETENTION_EVERY_MS = 600_000
 FOLD_EVERY_MS = 60_000
@@ -17,8 +20,29 @@ FOLD_AT_ONCE = 10_000
 """Writes append counts by the thousand, and every page sums them up."""
 
 
+class ReaperReport:
+    """Reports what the reaper of the background's worker took back since the last tick, and looks after the fleet.
+
+    There is one reaper in a process: this one is a companion of the worker, which no slow runner can delay.
+    """
+
+    name = "reaper"
+    max_ms: int | None = None
+
+    def __init__(self, store: Store, counters: Counters, grace_ms: int) -> None:
+        self._counters = counters
+        self._told = counters.recovered
+        self._fleet = FleetWatch(store, grace_ms)
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        before, self._told = self._told, self._counters.recovered
+        context.counts.processed += self._told - before
+        await self._fleet.look(context)
+        return context.counts.report()
+
+
 class ReaperRunner:
-    """Takes back what dead workers held, all types, and looks after the fleet. First in every tick."""
+    """Takes back what dead workers held, all types, and looks after the fleet. First in every single tick."""
 
     name = "reaper"
     max_ms: int | None = None
@@ -30,14 +54,35 @@ class ReaperRunner:
         poison_limit: int,
         grace_ms: int,
         notifier: Notifier | None = None,
+        interval_s: float = 10.0,
     ) -> None:
         self._store = store
         self._batch = batch
         self._poison_limit = poison_limit
         self._fleet = FleetWatch(store, grace_ms)
         self._notifier = notifier
+        self._interval_s = interval_s
+        self._guard: Guard | None = None
+        self._unreachable_at = float("-inf")
 
     async def run(self, context: RunnerContext) -> RunnerReport:
+        try:
+            await self._let_others_come_back(context)
+            return await self._reap(context)
+        except DatabaseUnreachable:
+            self._unreachable_at = context.clock.monotonic()
+            raise
+
+    async def _let_others_come_back(self, context: RunnerContext) -> None:
+        """After an outage wait an interval, and never so long that no time is left for the rest."""
+        if self._guard is None:
+            self._guard = Guard(self._store, context.clock, self._interval_s, context.worker)
+        if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
+            left_ms = context.budget.remaining_ms(context.now_ms())
+            left_s = self._interval_s if left_ms is None else left_ms / 2_000
+            await context.clock.wait(context.stopping, min(self._interval_s, left_s))
+
+    async def _reap(self, context: RunnerContext) -> RunnerReport:
         began = context.now_ms()
         after: tuple[Instant, str] | None = None
         while True:

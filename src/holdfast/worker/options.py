@@ -26,7 +26,8 @@ class WorkerOptions:
 
     With `stop_when_idle` it ends when nothing is due and nothing runs, after `max_items` claimed jobs it claims no more
     and ends with the last of them, after `deadline_s` it stops as if asked to. With `handlers_s` a handler that runs so
-    long after the worker's start has run out of time, and until then no deadline cuts it short.
+    long after the worker's start has run out of time, and until then no deadline cuts it short. Without `reaps` it
+    leaves the leases of others alone, because something else in its process takes them back.
     """
 
     name: str = "worker"
@@ -39,6 +40,7 @@ class WorkerOptions:
     shutdown_ms: int | None = None
     reaper_interval_ms: int | None = None
     reaper_batch: int = 100
+    reaps: bool = True
     poison_limit: int = 3
     poll_ms: int = 60_000
     idle_min_ms: int = 1_000

@@ -14,7 +14,7 @@ from holdfast.storage.identifiers import new_id
 from holdfast.worker.backlog import Backlog, Overdue
 from holdfast.worker.calls import Calls
 from holdfast.worker.claimer import Claimer
-from holdfast.worker.companions import Companions
+from holdfast.worker.companions import Companion, Companions
 from holdfast.worker.completer import Completer
 from holdfast.worker.continuing import Continuation
 from holdfast.worker.deadlines import Deadlines
@@ -147,10 +147,10 @@ class Parts:
         self.returns = Returns(place, reaping, news.released)
         self.latecomers = Latecomers(place, reaping, new_id, news.delivered)
         reaper = Reaper(place, reaping, news.reaped)
-        self.companions = Companions(
-            [self.heartbeat, self.deadlines, reaper, self.returns, self.latecomers],
-            [beating, reaping],
-        )
+        loops: list[Companion] = [self.heartbeat, self.deadlines, self.returns, self.latecomers]
+        if place.options.reaps:
+            loops.append(reaper)
+        self.companions = Companions(loops, [beating, reaping])
         host = LoopThread if own_thread else SameLoop
         self.host: LoopThread | SameLoop = host("holdfast-heartbeat", self.companions.run)
 
