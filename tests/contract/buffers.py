@@ -10,6 +10,9 @@ from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sqlfile import DEFAULT_SCHEMA
 from holdfast.storage.statement import Statement
 
+COMMANDS = {"sweep"}
+"""Statements that are not planned."""
+
 PlanMode = Literal["force_generic_plan", "force_custom_plan"]
 
 # EXPLAIN's top node leaves out what data-changing CTEs do after it; these counters leave out nothing.

@@ -11,7 +11,7 @@ from holdfast.storage.postgres.connect import connection_string
 from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sqlfile import DEFAULT_SCHEMA
 from tests.contract.backlog import fill
-from tests.contract.buffers import prepare
+from tests.contract.buffers import COMMANDS, prepare
 from tests.support.pgbouncer import pooled
 from tests.support.postgres import PostgresServer
 
@@ -68,6 +68,8 @@ def plans(text: str, state: str = "filled", **options: Any) -> dict[str, dict[st
 
 def _explained(connection: Connection[Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, compiled in STATEMENTS.items():
+        if name in COMMANDS:
+            continue
         prepare(connection, name)
         nulls = sql.SQL(", ").join([sql.SQL("null")] * len(compiled.order))
         arguments = sql.SQL("({})").format(nulls) if compiled.order else sql.SQL("")

@@ -12,7 +12,7 @@ from psycopg import Connection
 from holdfast.storage.sqlfile import load_statements
 from holdfast.storage.sqlite.migration import migration_sql
 from holdfast.storage.sqlite.store import sqlite_statements
-from tests.contract.buffers import prepare
+from tests.contract.buffers import COMMANDS, prepare
 from tests.contract.conftest import POSTGRES
 from tests.support.postgres import PostgresServer
 
@@ -43,7 +43,7 @@ def sqlite() -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-@pytest.mark.parametrize("name", sorted(POSTGRES_STATEMENTS))
+@pytest.mark.parametrize("name", sorted(POSTGRES_STATEMENTS.keys() - COMMANDS))
 def test_postgresql_prepares_the_statement(postgres: Connection[Any], name: str) -> None:
     with postgres.transaction(force_rollback=True):
         # Nothing is found by luck: every name has its schema.

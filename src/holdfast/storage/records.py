@@ -258,3 +258,10 @@ class TypePace(msgspec.Struct, frozen=True):
     type: str
     ended: int
     running: int
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """How many dead rows a sweep found, and how many it had to leave: an old snapshot may still see them."""
+
+    dead: int
+    left: int

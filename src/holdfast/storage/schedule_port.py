@@ -16,6 +16,7 @@ from holdfast.core.cycle import (
     Slot,
 )
 from holdfast.core.model import Instant
+from holdfast.storage.records import Swept
 from holdfast.storage.statement import Op
 
 
@@ -145,3 +146,9 @@ class VitalsStore(Protocol):
 
     def document(self) -> Op[str]:
         """Read the dialect's own figures as one JSON object. It only reads."""
+
+    def sweep(self, few: int) -> Op[Swept | None]:
+        """Remove dead rows where there are more than a few; None where there was nothing to do, or no right to do it.
+
+        Runs outside a transaction only.
+        """

@@ -34,6 +34,7 @@ from holdfast.worker.records import Office, Records
 from holdfast.worker.returns import Returns
 from holdfast.worker.slots import Slots
 from holdfast.worker.stragglers import Stragglers
+from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.thread import LoopThread, SameLoop
 from holdfast.worker.watch import Watch
 from holdfast.worker.workplace import Workplace
@@ -147,7 +148,13 @@ class Parts:
         self.returns = Returns(place, reaping, news.released)
         self.latecomers = Latecomers(place, reaping, new_id, news.delivered)
         reaper = Reaper(place, reaping, news.reaped)
-        loops: list[Companion] = [self.heartbeat, self.deadlines, self.returns, self.latecomers]
+        loops: list[Companion] = [
+            self.heartbeat,
+            self.deadlines,
+            self.returns,
+            self.latecomers,
+            Sweeper(place, reaping),
+        ]
         if place.options.reaps:
             loops.append(reaper)
         self.companions = Companions(loops, [beating, reaping])

@@ -83,6 +83,7 @@ def _table(**changes: Any) -> dict[str, Any]:
         ("old_transactions", "problem", _session(9999), "pg_terminate_backend(7)"),
         ("vacuum_horizon", "warning", {"prepared": 2}, "rollback prepared"),
         ("vacuum_horizon", "warning", {"replication_slots": ["old"]}, "slot('old')"),
+        ("sweeping", "warning", {"may_vacuum": False}, "grant maintain"),
         ("dead_tuples", "warning", _table(dead=10_001), 'vacuum (analyze) "holdfast".lease;'),
         ("autovacuum", "problem", _settings(autovacuum="off"), "set autovacuum = on"),
         ("autovacuum", "problem", _table(autovacuum=False), "reset (autovacuum_enabled)"),

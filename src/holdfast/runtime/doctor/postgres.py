@@ -48,6 +48,7 @@ class PostgresVitals(msgspec.Struct, frozen=True):
     prepared: int
     replication_slots: list[str]
     tables: list[TableVitals]
+    may_vacuum: bool = True
 
 
 def check_postgres(document: str, settings: Settings, is_pooled: bool) -> list[Finding]:
@@ -59,6 +60,7 @@ def check_postgres(document: str, settings: Settings, is_pooled: bool) -> list[F
         _horizon(vitals),
         _dead_tuples(vitals.tables, schema),
         _autovacuum(vitals, schema),
+        _sweeping(vitals.may_vacuum, schema),
         _durability(vitals.settings),
         _connections(vitals, settings),
         _pooler(settings, is_pooled),
@@ -110,6 +112,18 @@ def _dead_tuples(tables: Sequence[TableVitals], schema: str) -> Finding:
         ", ".join(f"{each.name}: {each.dead} dead, {each.live} live" for each in bloated),
         "claims walk over dead rows until vacuum removes them",
         " ".join(f'vacuum (analyze) "{schema}".{each.name};' for each in bloated),
+    )
+
+
+def _sweeping(may_vacuum: bool, schema: str) -> Finding:
+    if may_vacuum:
+        return ok("sweeping", "workers may vacuum")
+    return warning(
+        "sweeping",
+        "this role may not vacuum",
+        "workers cannot remove dead rows themselves, and the server does so once a minute at best",
+        f'grant maintain on all tables in schema "{schema}" to the role of your workers;'
+        " before PostgreSQL 17 let them connect as the owner of the tables",
     )
 
 

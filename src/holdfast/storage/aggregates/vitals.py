@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.storage.records import Swept
 from holdfast.storage.statement import Op, Statement
 
 
@@ -12,3 +13,11 @@ class Vitals:
         rows = yield Statement("vitals", {})
         text: str = rows[0][0]
         return text
+
+    def sweep(self, few: int) -> Op[Swept | None]:
+        before, allowed = (yield Statement("dead_rows", {}))[0]
+        if before <= few or not allowed:
+            return None
+        yield Statement("sweep", {})
+        left, _ = (yield Statement("dead_rows", {}))[0]
+        return Swept(before, left)

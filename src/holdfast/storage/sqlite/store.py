@@ -13,11 +13,11 @@ from holdfast.storage.aggregates.figure import Figures
 from holdfast.storage.aggregates.retention import Retention
 from holdfast.storage.aggregates.schema import Schema
 from holdfast.storage.aggregates.token import Tokens
-from holdfast.storage.aggregates.vitals import Vitals
 from holdfast.storage.sqlfile import load_statements
 from holdfast.storage.sqlite.chain import SqliteBlockers, SqliteChains
 from holdfast.storage.sqlite.job import SqliteJobs
 from holdfast.storage.sqlite.lease import SqliteLeases
+from holdfast.storage.sqlite.vitals import SqliteVitals
 from holdfast.storage.sqlite.worker import SqliteWorkers
 
 PACKAGE = "holdfast.storage.sqlite"
@@ -43,7 +43,7 @@ class SqliteStore:
         self.slots = Slots()
         self.runs = Runs()
         self.retention = Retention()
-        self.vitals = Vitals()
+        self.vitals = SqliteVitals()
         self.schema = Schema()
 
 

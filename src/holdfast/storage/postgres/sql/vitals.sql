@@ -24,5 +24,22 @@ select json_build_object(
              'name', s.relname, 'live', s.n_live_tup, 'dead', s.n_dead_tup, 'bytes', pg_total_relation_size(s.relid),
              'autovacuum', not coalesce('autovacuum_enabled=false' = any (c.reloptions), false)) order by s.relname), '[]'::json)
       from pg_stat_user_tables s join pg_class c on c.oid = s.relid
-     where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass))
+     where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass)),
+  'may_vacuum', (
+    select case when current_setting('server_version_num')::integer >= 170000 then has_table_privilege(c.oid, 'maintain')
+                else pg_has_role(c.relowner, 'usage') end
+      from pg_class c where c.oid = 'holdfast.queue'::regclass)
 )::text;
+
+-- name: dead_rows
+-- How many dead rows the tables of short-lived rows hold, and whether this role may vacuum them.
+select coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint,
+       bool_and(case when current_setting('server_version_num')::integer >= 170000 then has_table_privilege(c.oid, 'maintain')
+                     else pg_has_role(c.relowner, 'usage') end)
+  from pg_class c
+ where c.oid in ('holdfast.queue'::regclass, 'holdfast.lease'::regclass, 'holdfast.tally'::regclass);
+
+-- name: sweep
+-- Removes dead rows at once instead of at the server's next round. A table that somebody vacuums already is left to them,
+-- and none is made shorter, which would need a lock that keeps claims out.
+vacuum (skip_locked, index_cleanup on, truncate off, parallel 0) holdfast.queue, holdfast.lease, holdfast.tally;

@@ -1,0 +1,100 @@
+"""Dead rows: workers have them removed as soon as there are many, where they may and where it helps."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import Connection, sql
+
+from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.records import Swept
+from holdfast.worker.sweeper import ENDED, FEW_DEAD
+from tests.support.postgres import PostgresServer
+from tests.support.until import until
+from tests.worker.workshop import Workshop
+
+DIE = """
+insert into holdfast.queue (job_id, type, priority, available_at)
+select gen_random_uuid(), 'dead', 5, 'infinity' from generate_series(1, %s);
+"""
+
+SWEPT = "select vacuum_count, n_dead_tup from pg_stat_user_tables where relid = 'holdfast.queue'::regclass"
+
+
+@pytest.fixture(params=["postgres_server", "other_postgres_server"])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database in which only workers vacuum the queue."""
+    server: PostgresServer = request.getfixturevalue(request.param)
+    with server.database() as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("alter table holdfast.queue set (autovacuum_enabled = off)")
+        yield url
+
+
+def make_dead(url: str, count: int) -> None:
+    """Leave dead rows behind; the server counts them at the end of the session."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(DIE, [count])
+        connection.execute("delete from holdfast.queue where type = 'dead'")
+
+
+async def sweep(url: str) -> Swept | None:
+    """Sweep as a worker does."""
+    database = PostgresDatabase(url)
+    link = database.link("reaper")
+    try:
+        return await link.run(database.store.vitals.sweep(FEW_DEAD))
+    finally:
+        await link.close()
+
+
+def ask(connection: Connection[Any], question: str) -> tuple[Any, ...]:
+    """Read one row of the server's figures as they are now."""
+    row = connection.execute(question.encode()).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+async def test_many_dead_rows_are_removed_at_once_and_a_few_are_left(url: str) -> None:
+    make_dead(url, FEW_DEAD)
+    assert await sweep(url) is None
+    make_dead(url, 1)
+    assert await sweep(url) == Swept(dead=FEW_DEAD + 1, left=0)
+
+
+async def test_a_sweep_says_what_an_old_snapshot_made_it_leave(url: str) -> None:
+    with psycopg.connect(url) as reader:
+        reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        ask(reader, "select 1")
+        make_dead(url, 2 * FEW_DEAD)
+        assert await sweep(url) == Swept(dead=2 * FEW_DEAD, left=2 * FEW_DEAD)
+
+
+async def test_a_role_that_may_not_vacuum_does_not_try(url: str) -> None:
+    make_dead(url, 2 * FEW_DEAD)
+    with psycopg.connect(url, autocommit=True) as owner:
+        role = "sweeps_nothing"
+        named = sql.Identifier(role)
+        owner.execute(sql.SQL("create role {} login password 'x'").format(named))
+        try:
+            owner.execute(sql.SQL("grant usage on schema holdfast to {}").format(named))
+            assert await sweep(psycopg.conninfo.make_conninfo(url, user=role, password="x")) is None
+        finally:
+            owner.execute(sql.SQL("drop owned by {}").format(named))
+            owner.execute(sql.SQL("drop role {}").format(named))
+        assert ask(owner, SWEPT) == (0, 2 * FEW_DEAD)
+
+
+async def test_a_worker_sweeps_after_many_jobs(postgres_workshop: Workshop, url: str) -> None:
+    make_dead(url, 2 * FEW_DEAD)
+    database = PostgresDatabase(url)
+    workshop = Workshop(database, postgres_workshop.ledger)
+    workshop.handle_quick()
+    await workshop.start("quick", count=ENDED)
+    running = workshop.begin()
+    with psycopg.connect(url, autocommit=True) as connection:
+        await until(lambda: ask(connection, SWEPT)[0] > 0)
+    await running.stop()
+    await workshop.close()
+    await database.close_async()
