@@ -14,11 +14,14 @@ from holdfast.admin.limits import Rate
 from holdfast.admin.live import Live
 from holdfast.admin.routes import ROUTES
 from holdfast.app import Holdfast
+from holdfast.core.cycle import NewRun
 from holdfast.core.errors import RateLimited
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.service.access import Role
+from holdfast.storage.identifiers import new_id
 from holdfast.storage.postgres.pool import WAIT_S
+from holdfast.storage.records import WorkerSign
 from tests.admin.conftest import HOST, Api
 from tests.cli.scene import Scene
 from tests.support.until import PATIENCE_S, until
@@ -98,6 +101,38 @@ async def test_being_ready_needs_somebody_who_reaps(api: Api, scene: Scene) -> N
     assert (await api.call(None, "GET", "/readyz")).status_code == 503
     scene.worker("echo")
     assert (await api.call(None, "GET", "/readyz")).json() == {"status": "ready"}
+
+
+@pytest.mark.parametrize(
+    ("ago_s", "ready"),
+    [
+        ([50], True),
+        ([300, 3_900, 7_500], True),
+        ([10_900, 14_500, 18_100], False),
+        ([4_000], False),
+    ],
+    ids=["after the first", "between hourly ones", "three hourly ones missed", "no second came"],
+)
+async def test_an_installation_that_only_ticks_is_ready_between_its_ticks(
+    api: Api, scene: Scene, ago_s: list[int], ready: bool
+) -> None:
+    now = scene.database.read(scene.store.schema.clock())
+    for ago in ago_s:
+        run = NewRun(new_id(), "tick", "worker-tick-0123456789ab")
+        scene.database.run(scene.store.runs.begin(run, now - ago * 1_000_000))
+    answer = await api.call(None, "GET", "/readyz")
+    assert answer.status_code == (200 if ready else 503), answer.text
+
+
+async def test_ticks_of_earlier_days_do_not_stand_in_for_a_worker_that_is_gone(
+    api: Api, scene: Scene
+) -> None:
+    now = scene.database.read(scene.store.schema.clock())
+    run = NewRun(new_id(), "tick", "worker-tick-0123456789ab")
+    scene.database.run(scene.store.runs.begin(run, now - 600 * 1_000_000))
+    sign = WorkerSign("w-1", "worker", "host", 1, "1", 10, "[]", "{}", None)
+    scene.database.run(scene.store.workers.sign(sign, now - 300 * 1_000_000))
+    assert (await api.call(None, "GET", "/readyz")).status_code == 503
 
 
 async def test_a_lease_that_nobody_takes_back_makes_it_unready(api: Api, scene: Scene) -> None:

@@ -123,6 +123,25 @@ def test_cycles_are_listed_in_words_run_paused_and_resumed(
     assert [each[0] for each in scene.deeds()] == ["cycle.pause", "cycle.run_now", "cycle.resume"]
 
 
+def test_the_runs_of_cycles_and_ticks_are_listed(folder: Path, scene: Scene, run: Run) -> None:
+    assert run("cycles", "runs").stderr == "no runs found\n"
+    tick("office:app")
+    run("cycles", "run-now", "cleanup")
+    tick("office:app")
+    (cleaned,) = json.loads(run("cycles", "runs", "cleanup", "-o", "json").stdout)
+    assert (cleaned["outcome"], cleaned["counters"]["processed"]) == ("completed", 3)
+    assert cleaned["duration_ms"] >= 0
+    (listed,) = json.loads(run("cycles", "list", "-o", "json").stdout)
+    assert listed["runs"] == [cleaned]
+    everything = json.loads(run("cycles", "runs", "-o", "json").stdout)
+    assert [each["name"] for each in everything] == ["cleanup", "tick", "tick"]
+    assert len(json.loads(run("cycles", "runs", "--limit", "1", "-o", "json").stdout)) == 1
+    assert "processed=3" in run("cycles", "runs", "cleanup").stdout
+    unknown = run("cycles", "runs", "clean")
+    assert unknown.exit_code == Exit.NOT_FOUND
+    assert "did you mean cleanup?" in unknown.stderr
+
+
 def test_no_cycle_of_a_worker_waits_for_another(folder: Path, scene: Scene) -> None:
     with Command("worker", "office:sides", env={"WORKER_SHUTDOWN_TIMEOUT_MS": "0"}) as command:
         begun: set[str] = set()

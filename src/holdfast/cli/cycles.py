@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.acting import Act, change_options
 from holdfast.cli.lazy import Group
+from holdfast.cli.listing import page_length_option
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say
@@ -31,7 +32,27 @@ _COLUMNS = (
     ),
     Column("error", lambda row: first_line((_last(row) or {}).get("error"))),
 )
+_RUN_COLUMNS = (
+    Column("started", lambda row: to_the_second(row["started_at"])),
+    Column("name", lambda row: row["name"]),
+    Column("slot", lambda row: row["slot"]),
+    Column("outcome", lambda row: row["outcome"], lambda row: _OUTCOMES.get(row["outcome"])),
+    Column("ms", lambda row: row["duration_ms"]),
+    Column("counters", lambda row: _counters(row["counters"])),
+    Column("worker", lambda row: row["worker"]),
+    Column("error", lambda row: first_line(row["error"])),
+)
 _NEXT_COLUMNS = (Column("name", lambda row: row["name"]), Column("at", lambda row: row["at"]))
+
+
+def _counters(counters: Record) -> str:
+    """The numbers of a run that say something; a tick has them in its totals."""
+    named = {"totalProcessed": "processed", "totalErrors": "errors"}
+    return " ".join(
+        f"{named.get(name, name)}={number:g}"
+        for name, number in counters.items()
+        if isinstance(number, int | float) and number and name != "durationMs"
+    )
 
 
 def _first(instants: list[str]) -> str | None:
@@ -79,6 +100,31 @@ def next_(session: Session, names: tuple[str, ...], output: Format) -> None:
         for at in each.as_json()["next"]
     ]
     write_records(sorted(rows, key=lambda row: row["at"]), _NEXT_COLUMNS, output, id="at")
+
+
+@command.command(
+    "runs",
+    examples=(
+        "holdfast cycles runs",
+        "holdfast cycles runs cleanup --limit 5",
+        "holdfast cycles runs cleanup -o json | jq '.[0].error'",
+    ),
+)
+@click.argument("name", required=False, metavar="[NAME]")
+@page_length_option
+@output_option
+@with_database
+def runs(session: Session, name: str | None, limit: int, output: Format) -> None:
+    """List the last runs of a cycle, or of all cycles and ticks: outcome, duration, counters and error.
+
+    Ticks are called `tick`.
+    """
+    from holdfast.service.cycles import shown_run
+
+    found = session.run(_desk(session).runs(session.caller(), name, limit))
+    write_records([shown_run(each) for each in found], _RUN_COLUMNS, output)
+    if not found:
+        say("no runs found")
 
 
 _names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")

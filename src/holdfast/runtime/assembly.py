@@ -16,7 +16,7 @@ from holdfast.runtime.cycles import CyclePlace, CycleRunner, stored_name
 from holdfast.runtime.handling import Around, nothing_around
 from holdfast.runtime.outbox import DrainingOutbox, StreamingOutbox
 from holdfast.runtime.pace import PaceOptions
-from holdfast.runtime.runner import Mode, Now, Runner, database_time
+from holdfast.runtime.runner import Mode, Now, Runner, database_time, single_tick_id
 from holdfast.runtime.shards import Shard
 from holdfast.runtime.tick import Tick, TickOptions
 from holdfast.runtime.upkeep import ReaperReport, ReaperRunner, RetentionRunner
@@ -61,7 +61,7 @@ class Assembly:
             )
             return self.make_worker(limits, None)
 
-        worker_id = f"{options.name}-tick-{new_id()[-12:]}"
+        worker_id = single_tick_id(options.name, new_id()[-12:])
         return self._tick(self._reaper(), DrainingOutbox(drain), worker_id, "tick", names)
 
     def background(self, embedded: bool = False) -> Background:

@@ -17,6 +17,11 @@ from holdfast.worker.clock import Clock
 
 Mode = Literal["tick", "background"]
 
+TICK = "tick"
+"""The name under which ticks are recorded beside the runs of cycles."""
+
+_SINGLE = "-tick-"
+
 Manner = Literal["in_turn", "lingering", "beside"]
 """How a runner goes with those after it: they wait for its end, for the end of its budget, or not at all.
 
@@ -25,6 +30,16 @@ One that lingers takes nothing new after its budget, and lets what it began go o
 
 Now = Callable[[], Instant | None]
 """The instant given to every statement; None means the database's clock."""
+
+
+def single_tick_id(name: str, suffix: str) -> str:
+    """Return the worker id of a process, or a part of one, that ticks once; it is told from others by its form."""
+    return f"{name}{_SINGLE}{suffix}"
+
+
+def is_single_tick(worker: str | None) -> bool:
+    """Say whether a run's worker is one of those."""
+    return worker is not None and _SINGLE in worker
 
 
 def database_time() -> None:

@@ -16,7 +16,15 @@ from holdfast.core.errors import DuplicateCycle
 from holdfast.core.events import Observer, event
 from holdfast.core.model import Instant, to_datetime, to_instant
 from holdfast.ops.identity import check_identity
-from holdfast.runtime.runner import Mode, Now, Runner, RunnerContext, database_time, manner_of
+from holdfast.runtime.runner import (
+    TICK,
+    Mode,
+    Now,
+    Runner,
+    RunnerContext,
+    database_time,
+    manner_of,
+)
 from holdfast.runtime.step import CANCEL_GRACE_S, Steps
 from holdfast.runtime.summary import RunnerResult, TickSkipped, TickSummary, joined, skipped
 from holdfast.storage.database import Database
@@ -25,7 +33,6 @@ from holdfast.storage.statement import Op
 from holdfast.worker.clock import Clock, SystemClock, all_ended
 
 REAPER = "reaper"
-TICK = "tick"
 BUSY = "worker_already_running"
 RECORD_EVERY_S = 60.0
 SETTLE_S = 0.2

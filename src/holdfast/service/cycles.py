@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import msgspec
 
 from holdfast.core.cycle import CycleRecord, RunRecord
-from holdfast.core.errors import ScheduleError
+from holdfast.core.errors import CycleNotFound, ScheduleError
 from holdfast.core.model import Instant
+from holdfast.core.nearest import nearest
 from holdfast.core.redaction import redact
 from holdfast.core.schedule import parse_schedule
 from holdfast.ops.cycle import pause_cycle, request_cycle
 from holdfast.ops.why import LIVE_WITHIN_MS
 from holdfast.runtime.hints import cycle_hint
+from holdfast.runtime.runner import TICK
 from holdfast.service.desk import Caller, Change, Desk, Effect
 from holdfast.service.shown import plain
 from holdfast.service.times import rfc3339
@@ -55,6 +58,22 @@ class CycleDesk:
     async def list(self, caller: Caller, runs: int = LAST_RUNS) -> list[CycleFacts]:
         """Read every cycle."""
         return await self._desk.read(caller, "cycle.list", lambda store: cycle_facts(store, runs))
+
+    async def runs(
+        self, caller: Caller, name: str | None = None, limit: int = 50
+    ) -> builtins.list[RunRecord]:
+        """Read the last runs, the newest first, of one cycle or of all cycles and ticks. Raises: CycleNotFound."""
+
+        def op(store: Store) -> Op[builtins.list[RunRecord]]:
+            found = yield from store.runs.page(limit, LIVE_WITHIN_MS, name)
+            if name is not None and name != TICK and not found:
+                names = [each.name for each in (yield from store.cycles.page())]
+                if name not in names:
+                    near = nearest(name, names)
+                    raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
+            return found
+
+        return await self._desk.read(caller, "cycle.list", op)
 
     async def pause(self, caller: Caller, name: str) -> None:
         """Let a cycle rest. Raises: CycleNotFound."""
@@ -101,7 +120,12 @@ def cycle_facts(store: Store, runs: int) -> Op[list[CycleFacts]]:
 
 def shown_run(run: RunRecord) -> dict[str, Any]:
     """Show a run of a cycle or a tick."""
-    return {**plain(run), "error": None if run.error is None else redact(run.error)}
+    took_us = None if run.finished_at is None else run.finished_at - run.started_at
+    return {
+        **plain(run),
+        "duration_ms": None if took_us is None else took_us // 1000,
+        "error": None if run.error is None else redact(run.error),
+    }
 
 
 def _facts(now: Instant, cycle: CycleRecord, runs: list[RunRecord]) -> CycleFacts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -12,6 +13,8 @@ from holdfast.core.model import Instant
 from holdfast.core.redaction import redact
 from holdfast.ops.health import Health, read_health, summed_up
 from holdfast.ops.retention import id_at
+from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.runtime.runner import TICK, is_single_tick
 from holdfast.service.access import LOCAL, check
 from holdfast.service.cycles import CycleFacts, cycle_facts
 from holdfast.service.dead import dead_groups
@@ -41,6 +44,11 @@ DEAD_LOOK = 200
 
 WAIT_LOOK = 20
 """Waiting times are told of this many ended jobs of each step."""
+
+TICKS_LOOKED_AT = 10
+TICKS_MISSED = 3
+FIRST_TICK_US = 3_600_000_000
+"""How often ticks come shows in the last of them; after the very first, a second is waited for as long as this."""
 
 WAITS_LAST_US = 10_000_000
 """A page that is drawn every second reads them this often: they go by the minute and cost as much as all else on it."""
@@ -183,17 +191,35 @@ def _read_waits(store: Store, steps: Sequence[WaitStep], now: Instant) -> Op[Wai
 def _unready(store: Store, interval_ms: int) -> Op[str | None]:
     """A reaper lives with every worker and in every tick; one that works leaves no lease expired for long."""
     now: Instant = yield from store.schema.clock()
-    patience_ms = 3 * interval_ms
+    patience_us = 3 * interval_ms * 1000
+    living = yield from store.workers.page(1, max(patience_us // 1000, 60_000))
+    if not living:
+        ticks_us = yield from _patience_with_ticks(store, now)
+        if ticks_us is None:
+            return "nobody has reaped for three intervals: no worker lives"
+        patience_us = max(patience_us, ticks_us)
     leases = yield from store.leases.page(1)
-    if leases and now - leases[0].expires_at > patience_ms * 1000:
+    if leases and now - leases[0].expires_at > patience_us:
         return "leases are expired and nobody takes them back"
-    living = yield from store.workers.page(1, max(patience_ms, 60_000))
-    if living:
+    return None
+
+
+def _patience_with_ticks(store: Store, now: Instant) -> Op[int | None]:
+    """How long single ticks may be silent, by how often they came; None when none is to be expected any more.
+
+    An installation that only ticks is as ready between two ticks as in them. One whose worker has gone missing since
+    the last of them is not.
+    """
+    runs = yield from store.runs.page(TICKS_LOOKED_AT, LIVE_WITHIN_MS, TICK)
+    starts = sorted((each.started_at for each in runs if is_single_tick(each.worker)), reverse=True)
+    if not starts:
         return None
-    ticks = yield from store.runs.page(1, patience_ms, "tick")
-    if ticks and now - ticks[0].started_at <= patience_ms * 1000:
-        return None
-    return "nobody has reaped for three intervals: no worker lives"
+    pauses = [later - earlier for later, earlier in pairwise(starts)]
+    patience_us = TICKS_MISSED * max(pauses) if pauses else FIRST_TICK_US
+    patience_us = max(patience_us, LIVE_WITHIN_MS * 1000)
+    everyone = yield from store.workers.page(MOST_WORKERS)
+    went_missing = any(each.stopped_at is None and each.seen_at > starts[0] for each in everyone)
+    return None if went_missing or now - starts[0] > patience_us else patience_us
 
 
 def _steps(now: Instant, span_us: int, step_us: int) -> list[WaitStep]:
