@@ -1,6 +1,7 @@
 """The state of the queue, for people and for monitors, on both stores."""
 
 import json
+import re
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_the_figures_are_those_of_the_queue(run: Run, scene: Scene) -> None:
         "blocked": 1,
         "stuck": 0,
         "completed": 1,
-        "dead": 1,
+        "failed": 1,
         "workers": 1,
         "slots": 4,
         "unhandled": [],
@@ -37,7 +38,7 @@ def test_the_figures_are_those_of_the_queue(run: Run, scene: Scene) -> None:
 def test_people_read_one_sentence_first(run: Run, scene: Scene) -> None:
     scene.start("pdf")
     result = run("status")
-    assert result.stdout.startswith("No worker lives, and 1 job is due\n  due      1   the oldest")
+    assert result.stdout.startswith("No live workers; 1 job is due\n  due       1   the oldest")
     scene.worker("mail.send")
     assert run("status").stdout.startswith("Jobs of pdf are due, and no live worker handles them\n")
 
@@ -47,15 +48,27 @@ def test_a_condition_that_holds_is_told_by_the_exit_code(
     run: Run, scene: Scene, condition: str
 ) -> None:
     scene.start()
-    result = run("status", "--fail-if", "dead>5", "--fail-if", condition)
+    result = run("status", "--fail-if", "failed>5", "--fail-if", condition)
     assert result.exit_code == Exit.CHECK_NOT_MET
     assert result.stdout != ""
     assert result.stderr.startswith("error[HF094]: ")
 
 
+def test_a_condition_counts_as_far_as_it_needs(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.cli.conditions.COUNTED", 2)
+    for _ in range(5):
+        scene.start()
+    assert re.search(r"^  due +2\+ ", run("status").stdout, re.MULTILINE)
+    assert run("status", "--fail-if", "due>4").exit_code == Exit.CHECK_NOT_MET
+
+
 def test_conditions_that_do_not_hold_change_nothing(run: Run, scene: Scene) -> None:
     scene.start()
-    words = [word for each in ("oldest>5m", "dead>0", "due>1") for word in ("--fail-if", each)]
+    words = [
+        word for each in ("oldest>5m", "failed>0", "due>20000") for word in ("--fail-if", each)
+    ]
     result = run("status", *words)
     assert (result.exit_code, result.stderr) == (0, "")
 

@@ -59,7 +59,7 @@ async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
     scene.worker("pdf")
     async with shown() as (top, pilot):
         assert [row[0] for row in rows(top, "jobs")] == [alive, dead]
-        assert "dead 1 · 1 workers, 4 slots" in head(top)
+        assert "failed 1 · workers 1, 4 slots" in head(top)
         await pilot.press("2")
         await until(lambda: rows(top, "types"))
         assert [row[0] for row in rows(top, "types")] == ["mail.send", "pdf"]

@@ -45,8 +45,8 @@ def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
         (health({"running": 1}), "Working"),
         (health({"failed": 1}), "Working, with 1 dead letter"),
         (health({"failed": 2}), "Working, with 2 dead letters"),
-        (health(workers=0), "No worker lives, and nothing is due"),
-        (health({"due": 1}, workers=0), "No worker lives, and 1 job is due"),
+        (health(workers=0), "No live workers; nothing is due"),
+        (health({"due": 1}, workers=0), "No live workers; 1 job is due"),
         (
             health({"due": 1, "oldest_due_at": NOW - 61_000_000}),
             "Jobs wait: the oldest is due since 1 min",
@@ -69,3 +69,11 @@ def test_the_worst_is_said_first(found: Health, sentence: str) -> None:
 def test_what_is_neither_due_nor_held_comes_later() -> None:
     assert health({"live": 10, "blocked": 1, "running": 2, "due": 3}).later == 4
     assert health({"live": 1, "due": 3}).later == 0
+
+
+def test_a_count_that_stopped_is_told_as_a_lower_bound() -> None:
+    found = health({"live": 90_000, "due": 10_000, "bounded": True}, workers=0)
+    assert summed_up(found) == "No live workers; 10,000+ jobs are due"
+    assert (found.words()["due"], found.words()["later"]) == ("10,000+", "unknown")
+    # What was not counted may be due or not: it is not said to come later.
+    assert (found.figures()["bounded"], found.figures()["later"]) == (True, None)

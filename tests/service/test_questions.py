@@ -6,6 +6,7 @@ from holdfast.core.cycle import NewCycle
 from holdfast.core.errors import FilterError, InvalidCursor, InvalidOption, Refused
 from holdfast.service import overview as overview_desk
 from holdfast.service.service import Service
+from holdfast.service.watch import Watch
 from holdfast.worker.options import LARGEST_CLAIM
 from tests.cli.scene import Scene
 from tests.service.conftest import DEVELOPER, VIEWER
@@ -132,6 +133,31 @@ async def test_the_audit_log_goes_page_by_page(service: Service, scene: Scene) -
         await service.audit.page(VIEWER, 0)
 
 
+async def test_a_queue_longer_than_is_counted_is_told_as_a_lower_bound(
+    service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.service.outbox.COUNTED", 3)
+    for _ in range(5):
+        scene.start()
+    queue = (await service.outbox.stats(DEVELOPER))["queue"]
+    assert (queue["due_now"], queue["due_now_is_a_lower_bound"]) == (3, True)
+
+
+async def test_those_who_follow_jobs_look_no_further_than_they_say(
+    service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.service.jobs.TAIL_LOOK", 5)
+    scene.start("rare")
+    for _ in range(5):
+        scene.start()
+    looks = []
+    for filter in ("", "type:rare", "type:mail.send"):
+        found = await service.jobs.changes(VIEWER, filter, Watch(), 500)
+        looks.append([each["type"] for each in found])
+    assert looks[1] == []
+    assert looks[0] == looks[2] == ["mail.send"] * 5
+
+
 async def test_outbox_statistics_have_the_promised_fields(service: Service, scene: Scene) -> None:
     scene.worker("mail.send")
     scene.ended("complete")
@@ -144,6 +170,7 @@ async def test_outbox_statistics_have_the_promised_fields(service: Service, scen
     assert stats["queue"] == {
         "total": 3,
         "due_now": 1,
+        "due_now_is_a_lower_bound": False,
         "oldest_pending_age_seconds": stats["queue"]["oldest_pending_age_seconds"],
         "stuck_processing": 0,
         "pending": 1,

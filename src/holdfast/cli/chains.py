@@ -18,6 +18,7 @@ from holdfast.cli.output import Format, output_option, write_json
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import warn
 from holdfast.cli.views import CHAIN_COLUMNS
+from holdfast.core import lifecycle
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 from holdfast.core.ids import parse_id
 
@@ -26,10 +27,8 @@ if TYPE_CHECKING:
 
     from holdfast.service.chains import ChainDesk
 
-_LIVE = ("blocked", "pending", "running")
-_ANY = (*_LIVE, "completed", "failed", "cancelled")
-_CANCEL = Move("cancel", "cancelled", "chain", _LIVE, CHAIN_COLUMNS)
-_DELETE = Move("delete", "deleted", "chain", _ANY, CHAIN_COLUMNS)
+_CANCEL = Move(lifecycle.CANCEL, "cancelled", "chain", CHAIN_COLUMNS)
+_DELETE = Move(lifecycle.DELETE, "deleted", "chain", CHAIN_COLUMNS)
 
 
 @click.group(
@@ -129,7 +128,9 @@ def wait(session: Session, id: str, timeout: str, raw: bool) -> None:
 def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
     """Cancel chains that have not ended, whichever of their jobs is live by then."""
     store = session.store.chains
-    choice = choose(session, targets, limit, f"state:{','.join(_LIVE)}", store.get, store.page)
+    choice = choose(
+        session, targets, limit, f"state:{','.join(lifecycle.CANCEL.states)}", store.get, store.page
+    )
     return move(session, choice, act, _CANCEL, _cancelled)
 
 

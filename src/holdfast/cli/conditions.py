@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import CommandUsage
 from holdfast.core.nearest import nearest
-from holdfast.ops.health import Health
+from holdfast.ops.health import COUNTED, Health
 
 _CONDITION = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<|=)\s*(\S+)\s*", re.ASCII)
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
@@ -21,6 +21,7 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "=": operator.eq,
 }
 _DURATION = "oldest"
+_BOUNDED = {"due", "blocked", "stuck"}
 _FIGURES: Mapping[str, Callable[[Health], int]] = {
     "oldest": lambda health: health.oldest_us // 1000,
     "due": lambda health: health.totals.due,
@@ -28,7 +29,8 @@ _FIGURES: Mapping[str, Callable[[Health], int]] = {
     "blocked": lambda health: health.totals.blocked,
     "live": lambda health: health.totals.live,
     "stuck": lambda health: health.totals.stuck,
-    "dead": lambda health: health.totals.failed,
+    "failed": lambda health: health.totals.failed,
+    "dead": lambda health: health.totals.failed,  # what monitors wrote before there was one name
     "workers": lambda health: health.workers,
     "silent": lambda health: health.silent,
     "unhandled": lambda health: len(health.unhandled),
@@ -57,12 +59,18 @@ class Condition:
         return format_duration(value) if self.figure == _DURATION else str(value)
 
 
+def counted_for(conditions: Iterable[Condition]) -> int:
+    """Return how far live jobs must be counted for these conditions to mean what they say."""
+    limits = [each.limit + 1 for each in conditions if each.figure in _BOUNDED]
+    return max([COUNTED, *limits])
+
+
 def parse_condition(text: str) -> Condition:
     """Read a condition. Raises: CommandUsage, InvalidDuration."""
     match = _CONDITION.fullmatch(text)
     if match is None:
         raise CommandUsage(
-            f"{text[:40]!r} is not a condition", help="write it like 'oldest>5m' or 'dead>=10'"
+            f"{text[:40]!r} is not a condition", help="write it like 'oldest>5m' or 'failed>=10'"
         )
     figure, comparison, limit = match.groups()
     if figure not in _FIGURES:

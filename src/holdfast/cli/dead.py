@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -18,13 +17,14 @@ from holdfast.cli.output import Column, Format, write_records
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import say, warn
 from holdfast.cli.views import JOB_COLUMNS, first_line, to_the_second
+from holdfast.core.lifecycle import DROP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.service.dead import DeadDesk
 
-_DROP = Move("drop", "dropped", "job", ("failed",), JOB_COLUMNS)
+_DROP = Move(DROP, "dropped", "job", JOB_COLUMNS)
 _GROUP_COLUMNS = (
     Column("count", lambda row: row["count"]),
     Column("type", lambda row: row["type"]),
@@ -141,13 +141,11 @@ def _desk(session: Session) -> DeadDesk:
 def drop(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
     """Delete dead letters with their chains; those that other jobs wait for are left alone."""
     choice = choose_jobs(session, targets, limit, "state:failed")
-    chains = {each.id: each.chain_id for each in choice.found}
-    return move(session, choice, act, _DROP, partial(_dropped, chains=chains))
+    return move(session, choice, act, _DROP, _dropped)
 
 
-def _dropped(session: Session, ids: Sequence[str], act: Act, chains: dict[str, str]) -> list[str]:
-    gone = session.run(_desk(session).drop(session.caller(act.reason), ids)).ids
-    return [id for id in ids if chains[id] in gone]
+def _dropped(session: Session, ids: Sequence[str], act: Act) -> list[str]:
+    return session.run(_desk(session).drop(session.caller(act.reason), ids)).ids
 
 
 command.add_command(

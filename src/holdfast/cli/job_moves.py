@@ -12,16 +12,16 @@ from holdfast.cli.lazy import Command
 from holdfast.cli.moving import Move, move
 from holdfast.cli.session import Session, with_database
 from holdfast.cli.views import JOB_COLUMNS
-from holdfast.core.errors import JobNotFound, WrongState
+from holdfast.core import lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from holdfast.service.jobs import JobDesk, Moved
 
-RETRY = Move("retry", "retried", "job", ("failed",), JOB_COLUMNS)
-_CANCEL = Move("cancel", "cancelled", "job", ("blocked", "pending", "running"), JOB_COLUMNS)
-_RUN_NOW = Move("run", "made due", "job", ("pending",), JOB_COLUMNS)
+RETRY = Move(lifecycle.RETRY, "retried", "job", JOB_COLUMNS)
+_CANCEL = Move(lifecycle.CANCEL, "cancelled", "job", JOB_COLUMNS)
+_RUN_NOW = Move(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS)
 
 
 @click.command(
@@ -108,8 +108,4 @@ def _desk(session: Session) -> JobDesk:
 
 
 def _moved(session: Session, command: Coroutine[Any, Any, Moved]) -> list[str]:
-    try:
-        return session.run(command).moved
-    except (JobNotFound, WrongState):
-        # All of them changed meanwhile; which ones is told at the end.
-        return []
+    return session.run(command).moved

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from time import sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,13 +15,7 @@ from holdfast.cli.session import Session, with_database
 from holdfast.cli.talk import wants_colour
 from holdfast.cli.views import first_line, state_colour
 
-if TYPE_CHECKING:
-    from holdfast.core.model import JobRecord
-
-WINDOW = 500
-"""The newest jobs that are watched: what changes further back is not seen."""
-
-_INTERVAL_S = 0.5
+_INTERVAL_S = 1.0
 
 
 @click.command(
@@ -36,7 +30,7 @@ _INTERVAL_S = 0.5
 @filter_argument
 @click.option(
     "--lines",
-    type=click.IntRange(0, WINDOW),
+    type=click.IntRange(0, 500),
     default=10,
     show_default=True,
     help="Of what has happened before, show this many.",
@@ -46,38 +40,32 @@ _INTERVAL_S = 0.5
 def tail(session: Session, filter: tuple[str, ...], lines: int, output: Format) -> None:
     """Follow jobs: a line for each that appears or changes its state, until interrupted.
 
-    The newest 500 jobs of the filter are watched; JSON comes one object a line.
+    Once a second the newest 2,000 jobs are looked through, and the newest 500 of the filter are watched; JSON comes one
+    object a line.
     """
+    from holdfast.service.jobs import TAILED, JobDesk
     from holdfast.service.watch import Watch
 
-    watch = Watch()
-    earlier = list(watch.changes(_look(session, filter)))
+    watch, desk, caller = Watch(), JobDesk(session.desk), session.caller()
+    wanted = " ".join(filter)
+    earlier = session.run(desk.changes(caller, wanted, watch, TAILED))
     for job in earlier[len(earlier) - lines :]:
         _write(job, output)
     while True:
         sys.stdout.flush()
         sleep(_INTERVAL_S)
-        for job in watch.changes(_look(session, filter)):
+        for job in session.run(desk.changes(caller, wanted, watch, TAILED)):
             _write(job, output)
 
 
-def _look(session: Session, filter: tuple[str, ...]) -> list[JobRecord]:
-    from holdfast.client.query import query_of
-
-    return session.read(session.store.jobs.page(query_of(" ".join(filter), WINDOW, None)))
-
-
-def _write(job: JobRecord, output: Format) -> None:
-    from holdfast.service.shown import shown_job
-
-    shown = shown_job(job)
+def _write(job: dict[str, Any], output: Format) -> None:
     match output:
         case "table":
-            click.echo(_line(shown), color=wants_colour(sys.stdout))
+            click.echo(_line(job), color=wants_colour(sys.stdout))
         case "json" | "ndjson":
-            write_json(shown)
+            write_json(job)
         case "id":
-            click.echo(shown["id"])
+            click.echo(job["id"])
 
 
 def _line(job: dict[str, Any]) -> str:

@@ -11,7 +11,8 @@ from holdfast.cli.choosing import Choice
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import Column, write_records
 from holdfast.cli.talk import count_of, progress, say, warn
-from holdfast.core.errors import ChainError, ChainNotFound, JobNotFound, WrongState
+from holdfast.core.errors import ChainError, ChainNotFound, JobNotFound
+from holdfast.core.lifecycle import Command
 
 if TYPE_CHECKING:
     from holdfast.cli.session import Session
@@ -33,17 +34,21 @@ R = TypeVar("R", bound="JobRecord | ChainRecord")
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A move in words: what is about to be done, what was done, to what, from which states."""
+    """A move in words: what is asked for, what was done, and to what."""
 
-    verb: str
+    command: Command
     done: str
     noun: str
-    states: tuple[str, ...]
     columns: Sequence[Column]
+
+    @property
+    def verb(self) -> str:
+        """What is about to be done."""
+        return self.command.verb
 
     def allows(self, each: JobRecord | ChainRecord) -> bool:
         """Whether the move can be made from the state that something is in."""
-        return each.state in self.states
+        return each.state in self.command.states
 
 
 def move(
@@ -68,12 +73,28 @@ def move(
         return Exit.OK
     moved: set[str] = set()
     for batch in progress([each.id for each in able], BATCH, kind.verb):
-        moved.update(make(session, batch, act))
+        moved.update(_made(session, batch, act, make, alone=len(choice.found) == 1))
     rows = [_row(each) for each in able if each.id in moved]
     write_records(rows, _MOVED_COLUMNS, act.output)
     say(f"{kind.done} {count_of(len(moved), kind.noun)}")
     left = [*unable, *(each for each in able if each.id not in moved)]
     return _tell_rest(left, choice.missing, kind.noun)
+
+
+def _made(
+    session: Session,
+    batch: Sequence[str],
+    act: Act,
+    make: Callable[[Session, Sequence[str], Act], Iterable[str]],
+    alone: bool,
+) -> Iterable[str]:
+    try:
+        return make(session, batch, act)
+    except ChainError:
+        # All of a batch changed meanwhile, or others wait for them; which ones is told at the end.
+        if alone:
+            raise
+        return ()
 
 
 def _tell_rest(left: Sequence[JobRecord | ChainRecord], missing: Sequence[str], noun: str) -> int:
@@ -98,8 +119,4 @@ def _row(each: JobRecord | ChainRecord) -> dict[str, Any]:
 def _impossible(choice: Choice[R], unable: Sequence[R], kind: Move) -> ChainError:
     if not unable:
         return _NOT_FOUND[kind.noun](f"there is no {kind.noun} {choice.missing[0]}")
-    return WrongState(
-        f"cannot {kind.verb} a {kind.noun} that is {unable[0].state}",
-        details=[f"{kind.noun} {each.id} is {each.state}" for each in unable[:_NAMED]],
-        rule=f"only {' or '.join(kind.states)} {kind.noun}s",
-    )
+    return kind.command.refusal([(each.id, each.state) for each in unable], kind.noun)

@@ -27,7 +27,7 @@ _TYPE_COLUMNS = (
     Column("live", lambda row: row["live"]),
     Column("oldest due", lambda row: row["oldest"]),
     Column("completed", lambda row: row["completed"]),
-    Column("dead", lambda row: row["dead"], lambda row: "red" if row["dead"] else None),
+    Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
 )
 
 
@@ -57,7 +57,7 @@ def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> li
     multiple=True,
     callback=_parsed,
     metavar="CONDITION",
-    help="Exit 6 if this holds: oldest>5m, due>1000, dead>0, stuck>0, workers<1, unhandled>0 …",
+    help="Exit 6 if this holds: oldest>5m, due>1000, failed>0, stuck>0, workers<1, unhandled>0 …",
 )
 @output_option
 @with_database
@@ -66,12 +66,14 @@ def command(
 ) -> None:
     """Say how the queue stands: one sentence, figures, and job types.
 
-    Counts of live jobs stop at 10,000, so that the question stays cheap.
+    Counts of due and blocked jobs stop at 10,000, so that the question stays cheap; a plus says so.
     """
+    from holdfast.cli.conditions import counted_for
     from holdfast.ops.health import read_health
 
+    counted = counted_for(conditions)
     while True:
-        health = session.read(read_health(session.store))
+        health = session.read(read_health(session.store, counted))
         _write(health, output, watch)
         _check(health, conditions)
         if not watch:
@@ -107,25 +109,10 @@ def _figures(health: Health) -> dict[str, Any]:
     from holdfast.ops.health import summed_up
     from holdfast.service.times import rfc3339
 
-    totals = health.totals
     return {
         "at": rfc3339(health.now),
         "summary": summed_up(health),
-        "live": totals.live,
-        "due": totals.due,
-        "later": health.later,
-        "running": totals.running,
-        "blocked": totals.blocked,
-        "stuck": totals.stuck,
-        "bounded": totals.bounded,
-        "oldest_due_seconds": round(health.oldest_us / 1_000_000, 3),
-        "completed": totals.completed,
-        "dead": totals.failed,
-        "cancelled": totals.cancelled,
-        "workers": health.workers,
-        "slots": health.slots,
-        "silent": health.silent,
-        "unhandled": list(health.unhandled),
+        **health.figures(),
         "types": [_type(each) for each in health.types],
     }
 
@@ -138,7 +125,7 @@ def _type(each: TypeTotals) -> dict[str, Any]:
         "live": each.live,
         "oldest_due_at": rfc3339(each.oldest_due_at),
         "completed": each.completed,
-        "dead": each.failed,
+        "failed": each.failed,
         "cancelled": each.cancelled,
     }
 
@@ -147,22 +134,18 @@ def _write_screen(health: Health) -> None:
     from holdfast.core.duration import spoken
     from holdfast.ops.health import summed_up
 
-    totals = health.totals
-    more = "+" if totals.bounded else ""
+    totals, words = health.totals, health.words()
     oldest = f"   the oldest since {spoken(health.oldest_us)}" if totals.due else ""
     silent = f", {health.silent} silent" if health.silent else ""
     sentence = click.style(summed_up(health), bold=True)
     click.echo(sentence, color=wants_colour(sys.stdout))
-    for name, value in (
-        ("due", f"{totals.due}{more}{oldest}"),
-        ("running", f"{totals.running}   stuck {totals.stuck}"),
-        ("blocked", f"{totals.blocked}{more}"),
-        ("later", str(health.later)),
-        ("done", f"{totals.completed}   cancelled {totals.cancelled}"),
-        ("dead", str(totals.failed)),
-        ("workers", f"{health.workers} with {health.slots} slots{silent}"),
-    ):
-        click.echo(f"  {name:<8} {value}")
+    beside = {
+        "due": oldest,
+        "running": f"   stuck {totals.stuck}",
+        "workers": f" with {health.slots} slots{silent}",
+    }
+    for name, value in words.items():
+        click.echo(f"  {name:<9} {value}{beside.get(name, '')}")
     if health.types:
         click.echo()
     oldest_of = {
@@ -177,9 +160,5 @@ def _line(health: Health) -> str:
     from holdfast.ops.health import summed_up
     from holdfast.service.times import rfc3339
 
-    totals = health.totals
-    return (
-        f"{rfc3339(health.now)}  due {totals.due}  running {totals.running}  blocked "
-        f"{totals.blocked}  done {totals.completed}  dead {totals.failed}  workers "
-        f"{health.workers}  {summed_up(health)}"
-    )
+    words = "  ".join(f"{name} {value}" for name, value in health.words().items())
+    return f"{rfc3339(health.now)}  {words}  {summed_up(health)}"

@@ -27,7 +27,7 @@ _COLUMNS = (
     Column("live", lambda row: row["live"]),
     Column("oldest due", lambda row: row["oldest_due"]),
     Column("completed", lambda row: row["completed"]),
-    Column("dead", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
+    Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
     Column("workers", lambda row: row["workers"], lambda row: _unhandled(row)),
     Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
     Column("settings", lambda row: row["settings"]),

@@ -15,7 +15,7 @@ from holdfast.client.options import Id, id_texts
 from holdfast.client.views import JobInfo, Page, job_of
 from holdfast.core.model import JobRef
 from holdfast.notify.port import Hint
-from holdfast.ops.delete import delete_chains
+from holdfast.ops.dead import drop_dead
 from holdfast.ops.move import redrive_jobs, spacing_us
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -34,9 +34,10 @@ class DeadLetterWrites:
         self, tx: AsyncTx, *ids: Id, rate: float | None = None
     ) -> Coroutine[Any, Any, int]: ...
     def redrive(self, tx: Any, *ids: Id, rate: float | None = None) -> Any:
-        """Take failed jobs back into the queue, at most `rate` a second; return how many were failed.
+        """Take those of the jobs that failed back into the queue, at most `rate` a second; return how many.
 
-        Attempts begin anew, the history of earlier ones stays. Raises: InvalidOption, InvalidId.
+        Attempts begin anew, the history of earlier ones stays.
+        Raises: JobNotFound, WrongState when none has failed; InvalidOption, InvalidId.
         """
         spacing = spacing_us(rate)
         wanted, moved = id_texts(ids), builtins.list[JobRef]()
@@ -54,18 +55,17 @@ class DeadLetterWrites:
     @overload
     def drop(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
     def drop(self, tx: Any, *ids: Id) -> Any:
-        """Delete the chains of failed jobs for good; return how many jobs went.
+        """Delete those of the jobs that failed, with their chains; return how many.
 
-        Raises: InvalidId, StillReferenced when other jobs wait for one of them.
+        Those that other jobs wait for are left alone.
+        Raises: JobNotFound, WrongState, StillReferenced when none could be dropped; InvalidId.
         """
         wanted, gone = id_texts(ids), set[str]()
 
         def op(store: Store, _: Conditions) -> Op[int]:
-            records = yield from store.jobs.get(wanted)
-            gone.update(each.chain_id for each in records if each.state == "failed")
-            if not gone:
-                return 0
-            return len((yield from delete_chains(store, sorted(gone))).removed)
+            dropped = yield from drop_dead(store, wanted)
+            gone.update(each.chain_id for each in dropped)
+            return len(dropped)
 
         return self._client.write(
             tx, Write(op, lambda _: [Hint("ended", ids=tuple(sorted(gone)))] if gone else [])

@@ -28,7 +28,10 @@ class JobWrites:
     @overload
     def cancel(self, tx: AsyncTx, *ids: Id, reason: str = "") -> Coroutine[Any, Any, int]: ...
     def cancel(self, tx: Any, *ids: Id, reason: str = "") -> Any:
-        """Cancel jobs, running ones through their abort signal; return how many had not ended. Raises: InvalidId."""
+        """Cancel those of the jobs that have not ended, running ones through their abort signal; return how many.
+
+        Raises: JobNotFound, WrongState when all have ended; InvalidId.
+        """
         wanted, report = id_texts(ids), EndReport([], FanIn([], []))
 
         def op(store: Store, _: Conditions) -> Op[int]:
@@ -50,7 +53,10 @@ class JobWrites:
     @overload
     def trigger(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
     def trigger(self, tx: Any, *ids: Id) -> Any:
-        """Make pending jobs due now, all or none; return how many. Raises: JobNotFound, WrongState, InvalidId."""
+        """Make those of the jobs due now that are pending; return how many.
+
+        Raises: JobNotFound, WrongState when none is; InvalidId.
+        """
         wanted = sorted(set(id_texts(ids)))
         types: list[str] = []
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast.core.errors import WrongState
 from holdfast.core.model import STATES, State
 
 Move = Literal[
@@ -68,3 +70,34 @@ _BY_SOURCE = {(t.source, t.move): t for t in TRANSITIONS}
 def transition(source: State, move: Move) -> Transition | None:
     """Return the transition a move makes from a state, or None where it is refused."""
     return _BY_SOURCE.get((source, move))
+
+
+def sources(move: Move) -> tuple[State, ...]:
+    """Return the states that a move is allowed from."""
+    return tuple(t.source for t in TRANSITIONS if t.move == move)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A move that people ask for, as every surface words it, and the states it is allowed from.
+
+    Of several jobs those that can be moved are, and the others are left alone; when none can be, it is refused.
+    """
+
+    verb: str
+    states: tuple[State, ...]
+
+    def refusal(self, found: Sequence[tuple[str, State]], noun: str = "job") -> WrongState:
+        """Return why none of these can be moved."""
+        return WrongState(
+            f"cannot {self.verb} a {noun} that is {found[0][1]}",
+            details=[f"{noun} {id} is {state}" for id, state in found[:5]],
+            rule=f"only {' or '.join(self.states)} {noun}s",
+        )
+
+
+RETRY = Command("retry", sources("redrive"))
+CANCEL = Command("cancel", sources("cancel"))
+RUN_NOW = Command("run", sources("trigger"))
+DROP = Command("drop", sources("redrive"))
+DELETE = Command("delete", sources("delete"))

@@ -52,7 +52,9 @@ REAPER_STALE = Metric(
 )
 REAPER_RUNS = Metric("holdfast.reaper.runs", "counter", "Runs of the reaper.")
 QUEUE_DEPTH = Metric("holdfast.queue.depth", "gauge", "Jobs in the database.", ("state",))
-QUEUE_DUE = Metric("holdfast.queue.due_jobs", "gauge", "Jobs that could start now.")
+QUEUE_DUE = Metric(
+    "holdfast.queue.due_jobs", "gauge", "Jobs that could start now, counted up to 10,000."
+)
 QUEUE_OLDEST_AGE = Metric(
     "holdfast.queue.oldest_age", "gauge", "How long the oldest due job has been due.", unit="s"
 )

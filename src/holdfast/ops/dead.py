@@ -5,32 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.errors import ChainNotFound, StillReferenced
+from holdfast.core.lifecycle import DROP
+from holdfast.core.model import JobRecord
 from holdfast.ops.delete import delete_chains
+from holdfast.ops.move import refuse
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
 
-def drop_dead(store: Store, chain_ids: Sequence[str]) -> Op[list[str]]:
-    """Delete chains that have failed, each for itself; return the ids of those that are gone.
+def drop_dead(store: Store, ids: Sequence[str]) -> Op[list[JobRecord]]:
+    """Delete the chains of failed jobs, each for itself; return the jobs that were dropped with theirs.
 
-    Those that were redriven meanwhile, and those that other jobs wait for, are left alone.
+    Those that did not fail, and those that other jobs wait for, are left alone.
+    Raises: JobNotFound, WrongState, StillReferenced when none could be dropped.
     """
-    tails = yield from store.chains.tails(sorted(set(chain_ids)))
-    failed = [tail.chain_id for tail in tails if tail.state == "failed"]
+    records = yield from store.jobs.get(ids)
+    failed = [each for each in records if each.state in DROP.states]
+    if not failed:
+        yield from refuse(store, ids, DROP)
+    gone = yield from _drop(store, sorted({each.chain_id for each in failed}))
+    return [each for each in failed if each.chain_id in gone]
+
+
+def _drop(store: Store, chain_ids: Sequence[str]) -> Op[set[str]]:
     try:
-        yield from delete_chains(store, failed)
-    except StillReferenced:
+        yield from delete_chains(store, chain_ids)
+    except (StillReferenced, ChainNotFound):
         # Nothing was deleted yet: the references are read before anything is written.
-        return (yield from _one_by_one(store, failed))
-    return failed
+        if len(chain_ids) == 1:
+            raise
+        return (yield from _one_by_one(store, chain_ids))
+    return set(chain_ids)
 
 
-def _one_by_one(store: Store, chain_ids: Sequence[str]) -> Op[list[str]]:
-    gone = []
+def _one_by_one(store: Store, chain_ids: Sequence[str]) -> Op[set[str]]:
+    gone: set[str] = set()
+    refused: StillReferenced | ChainNotFound | None = None
     for chain_id in chain_ids:
         try:
             yield from delete_chains(store, [chain_id])
-        except (StillReferenced, ChainNotFound):
+        except (StillReferenced, ChainNotFound) as error:
+            refused = error
             continue
-        gone.append(chain_id)
+        gone.add(chain_id)
+    if refused is not None and not gone:
+        raise refused
     return gone

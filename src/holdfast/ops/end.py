@@ -8,8 +8,10 @@ import msgspec
 
 from holdfast.core.cleaning import clean_error
 from holdfast.core.errors import DatabaseBusy
+from holdfast.core.lifecycle import CANCEL
 from holdfast.core.model import EndedJob, Ending, Instant, NewJob, State, TerminalState
 from holdfast.ops.blockers import FanIn, close_chains
+from holdfast.ops.move import refuse
 from holdfast.ops.tails import live_tail
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
@@ -42,13 +44,16 @@ def end_jobs(store: Store, endings: Sequence[Ending], now: Instant | None = None
 def cancel_jobs(
     store: Store, ids: Sequence[str], reason: str = "", now: Instant | None = None
 ) -> Op[EndReport]:
-    """Cancel live jobs at once; a running handler is told."""
+    """Cancel those of the jobs that are live, at once; a running handler is told.
+
+    Raises: JobNotFound, WrongState when none is.
+    """
     error = clean_error("Cancelled", reason)
-    return (
-        yield from end_jobs(
-            store, [Ending(id=each, state="cancelled", error=error) for each in ids], now
-        )
-    )
+    endings = [Ending(id=each, state="cancelled", error=error) for each in ids]
+    report = yield from end_jobs(store, endings, now)
+    if ids and not report.ended:
+        yield from refuse(store, ids, CANCEL)
+    return report
 
 
 def cancel_chain(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -43,10 +44,50 @@ class Health(msgspec.Struct, frozen=True):
         return 0 if due is None else max(0, self.now - due)
 
     @property
-    def later(self) -> int:
-        """How many pending jobs are not due yet."""
+    def later(self) -> int | None:
+        """How many pending jobs are not due yet; unknown where not all that are due or blocked were counted."""
         totals = self.totals
+        if totals.bounded:
+            return None
         return max(0, totals.live - totals.blocked - totals.running - totals.due)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures for programs, under the names that every surface uses.
+
+        `bounded` says that `due`, `blocked` and `stuck` are lower bounds: counting stopped.
+        """
+        totals = self.totals
+        return {
+            "live": totals.live,
+            "due": totals.due,
+            "later": self.later,
+            "running": totals.running,
+            "blocked": totals.blocked,
+            "stuck": totals.stuck,
+            "bounded": totals.bounded,
+            "oldest_due_seconds": round(self.oldest_us / 1_000_000, 3),
+            "completed": totals.completed,
+            "failed": totals.failed,
+            "cancelled": totals.cancelled,
+            "workers": self.workers,
+            "slots": self.slots,
+            "silent": self.silent,
+            "unhandled": list(self.unhandled),
+        }
+
+    def words(self) -> dict[str, str]:
+        """Return the main figures for people, under the same names; a lower bound has a plus."""
+        totals, more = self.totals, "+" if self.totals.bounded else ""
+        return {
+            "due": f"{totals.due:,}{more}",
+            "running": f"{totals.running:,}",
+            "blocked": f"{totals.blocked:,}{more}",
+            "later": "unknown" if self.later is None else f"{self.later:,}",
+            "completed": f"{totals.completed:,}",
+            "cancelled": f"{totals.cancelled:,}",
+            "failed": f"{totals.failed:,}",
+            "workers": f"{self.workers:,}",
+        }
 
 
 def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
@@ -80,7 +121,7 @@ def summed_up(health: Health) -> str:
     if identity is not None and identity.paused:
         return f"Everything is paused{f' by {identity.paused_by}' if identity.paused_by else ''}"
     if not health.workers and totals.due:
-        return f"No worker lives, and {_jobs(totals.due)} due"
+        return f"No live workers; {_jobs(totals)} due"
     if totals.stuck:
         return f"Expired leases hold {totals.stuck} job{'' if totals.stuck == 1 else 's'}"
     if health.unhandled:
@@ -88,11 +129,13 @@ def summed_up(health: Health) -> str:
     if health.oldest_us > LATE_US:
         return f"Jobs wait: the oldest is due since {spoken(health.oldest_us)}"
     if not health.workers:
-        return "No worker lives, and nothing is due"
+        return "No live workers; nothing is due"
     if totals.failed:
         return f"Working, with {totals.failed} dead letter{'' if totals.failed == 1 else 's'}"
     return "Working" if totals.running or totals.due else "All is done"
 
 
-def _jobs(number: int) -> str:
-    return f"{number} job is" if number == 1 else f"{number} jobs are"
+def _jobs(totals: QueueTotals) -> str:
+    if totals.due == 1:
+        return "1 job is"
+    return f"{totals.due:,}{'+' if totals.bounded else ''} jobs are"

@@ -1,10 +1,14 @@
-"""Moves from outside that bring jobs back into play: trigger now, redrive what failed."""
+"""Moves from outside that bring jobs back into play: trigger now, redrive what failed.
+
+Of several jobs those that can be moved are, and the others are left alone; when none can be, that is refused.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
+from holdfast.core.errors import InvalidOption, JobNotFound
+from holdfast.core.lifecycle import RETRY, RUN_NOW, Command
 from holdfast.core.model import Instant, JobRef
 from holdfast.ops.tails import tail_of
 from holdfast.storage.port import Store
@@ -15,11 +19,10 @@ FASTEST_RATE = 1_000_000
 
 
 def trigger_jobs(store: Store, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
-    """Make pending jobs due now, all or nothing. Raises: JobNotFound, WrongState; the caller's transaction undoes."""
+    """Make those of the jobs due now that are pending. Raises: JobNotFound, WrongState when none is."""
     moved = yield from store.jobs.trigger(ids, now)
-    missed = sorted(set(ids) - {each.id for each in moved})
-    if missed:
-        yield from _explain(store, missed, "only a pending job can be triggered")
+    if ids and not moved:
+        yield from refuse(store, ids, RUN_NOW)
     return moved
 
 
@@ -32,13 +35,16 @@ def trigger_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op
 def redrive_jobs(
     store: Store, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
 ) -> Op[list[JobRef]]:
-    """Take failed jobs back into the queue; those that are not failed are left out.
+    """Take those of the jobs that failed back into the queue. Raises: JobNotFound, WrongState when none has.
 
     Whoever is attaching a waiter to one of them is waited for first: a statement held up in its midst would not see it.
     """
     wanted = sorted(ids)
     yield from store.blockers.lock_ended(wanted)
-    return (yield from store.jobs.redrive(wanted, spacing_us, now))
+    moved = yield from store.jobs.redrive(wanted, spacing_us, now)
+    if wanted and not moved:
+        yield from refuse(store, wanted, RETRY)
+    return moved
 
 
 def spacing_us(rate: float | None) -> int:
@@ -56,16 +62,12 @@ def spacing_us(rate: float | None) -> int:
 def retry_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op[list[JobRef]]:
     """Take a failed chain up again from its failed job. Raises: ChainNotFound, WrongState."""
     tail = yield from tail_of(store, chain_id)
-    moved = yield from redrive_jobs(store, [tail.job_id], 0, now)
-    if not moved:
-        yield from _explain(store, [tail.job_id], "only a failed chain can be retried")
-    return moved
+    return (yield from redrive_jobs(store, [tail.job_id], 0, now))
 
 
-def _explain(store: Store, missed: Sequence[str], rule: str) -> Op[None]:
-    records = yield from store.jobs.get(missed)
-    absent = sorted(set(missed) - {each.id for each in records})
-    if absent:
-        raise JobNotFound(f"there is no job {absent[0]}")
-    details = [f"job {each.id} is {each.state}" for each in records[:5]]
-    raise WrongState(rule, details=details)
+def refuse(store: Store, ids: Sequence[str], command: Command) -> Op[None]:
+    """Say why none of these jobs was moved. Raises: JobNotFound, WrongState."""
+    records = yield from store.jobs.get(ids[:5])
+    if not records:
+        raise JobNotFound(f"there is no job {ids[0]}")
+    raise command.refusal([(each.id, each.state) for each in records])

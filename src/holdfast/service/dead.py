@@ -66,8 +66,9 @@ class DeadDesk:
         rate: float | None = None,
         behind: int = 0,
     ) -> Handled:
-        """Take dead letters back into the queue, at most `rate` a second. Raises: InvalidOption, FilterError.
+        """Take dead letters back into the queue, at most `rate` a second.
 
+        Raises: JobNotFound, WrongState when none is one; InvalidOption, FilterError.
         `behind` are those that were taken back at the same rate just before; these come due after them.
         """
         spacing = spacing_us(rate)
@@ -89,16 +90,18 @@ class DeadDesk:
     async def drop(
         self, caller: Caller, ids: Sequence[str] = (), filter: str | None = None
     ) -> Handled:
-        """Delete dead letters with their chains; those that other jobs wait for are left alone."""
+        """Delete dead letters with their chains; those that other jobs wait for are left alone.
+
+        Raises: JobNotFound, WrongState, StillReferenced when none could be dropped.
+        """
 
         def op(store: Store) -> Op[Change]:
             wanted, more = yield from _chosen(store, ids, filter)
-            records = yield from store.jobs.get(wanted) if wanted else _none()
-            chains = sorted({each.chain_id for each in records})
-            gone = yield from drop_dead(store, chains) if chains else _none()
+            dropped = yield from drop_dead(store, wanted) if wanted else _none()
+            gone = sorted({each.chain_id for each in dropped})
             effects = [Effect(f"chain {each}", {"state": "failed"}) for each in gone]
             hints = [Hint("ended", ids=tuple(gone))] if gone else []
-            return Change(Handled(list(gone), more), effects, hints)
+            return Change(Handled([each.id for each in dropped], more), effects, hints)
 
         answer: Handled = await self._desk.change(caller, "dead.drop", op)
         return answer

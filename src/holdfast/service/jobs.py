@@ -10,13 +10,13 @@ import msgspec
 
 from holdfast.client import news
 from holdfast.client.hints import of_ended, of_moved
-from holdfast.client.listing import LOOK, read_page
+from holdfast.client.listing import read_page
 from holdfast.client.query import query_of
-from holdfast.core.errors import InvalidOption, JobNotFound, WrongState
+from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.model import ChainRecord, Instant, JobRecord
 from holdfast.ops.end import cancel_jobs
-from holdfast.ops.move import redrive_jobs
+from holdfast.ops.move import redrive_jobs, trigger_jobs
 from holdfast.ops.why import look_around, why
 from holdfast.service.access import check
 from holdfast.service.desk import Caller, Change, Desk, Effect
@@ -34,6 +34,10 @@ from holdfast.storage.statement import Op
 
 MOST_AT_ONCE = 1_000
 """Jobs that one command may name."""
+
+TAILED = 500
+TAIL_LOOK = 2_000
+"""Those who follow jobs are told of so many of the newest of their filter, among so many of the newest at all."""
 
 Expected = Sequence[str] | None
 """The versions one of which must stand; None means any."""
@@ -95,7 +99,7 @@ class JobDesk:
         """Read what is new or changed among the newest jobs since the watch's last look. Raises: FilterError."""
         query = query_of(filter, look, None)
         found = await self._desk.read(
-            caller, "tail.read", lambda store: store.jobs.walk(query, LOOK)
+            caller, "tail.read", lambda store: store.jobs.walk(query, TAIL_LOOK)
         )
         return [shown_job(each) for each in watch.changes(found.records)]
 
@@ -137,8 +141,6 @@ class JobDesk:
                 yield from _check_one(store, wanted[0], expected)
             change = yield from make(store, wanted)
             moved: list[str] = change.answer
-            if not moved:
-                yield from _explain(store, wanted, action)
             left = sorted(set(wanted) - set(moved))
             return change._replace(answer=Moved(moved, left))
 
@@ -199,16 +201,6 @@ def _check_one(store: Store, id: str, expected: Expected) -> Op[None]:
     require(expected, job_version(record))
 
 
-def _explain(store: Store, wanted: Sequence[str], action: str) -> Op[None]:
-    """Say why nothing moved. Raises: JobNotFound, WrongState."""
-    records = yield from store.jobs.get(wanted[:5])
-    if not records:
-        raise JobNotFound(f"there is no job {wanted[0]}")
-    verb = action.partition(".")[2].replace("_", " ")
-    details = [f"job {each.id} is {each.state}" for each in records]
-    raise WrongState(f"cannot {verb} a job that is {records[0].state}", details=details)
-
-
 def _redriven(store: Store, wanted: Sequence[str]) -> Op[Change]:
     moved = yield from redrive_jobs(store, wanted)
     effects = [
@@ -219,6 +211,6 @@ def _redriven(store: Store, wanted: Sequence[str]) -> Op[Change]:
 
 
 def _triggered(store: Store, wanted: Sequence[str]) -> Op[Change]:
-    moved = yield from store.jobs.trigger(wanted)
+    moved = yield from trigger_jobs(store, wanted)
     effects = [Effect(f"job {each.id}", {"state": "pending"}, {"due": "now"}) for each in moved]
     return Change([each.id for each in moved], effects, of_moved(moved))

@@ -60,6 +60,7 @@ class OutboxDesk:
             "queue": {
                 "total": totals.live + totals.completed + totals.failed + totals.cancelled,
                 "due_now": totals.due,
+                "due_now_is_a_lower_bound": totals.bounded,
                 "oldest_pending_age_seconds": 0.0 if due is None else max(0, now - due) / _US,
                 "stuck_processing": totals.stuck,
                 "pending": max(0, totals.live - totals.running),

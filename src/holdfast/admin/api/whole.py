@@ -99,25 +99,7 @@ def _insist_on_a_token(call: Call) -> None:
 
 def shown_health(health: Health) -> dict[str, Any]:
     """Show the queue at one moment."""
-    totals = health.totals
-    return {
-        "at": rfc3339(health.now),
-        "live": totals.live,
-        "due": totals.due,
-        "later": health.later,
-        "running": totals.running,
-        "blocked": totals.blocked,
-        "stuck": totals.stuck,
-        "bounded": totals.bounded,
-        "oldest_due_seconds": health.oldest_us / 1_000_000,
-        "completed": totals.completed,
-        "failed": totals.failed,
-        "cancelled": totals.cancelled,
-        "workers": health.workers,
-        "slots": health.slots,
-        "silent": health.silent,
-        "unhandled": list(health.unhandled),
-    }
+    return {"at": rfc3339(health.now), **health.figures()}
 
 
 def _seconds(us: int | None) -> float | None:

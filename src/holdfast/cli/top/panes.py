@@ -30,7 +30,7 @@ PANES = (
     Pane(
         "types",
         "Types",
-        ("type", "live", "oldest due", "done", "dead", "workers", "paused", "settings"),
+        ("type", "live", "oldest due", "completed", "failed", "workers", "paused", "settings"),
         Source.types,
         {"p": "type.pause", "u": "type.resume"},
     ),

@@ -138,12 +138,8 @@ class Source:
 
 def head_line(health: Health) -> str:
     """Sum the queue up in one line."""
-    totals = health.totals
-    return (
-        f"{summed_up(health)} · due {totals.due} · running {totals.running} · blocked "
-        f"{totals.blocked} · later {health.later} · done {totals.completed} · dead "
-        f"{totals.failed} · {health.workers} workers, {health.slots} slots"
-    )
+    words = " · ".join(f"{name} {value}" for name, value in health.words().items())
+    return f"{summed_up(health)} · {words}, {health.slots} slots"
 
 
 def _cycle(cycle: dict[str, Any]) -> Row:

@@ -1,0 +1,380 @@
+"""Every command means the same through every surface: what it does, what it leaves, how it refuses, what is audited.
+
+The Python API in both colours, HTTP, the pages' forms, the command line and the live view get the same scene.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner, Result
+
+from holdfast import Holdfast
+from holdfast.admin.app import create
+from holdfast.cli.exits import Exit
+from holdfast.cli.main import cli
+from holdfast.cli.top.source import Source
+from holdfast.core.errors import HoldfastError
+from holdfast.core.model import NewBlocker, NewJob
+from holdfast.ops.start import StartRequest, start_chains
+from holdfast.service.access import LOCAL
+from holdfast.service.desk import Caller, Desk
+from holdfast.settings import read_settings
+from holdfast.storage.identifiers import new_id
+from tests.cli.scene import Scene
+
+HOST = "http://127.0.0.1"
+SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
+CODE = re.compile(r"\bHF\d{3}\b")
+
+Surface = Callable[[str, list[str]], Awaitable[str | None]]
+"""Carries a command out for ids; returns the code of the refusal, None when it was done."""
+
+
+@pytest.fixture(params=["sqlite_url", "postgres_url"], ids=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """The address of each store in turn."""
+    found: str = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest_asyncio.fixture
+async def app(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Holdfast]:
+    """A migrated application that the commands find too."""
+    monkeypatch.setenv("HOLDFAST_URL", url)
+    app = Holdfast(url, open_types=True)
+
+    @app.cycle("cleanup", every="1h")
+    async def cleanup(run: Any) -> None: ...
+
+    app.migrate()
+    tick = app.assembly(read_settings({})).tick()
+    await tick.run()
+    await tick.close()
+    yield app
+    await app.aclose()
+
+
+@pytest.fixture
+def scene(app: Holdfast) -> Scene:
+    """The application's database, to be filled."""
+    return Scene(app.database)
+
+
+def python(app: Holdfast, tx: Any, command: str, ids: list[str]) -> Any:
+    """Call the Python API, in the colour of the transaction."""
+    calls: dict[str, Callable[..., Any]] = {
+        "job.retry": app.dead_letters.redrive,
+        "job.cancel": app.jobs.cancel,
+        "job.run_now": app.jobs.trigger,
+        "dead.redrive": app.dead_letters.redrive,
+        "dead.drop": app.dead_letters.drop,
+        "chain.cancel": app.chains.cancel,
+        "chain.delete": app.chains.delete,
+        "worker.drain": app.workers.drain,
+        "cycle.run_now": app.cycles.run_now,
+        "cycle.pause": app.cycles.pause,
+        "cycle.resume": app.cycles.resume,
+    }
+    return calls[command](tx, *ids)
+
+
+ROUTES = {
+    "job.retry": "/api/v1/jobs/retry",
+    "job.cancel": "/api/v1/jobs/cancel",
+    "job.run_now": "/api/v1/jobs/run-now",
+    "dead.redrive": "/api/v1/dead-letters/redrive",
+    "dead.drop": "/api/v1/dead-letters/drop",
+    "chain.cancel": "/api/v1/chains/{}/cancel",
+    "chain.delete": "/api/v1/chains/{}",
+    "worker.drain": "/api/v1/workers/{}/drain",
+    "cycle.run_now": "/api/v1/cycles/{}/run-now",
+    "cycle.pause": "/api/v1/cycles/{}/pause",
+    "cycle.resume": "/api/v1/cycles/{}/resume",
+}
+WORDS = {
+    "job.retry": ("jobs", "retry"),
+    "job.cancel": ("jobs", "cancel"),
+    "job.run_now": ("jobs", "run-now"),
+    "dead.redrive": ("dead", "redrive"),
+    "dead.drop": ("dead", "drop"),
+    "chain.cancel": ("chains", "cancel"),
+    "chain.delete": ("chains", "delete"),
+    "worker.drain": ("workers", "drain"),
+    "cycle.run_now": ("cycles", "run-now"),
+    "cycle.pause": ("cycles", "pause"),
+    "cycle.resume": ("cycles", "resume"),
+}
+FORMS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
+    "job.retry": ("/jobs/move", lambda ids: {"move": "retry", "id": ids}),
+    "job.cancel": ("/jobs/move", lambda ids: {"move": "cancel", "id": ids}),
+    "job.run_now": ("/jobs/move", lambda ids: {"move": "run_now", "id": ids}),
+    "chain.cancel": ("/chains/{}", lambda ids: {"move": "cancel"}),
+    "chain.delete": ("/chains/{}", lambda ids: {"move": "delete"}),
+    "worker.drain": ("/workers", lambda ids: {"move": "drain", "name": ids}),
+    "cycle.run_now": ("/cycles", lambda ids: {"move": "run_now", "name": ids}),
+    "cycle.pause": ("/cycles", lambda ids: {"move": "pause", "name": ids}),
+    "cycle.resume": ("/cycles", lambda ids: {"move": "resume", "name": ids}),
+}
+ASKED = dict.fromkeys(("job.cancel", "dead.drop", "chain.delete"), ("--yes",))
+SURFACES = ("sync", "async", "http", "pages", "cli", "top")
+AUDITED = ("http", "pages", "cli", "top")
+
+
+class Surfaces:
+    """Every surface over the same database."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self.app = app
+        self.served = create(app, settings=read_settings({}))
+        self._transport = httpx.ASGITransport(self.served, client=("127.0.0.1", 50_000))
+
+    def client(self) -> httpx.AsyncClient:
+        """A browser or program at this machine."""
+        return httpx.AsyncClient(transport=self._transport, base_url=HOST)
+
+    def __getitem__(self, name: str) -> Surface:
+        """The surface of a name."""
+        found: Surface = getattr(self, f"_{name}")
+        return found
+
+    async def _sync(self, command: str, ids: list[str]) -> str | None:
+        def call() -> None:
+            with self.app.transaction() as tx:
+                python(self.app, tx, command, ids)
+
+        return await _code(asyncio.to_thread(call))
+
+    async def _async(self, command: str, ids: list[str]) -> str | None:
+        async def call() -> None:
+            async with self.app.transaction() as tx:
+                await python(self.app, tx, command, ids)
+
+        return await _code(call())
+
+    async def _http(self, command: str, ids: list[str]) -> str | None:
+        path = ROUTES[command]
+        async with self.client() as client:
+            if "{}" not in path:
+                answer = await client.post(path, json={"ids": ids})
+            elif command == "chain.delete":
+                answer = await client.delete(path.format(ids[0]))
+            else:
+                answer = await client.post(path.format(ids[0]), json={})
+        return None if answer.is_success else str(answer.json()["code"])
+
+    async def _pages(self, command: str, ids: list[str]) -> str | None:
+        path, fields = FORMS[command]
+        async with self.client() as client:
+            answer = await client.post(path.format(ids[0]), data=fields(ids), headers=SAME_SITE)
+        if answer.status_code < 400:
+            return None
+        found = CODE.search(answer.text)
+        return found.group() if found else answer.text
+
+    async def _cli(self, command: str, ids: list[str]) -> str | None:
+        result = await asyncio.to_thread(
+            command_line, *WORDS[command], *ids, *ASKED.get(command, ())
+        )
+        found = CODE.search(result.stderr)
+        if found is None and result.exit_code not in (Exit.OK, Exit.PARTLY):
+            return f"exit {result.exit_code}: {result.output}"
+        return found.group() if found else None
+
+    async def _top(self, command: str, ids: list[str]) -> str | None:
+        return await _code(Source(Desk(self.app), Caller(LOCAL)).action(command)(ids[0]))
+
+
+def command_line(*words: str) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(cli, list(words))
+
+
+@pytest_asyncio.fixture
+async def surfaces(app: Holdfast) -> AsyncIterator[Surfaces]:
+    """Every surface over the same database."""
+    found = Surfaces(app)
+    yield found
+    await found.served.state.site.close()
+
+
+async def _code(call: Awaitable[Any]) -> str | None:
+    try:
+        await call
+    except HoldfastError as error:
+        return error.code
+    return None
+
+
+# The live view acts on groups of dead letters and knows no chains; the pages act on groups too.
+LACKS = {
+    "top": {"chain.cancel", "chain.delete", "dead.redrive", "dead.drop"},
+    "pages": {"dead.redrive", "dead.drop"},
+}
+ONE_AT_A_TIME = {"top"}
+
+
+def having(command: str, several: bool = False) -> list[str]:
+    """The surfaces that have a command."""
+    return [
+        name
+        for name in SURFACES
+        if command not in LACKS.get(name, ()) and not (several and name in ONE_AT_A_TIME)
+    ]
+
+
+def make(scene: Scene, state: str) -> str:
+    """Make a job in a state."""
+    if state == "running":
+        return scene.running(f"t{new_id()[-6:]}").id
+    if state == "failed":
+        return scene.failed(type=f"t{new_id()[-6:]}")
+    if state == "completed":
+        return scene.ended("complete", f"t{new_id()[-6:]}")
+    if state == "blocked":
+        return scene.start("waits", blockers=(scene.start("first"),))
+    return scene.start("later", at=4_000_000_000_000_000)
+
+
+MOVES = {
+    "job.retry": ("failed", "pending"),
+    "job.cancel": ("pending", "cancelled"),
+    "job.run_now": ("pending", "pending"),
+    "dead.redrive": ("failed", "pending"),
+    "dead.drop": ("failed", None),
+    "chain.cancel": ("running", "cancelled"),
+    "chain.delete": ("completed", None),
+}
+WRONG = {
+    "job.retry": "completed",
+    "job.cancel": "failed",
+    "job.run_now": "blocked",
+    "dead.redrive": "pending",
+    "dead.drop": "running",
+    "chain.cancel": "completed",
+}
+
+
+def state_of(scene: Scene, id: str) -> str | None:
+    found = scene.database.read(scene.store.jobs.get([id]))
+    return found[0].state if found else None
+
+
+@pytest.mark.parametrize("command", MOVES)
+async def test_a_command_does_the_same_through_every_surface(
+    command: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    before, after = MOVES[command]
+    noun = "job" if command.startswith("job") or command == "dead.redrive" else "chain"
+    for name in having(command):
+        id = make(scene, before)
+        old = len(scene.deeds())
+        assert await surfaces[name](command, [id]) is None, name
+        assert state_of(scene, id) == after, name
+        deeds = [deed[:2] for deed in scene.deeds()[old:]]
+        assert deeds == ([(command, f"{noun} {id}")] if name in AUDITED else []), name
+
+
+@pytest.mark.parametrize("command", WRONG)
+async def test_a_command_is_refused_alike_where_the_state_forbids_it(
+    command: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    for name in having(command):
+        id = make(scene, WRONG[command])
+        old = len(scene.deeds())
+        assert await surfaces[name](command, [id]) == "HF067", name
+        assert state_of(scene, id) == WRONG[command], name
+        assert len(scene.deeds()) == old, name
+
+
+@pytest.mark.parametrize("command", [*WORDS])
+async def test_what_does_not_exist_is_refused_alike(
+    command: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    nouns = {"job": "HF061", "dead": "HF061", "chain": "HF060", "worker": "HF069", "cycle": "HF082"}
+    for name in having(command):
+        assert await surfaces[name](command, [new_id()]) == nouns[command.split(".")[0]], name
+
+
+@pytest.mark.parametrize("command", [each for each in MOVES if not each.startswith("chain")])
+async def test_of_several_those_are_moved_that_can_be(
+    command: str, surfaces: Surfaces, scene: Scene
+) -> None:
+    before, after = MOVES[command]
+    for name in having(command, several=True):
+        able, unable = make(scene, before), make(scene, WRONG[command])
+        assert await surfaces[name](command, [able, unable, new_id()]) is None, name
+        assert state_of(scene, able) == after, name
+        assert state_of(scene, unable) == WRONG[command], name
+
+
+def awaited_letter(scene: Scene) -> str:
+    """Make a dead letter that a job waits for until it completes."""
+    running = scene.running(f"t{new_id()[-6:]}")
+    id = new_id()
+    job = NewJob(id=id, chain_id=id, type="waits", input="{}", blockers=1)
+    edge = NewBlocker(id, 0, running.chain_id, "wait")
+    scene.database.run(start_chains(scene.store, [StartRequest(job, None, (edge,))]))
+    scene.finish(running, "fail", error="ValueError: no", fingerprint="x")
+    return running.id
+
+
+async def test_dead_letters_that_others_wait_for_are_left_alone_alike(
+    surfaces: Surfaces, scene: Scene
+) -> None:
+    for name in having("dead.drop"):
+        awaited, free = awaited_letter(scene), make(scene, "failed")
+        assert await surfaces[name]("dead.drop", [awaited]) == "HF066", name
+        assert await surfaces[name]("dead.drop", [awaited, free]) is None, name
+        assert (state_of(scene, awaited), state_of(scene, free)) == ("failed", None), name
+
+
+async def test_workers_and_cycles_are_commanded_alike(surfaces: Surfaces, scene: Scene) -> None:
+    for name in SURFACES:
+        scene.worker("mail.send")
+        old = len(scene.deeds())
+        for command, target in (
+            ("worker.drain", "w-7"),
+            ("cycle.pause", "cleanup"),
+            ("cycle.resume", "cleanup"),
+            ("cycle.run_now", "cleanup"),
+        ):
+            assert await surfaces[name](command, [target]) is None, (name, command)
+        expected = [
+            ("worker.drain", "worker w-7"),
+            ("cycle.pause", "cycle cleanup"),
+            ("cycle.resume", "cycle cleanup"),
+            ("cycle.run_now", "cycle cleanup"),
+        ]
+        deeds = [deed[:2] for deed in scene.deeds()[old:]]
+        assert deeds == (expected if name in AUDITED else []), name
+
+
+async def test_the_figures_of_the_queue_have_one_name_each(
+    surfaces: Surfaces, scene: Scene
+) -> None:
+    make(scene, "failed")
+    make(scene, "completed")
+    async with surfaces.client() as client:
+        overview = (await client.get("/api/v1/overview")).json()["health"]
+        metrics = (await client.get("/metrics")).text
+    result = await asyncio.to_thread(command_line, "status", "-o", "json")
+    told = json.loads(result.stdout)
+    assert told.keys() - overview.keys() == {"summary", "types"}
+    assert overview.keys() <= told.keys()
+    timely = {"at", "oldest_due_seconds"}
+    assert {each: told[each] for each in overview.keys() - timely} == {
+        each: overview[each] for each in overview.keys() - timely
+    }
+    for state in ("completed", "failed"):
+        assert f'holdfast_queue_depth{{state="{state}"}} {overview[state]}.0' in metrics
+    screen = (await asyncio.to_thread(command_line, "status")).stdout
+    for name in ("due", "running", "blocked", "later", "completed", "cancelled", "failed"):
+        assert re.search(rf"^  {name} +{overview[name]}\b", screen, re.MULTILINE), name
