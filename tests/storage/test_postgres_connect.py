@@ -7,7 +7,9 @@ import pytest
 from psycopg import sql
 
 from holdfast import Holdfast
+from holdfast.core.errors import ConfigError
 from holdfast.notify.silent import SilentNotifier
+from holdfast.storage.postgres.database import PostgresDatabase
 
 WORDS = "žluťoučký 日本 🐎"
 
@@ -32,3 +34,13 @@ def test_texts_of_any_language_are_kept_where_the_encoding_is_another_by_default
     if place == "database":
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             connection.execute(sql.SQL("alter database {} reset all").format(name))
+
+
+@pytest.mark.parametrize("step", ["migrate", "check"])
+def test_a_server_that_is_too_old_is_refused_in_words(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", 130_014)
+    with pytest.raises(ConfigError, match="the server is PostgreSQL 13; 14 or newer") as refusal:
+        getattr(PostgresDatabase(postgres_url), step)()
+    assert "14 to 18 are supported" in refusal.value.help

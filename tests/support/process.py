@@ -93,6 +93,10 @@ class PostgresProcess:
         self.stop(mode)
         self.start()
 
+    def stand_by(self) -> None:
+        """Have the server, which is stopped, come up as a replica that waits for its primary."""
+        (self._data / "standby.signal").touch()
+
     def close(self) -> None:
         """End the server and remove its directory."""
         self.stop("immediate")

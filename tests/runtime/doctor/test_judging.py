@@ -24,7 +24,16 @@ HEALTHY: dict[str, Any] = {
         "fsync": "on",
         "full_page_writes": "on",
         "autovacuum": "on",
+        "jit_above_cost": "100000",
+        "server_version": "17.2",
+        "server_version_num": "170002",
     },
+    "role": "shop",
+    "database": "orders",
+    "replica": False,
+    "jit": False,
+    "switched_off": [],
+    "limits": [],
     "connections": 5,
     "own": {"claim": 1},
     "oldest": None,
@@ -46,10 +55,13 @@ FILE: dict[str, Any] = {
 
 
 def _postgres(
-    is_pooled: bool = False, environ: dict[str, str] | None = None, **changes: Any
+    is_pooled: bool = False,
+    environ: dict[str, str] | None = None,
+    workers: int = 0,
+    **changes: Any,
 ) -> dict[str, Finding]:
     document = msgspec.json.encode(HEALTHY | changes).decode()
-    found = check_postgres(document, read_settings(environ or {}), is_pooled)
+    found = check_postgres(document, read_settings(environ or {}), is_pooled, workers)
     return {each.check: each for each in found}
 
 
@@ -68,6 +80,10 @@ def test_a_healthy_server_has_no_findings_worth_a_look() -> None:
 
 def _session(seconds: int) -> dict[str, Any]:
     return {"oldest": {"pid": 7, "who": "psql", "state": "idle", "seconds": seconds}}
+
+
+def _elsewhere(kind: str, name: str, value: str) -> dict[str, Any]:
+    return {kind: [{"name": name, "value": value, "source": "database"}]}
 
 
 def _table(**changes: Any) -> dict[str, Any]:
@@ -91,6 +107,33 @@ def _table(**changes: Any) -> dict[str, Any]:
         ("durability", "problem", _settings(fsync="off"), "fsync = on"),
         ("connections", "ok", {"connections": 97 - 19}, ""),
         ("connections", "warning", {"connections": 97 - 18}, "HOLDFAST_CONNECTIONS"),
+        ("connections", "ok", {"workers": 1}, ""),
+        ("connections", "warning", {"workers": 2}, "raise max_connections"),
+        ("connections", "problem", {"workers": 11, "own": {"claim": 11}}, "max_connections to 220"),
+        ("postgresql_version", "problem", _settings(server_version_num="130012"), "upgrade"),
+        ("postgresql_version", "warning", _settings(server_version_num="190001"), "newer Holdfast"),
+        ("primary", "problem", {"replica": True}, "target_session_attrs=read-write"),
+        ("jit", "warning", {"jit": True}, 'alter role "shop" set jit = off;'),
+        (
+            "planner",
+            "warning",
+            _elsewhere("switched_off", "enable_indexscan", "off"),
+            "alter database",
+        ),
+        (
+            "timeouts",
+            "warning",
+            _elsewhere("limits", "statement_timeout", "20min"),
+            "alter database",
+        ),
+        (
+            "timeouts",
+            "warning",
+            _elsewhere("limits", "idle_session_timeout", "59s"),
+            "alter database",
+        ),
+        ("timeouts", "ok", _elsewhere("limits", "idle_session_timeout", "1min"), ""),
+        ("timeouts", "ok", _elsewhere("limits", "lock_timeout", "0ms"), ""),
     ],
 )
 def test_what_is_wrong_with_a_server_is_told_with_its_fix(

@@ -11,7 +11,7 @@ from holdfast.core.lease import Lease
 from holdfast.notify.port import Notifier
 from holdfast.runtime.doctor.configuration import check_configuration
 from holdfast.runtime.doctor.finding import Finding, ok, problem
-from holdfast.runtime.doctor.fleet import check_fleet, read_fleet
+from holdfast.runtime.doctor.fleet import Fleet, check_fleet, read_fleet
 from holdfast.runtime.doctor.postgres import check_postgres
 from holdfast.runtime.doctor.sqlite import check_sqlite
 from holdfast.settings import Settings
@@ -34,8 +34,9 @@ async def examine(
     if schema.verdict != "ok":
         return findings
     try:
-        findings += await _fleet(database, settings)
-        findings += await _database(database, settings)
+        fleet = await _read_fleet(database, settings)
+        findings += check_fleet(fleet, settings.outbox.reaper_interval_ms)
+        findings += await _database(database, settings, len(fleet.workers))
     except HoldfastError as error:
         findings.append(problem("database", error.message, "it could not be examined", error.help))
     return findings
@@ -49,19 +50,17 @@ def _schema(database: Database) -> Finding:
     return ok("schema", f"version {max(each.version for each in applied)} at {database.url}")
 
 
-async def _fleet(database: Database, settings: Settings) -> list[Finding]:
+async def _read_fleet(database: Database, settings: Settings) -> Fleet:
     grace_ms = settings.outbox.lease_duration_ms
-    op = read_fleet(database.store, grace_ms)
-    fleet = await database.read_async(op, READ_TIMEOUT_MS)
-    return check_fleet(fleet, settings.outbox.reaper_interval_ms)
+    return await database.read_async(read_fleet(database.store, grace_ms), READ_TIMEOUT_MS)
 
 
-async def _database(database: Database, settings: Settings) -> list[Finding]:
+async def _database(database: Database, settings: Settings, workers: int) -> list[Finding]:
     document = await database.read_async(database.store.vitals.document(), READ_TIMEOUT_MS)
     if database.store.dialect == "sqlite":
         return check_sqlite(document, database.url.removeprefix("sqlite:///"))
     is_pooled = await asyncio.to_thread(database.is_pooled)
-    return check_postgres(document, settings, is_pooled)
+    return check_postgres(document, settings, is_pooled, workers)
 
 
 async def mend(

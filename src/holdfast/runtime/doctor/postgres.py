@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
 from holdfast.settings import Settings
+from holdfast.storage.postgres.connect import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
 from holdfast.worker.parts import COMPANIONS_LINKS, OWN_LINKS
 
 OLD_TRANSACTION_S = 300
@@ -15,6 +17,12 @@ VERY_OLD_TRANSACTION_S = 3_600
 FEW_DEAD = 10_000
 PURPOSES = (*OWN_LINKS, *COMPANIONS_LINKS, "tick", "singleton", "hint sender", "hint listener")
 """Connections that a worker process may have open beside its pool."""
+
+RESERVE = 5
+"""Sessions to leave for commands, the dashboard and people."""
+
+SHORT_IDLE_MS = 60_000
+"""A handler's transaction may well rest for less than this, while it talks to others."""
 
 _HOT_TABLES = ("queue", "lease", "worker")
 
@@ -38,6 +46,14 @@ class TableVitals(msgspec.Struct, frozen=True):
     autovacuum: bool
 
 
+class SetElsewhere(msgspec.Struct, frozen=True):
+    """A setting that the server, the database or the role makes."""
+
+    name: str
+    value: str
+    source: str
+
+
 class PostgresVitals(msgspec.Struct, frozen=True):
     """What the server says of itself."""
 
@@ -48,23 +64,131 @@ class PostgresVitals(msgspec.Struct, frozen=True):
     prepared: int
     replication_slots: list[str]
     tables: list[TableVitals]
+    role: str
+    database: str
+    replica: bool
+    jit: bool
+    switched_off: list[SetElsewhere]
+    limits: list[SetElsewhere]
     may_vacuum: bool = True
 
 
-def check_postgres(document: str, settings: Settings, is_pooled: bool) -> list[Finding]:
+def check_postgres(
+    document: str, settings: Settings, is_pooled: bool, workers: int = 0
+) -> list[Finding]:
     """Judge the server's own document."""
     vitals = msgspec.json.decode(document, type=PostgresVitals)
     schema = settings.holdfast.schema
     return [
+        _version(vitals.settings),
+        _replica(vitals),
+        _jit(vitals),
+        _planner(vitals),
+        _limits(vitals),
         _old_transaction(vitals.oldest),
         _horizon(vitals),
         _dead_tuples(vitals.tables, schema),
         _autovacuum(vitals, schema),
         _sweeping(vitals.may_vacuum, schema),
         _durability(vitals.settings),
-        _connections(vitals, settings),
+        _connections(vitals, settings, 0 if is_pooled else workers),
         _pooler(settings, is_pooled),
     ]
+
+
+def _version(settings: dict[str, str]) -> Finding:
+    major = int(settings["server_version_num"]) // 10_000
+    if OLDEST_VERSION <= major <= TESTED_VERSION:
+        return ok("postgresql_version", settings["server_version"])
+    text = f"Holdfast is tested on PostgreSQL {OLDEST_VERSION} to {TESTED_VERSION}"
+    if major > TESTED_VERSION:
+        return warning(
+            "postgresql_version", settings["server_version"], text, "look for a newer Holdfast"
+        )
+    fix = f"upgrade the server to PostgreSQL {OLDEST_VERSION} or newer"
+    return problem("postgresql_version", settings["server_version"], text, fix)
+
+
+def _replica(vitals: PostgresVitals) -> Finding:
+    if not vitals.replica:
+        return ok("primary", "connected to a primary")
+    return problem(
+        "primary",
+        "connected to a replica (pg_is_in_recovery() is true)",
+        "a replica takes no writes: nothing can be started, claimed or completed here",
+        "set HOLDFAST_URL to the primary; with several hosts add target_session_attrs=read-write",
+    )
+
+
+def _jit(vitals: PostgresVitals) -> Finding:
+    if not vitals.jit:
+        return ok("jit", "off on our connections")
+    above = vitals.settings["jit_above_cost"]
+    measured = f"on, jit_above_cost={above}"
+    text = "our start-up options do not arrive, so the server decides by its estimates what it compiles"
+    if float(above) < JIT_ABOVE_COST:
+        text = f"{text}; below {JIT_ABOVE_COST} it may compile our statements at every call"
+    return warning("jit", measured, text, f'alter role "{vitals.role}" set jit = off;')
+
+
+def _planner(vitals: PostgresVitals) -> Finding:
+    if not vitals.switched_off:
+        return ok("planner", "nothing is switched off")
+    return warning(
+        "planner",
+        ", ".join(f"{each.name}=off ({_origin(each, vitals)})" for each in vitals.switched_off),
+        "without these the server may read whole tables, or compile statements that look dear",
+        " ".join(_reset(each, vitals) for each in vitals.switched_off),
+    )
+
+
+def _limits(vitals: PostgresVitals) -> Finding:
+    short = [each for each in vitals.limits if _is_short(each)]
+    told = [f"{each.name}={each.value} ({_origin(each, vitals)})" for each in vitals.limits]
+    if not short:
+        return ok(
+            "timeouts", ", ".join(told) or "none set for the role, the database or the server"
+        )
+    return warning(
+        "timeouts",
+        ", ".join(f"{each.name}={each.value} ({_origin(each, vitals)})" for each in short),
+        "callers' transactions that start jobs end at these limits, and behind a pooler that drops start-up options "
+        "so do migrations and the workers' own statements",
+        " ".join(_reset(each, vitals) for each in short),
+    )
+
+
+def _is_short(limit: SetElsewhere) -> bool:
+    """A limit on work always counts; one on resting only when a handler may well rest for so long."""
+    ms = _milliseconds(limit.value)
+    return 0 < ms < (SHORT_IDLE_MS if limit.name.startswith("idle_") else float("inf"))
+
+
+def _milliseconds(value: str) -> float:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
+    if found is None:
+        return 0
+    unit = {"us": 0.001, "": 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+    return float(found[1]) * unit.get(found[2], 1)
+
+
+def _origin(setting: SetElsewhere, vitals: PostgresVitals) -> str:
+    return {
+        "user": f"role {vitals.role}",
+        "database": f"database {vitals.database}",
+        "database user": f"role {vitals.role} in database {vitals.database}",
+    }.get(setting.source, setting.source)
+
+
+def _reset(setting: SetElsewhere, vitals: PostgresVitals) -> str:
+    """The statement that takes a setting back."""
+    role, database = f'"{vitals.role}"', f'"{vitals.database}"'
+    return {
+        "user": f"alter role {role} reset {setting.name};",
+        "database": f"alter database {database} reset {setting.name};",
+        "database user": f"alter role {role} in database {database} reset {setting.name};",
+        "configuration file": f"alter system reset {setting.name}; select pg_reload_conf();",
+    }.get(setting.source, f"take {setting.name} out of the server's {setting.source};")
 
 
 def _old_transaction(oldest: Session | None) -> Finding:
@@ -162,14 +286,34 @@ def _durability(settings: dict[str, str]) -> Finding:
     return problem("durability", measured, "a crash may corrupt the database", fix)
 
 
-def _connections(vitals: PostgresVitals, settings: Settings) -> Finding:
-    reserved = int(vitals.settings.get("superuser_reserved_connections", "3"))
-    room = int(vitals.settings["max_connections"]) - reserved
-    need = settings.holdfast.processes * (settings.holdfast.connections + len(PURPOSES))
+def _connections(vitals: PostgresVitals, settings: Settings, workers: int) -> Finding:
+    room = int(vitals.settings["max_connections"]) - sum(
+        int(vitals.settings.get(name, "0"))
+        for name in ("superuser_reserved_connections", "reserved_connections")
+    )
+    each_needs = len(PURPOSES)
+    per_process = settings.holdfast.connections + each_needs
+    need = settings.holdfast.processes * per_process
     own = sum(vitals.own.values())
     measured = (
         f"{vitals.connections} of {room} in use, {own} by Holdfast; another worker may open {need}"
     )
+    if workers * each_needs + RESERVE > room:
+        return problem(
+            "connections",
+            f"max_connections leaves {room}; {workers} live workers need {each_needs} each "
+            f"and up to {settings.holdfast.connections} for handlers, others {RESERVE}",
+            "workers share connections, which costs throughput, and some may get none at all",
+            f"raise max_connections to {_roomy(vitals, room, workers, per_process)}, or run fewer workers",
+        )
+    sharing = workers - vitals.own.get("claim", 0)
+    if sharing > 0:
+        return warning(
+            "connections",
+            f"{measured}; {sharing} of {workers} live workers claim on a shared connection or none",
+            "a worker that cannot have all its connections works with fewer, which costs throughput",
+            "raise max_connections, or the limit of the role or the database",
+        )
     if vitals.connections + need <= room:
         return ok("connections", measured)
     return warning(
@@ -178,6 +322,12 @@ def _connections(vitals: PostgresVitals, settings: Settings) -> Finding:
         "another worker of this configuration may find no connection left",
         "lower HOLDFAST_CONNECTIONS or HOLDFAST_PROCESSES, or raise max_connections",
     )
+
+
+def _roomy(vitals: PostgresVitals, room: int, workers: int, each: int) -> int:
+    """The next ten that gives every live worker all it may open, beside the reserves."""
+    reserved = int(vitals.settings["max_connections"]) - room
+    return -(-(workers * each + RESERVE + reserved) // 10) * 10
 
 
 def _pooler(settings: Settings, is_pooled: bool) -> Finding:

@@ -7,7 +7,13 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.core.errors import DatabaseUnreachable, UnusableUrl
+from holdfast.core.errors import ConfigError, DatabaseUnreachable, UnusableUrl
+
+OLDEST_VERSION, TESTED_VERSION = 14, 18
+"""The range of PostgreSQL versions that we support."""
+
+JIT_ABOVE_COST = 100_000
+"""What a server takes as worth compiling by default; the estimates of our statements stay below."""
 
 CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_MS = 30_000
@@ -79,6 +85,15 @@ def connection_string(
         # Keepalives do not run while something sent waits for its receipt.
         tcp_user_timeout=own.get("tcp_user_timeout") or 30_000,
     )
+
+
+def check_version(number: int) -> None:
+    """Refuse a server that lacks what our schema and statements need; `number` is its server_version_num."""
+    if number < OLDEST_VERSION * 10_000:
+        raise ConfigError(
+            f"the server is PostgreSQL {number // 10_000}; {OLDEST_VERSION} or newer is needed",
+            help=f"upgrade the server; PostgreSQL {OLDEST_VERSION} to {TESTED_VERSION} are supported",
+        )
 
 
 def has_no_room(error: Exception) -> bool:

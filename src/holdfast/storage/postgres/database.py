@@ -17,6 +17,7 @@ from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.postgres.connect import (
     STATEMENT_TIMEOUT_MS,
+    check_version,
     connection_string,
     shown_url,
     unreachable,
@@ -138,6 +139,7 @@ class PostgresDatabase:
 
     def migrate(self) -> list[AppliedMigration]:
         with self._direct("migrate") as connection:
+            check_version(connection.info.server_version)
             return apply_migrations(connection, self.schema, new_id)
 
     def is_pooled(self) -> bool:
@@ -147,6 +149,7 @@ class PostgresDatabase:
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
         with self._direct("check") as connection:
+            check_version(connection.info.server_version)
             applied = read_applied(connection, self.schema)
         check_schema(load_migrations(PACKAGE), applied)
         return applied

@@ -3,7 +3,29 @@
 select json_build_object(
   'settings', (
     select json_object_agg(name, setting) from pg_settings
-     where name in ('max_connections', 'superuser_reserved_connections', 'synchronous_commit', 'fsync', 'full_page_writes', 'autovacuum')),
+     where name in ('max_connections', 'superuser_reserved_connections', 'reserved_connections', 'synchronous_commit', 'fsync',
+                    'full_page_writes', 'autovacuum', 'jit', 'jit_above_cost', 'server_version', 'server_version_num')),
+  'role', current_user,
+  'database', current_database(),
+  'replica', pg_is_in_recovery(),
+  'jit', current_setting('jit')::boolean and pg_jit_available(),
+  -- Settings of this session that are not ours: those of the server, of the database and of the role.
+  'switched_off', (
+    select coalesce(json_agg(json_build_object('name', name, 'value', setting, 'source', source) order by name), '[]'::json)
+      from pg_settings where starts_with(name, 'enable_') and boot_val = 'on' and setting = 'off'),
+  -- Our own limits hide those from this session, but not from sessions of callers.
+  'limits', (
+    select coalesce(json_agg(json_build_object('name', name, 'value', value, 'source', source) order by name, source), '[]'::json)
+      from (
+        select split_part(given, '=', 1) as name, substr(given, strpos(given, '=') + 1) as value,
+               case when s.setrole <> 0 and s.setdatabase <> 0 then 'database user' when s.setrole <> 0 then 'user' else 'database' end as source
+          from pg_db_role_setting s cross join unnest(s.setconfig) given
+         where s.setrole in (0, (select oid from pg_roles where rolname = current_user))
+           and s.setdatabase in (0, (select oid from pg_database where datname = current_database()))
+        union
+        select name, setting || coalesce(unit, ''), source from pg_settings
+         where source in ('configuration file', 'command line', 'environment variable')) found
+     where name in ('statement_timeout', 'lock_timeout', 'transaction_timeout', 'idle_session_timeout', 'idle_in_transaction_session_timeout')),
   'connections', (select count(*) from pg_stat_activity where backend_type = 'client backend'),
   'own', (
     select coalesce(json_object_agg(purpose, n), '{}'::json) from (
