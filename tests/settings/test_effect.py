@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast import AttemptInfo, Holdfast, Job, JobInfo, Retry
-from holdfast.core.errors import ChainFailed, ConfigError, DatabaseUnreachable
+from holdfast.core.errors import ChainFailed, ConfigError
 from holdfast.settings import load_settings
-from tests.client.conftest import Heard
 
 
 @pytest.fixture
@@ -142,46 +141,3 @@ def test_an_unusable_setting_is_refused_when_the_application_is_made(
     monkeypatch.setenv("HOLDFAST_CONNECTIONS", "many")
     with pytest.raises(ConfigError, match="HOLDFAST_CONNECTIONS"):
         Holdfast()
-
-
-def test_hints_are_turned_off_by_the_environment(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOLDFAST_HINTS", "false")
-    heard = Heard()
-    app = Holdfast(f"sqlite:///{here}/jobs.db", notifier=heard, open_types=True)
-    app.migrate()
-    with app.transaction() as tx:
-        app.start(tx, "quiet")
-    app.close()
-    assert heard.hints == []
-
-
-@pytest.mark.parametrize(("prepare", "prepared"), [("true", True), ("false", False)])
-def test_statements_are_prepared_unless_told_otherwise(
-    here: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch, prepare: str, prepared: bool
-) -> None:
-    monkeypatch.setenv("HOLDFAST_PREPARE", prepare)
-    app = Holdfast(postgres_url, open_types=True)
-    app.migrate()
-    with app.transaction() as tx:
-        for _ in range(8):
-            app.start(tx, "report")
-        (count,) = tx.execute("select count(*) from pg_prepared_statements").fetchone()
-    app.close()
-    assert (count > 0) is prepared
-
-
-def test_connections_are_as_many_as_the_settings_say(
-    here: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOLDFAST_CONNECTIONS", "1")
-    monkeypatch.setattr("holdfast.storage.postgres.database.POOL_WAIT_S", 0.1)
-    app = Holdfast(postgres_url)
-    with (
-        app.transaction() as tx,
-        pytest.raises(DatabaseUnreachable, match="all 1 connections"),
-        app.transaction(),
-    ):
-        tx.execute("select 1")
-    app.close()

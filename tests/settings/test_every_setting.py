@@ -1,0 +1,767 @@
+"""Every setting, turned from its default to another value, with a different effect in the real thing.
+
+The cases come from the table of settings: one without an observation here fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeAlias
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast, Job
+from holdfast.core.errors import DatabaseUnreachable, HoldfastError
+from holdfast.core.model import Claim, ClaimedJob, Instant, LeaseClass, Probe
+from holdfast.notify.port import Hint
+from holdfast.runtime.background import Background
+from holdfast.runtime.cycle_run import CycleRun
+from holdfast.runtime.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.runtime.service import ServiceClient
+from holdfast.runtime.summary import TickSummary
+from holdfast.settings import GROUPS, load_settings, variables_of
+from holdfast.storage.identifiers import new_id
+from tests.client.conftest import Heard
+
+DAY_US = 86_400_000_000
+FIRST = "00000000-0000-0000-0000-000000000000"
+VARIABLES = [each.name for group in GROUPS.values() for each in variables_of(group)]
+MAIL = "order.placed/mail"
+
+
+@dataclass
+class Place:
+    """Where one look is taken: a directory and a database of its own, and the environment as it is set."""
+
+    path: Path
+    postgres_url: Callable[[], str]
+    monkeypatch: pytest.MonkeyPatch
+    seen: list[Any] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        """A file of this look's own."""
+        return f"sqlite:///{self.path}/jobs.db"
+
+    def app(self, url: str | None = None, **options: Any) -> Holdfast:
+        """An application whose job and whose subscriber fail, and with a cycle."""
+        app = Holdfast(url or self.url, **options)
+
+        @app.job("charge")
+        async def charge(job: Job[Any]) -> None:
+            raise ValueError("no")
+
+        @app.on("order.placed", name="mail")
+        async def mail(job: Job[Any]) -> None:
+            raise ValueError("no")
+
+        @app.cycle("bill", cron="17 3 * * *", sharded=True)
+        async def bill(run: CycleRun) -> None:
+            self.seen.append((run.shard.index, run.shard.count))
+
+        app.migrate()
+        return app
+
+    async def tick(
+        self, app: Holdfast, *runners: FunctionRunner, late_us: Instant = 0
+    ) -> TickSummary:
+        """Run a tick as the environment says, so much later than now."""
+        assembly = replace(app.assembly(load_settings()), runners=runners)
+        if late_us:
+            now = app.database.read(app.database.store.schema.clock()) + late_us
+            assembly = replace(assembly, now=lambda: now)
+        tick = assembly.tick()
+        try:
+            return await tick.run()
+        finally:
+            await tick.close()
+
+    def background(self, app: Holdfast, embedded: bool = False) -> Background:
+        """The background mode as the environment says, not running."""
+        return app.assembly(load_settings()).background(embedded)
+
+
+Look: TypeAlias = Callable[[Place], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """How a setting is turned, where it is looked at, and what is seen with and without it."""
+
+    look: Look
+    turned: str
+    before: Any
+    after: Any
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """What is set in both cases."""
+
+
+OBSERVATIONS: dict[str, Observation] = {}
+
+
+def seen(name: str, turned: str, before: Any, after: Any, **beside: str) -> Callable[[Look], Look]:
+    """Say that a look observes a setting."""
+
+    def say(look: Look) -> Look:
+        OBSERVATIONS[name] = Observation(look, turned, before, after, beside)
+        return look
+
+    return say
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+async def test_a_setting_has_an_effect(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert name in OBSERVATIONS, f"{name} is accepted; what does it do? Observe it here"
+    found = OBSERVATIONS[name]
+    assert found.before != found.after
+    results = []
+    for place, environ in (("before", {}), ("after", {name: found.turned})):
+        path = tmp_path / place
+        path.mkdir()
+        monkeypatch.chdir(path)
+        with monkeypatch.context() as patch:
+            for each in VARIABLES:
+                patch.delenv(each, raising=False)
+            for each, value in {**found.beside, **environ}.items():
+                patch.setenv(each, value)
+            made = Place(path, lambda: str(request.getfixturevalue("postgres_url")), patch)
+            results.append(await found.look(made))
+    assert results == [found.before, found.after]
+
+
+def test_nothing_is_observed_that_is_no_setting() -> None:
+    assert OBSERVATIONS.keys() <= set(VARIABLES)
+
+
+# The database and how it is opened.
+
+
+@seen("HOLDFAST_URL", "sqlite:///shop.db", "holdfast.db", "shop.db")
+async def database_file(place: Place) -> Any:
+    app = Holdfast()
+    app.migrate()
+    app.close()
+    (found,) = place.path.glob("*.db")
+    return found.name
+
+
+@seen("HOLDFAST_SCHEMA", "shop", ["holdfast"], ["shop"])
+async def tables(place: Place) -> Any:
+    url = place.postgres_url()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop schema if exists holdfast cascade")
+    app = Holdfast(url)
+    app.migrate()
+    app.close()
+    with psycopg.connect(url) as connection:
+        rows = connection.execute("select schemaname from pg_tables where tablename = 'queue'")
+        return [name for (name,) in rows]
+
+
+@seen("HOLDFAST_CONFIG", "other.toml", 2, 1)
+@seen("HOLDFAST_SYNCHRONOUS", "NORMAL", 2, 1)
+async def synchronous(place: Place) -> Any:
+    (place.path / "other.toml").write_text('synchronous = "NORMAL"')
+    app = place.app()
+    with app.transaction() as tx:
+        (found,) = tx.execute("pragma synchronous").fetchone()
+    app.close()
+    return found
+
+
+@seen("HOLDFAST_NOTIFIER", "none", "SqliteNotifier", "SilentNotifier")
+async def notifier(place: Place) -> Any:
+    app = place.app()
+    found = type(app.notifier).__name__
+    app.close()
+    return found
+
+
+@seen("HOLDFAST_LISTEN_URL", "postgresql://127.0.0.1:1/nowhere", "heard", "deaf")
+async def listening(place: Place) -> Any:
+    app = Holdfast(place.postgres_url(), open_types=True)
+    app.migrate()
+    heard = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def hear(hint: Hint) -> None:
+        loop.call_soon_threadsafe(heard.set)
+
+    listener = await asyncio.to_thread(app.notifier.listen, hear)
+    try:
+        for _ in range(100 if load_settings().holdfast.listen_url is None else 10):
+            async with app.transaction() as tx:
+                await app.start(tx, "x")
+            try:
+                await asyncio.wait_for(heard.wait(), 0.1)
+                return "heard"
+            except TimeoutError:
+                continue
+        return "deaf"
+    finally:
+        await asyncio.to_thread(listener.close)
+        await app.aclose()
+
+
+@seen("HOLDFAST_HINTS", "false", ["order.charge"], [])
+async def hints(place: Place) -> Any:
+    heard = Heard()
+    app = place.app(notifier=heard, open_types=True)
+    with app.transaction() as tx:
+        app.start(tx, "order.charge")
+    app.close()
+    return heard.types
+
+
+@seen("HOLDFAST_CONNECTIONS", "1", "two", "one")
+async def connections(place: Place) -> Any:
+    place.monkeypatch.setattr("holdfast.storage.postgres.pool.WAIT_S", 0.2)
+    app = Holdfast(place.postgres_url())
+    try:
+        with app.transaction() as tx:
+            tx.execute("select 1")
+            try:
+                with app.transaction() as other:
+                    other.execute("select 1")
+            except DatabaseUnreachable:
+                return "one"
+            return "two"
+    finally:
+        app.close()
+
+
+@seen("HOLDFAST_PREPARE", "false", True, False)
+async def prepared(place: Place) -> Any:
+    app = Holdfast(place.postgres_url(), open_types=True)
+    app.migrate()
+    with app.transaction() as tx:
+        for _ in range(8):
+            app.start(tx, "report")
+        (count,) = tx.execute("select count(*) from pg_prepared_statements").fetchone()
+    app.close()
+    return count > 0
+
+
+# A worker and what it does.
+
+
+@seen("HOLDFAST_WORKER_NAME", "mailer", "worker", "mailer")
+async def worker_name(place: Place) -> Any:
+    app = place.app()
+    await place.tick(app)
+    async with app.transaction() as tx:
+        cursor = await tx.execute("select distinct name from holdfast_worker")
+        ((found,),) = await cursor.fetchall()
+    await app.aclose()
+    return found
+
+
+@seen("OUTBOX_CONCURRENCY", "2", 10, 2)
+@seen("HOLDFAST_SLOTS", "3", 10, 3)
+async def handlers_at_once(place: Place) -> Any:
+    app = Holdfast(place.url)
+    running, peak = 0, 0
+
+    @app.job("slow")
+    async def slow(job: Job[Any]) -> None:
+        nonlocal running, peak
+        running += 1
+        peak = max(peak, running)
+        await asyncio.sleep(0.2)
+        running -= 1
+
+    app.migrate()
+    with app.transaction() as tx:
+        app.start_many(tx, slow, range(20))
+    await place.tick(app)
+    await app.aclose()
+    return peak
+
+
+PROGRAM = """
+from holdfast import Holdfast, Job
+app = Holdfast()
+
+@app.job("quick")
+async def quick(job: Job[dict]) -> None: ...
+"""
+
+
+@seen("HOLDFAST_PROCESSES", "2", 1, 2)
+async def processes(place: Place) -> Any:
+    (place.path / "shop.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "holdfast"]
+    await asyncio.to_thread(subprocess.run, [*command, "migrate"], check=True, capture_output=True)
+    await asyncio.to_thread(
+        subprocess.run,
+        [*command, "worker", "shop:app", "--drain"],
+        check=True,
+        capture_output=True,
+        timeout=100,
+    )
+    app = Holdfast()
+    found = app.workers.list(everyone=True)
+    app.close()
+    return len(found)
+
+
+@seen("OUTBOX_BATCH_SIZE", "2", False, True)
+async def claims_are_small(place: Place) -> Any:
+    app = Holdfast(place.url)
+
+    @app.job("quick")
+    async def quick(job: Job[Any]) -> None: ...
+
+    app.migrate()
+    with app.transaction() as tx:
+        app.start_many(tx, quick, range(40))
+    jobs = type(app.database.store.jobs)
+    asked: list[int] = []
+    claim = jobs.claim
+
+    def watched(self: Any, wanted: Claim, *more: Any, **named: Any) -> Any:
+        asked.append(wanted.limit)
+        return claim(self, wanted, *more, **named)
+
+    place.monkeypatch.setattr(jobs, "claim", watched)
+    await place.tick(app)
+    await app.aclose()
+    assert asked
+    return max(asked) <= 2
+
+
+@seen("OUTBOX_LEASE_DURATION_MS", "30000", 60, 30)
+async def lease_s(place: Place) -> Any:
+    app = Holdfast(place.url)
+
+    @app.job("look")
+    async def look(job: Job[Any]) -> None:
+        found = await app.aio.jobs.get(job.id)
+        assert found.lease_expires_at is not None
+        left = (found.lease_expires_at - datetime.now(UTC)).total_seconds()
+        place.seen.append(round(left / 30) * 30)
+
+    app.migrate()
+    with app.transaction() as tx:
+        app.start(tx, look)
+    await place.tick(app)
+    await app.aclose()
+    (found,) = place.seen
+    return found
+
+
+async def started(place: Place, name: str, embedded: bool = False) -> Any:
+    """What an assembled worker says of itself: its timings and options, as its loops use them."""
+    app = place.app()
+    worker = place.background(app, embedded).worker
+    found = getattr(worker._place.timings, name, None)
+    if found is None:
+        found = getattr(worker._place.options, name)
+    await app.aclose()
+    return found
+
+
+@seen("OUTBOX_LEASE_HEARTBEAT_MS", "5000", 15_000, 5_000)
+async def heartbeat(place: Place) -> Any:
+    return await started(place, "heartbeat_ms")
+
+
+@seen("OUTBOX_REAPER_INTERVAL_MS", "3000", 10_000, 3_000)
+async def reaper(place: Place) -> Any:
+    return await started(place, "reaper_interval_ms")
+
+
+@seen("HOLDFAST_POLL_MS", "5000", 60_000, 5_000)
+async def poll(place: Place) -> Any:
+    return await started(place, "poll_ms")
+
+
+@seen("HOLDFAST_NEXT_JOB_DELAY_MS", "7", 0, 7)
+async def next_job_delay(place: Place) -> Any:
+    return await started(place, "next_job_delay_ms")
+
+
+@seen("HOLDFAST_STATEMENT_TIMEOUT_MS", "2000", "10s", "2s")
+async def statement_timeout(place: Place) -> Any:
+    app = Holdfast(place.postgres_url())
+    app.migrate()
+    found: list[str] = []
+
+    async def run(context: RunnerContext) -> RunnerReport:
+        link: Any = context.link
+        found.append(str(link._statement_timeout_ms // 1000) + "s")
+        return RunnerReport()
+
+    await place.tick(app, FunctionRunner("mine", run))
+    await app.aclose()
+    return found[0]
+
+
+@seen("WORKER_SHUTDOWN_TIMEOUT_MS", "2000", (30.0, 30_000), (2.0, 2_000))
+async def shutdown(place: Place) -> Any:
+    app = place.app()
+    background = place.background(app)
+    found = (background._shutdown_s, background.worker._place.timings.shutdown_ms)
+    await app.aclose()
+    return found
+
+
+# Attempts and the pauses between them.
+
+
+async def states(place: Place) -> Mapping[str, str]:
+    app = place.app()
+    with app.transaction() as tx:
+        app.start(tx, "charge")
+        app.publish(tx, "order.placed")
+    await place.tick(app)
+    found = {each.type: each.state for each in await app.aio.jobs.list()}
+    await app.aclose()
+    return found
+
+
+@seen("OUTBOX_MAX_ATTEMPTS", "1", "pending", "failed")
+async def events_fail(place: Place) -> Any:
+    return (await states(place))[MAIL]
+
+
+@seen("HOLDFAST_MAX_ATTEMPTS", "1", "pending", "failed")
+async def jobs_fail(place: Place) -> Any:
+    return (await states(place))["charge"]
+
+
+async def pauses(place: Place, type: str, embedded: bool = False, jitter: float = 0.0) -> list[int]:
+    """The pauses after the first and after a late attempt, as the assembled worker takes them."""
+    app = place.app()
+    retry = place.background(app, embedded).worker._place.terms.of(type).retry
+    await app.aclose()
+    return [retry.delay_ms(attempt, jitter) for attempt in (1, 20)]
+
+
+@seen("OUTBOX_RETRY_BASE_MS", "7000", [5_000, 120_000], [7_000, 120_000])
+@seen("OUTBOX_RETRY_MAX_MS", "60000", [5_000, 120_000], [5_000, 60_000])
+async def event_pauses(place: Place) -> Any:
+    return await pauses(place, MAIL)
+
+
+@seen("OUTBOX_RETRY_JITTER_MS", "4000", [5_250, 120_250], [7_000, 122_000])
+async def event_jitter(place: Place) -> Any:
+    return await pauses(place, MAIL, jitter=0.5)
+
+
+@seen("HOLDFAST_RETRY_BASE_MS", "7000", [10_000, 300_000], [7_000, 300_000])
+@seen("HOLDFAST_RETRY_MAX_MS", "60000", [10_000, 300_000], [10_000, 60_000])
+async def job_pauses(place: Place) -> Any:
+    return await pauses(place, "charge")
+
+
+@seen("OUTBOX_WORKER_RETRY_BASE_MS", "7000", [5_000, 120_000], [7_000, 120_000])
+@seen("OUTBOX_WORKER_RETRY_MAX_MS", "60000", [5_000, 120_000], [5_000, 60_000])
+async def embedded_pauses(place: Place) -> Any:
+    return await pauses(place, MAIL, embedded=True)
+
+
+# The worker inside a web application.
+
+
+@seen("OUTBOX_WORKER_ENABLED", "true", False, True)
+async def is_embedded(place: Place) -> Any:
+    app = place.app()
+    async with app.worker() as worker:
+        found = worker.is_running
+    await app.aclose()
+    return found
+
+
+@seen("OUTBOX_WORKER_POLL_MS", "3000", 1_000, 3_000)
+async def embedded_poll(place: Place) -> Any:
+    return await started(place, "idle_min_ms", embedded=True)
+
+
+@seen("OUTBOX_WORKER_BATCH_SIZE", "4", False, True)
+async def embedded_batch(place: Place) -> Any:
+    return await started(place, "batch", embedded=True) == 4
+
+
+@seen("OUTBOX_WORKER_MAX_ATTEMPTS", "1", 3, 1)
+async def embedded_attempts(place: Place) -> Any:
+    app = place.app()
+    found = place.background(app, embedded=True).worker._place.terms.of(MAIL).max_attempts
+    await app.aclose()
+    return found
+
+
+@seen("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS", "30000", 60_000, 30_000)
+async def embedded_lease(place: Place) -> Any:
+    app = place.app()
+    found = place.background(app, embedded=True).worker._place.terms.of(MAIL).lease_ms
+    await app.aclose()
+    return found
+
+
+# Ticks and the loop that repeats them.
+
+
+@seen(
+    "WORKER_TICK_RUNNERS",
+    "retention",
+    ["reaper", "outbox", "bill", "retention"],
+    ["reaper", "retention"],
+)
+async def runners(place: Place) -> Any:
+    app = place.app()
+    summary = await place.tick(app)
+    await app.aclose()
+    return list(summary.runner_results)
+
+
+async def _dawdle(context: RunnerContext) -> RunnerReport:
+    await asyncio.sleep(0.5)
+    return RunnerReport()
+
+
+@seen("WORKER_TICK_RUNNER_MAX_MS", "50", [], ["mine"])
+async def failed_runners(place: Place) -> Any:
+    app = place.app()
+    summary = await place.tick(app, FunctionRunner("mine", _dawdle))
+    await app.aclose()
+    return summary.failed_runners
+
+
+@seen("WORKER_TICK_OVERALL_MAX_MS", "200", None, "tick_budget_spent")
+async def left_out(place: Place) -> Any:
+    app = place.app()
+    summary = await place.tick(app, FunctionRunner("mine", _dawdle))
+    await app.aclose()
+    return summary.runner_results["retention"].note
+
+
+@seen("WORKER_TICK_RUNNER_MAX_ITEMS", "3", 10, 3)
+async def items(place: Place) -> Any:
+    app = Holdfast(place.url)
+
+    @app.job("quick")
+    async def quick(job: Job[Any]) -> None: ...
+
+    app.migrate()
+    with app.transaction() as tx:
+        app.start_many(tx, quick, range(10))
+    summary = await place.tick(app)
+    await app.aclose()
+    return summary.runner_results["outbox"].processed
+
+
+@seen("WORKER_TICK_SHARD_INDEX", "1", (0, 2), (1, 2), WORKER_TICK_SHARD_COUNT="2")
+@seen("WORKER_TICK_SHARD_COUNT", "3", (0, 2), (0, 3), WORKER_TICK_SHARD_INDEX="0")
+async def shard(place: Place) -> Any:
+    for name, usual in (("INDEX", "0"), ("COUNT", "2")):
+        # One without the other is refused, so what is not turned has a value too.
+        if f"WORKER_TICK_SHARD_{name}" not in os.environ:
+            place.monkeypatch.setenv(f"WORKER_TICK_SHARD_{name}", usual)
+    app = place.app()
+    await place.tick(app)
+    with app.transaction() as tx:
+        for each in app.cycles.list():
+            app.cycles.run_now(tx, each.name)
+    await place.tick(app)
+    await app.aclose()
+    return place.seen[-1]
+
+
+@seen("WORKER_TIME_ZONE", "Asia/Tokyo", "UTC", "Asia/Tokyo")
+async def zone(place: Place) -> Any:
+    app = place.app()
+    await place.tick(app)
+    (found,) = await app.aio.cycles.list()
+    await app.aclose()
+    return found.zone
+
+
+async def pace(place: Place, random: float, ticks: int = 1, processed: int = 0) -> float:
+    """The pause after some ticks, as the assembled loop takes it."""
+    app = place.app()
+    found = place.background(app)._pace
+    await app.aclose()
+    return [found.after_tick(processed, None, random) for _ in range(ticks)][-1]
+
+
+@seen("WORKER_BUSY_LOOP_DELAY_MS", "900", 0.25, 0.9)
+async def busy_pause(place: Place) -> Any:
+    return await pace(place, 0.0, processed=1)
+
+
+@seen("WORKER_IDLE_BACKOFF_MIN_MS", "4000", 1.0, 4.0)
+async def first_pause(place: Place) -> Any:
+    return await pace(place, 0.0)
+
+
+@seen("WORKER_IDLE_BACKOFF_MAX_MS", "8000", 30.0, 8.0)
+async def longest_pause(place: Place) -> Any:
+    return await pace(place, 0.0, ticks=20)
+
+
+@seen("WORKER_IDLE_BACKOFF_JITTER_MS", "3000", 1.25, 2.5)
+async def jittered_pause(place: Place) -> Any:
+    return await pace(place, 0.5)
+
+
+@seen("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "9000", 31.0, 10.0)
+@seen("WORKER_TICK_LOOP_MAX_JITTER_MS", "6000", 31.0, 33.0)
+async def pause_after_error(place: Place) -> Any:
+    app = place.app()
+    found = place.background(app)._pace.after_error(0.5)
+    await app.aclose()
+    return found
+
+
+class Answering:
+    """A server on loopback that tells path and token back."""
+
+    def __enter__(self) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                told = {"path": self.path, "token": self.headers.get("x-service-token")}
+                body = json.dumps(told).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments: Any) -> None: ...
+
+        self._server = HTTPServer(("127.0.0.1", 0), Handler)
+        Thread(target=self._server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def __exit__(self, *error: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+async def called(place: Place, name: str) -> Any:
+    with Answering() as url:
+        if os.environ.get("WORKER_API_BASE_URL"):
+            place.monkeypatch.setenv("WORKER_API_BASE_URL", f"{url}/inner")
+        try:
+            client = ServiceClient.of(load_settings())
+        except HoldfastError as error:
+            return error.code
+        return (await client.call("bill", key="k"))[name]
+
+
+@seen("WORKER_API_BASE_URL", "http://it", "HF010", "/inner/bill", WORKER_API_SERVICE_TOKEN="t")
+async def called_path(place: Place) -> Any:
+    return await called(place, "path")
+
+
+@seen("WORKER_API_SERVICE_TOKEN", "hush", "HF010", "hush", WORKER_API_BASE_URL="http://it")
+async def called_token(place: Place) -> Any:
+    return await called(place, "token")
+
+
+# Reaping and retention.
+
+
+def abandoned(app: Holdfast, count: int) -> list[ClaimedJob]:
+    """Make jobs whose workers are gone, under one lease each."""
+    database = app.database
+    with app.transaction() as tx:
+        for _ in range(count):
+            app.start(tx, "charge")
+    found: list[ClaimedJob] = []
+    for _ in range(count):
+        token = new_id()
+        probe, lease = Probe("charge", 5, token, 1, 0, FIRST), LeaseClass(token, 1, 25, 1, 1)
+        found += database.run(database.store.jobs.claim(Claim("w", 1, (probe,), (lease,))))
+        database.run(database.store.leases.isolate(token))
+    return found
+
+
+@seen("HOLDFAST_POISON_LIMIT", "1", "pending", "failed", WORKER_TICK_RUNNERS="retention")
+async def poisoned(place: Place) -> Any:
+    app = place.app()
+    abandoned(app, 1)
+    await asyncio.sleep(0.01)
+    await place.tick(app)
+    (found,) = await app.aio.jobs.list()
+    await app.aclose()
+    return found.state
+
+
+@seen("HOLDFAST_REAPER_BATCH", "2", 1, 3, WORKER_TICK_RUNNERS="retention")
+async def reaping_rounds(place: Place) -> Any:
+    app = place.app()
+    abandoned(app, 5)
+    await asyncio.sleep(0.01)
+    leases = type(app.database.store.leases)
+    rounds: list[int] = []
+    reap = leases.reap
+
+    def watched(self: Any, *given: Any, **named: Any) -> Any:
+        rounds.append(1)
+        return reap(self, *given, **named)
+
+    place.monkeypatch.setattr(leases, "reap", watched)
+    await place.tick(app)
+    await app.aclose()
+    return len(rounds)
+
+
+async def left_after(place: Place, days: int, failing: bool) -> int:
+    """How many chains are left so many days after they ended."""
+    app = place.app(open_types=True)
+    with app.transaction() as tx:
+        chain = app.start(tx, "charge", max_attempts=1)
+        if not failing:
+            app.chains.complete(tx, chain.id)
+    await place.tick(app)
+    await place.tick(app, late_us=days * DAY_US)
+    found = len(await app.aio.chains.list())
+    await app.aclose()
+    return found
+
+
+@seen("HOLDFAST_RETENTION_DAYS", "60", 0, 1)
+async def completed_chains(place: Place) -> Any:
+    return await left_after(place, 31, failing=False)
+
+
+@seen("HOLDFAST_DEAD_LETTER_DAYS", "120", 0, 1)
+async def dead_letters(place: Place) -> Any:
+    return await left_after(place, 91, failing=True)
+
+
+@seen("HOLDFAST_KEY_DAYS", "10", True, False)
+async def keys(place: Place) -> Any:
+    app = place.app()
+    with app.transaction() as tx:
+        app.chains.complete(tx, app.start(tx, "charge", key="k", scope="any").id)
+    await place.tick(app, late_us=31 * DAY_US)
+    await place.tick(app, late_us=42 * DAY_US)
+    with app.transaction() as tx:
+        found = app.start(tx, "charge", key="k", scope="any").deduplicated
+    await app.aclose()
+    return found
+
+
+@seen("HOLDFAST_RUN_DAYS", "60", False, True)
+async def runs(place: Place) -> Any:
+    app = place.app()
+    first = (await place.tick(app)).run_id
+    await place.tick(app, late_us=31 * DAY_US)
+    found = {str(each.id) for each in await app.aio.cycles.runs("tick")}
+    await app.aclose()
+    return first in found
