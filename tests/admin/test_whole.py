@@ -16,6 +16,7 @@ from holdfast.admin.routes import ROUTES
 from holdfast.app import Holdfast
 from holdfast.core.cycle import NewRun
 from holdfast.core.errors import RateLimited
+from holdfast.core.events import event
 from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.service.access import Role
@@ -78,6 +79,39 @@ def test_permits_come_back_with_time() -> None:
         rate.take()
     else:
         raise AssertionError("a second permit was given at once")
+
+
+async def test_what_a_tick_by_hand_did_shows_in_the_statistics(api: Api, scene: Scene) -> None:
+    scene.start("echo", input='{"n":1}')
+    scene.abandoned("other")
+    for _ in range(2):
+        assert (await api.call(Role.DEVELOPER, "POST", RUN_ONCE)).status_code == 200
+    stats = (await api.call(Role.DEVELOPER, "GET", RUN_ONCE.replace("run-once", "stats"))).json()
+    runtime = stats["runtime"]
+    assert (runtime["ticks_total"], runtime["processed_total"]) == (2, 1)
+    assert runtime["recovered_stuck_total"] == 1
+    text = (await api.call(Role.VIEWER, "GET", "/metrics")).text
+    assert "holdfast_reaper_recovered_jobs_total 1.0" in text
+
+
+async def test_metrics_name_the_worker_and_count_those_that_vanished(
+    api: Api, scene: Scene, app: Holdfast
+) -> None:
+    for each in (
+        event("worker_started", worker="w-1", slots=1, types=[], lease_ms=1, heartbeat_ms=1),
+        event("worker_vanished", worker="w-0", by="w-1", silent_ms=1),
+    ):
+        for observer in app._observers:
+            observer.observe(each)
+    text = (await api.call(Role.VIEWER, "GET", "/metrics")).text
+    assert 'holdfast_worker_running{worker="w-1"} 1.0' in text
+    assert "holdfast_worker_vanished_total 1.0" in text
+    assert "holdfast_fleet_workers 0.0" in text
+    assert "holdfast_fleet_reaping 0.0" in text
+    scene.worker("echo")
+    text = (await api.call(Role.VIEWER, "GET", "/metrics")).text
+    assert "holdfast_fleet_workers 1.0" in text
+    assert "holdfast_fleet_reaping 1.0" in text
 
 
 async def test_being_alive_asks_nothing_of_the_database(api: Api, app: Holdfast) -> None:

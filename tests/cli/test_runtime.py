@@ -123,6 +123,15 @@ def test_cycles_are_listed_in_words_run_paused_and_resumed(
     assert [each[0] for each in scene.deeds()] == ["cycle.pause", "cycle.run_now", "cycle.resume"]
 
 
+def test_a_ticks_own_counters_are_kept_with_its_run(folder: Path, scene: Scene, run: Run) -> None:
+    scene.start("hello", input="{}")
+    scene.abandoned("other")
+    assert tick("office:app")[0] == 0
+    (ran,) = json.loads(run("cycles", "runs", "tick", "-o", "json").stdout)
+    counters = ran["counters"]["counters"]
+    assert [counters[name] for name in ("ticks", "processed", "recovered")] == [1, 1, 1]
+
+
 def test_the_runs_of_cycles_and_ticks_are_listed(folder: Path, scene: Scene, run: Run) -> None:
     assert run("cycles", "runs").stderr == "no runs found\n"
     tick("office:app")

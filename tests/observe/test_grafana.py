@@ -40,3 +40,14 @@ def test_panels_have_ids_of_their_own_and_do_not_overlap() -> None:
     assert len({each["id"] for each in panels}) == len(panels)
     places = [(each["gridPos"]["x"], each["gridPos"]["y"]) for each in panels]
     assert len(set(places)) == len(places)
+
+
+def test_that_nobody_reaps_is_told_when_no_series_are_left() -> None:
+    """Without series a comparison has no result and no alert; each side needs a zero of its own."""
+    rules = (FILES / "alerts.yml").read_text()
+    _, _, rule = rules.partition("alert: HoldfastNobodyReaps")
+    expression, _, _ = rule.partition("for: 5m")
+    sides = expression.partition("expr:")[2].split("\n          and ")
+    assert len(sides) == 2
+    for side in sides:
+        assert re.search(r"\((max|sum)\(.*\) or vector\(0\)\) == 0", side)

@@ -57,6 +57,7 @@ def test_every_metric_of_ours_is_told(observer: OtelObserver, reader: InMemoryMe
     for each in all_samples():
         observer.observe(each)
     observer.set_totals(TOTALS, now=4_500_000)
+    observer.set_fleet(workers=2, is_reaping=True)
     found = points(reader)
     assert {metric.name for metric in METRICS} <= found.keys()
     assert found["holdfast.queue.oldest_age"] == [({}, 3.5)]

@@ -64,9 +64,10 @@ def test_the_documented_names_and_labels_are_kept() -> None:
     assert ours.items() >= NAMES.items()
 
 
-def test_no_label_is_an_id_or_a_text() -> None:
+def test_no_label_is_an_id_or_a_text_but_the_workers_own() -> None:
     labels = {label for metric in METRICS for label in metric.labels}
-    assert labels == {"type", "outcome", "state", "cycle"}
+    assert labels == {"type", "outcome", "state", "cycle", "worker"}
+    assert [each.name for each in METRICS if "worker" in each.labels] == ["holdfast.worker.running"]
 
 
 def test_no_id_and_no_text_of_an_event_appears(

@@ -36,12 +36,13 @@ class Metrics:
             return
         observer.observe(event)
 
-    def render(self, health: Health) -> tuple[bytes, str]:
+    def render(self, health: Health, is_reaping: bool) -> tuple[bytes, str]:
         """Return the exposition and its media type. Raises: MissingExtra."""
         observer = self._made()
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         observer.set_totals(health.totals, health.now)
+        observer.set_fleet(health.workers, is_reaping)
         assert self._registry is not None
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 

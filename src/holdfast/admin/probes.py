@@ -34,8 +34,8 @@ async def ready(call: Call) -> Answer:
 
 async def metrics(call: Call) -> Response:
     """Expose metrics."""
-    health = await call.service.overview.metrics(call.caller)
-    body, media = call.site.metrics.render(health)
+    health, is_reaping = await call.service.overview.metrics(call.caller)
+    body, media = call.site.metrics.render(health, is_reaping)
     return Response(body, media_type=media)
 
 

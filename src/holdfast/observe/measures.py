@@ -30,6 +30,14 @@ def measure(event: Event, now: float) -> Iterator[Measurement]:
             yield measurement
 
 
+def measure_fleet(workers: int, is_reaping: bool) -> list[Measurement]:
+    """Turn what the database says of the fleet into gauges."""
+    return [
+        Measurement(names.FLEET_WORKERS, workers),
+        Measurement(names.FLEET_REAPING, int(is_reaping)),
+    ]
+
+
 def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
     """Return the gauges of the whole database, at an instant of its clock."""
     pending = totals.live - totals.blocked - totals.running
@@ -95,6 +103,10 @@ def _cycle_success(fields: Fields, now: float) -> Measurement | None:
     return Measurement(names.CYCLE_LAST_SUCCESS, now, (_text(fields, "cycle"),))
 
 
+def _running(value: int) -> Rule:
+    return lambda fields, _: Measurement(names.WORKER_RUNNING, value, (_text(fields, "worker"),))
+
+
 def _text(fields: Fields, field: str) -> str:
     return str(fields.get(field, ""))
 
@@ -119,6 +131,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         _seconds(names.TICK_DURATION, "duration_ms"),
         _count(names.TICK_PROCESSED, "processed"),
     ),
+    "worker_started": (_running(1),),
+    "worker_stopped": (_running(0),),
+    "worker_vanished": (_one(names.WORKERS_VANISHED),),
     "cycle_finished": (
         _cycle_run,
         _seconds(names.CYCLE_DURATION, "duration_ms", "cycle"),
@@ -138,11 +153,8 @@ UNMEASURED = frozenset(
         "type_unhandled",
         "database_unreachable",
         "database_back",
-        "worker_started",
         "worker_summary",
         "worker_stopping",
-        "worker_stopped",
-        "worker_vanished",
         "child_died",
         "tick_failed",
         "runner_finished",

@@ -10,7 +10,7 @@ MetricKind = Literal["counter", "histogram", "gauge"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Metric:
-    """One metric under OpenTelemetry's name. Labels are few by nature: never an id, never a text."""
+    """One metric under OpenTelemetry's name. Labels are few: no id but that of a process's own worker."""
 
     name: str
     kind: MetricKind
@@ -73,6 +73,20 @@ CYCLE_LAST_SUCCESS = Metric(
     ("cycle",),
     "s",
 )
+WORKER_RUNNING = Metric(
+    "holdfast.worker.running", "gauge", "1 for a worker that runs in this process.", ("worker",)
+)
+WORKERS_VANISHED = Metric(
+    "holdfast.worker.vanished", "counter", "Workers that fell silent without a goodbye."
+)
+FLEET_WORKERS = Metric(
+    "holdfast.fleet.workers", "gauge", "Workers that gave a sign of life within the last minute."
+)
+FLEET_REAPING = Metric(
+    "holdfast.fleet.reaping",
+    "gauge",
+    "1 while something takes back what dead workers held, as /readyz says.",
+)
 
 METRICS: tuple[Metric, ...] = (
     JOB_ATTEMPTS,
@@ -91,6 +105,10 @@ METRICS: tuple[Metric, ...] = (
     CYCLE_RUNS,
     CYCLE_DURATION,
     CYCLE_LAST_SUCCESS,
+    WORKER_RUNNING,
+    WORKERS_VANISHED,
+    FLEET_WORKERS,
+    FLEET_REAPING,
 )
 
 

@@ -9,7 +9,14 @@ from typing import Any
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import Event
 from holdfast.core.model import Instant, QueueTotals
-from holdfast.observe.measures import MEASURED, UNMEASURED, Measurement, measure, measure_totals
+from holdfast.observe.measures import (
+    MEASURED,
+    UNMEASURED,
+    Measurement,
+    measure,
+    measure_fleet,
+    measure_totals,
+)
 from holdfast.observe.names import METRICS, Metric
 from holdfast.version import VERSION
 
@@ -67,6 +74,11 @@ class OtelObserver:
     def set_totals(self, totals: QueueTotals, now: Instant) -> None:
         """Set the gauges of the whole database; one process of a fleet does this."""
         for measurement in measure_totals(totals, now):
+            self._apply(measurement)
+
+    def set_fleet(self, workers: int, is_reaping: bool) -> None:
+        """Set the gauges of the whole fleet; as with totals, one process does this."""
+        for measurement in measure_fleet(workers, is_reaping):
             self._apply(measurement)
 
     def _apply(self, measurement: Measurement) -> None:

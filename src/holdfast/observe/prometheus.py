@@ -14,6 +14,7 @@ from holdfast.observe.measures import (
     UNMEASURED,
     Measurement,
     measure,
+    measure_fleet,
     measure_totals,
 )
 from holdfast.observe.names import METRICS, Metric
@@ -62,6 +63,11 @@ class PrometheusObserver:
     def set_totals(self, totals: QueueTotals, now: Instant) -> None:
         """Set the gauges of the whole database; one process of a fleet does this."""
         for measurement in measure_totals(totals, now):
+            self._apply(measurement)
+
+    def set_fleet(self, workers: int, is_reaping: bool) -> None:
+        """Set the gauges of the whole fleet; as with totals, one process does this."""
+        for measurement in measure_fleet(workers, is_reaping):
             self._apply(measurement)
 
     def _apply(self, measurement: Measurement) -> None:

@@ -38,10 +38,12 @@ class DrainingOutbox:
             report = await asyncio.shield(working)
         except asyncio.CancelledError:
             await _stop_now(worker, working)
+            context.tally.add(worker.counters.as_dict())
             context.counts.add(report_of(worker.counters.as_dict()))
             raise
         finally:
             stopping.cancel()
+        context.tally.add(report.counters)
         if report.abandoned:
             context.counts.add(report_of(report.counters))
             held = ", ".join(worker.holding) or "a job whose outcome could not be written"

@@ -14,6 +14,7 @@ from holdfast.core.events import Observer, event
 from holdfast.core.model import Instant
 from holdfast.storage.database import Link
 from holdfast.worker.clock import Clock
+from holdfast.worker.counters import Counters
 
 Mode = Literal["tick", "background"]
 
@@ -96,6 +97,7 @@ class RunnerContext:
     counts: Counts = field(default_factory=Counts)
     again_in_ms: int | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    tally: Counters = field(default_factory=Counters)
     left_behind: list[asyncio.Future[Any]] = field(default_factory=list)
 
     def wake_in(self, ms: int) -> None:

@@ -31,6 +31,7 @@ from holdfast.storage.database import Database
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.statement import Op
 from holdfast.worker.clock import Clock, SystemClock, all_ended
+from holdfast.worker.counters import Counters
 
 REAPER = "reaper"
 BUSY = "worker_already_running"
@@ -90,6 +91,7 @@ class Tick:
         self._begun: dict[str, asyncio.Task[RunnerResult]] = {}
         self._late: set[str] = set()
         self._told_busy: set[str] = set()
+        self._tally = Counters()
         self._room = asyncio.Semaphore(self._options.at_once)
         self._stopping = asyncio.Event()
         self._current: asyncio.Task[TickSummary] | None = None
@@ -157,6 +159,7 @@ class Tick:
         run_id = new_id()
         started_at, is_paused = await self._link.run_atomic(self._begin(run_id))
         self.again_in_ms = None
+        self._tally = Counters(ticks=1)
         whole = Budget(int(began * 1000), None, self._options.overall_ms)
         for name in self._unknown:
             self._skip(name, "unknown")
@@ -270,6 +273,7 @@ class Tick:
             observer=self._observer,
             now=self._now,
             stopping=self._stopping,
+            tally=self._tally,
         )
         limit_ms = own.remaining_ms(now_ms)
         if manner_of(runner) == "lingering":
@@ -333,10 +337,17 @@ class Tick:
         yield from self._store.runs.finish(
             summary.run_id,
             "failed" if failed else "completed",
-            msgspec.json.encode(summary).decode(),
+            self._record_text(summary),
             f"failed: {', '.join(failed)}" if failed else None,
             self._now(),
         )
+
+    def _record_text(self, summary: TickSummary) -> str:
+        """Record the summary; a single tick's with what its parts counted, which no worker's presence tells."""
+        found = summary.as_dict()
+        if self._mode == "tick":
+            found["counters"] = self._tally.as_dict()
+        return msgspec.json.encode(found).decode()
 
     def _tell(self, name: str, **fields: object) -> None:
         if self._observer is not None:

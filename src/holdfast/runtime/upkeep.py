@@ -92,6 +92,7 @@ class ReaperRunner:
             if report.page.leases < self._batch or context.is_spent():
                 break
             after = report.page.last
+        context.tally.reaper_runs += 1
         context.tell(
             "reaper_ran",
             worker=context.worker,
@@ -104,6 +105,7 @@ class ReaperRunner:
     def _found(self, context: RunnerContext, report: ReapReport) -> None:
         jobs = report.page.reaped
         context.counts.processed += len(jobs)
+        context.tally.recovered += len(jobs)
         for each in jobs:
             context.tell(
                 "job_reaped",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+from holdfast.core.cycle import RunRecord
 from holdfast.core.model import WorkerRecord
 from holdfast.core.redaction import redact
 from holdfast.ops.health import COUNTED
 from holdfast.ops.why import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.runtime.runner import TICK, is_single_tick
 from holdfast.runtime.summary import TickSkipped, TickSummary
 from holdfast.service.access import check
 from holdfast.service.desk import Caller, Change, Desk, Effect
@@ -18,6 +20,7 @@ from holdfast.storage.statement import Op
 from holdfast.worker.options import LARGEST_CLAIM
 
 _US = 1_000_000
+MOST_TICKS = 1_000
 
 
 class Ticks(Protocol):
@@ -54,6 +57,7 @@ class OutboxDesk:
         now = yield from store.schema.clock()
         totals, _ = yield from store.workers.totals(COUNTED)
         workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+        ticks = yield from store.runs.page(MOST_TICKS, LIVE_WITHIN_MS, TICK)
         due = totals.oldest_due_at
         return {
             "generated_at": rfc3339(now),
@@ -68,7 +72,7 @@ class OutboxDesk:
                 "sent": totals.completed,
                 "failed": totals.failed,
             },
-            "runtime": _runtime(workers),
+            "runtime": _runtime(workers, ticks),
             "config": self._config(),
         }
 
@@ -84,9 +88,13 @@ class OutboxDesk:
         }
 
 
-def _runtime(workers: list[WorkerRecord]) -> dict[str, Any]:
+def _runtime(workers: list[WorkerRecord], ticks: list[RunRecord]) -> dict[str, Any]:
+    """Sum up what the live workers did since their start, and the last single ticks, by hand or by cron."""
+    counted = [each.counters for each in workers]
+    counted += [each.counters.get("counters", {}) for each in ticks if is_single_tick(each.worker)]
+
     def total(counter: str) -> int:
-        return sum(each.counters.get(counter, 0) for each in workers)
+        return sum(each.get(counter, 0) for each in counted)
 
     troubled = [each for each in workers if each.last_error]
     latest = max(troubled, key=lambda each: each.seen_at, default=None)

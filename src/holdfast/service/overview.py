@@ -114,9 +114,15 @@ class OverviewDesk:
         """Read how the queue stands."""
         return await self._desk.read(caller, "overview.read", read_health)
 
-    async def metrics(self, caller: Caller) -> Health:
-        """Read the same for a machine that keeps figures."""
-        return await self._desk.read(caller, "metrics.read", read_health)
+    async def metrics(self, caller: Caller) -> tuple[Health, bool]:
+        """Read the same for a machine that keeps figures, and whether something reaps."""
+        interval_ms = self._settings.outbox.reaper_interval_ms
+
+        def op(store: Store) -> Op[tuple[Health, bool]]:
+            health = yield from read_health(store)
+            return health, (yield from _unready(store, interval_ms)) is None
+
+        return await self._desk.read(caller, "metrics.read", op)
 
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
         """Read how the queue stands and how it went."""

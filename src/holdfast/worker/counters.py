@@ -32,6 +32,11 @@ class Counters:
     heartbeats: int = 0
     stuck: int = 0
 
+    def add(self, counts: Mapping[str, int]) -> None:
+        """Count in what another has counted."""
+        for name, count in counts.items():
+            setattr(self, name, getattr(self, name) + count)
+
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
         return asdict(self)
