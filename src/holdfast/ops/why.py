@@ -10,6 +10,7 @@ from holdfast.core.duration import spoken
 from holdfast.core.model import BlockerRecord, Instant, JobRecord, TypeSetting, WorkerRecord
 from holdfast.core.redaction import redact
 from holdfast.core.retry import SUSPECTED_FROM
+from holdfast.ops.blockers import FURTHEST, circle_of
 from holdfast.storage.port import Store
 from holdfast.storage.records import Identity
 from holdfast.storage.statement import Op
@@ -24,7 +25,8 @@ _LONGEST_REASON = 200
 class Surroundings(msgspec.Struct, frozen=True):
     """What decides about a job besides the job itself; `running` counts what the live workers hold.
 
-    `last_error` is how the last attempt of a job ended that is to be tried again.
+    `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
+    another, if it is one of them.
     """
 
     now: Instant
@@ -34,6 +36,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     workers: Sequence[WorkerRecord] = ()
     running: int = 0
     last_error: str | None = None
+    circle: Sequence[str] = ()
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -64,7 +67,10 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
     now = yield from store.schema.clock()
     if job.state == "blocked":
         blockers = yield from store.blockers.of_jobs([job.id])
-        return Surroundings(now, blockers=blockers)
+        dependents = yield from store.blockers.dependents(job.chain_id, FURTHEST)
+        open_chains = [each.chain_id for each in blockers if each.open]
+        circle = circle_of(job.chain_id, open_chains, dependents)
+        return Surroundings(now, blockers=blockers, circle=circle)
     if job.state not in ("pending", "running"):
         return Surroundings(now)
     identity = yield from store.schema.identity()
@@ -91,6 +97,9 @@ def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
 
 
 def _blocked(around: Surroundings) -> str:
+    if around.circle:
+        chains = " waits for ".join(f"chain {each}" for each in around.circle)
+        return f"Waits in a circle, so it never starts: {chains}; cancel one of them"
     open_edges = [each for each in around.blockers if each.open]
     count = len(around.blockers)
     sentence = f"Waits for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"

@@ -20,6 +20,7 @@ from holdfast.core.model import (
 )
 from holdfast.ops.blockers import attach_blockers
 from holdfast.ops.finish import FinishReport, finish_attempts
+from holdfast.ops.why import look_around, why
 from holdfast.storage.records import ClosedEdge
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import MAIL, SECOND, Conformance, Stage
@@ -251,6 +252,22 @@ class CircleConformance(Conformance):
         await stage.run(finish_attempts(stage.store, [finish], now=stage.now))
         assert (await stage.read(waiting.id)).state == "pending"
         assert (await self._continue(stage, first, waiting.id)).accepted
+
+    async def test_why_names_a_circle_that_was_made_before_they_were_refused(
+        self, stage: Stage
+    ) -> None:
+        one, other = await stage.start("one", blockers=1), await stage.start("other")
+        waiting = await _attached(stage, one.id)
+        edges = [NewBlocker(one.id, 0, waiting.id)]
+        await stage.run(attach_blockers(stage.store, edges, stage.now))
+        record = await stage.read(waiting.id)
+        sentence = why(record, await stage.run(look_around(stage.store, record)))
+        assert sentence.startswith(f"Waits in a circle, so it never starts: chain {waiting.id} ")
+        assert sentence.count(" waits for ") == 2
+        aside = await stage.read((await _attached(stage, other.id)).id)
+        assert why(aside, await stage.run(look_around(stage.store, aside))).startswith(
+            "Waits for 1"
+        )
 
     async def test_two_that_close_a_circle_in_one_transaction_are_refused(
         self, stage: Stage
