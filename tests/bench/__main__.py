@@ -79,7 +79,8 @@ def _measure(found: Sequence[BenchServer], scale: Scale, wanted: frozenset[str])
             asked = wanted if number == 0 else wanted - WITHOUT_SERVER
             if asked.intersection(names):
                 for each in measure(Bench(server, scale, asked)):
-                    place = "" if each.name in WITHOUT_SERVER else server.name
+                    figure = each.name.partition(":")[0]
+                    place = "" if figure in WITHOUT_SERVER else server.name
                     results.append(msgspec.structs.replace(each, server=place))
                     print_result(results[-1], sys.stderr)
     return results

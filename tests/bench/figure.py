@@ -53,20 +53,26 @@ class Scale:
 
     name: str
     rounds: int
+    side_rounds: int
+    """Of figures that are seldom in question."""
     jobs: int
     share: float
+    """How much of the rows that lie beside the measured ones."""
     finished: int
     latency_samples: int
     memory_jobs: int
+    visits: int
+    """To each page of the dashboard."""
     idle_seconds: float
     steady_seconds: float
     peer_seconds: float
+    """Roughly how long each peer drains."""
 
 
-TINY = Scale("tiny", 1, 2_000, 0.002, 2_000, 20, 12_000, 2.0, 4.0, 0.1)
-QUICK = Scale("quick", 3, 20_000, 0.05, 50_000, 100, 40_000, 20.0, 60.0, 2.0)
-USUAL = Scale("usual", 5, 50_000, 1.0, 500_000, 400, 1_000_000, 60.0, 180.0, 4.0)
-FULL = Scale("full", 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 60.0, 3_600.0, 10.0)
+TINY = Scale("tiny", 1, 1, 2_000, 0.002, 2_000, 20, 12_000, 2, 2.0, 4.0, 0.1)
+QUICK = Scale("quick", 3, 1, 20_000, 0.05, 50_000, 60, 40_000, 10, 15.0, 60.0, 2.0)
+USUAL = Scale("usual", 5, 3, 50_000, 1.0, 500_000, 400, 1_000_000, 40, 60.0, 180.0, 4.0)
+FULL = Scale("full", 5, 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 40, 60.0, 3_600.0, 10.0)
 
 
 @dataclass(frozen=True, slots=True)

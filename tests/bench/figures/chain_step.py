@@ -18,7 +18,7 @@ def measure(bench: Bench) -> list[Result]:
     count = bench.scale.jobs // STEPS
     with bench.server.database() as url:
         contest = Contest(
-            bench.scale.rounds,
+            bench.scale.side_rounds,
             {
                 "ours": lambda: _seconds(url, count, STEPS) / count / STEPS * 1e6,
                 "limit": lambda: _seconds(url, count, 1) / count * 1e6,

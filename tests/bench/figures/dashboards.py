@@ -34,7 +34,7 @@ def measure(bench: Bench) -> list[Result]:
             return found
 
         contest = Contest(
-            bench.scale.rounds, {"with": lambda: drained(OPEN), "without": lambda: drained(())}
+            bench.scale.side_rounds, {"with": lambda: drained(OPEN), "without": lambda: drained(())}
         )
     share = contest.ratio("with", "without")
     if not refreshes[0]:

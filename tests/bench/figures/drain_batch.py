@@ -28,5 +28,5 @@ def measure(bench: Bench) -> list[Result]:
                 loop.start(jobs)
                 return loop.drain().rate
 
-        contest = Contest(bench.scale.rounds, {"ours": ours, "limit": limit})
+        contest = Contest(bench.scale.side_rounds, {"ours": ours, "limit": limit})
     return [contest.result("drain_batch", "jobs/s")]

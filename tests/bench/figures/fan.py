@@ -22,7 +22,7 @@ def measure(bench: Bench) -> list[Result]:
             return drain(Command(url, ("fan", "noop")), filled, JOBS).span.seconds * 1000
 
         contest = Contest(
-            bench.scale.rounds,
+            bench.scale.side_rounds,
             {"ours": lambda: milliseconds("fan", 1), "limit": lambda: milliseconds("noop", JOBS)},
         )
     return [

@@ -21,7 +21,6 @@ from tests.bench.pages_server import Dashboard, visit
 
 NAMES = ("pages", "pages_sqlite")
 FEW, MANY = 10_000, 1_000_000
-VISITS, VISITS_QUICK = 40, 10
 REFRESHES, REFRESH_S = 10, 1.0
 SHARE = 0.95
 
@@ -122,13 +121,12 @@ class _Pair:
 
 
 def _measured(name: str, bench: Bench, pair: _Pair) -> list[Result]:
-    visits = VISITS_QUICK if bench.scale.name == "quick" else VISITS
     whole = {**WHOLE, "one job": "/jobs/{id}", "one chain": "/chains/{id}"}
     searches = {f"search {each}": f"/jobs?filter={quote(each)}" for each in SEARCHES}
     paths = whole | searches
     cold = {label: pair.ms(path) for label, path in paths.items()}
     warm: dict[str, list[tuple[float, float]]] = {label: [] for label in paths}
-    for _ in range(visits):
+    for _ in range(bench.scale.visits):
         for label, path in paths.items():
             warm[label].append(pair.ms(path))
     results = [

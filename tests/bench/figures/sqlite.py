@@ -64,7 +64,8 @@ def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> R
         "bare worker": lambda path: drained(path, BareWorker),
         "limit": limit,
     }
-    contest = _contest(bench, ways)
+    rounds = bench.scale.rounds if synchronous == "FULL" else bench.scale.side_rounds
+    contest = _contest(rounds, ways)
     return contest.result(
         name,
         "jobs/s",
@@ -95,7 +96,7 @@ def _start_many(bench: Bench) -> Result:
             return measured(path, lambda tx: app.start_many(tx, "noop", [INPUT] * AT_ONCE))
 
     ways = {"ours": ours, "limit": lambda path: measured(path, _by_hand)}
-    contest = _contest(bench, ways)
+    contest = _contest(bench.scale.rounds, ways)
     share = contest.ratio("ours", "limit")
     return contest.result(
         "sqlite_start_many",
@@ -113,7 +114,7 @@ def _by_hand(connection: sqlite3.Connection) -> None:
     connection.execute(TALLY, (now, AT_ONCE))
 
 
-def _contest(bench: Bench, ways: Mapping[str, Callable[[Path], float]]) -> Contest:
+def _contest(rounds: int, ways: Mapping[str, Callable[[Path], float]]) -> Contest:
     def on_a_new_file(way: Callable[[Path], float]) -> Callable[[], float]:
         def run() -> float:
             with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
@@ -121,4 +122,4 @@ def _contest(bench: Bench, ways: Mapping[str, Callable[[Path], float]]) -> Conte
 
         return run
 
-    return Contest(bench.scale.rounds, {name: on_a_new_file(way) for name, way in ways.items()})
+    return Contest(rounds, {name: on_a_new_file(way) for name, way in ways.items()})

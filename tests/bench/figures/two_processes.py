@@ -1,4 +1,4 @@
-"""Two worker processes on one database, beside two limit loops and beside one worker."""
+"""Two worker processes on one database, beside two limit loops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES = ("drain_two_processes",)
 
 
 def measure(bench: Bench) -> list[Result]:
-    """Measure `holdfast worker --processes 2`, two limit loops and one worker in turn."""
+    """Measure `holdfast worker --processes 2`, and two limit loops in turn."""
     jobs = bench.scale.jobs * 2
     with site(bench.server, FRESH) as url:
         contest = Contest(
@@ -24,7 +24,6 @@ def measure(bench: Bench) -> list[Result]:
             {
                 "ours": lambda: _ours(Command(url, options=("--processes", "2")), jobs),
                 "limit": lambda: _limit(url, jobs),
-                "one": lambda: _ours(Command(url), jobs),
             },
         )
     share = contest.ratio("ours", "limit")
@@ -33,7 +32,6 @@ def measure(bench: Bench) -> list[Result]:
             "drain_two_processes",
             "jobs/s",
             against="two limit loops",
-            beside={"one_process": "one"},
             target=Target("ratio", share, floor=0.6, goal=0.8),
         )
     ]

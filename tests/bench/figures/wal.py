@@ -33,7 +33,7 @@ def measure(bench: Bench) -> list[Result]:
                 loop.drain()
                 return (server.wal_bytes() - before) / jobs
 
-        contest = Contest(min(3, bench.scale.rounds), {"ours": ours, "limit": limit})
+        contest = Contest(bench.scale.side_rounds, {"ours": ours, "limit": limit})
     bytes_a_job = contest.median("ours")
     target = Target("bytes", bytes_a_job, floor=1600, goal=1250)
     return [contest.result("wal_per_job", "bytes", target=target)]
