@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from typing import Any
+from uuid import uuid4
 
 import aiosqlite
 import asyncpg
@@ -19,7 +20,9 @@ from sqlalchemy.orm import Session
 from holdfast import Holdfast
 from holdfast.core.errors import (
     ConnectionClosed,
-    DatabaseUnreachable,
+    DatabaseBusy,
+    DatabaseReadOnly,
+    InvalidId,
     NoTransaction,
     SchemaTooNew,
     SchemaTooOld,
@@ -57,12 +60,45 @@ async def test_a_closed_connection_is_refused(app: Holdfast, held: Held) -> None
         await held.start(app, "anything")
 
 
+READ_ONLY = {"postgresql": "set transaction read only", "sqlite": "pragma query_only = on"}
+
+
+@kinds()
+async def test_a_transaction_that_may_only_read_is_told_how_to_write(
+    app: Holdfast, held: Held, dialect: str
+) -> None:
+    await held.execute(READ_ONLY[dialect])
+    with pytest.raises(DatabaseReadOnly, match=r"HF048.* takes no writes") as refusal:
+        await held.start(app, "anything")
+    assert "server runs" not in str(refusal.value)
+    assert {"postgresql": "READ ONLY", "sqlite": "query_only"}[dialect] in str(refusal.value)
+    await held.rollback()
+
+
 @pytest.mark.parametrize("dialect", ["postgresql"])
-async def test_a_transaction_that_may_only_read_is_refused(app: Holdfast, url: str) -> None:
-    with psycopg.connect(url) as connection:
-        connection.read_only = True
-        with pytest.raises(DatabaseUnreachable, match="takes no writes"):
-            await start(app, connection)
+def test_who_waits_too_long_on_postgresql_is_not_told_to_use_it(app: Holdfast, url: str) -> None:
+    with app.transaction() as tx:
+        chain = app.start(tx, "anything")
+    with psycopg.connect(url) as first, psycopg.connect(url) as second:
+        app.chains.cancel(first, chain)
+        second.execute("set lock_timeout = '20ms'")
+        with pytest.raises(DatabaseBusy, match="HF044") as refusal:
+            app.chains.cancel(second, chain)
+        first.rollback()
+    assert "PostgreSQL" not in str(refusal.value)
+
+
+def test_an_id_of_another_version_is_refused_with_the_way_to_use_it(app: Holdfast) -> None:
+    with app.transaction() as tx:
+        mine = uuid4()
+        with pytest.raises(InvalidId, match=r"version 7.*app\.new_id\(\).*key=") as refusal:
+            app.start(tx, "anything", id=mine)
+        assert str(mine) in str(refusal.value)
+        first = app.start(tx, "anything", key=str(mine), scope="any")
+        assert app.start(tx, "anything", key=str(mine), scope="any").id == first.id
+        made = app.new_id()
+        assert app.start(tx, "anything", id=made).id == made
+        assert app.start(tx, "anything", id=made).deduplicated
 
 
 @kinds(dialect="postgresql")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from holdfast.app.opening import NAMES, Chosen, Opened
 from holdfast.app.registering import Registering
@@ -189,6 +190,10 @@ class Holdfast(Registering, Producer):
     def transaction(self) -> TransactionScope:
         """Return a transaction of Holdfast's own, for `with` or `async with`."""
         return TransactionScope(lambda: self.database)
+
+    def new_id(self) -> UUID:
+        """Return an id for a chain that is yet to be started: keep it, and `start(…, id=…)` can be repeated safely."""
+        return UUID(new_id())
 
     def batch_hints(self) -> AbstractContextManager[None]:
         """Return a block in which many transactions commit and workers are told once, at its end."""

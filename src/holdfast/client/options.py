@@ -55,8 +55,8 @@ class SharedOptions(TypedDict, total=False):
 class StartOptions(SharedOptions, total=False):
     """What a chain may be started with.
 
-    key: one chain stands for all starts with the same type and key. id: made by the caller, so that
-    a start repeated after an unknown commit is harmless.
+    key: one chain stands for all starts with the same type and key. id: made by the caller with
+    `app.new_id()` (a UUID of version 7), so that a start repeated after an unknown commit is harmless.
     """
 
     key: str | None

@@ -42,12 +42,12 @@ def parse_id(text: str) -> UUID:
 
 
 def parse_new_id(text: str) -> UUID:
-    """Return the UUID that somebody made for a new chain, or raise InvalidId: lists go by the time in it."""
+    """Return the UUID that a caller made for a new chain, or raise InvalidId: lists go by the time in it."""
     parsed = parse_id(text)
     if parsed.version != 7:
         raise InvalidId(
-            f"{text} is a UUID, but not one of version 7",
-            help="make one of version 7, or leave id out",
+            f"{text} is not a UUID of version 7, by whose time lists and pages are ordered",
+            help='make one with app.new_id(); a UUID that you have already can be the key: key=str(uuid), scope="any"',
         )
     return parsed
 

@@ -33,6 +33,7 @@ HoldfastError
 │   ├── SchemaTooOld               HF041
 │   ├── SchemaTooNew               HF042
 │   ├── DatabaseUnreachable        HF043  retryable
+│   │   └── DatabaseReadOnly       HF048  retryable
 │   ├── DatabaseBusy               HF044  retryable
 │   ├── CopiedDatabase             HF045
 │   ├── RoleRefused                HF046
@@ -178,6 +179,7 @@ from holdfast.core.errors.transactions import (
     CopiedDatabase,
     DatabaseBusy,
     DatabaseError,
+    DatabaseReadOnly,
     DatabaseUnreachable,
     KeyConflict,
     NoTransaction,
@@ -217,6 +219,7 @@ __all__ = [
     "CycleNotFound",
     "DatabaseBusy",
     "DatabaseError",
+    "DatabaseReadOnly",
     "DatabaseUnreachable",
     "DuplicateCycle",
     "DuplicateJobType",

@@ -127,6 +127,18 @@ class DatabaseUnreachable(DatabaseError):
     retryable = True
 
 
+class DatabaseReadOnly(DatabaseUnreachable):
+    """The database answers, but takes no writes.
+
+    The transaction is read-only, or every one of its role or database is, or the server is a
+    standby. A SQLite connection may have been opened for reading, or the file may be write-protected.
+    """
+
+    code = "HF048"
+    fix = "let the transaction write, and connect to the primary"
+    retryable = True
+
+
 class DatabaseBusy(DatabaseError):
     """The database was locked for too long.
 
@@ -135,7 +147,7 @@ class DatabaseBusy(DatabaseError):
     """
 
     code = "HF044"
-    fix = "try again; keep transactions short, or use PostgreSQL"
+    fix = "try again, and keep transactions short"
     retryable = True
 
 

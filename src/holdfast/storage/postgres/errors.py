@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.core.errors import (
     ConnectionClosed,
     DatabaseBusy,
+    DatabaseReadOnly,
     DatabaseUnreachable,
     HoldfastError,
     KeyConflict,
@@ -19,7 +20,10 @@ _SERIALIZATION = "40001"
 _ABORTED = "25P02"
 _NO_RIGHT = "42501"
 _READ_ONLY = "25006"
-_TO_THE_PRIMARY = "connect to the primary, and let the transaction write"
+_LET_WRITE = (
+    "begin the transaction without READ ONLY; look at default_transaction_read_only of the role and "
+    "the database; where the server is a standby, connect to the primary"
+)
 
 
 def translate(error: BaseException, statement: str = "") -> HoldfastError | None:
@@ -37,7 +41,7 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if state == _NO_RIGHT:
         return RoleRefused(f"the database refused {statement or 'a statement'}: {text}")
     if state == _READ_ONLY:
-        return DatabaseUnreachable(f"the database takes no writes: {text}", help=_TO_THE_PRIMARY)
+        return DatabaseReadOnly(f"the database takes no writes: {text}", help=_LET_WRITE)
     if state == _ABORTED:
         return TransactionAborted("the transaction had failed before Holdfast was called")
     if state in _BUSY:

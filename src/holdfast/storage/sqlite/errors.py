@@ -7,6 +7,7 @@ import sqlite3
 from holdfast.core.errors import (
     ConnectionClosed,
     DatabaseBusy,
+    DatabaseReadOnly,
     DatabaseUnreachable,
     HoldfastError,
     WrongDatabase,
@@ -21,8 +22,11 @@ _UNREACHABLE = {
     sqlite3.SQLITE_IOERR,
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_PROTOCOL,
-    sqlite3.SQLITE_READONLY,
 }
+_LET_WRITE = "connect without mode=ro, leave PRAGMA query_only off, and check that the file and its folder are writable"
+_ONE_WRITER = (
+    "try again, and keep transactions short: SQLite has one writer at a time, PostgreSQL many"
+)
 _CHECK_DISK = "check that the file and its folder are there, writable and not on a full disk"
 
 
@@ -37,9 +41,12 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
         return error
     code, text = _code(error), str(error)
     if code in _BUSY:
-        return DatabaseBusy(f"{statement or 'a statement'} had to wait too long: {text}")
+        waited = f"{statement or 'a statement'} had to wait too long: {text}"
+        return DatabaseBusy(waited, help=_ONE_WRITER)
     if code == sqlite3.SQLITE_INTERRUPT:
         return DatabaseBusy(f"{statement or 'a statement'} took longer than it may")
+    if code == sqlite3.SQLITE_READONLY:
+        return DatabaseReadOnly(f"the database takes no writes: {text}", help=_LET_WRITE)
     if code in _UNREACHABLE:
         return DatabaseUnreachable(f"SQLite cannot use the file: {text}", help=_CHECK_DISK)
     if code == sqlite3.SQLITE_NOTADB:
