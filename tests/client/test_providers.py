@@ -23,6 +23,7 @@ from holdfast.client.providers import provider_of
 from holdfast.client.providers.port import Need
 from holdfast.client.providers.sqlite import SqliteProvider
 from holdfast.core.errors import UnsupportedConnection
+from holdfast.storage.sqlite.store import SqliteStore
 
 FAR = "postgresql://nobody@127.0.0.1:1/nothing"
 
@@ -95,7 +96,7 @@ async def test_an_aiosqlite_connection_that_was_never_opened_is_refused() -> Non
     never = aiosqlite.connect(":memory:")
     provider: Any = provider_of(never)
     with pytest.raises(Exception, match="HF032"):
-        await provider.open(Need("sqlite", "holdfast", writes=True))
+        await provider.open(Need(SqliteStore(), "holdfast", writes=True))
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has autocommit since Python 3.12")
@@ -105,11 +106,11 @@ def test_the_autocommit_of_newer_pythons_is_understood(autocommit: bool, begins:
     with closing(sqlite3.connect(":memory:", **options)) as connection:
         provider = SqliteProvider(connection)
         if begins:
-            provider.open(Need("sqlite", "holdfast", writes=True))
+            provider.open(Need(SqliteStore(), "holdfast", writes=True))
             assert connection.in_transaction
         else:
             with pytest.raises(Exception, match="HF030"):
-                provider.open(Need("sqlite", "holdfast", writes=True))
+                provider.open(Need(SqliteStore(), "holdfast", writes=True))
 
 
 def test_no_library_is_imported_for_a_connection_of_another() -> None:

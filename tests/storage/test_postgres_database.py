@@ -15,7 +15,7 @@ from holdfast.core.errors import DatabaseBusy, NoTransaction, UnusableUrl
 from holdfast.core.model import NewJob
 from holdfast.storage.postgres.connect import STATEMENT_TIMEOUT_MS
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.hooked import HookedAsyncConnection
+from holdfast.storage.postgres.lent import PooledAsyncConnection
 from holdfast.storage.statement import run, run_async
 from tests.support.until import until
 
@@ -125,7 +125,7 @@ async def test_an_asker_who_is_gone_as_its_limit_is_set_leaves_it_to_no_transact
     assert await limit_of(database) == f"{STATEMENT_TIMEOUT_MS // 1000}s"
 
     async def answered_too_late(
-        connection: HookedAsyncConnection, query: Any, *given: Any, **options: Any
+        connection: PooledAsyncConnection, query: Any, *given: Any, **options: Any
     ) -> Any:
         cursor = await AsyncConnection.execute(connection, query, *given, **options)
         if "set_config" in query:
@@ -133,7 +133,7 @@ async def test_an_asker_who_is_gone_as_its_limit_is_set_leaves_it_to_no_transact
         return cursor
 
     with monkeypatch.context() as patched:
-        patched.setattr(HookedAsyncConnection, "execute", answered_too_late)
+        patched.setattr(PooledAsyncConnection, "execute", answered_too_late)
         with pytest.raises(asyncio.CancelledError):
             await database.read_async(database.store.schema.clock(), 50)
     assert await limit_of(database) == f"{STATEMENT_TIMEOUT_MS // 1000}s"

@@ -12,22 +12,24 @@ from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, chain_of
+from holdfast.client.witnesses import ended_among, gone_among, redriven_among
 from holdfast.core.codec import encode_output
 from holdfast.core.errors import InvalidOption
 from holdfast.core.events import Event
-from holdfast.core.model import NewJob, State
+from holdfast.core.model import NewJob, TerminalState
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.registry import Target
 from holdfast.notify.port import Hint
 from holdfast.ops.delete import delete_chains
 from holdfast.ops.end import EndReport, cancel_chain, end_chain
 from holdfast.ops.move import retry_chain, trigger_chain
+from holdfast.storage.hooks import Witness
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op
 
-Said: TypeAlias = tuple[Sequence[Hint], Sequence[Event]]
-"""What is to be said of a change after its commit."""
+Said: TypeAlias = tuple[Sequence[Hint], Sequence[Event], Witness | None]
+"""What is to be said of a change after its commit, and the job by which one can see whether it was undone."""
 
 
 class ChainWrites:
@@ -104,7 +106,7 @@ class ChainWrites:
         chain = id_text(id)
 
         def change(store: Store, _: Conditions) -> Op[Said]:
-            return of_moved((yield from trigger_chain(store, chain))), []
+            return of_moved((yield from trigger_chain(store, chain))), [], None
 
         return self._write(tx, chain, change)
 
@@ -118,7 +120,7 @@ class ChainWrites:
 
         def change(store: Store, _: Conditions) -> Op[Said]:
             moved = yield from retry_chain(store, chain)
-            return of_moved(moved), news.of_redriven(moved)
+            return of_moved(moved), news.of_redriven(moved), redriven_among(moved)
 
         return self._write(tx, chain, change)
 
@@ -138,14 +140,16 @@ class ChainWrites:
             hints[:] = of_deleted(report)
             return len(report.removed)
 
-        return self._writes.write(tx, Write(op, lambda _: hints))
+        return self._writes.write(
+            tx, Write(op, lambda _: hints, witness=lambda _: gone_among(chains))
+        )
 
     def _end(
         self,
         tx: Any,
         chain: str,
         end: Callable[[Store, Conditions], Op[EndReport]],
-        state: State,
+        state: TerminalState,
         reason: str | None = None,
         next_type: str | None = None,
     ) -> Any:
@@ -153,13 +157,14 @@ class ChainWrites:
             report = yield from end(store, conditions)
             hints = of_ended(report, goes_on=next_type is not None)
             also = of_due([next_type] if next_type else [])
-            return [*also, *hints], news.of_ended(report, state, reason, next_type)
+            events = news.of_ended(report, state, reason, next_type)
+            return [*also, *hints], events, ended_among(report, state)
 
         return self._write(tx, chain, change)
 
     def _write(self, tx: Any, chain: str, change: Callable[[Store, Conditions], Op[Said]]) -> Any:
         """Make a change and answer with the chain as it is then."""
-        said: Said = [], []
+        said: Said = [], [], None
 
         def op(store: Store, conditions: Conditions) -> Op[Chain]:
             nonlocal said
@@ -167,4 +172,6 @@ class ChainWrites:
             records = yield from store.chains.get([chain])
             return chain_of(records[0])
 
-        return self._writes.write(tx, Write(op, lambda _: said[0], lambda _: said[1]))
+        return self._writes.write(
+            tx, Write(op, lambda _: said[0], lambda _: said[1], lambda _: said[2])
+        )

@@ -19,6 +19,7 @@ from holdfast.core.model import Instant
 from holdfast.notify.port import Hint
 from holdfast.notify.wire import encode
 from holdfast.storage.database import Database
+from holdfast.storage.hooks import Witness
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op, at, run, run_async
@@ -38,11 +39,15 @@ class Conditions:
 
 @dataclass(frozen=True, slots=True)
 class Write(Generic[T]):
-    """An operation that writes jobs, and what is said of its result after the commit: hints and events."""
+    """An operation that writes jobs, and what is said of its result after the commit: hints and events.
+
+    A caller can undo all of it or nothing, so one of its jobs can be the witness of the whole.
+    """
 
     op: Callable[[Store, Conditions], Op[T]]
     hints: Callable[[T], Sequence[Hint]]
     events: Callable[[T], Sequence[Event]] = lambda _: ()
+    witness: Callable[[T], Witness | None] = lambda _: None
     notifies: bool = False
     """Whether the operation itself sends its hints where they are part of the transaction."""
 
@@ -130,7 +135,7 @@ class Client:
         return (yield from op if instant is None else at(op, instant))
 
     def _need(self, writes: bool) -> Need:
-        return Need(self._dialect, self._schema, writes)
+        return Need(self.store, self._schema, writes)
 
     def _heard(self, write: Write[T], conditions: Conditions) -> Op[T]:
         """Run a write; where nobody tells of the commit its hints are part of the transaction."""
@@ -157,19 +162,20 @@ class Client:
         if access.after_commit is None:
             return
         voice = self._voice
+        witness = write.witness(result)
         hints = write.hints(result)
         if hints and voice.sender is not None:
-            access.after_commit(Hints(voice.sender, tuple(hints)))
+            access.after_commit(Hints(voice.sender, tuple(hints)), witness)
         if voice.observer is None and sending is None:
             return
         events = write.events(result)
         if not events:
             return
         if voice.observer is not None:
-            access.after_commit(partial(_tell, voice.observer, events))
+            access.after_commit(partial(_tell, voice.observer, events), witness)
         if sending is not None:
             only = events[0].fields["job_id"] if len(events) == 1 else None
-            access.after_commit(partial(sending.end, only))
+            access.after_commit(partial(sending.end, only), witness)
 
 
 def _tell(observer: Observer, events: Sequence[Event]) -> None:

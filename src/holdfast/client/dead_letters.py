@@ -13,6 +13,7 @@ from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH, read_page
 from holdfast.client.options import Id, id_texts
 from holdfast.client.views import JobInfo, Page, job_of
+from holdfast.client.witnesses import gone_among, redriven_among
 from holdfast.core.model import JobRef
 from holdfast.notify.port import Hint
 from holdfast.ops.dead import drop_dead
@@ -47,7 +48,13 @@ class DeadLetterWrites:
             return len(moved)
 
         return self._client.write(
-            tx, Write(op, lambda _: of_moved(moved), lambda _: news.of_redriven(moved))
+            tx,
+            Write(
+                op,
+                lambda _: of_moved(moved),
+                lambda _: news.of_redriven(moved),
+                lambda _: redriven_among(moved),
+            ),
         )
 
     @overload
@@ -68,7 +75,12 @@ class DeadLetterWrites:
             return len(dropped)
 
         return self._client.write(
-            tx, Write(op, lambda _: [Hint("ended", ids=tuple(sorted(gone)))] if gone else [])
+            tx,
+            Write(
+                op,
+                lambda _: [Hint("ended", ids=tuple(sorted(gone)))] if gone else [],
+                witness=lambda _: gone_among(sorted(gone)),
+            ),
         )
 
     def _page(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:

@@ -10,6 +10,7 @@ from holdfast.client.client import Client, Conditions, Write
 from holdfast.client.hints import of_due, of_ended
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.options import Id, id_texts
+from holdfast.client.witnesses import ended_among
 from holdfast.ops.blockers import FanIn
 from holdfast.ops.end import EndReport, cancel_jobs
 from holdfast.ops.move import trigger_jobs
@@ -45,6 +46,7 @@ class JobWrites:
                 op,
                 lambda _: of_ended(report),
                 lambda _: news.of_ended(report, "cancelled", reason),
+                lambda _: ended_among(report, "cancelled"),
             ),
         )
 

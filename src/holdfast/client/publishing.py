@@ -11,6 +11,7 @@ from holdfast.client.options import check_priority, check_time
 from holdfast.client.starting import of_started
 from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, new_chain
+from holdfast.client.witnesses import new_among
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.model import DEFAULT_PRIORITY, NewJob
 from holdfast.ops.publish import publish_events
@@ -63,4 +64,4 @@ def publish_write(
             for each in deliveries
         ]
 
-    return Write(op, of_started, news.of_created, notifies=True)
+    return Write(op, of_started, news.of_created, new_among, notifies=True)

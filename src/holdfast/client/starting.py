@@ -28,6 +28,7 @@ from holdfast.client.options import (
 from holdfast.client.targets import Entry, Targets
 from holdfast.client.tracing import Trace
 from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
+from holdfast.client.witnesses import new_among
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
 from holdfast.core.model import (
@@ -226,7 +227,7 @@ def start_write(batch: Batch) -> Write[list[Chain]]:
             for request, answer in zip(requests, started, strict=True)
         ]
 
-    return Write(op, of_started, news.of_created, notifies=True)
+    return Write(op, of_started, news.of_created, new_among, notifies=True)
 
 
 def first_of(write: Write[list[Chain]]) -> Write[Chain]:
@@ -237,7 +238,11 @@ def first_of(write: Write[list[Chain]]) -> Write[Chain]:
         return chain
 
     return Write(
-        op, lambda chain: of_started([chain]), lambda chain: news.of_created([chain]), notifies=True
+        op,
+        lambda chain: of_started([chain]),
+        lambda chain: news.of_created([chain]),
+        lambda chain: new_among([chain]),
+        notifies=True,
     )
 
 

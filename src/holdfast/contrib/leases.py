@@ -201,7 +201,7 @@ def _run(steps: Steps[T], tx: Transaction) -> T:
     try:
         statement = next(steps)
         while True:
-            cursor = tx.connection.execute(statement.text, dict(statement.params))
+            cursor = tx.execute(statement.text, dict(statement.params))
             rows = cursor.fetchall() if cursor.description else []
             statement = steps.send(_named(cursor.description, rows))
     except StopIteration as end:
@@ -213,7 +213,7 @@ async def _run_async(steps: Steps[T], tx: AsyncTransaction) -> T:
     try:
         statement = next(steps)
         while True:
-            cursor = await tx.connection.execute(statement.text, dict(statement.params))
+            cursor = await tx.execute(statement.text, dict(statement.params))
             rows = await cursor.fetchall() if cursor.description else []
             statement = steps.send(_named(cursor.description, rows))
     except StopIteration as end:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from holdfast.core.errors import NoTransaction
+from holdfast.storage.hooks import Action, Witness
 from holdfast.storage.port import Store
 from holdfast.storage.records import AppliedMigration
 from holdfast.storage.statement import Op, Row, Statement
@@ -32,7 +33,7 @@ class Transaction(Protocol):
     def connection(self) -> Any:
         """The driver's connection, for the caller's own statements."""
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
+    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed, and never otherwise."""
 
 
@@ -51,7 +52,7 @@ class AsyncTransaction(Protocol):
     def connection(self) -> Any:
         """The driver's connection, for the caller's own statements."""
 
-    def after_commit(self, hook: Callable[[], None]) -> None:
+    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed, and never otherwise."""
 
 

@@ -1,90 +1,89 @@
-"""What is to be done after a commit. Hooks follow savepoints: what was rolled back to one is forgotten."""
+"""What is to be done after a commit, and the jobs by which one can see that it still holds.
+
+A caller may undo a part of its transaction in more words and ways than could be read from its statements. So nothing is
+guessed: where a part may have been undone, the database is asked what became of one job of each write.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-Hook: TypeAlias = Callable[[], None]
+from holdfast.core.model import Held, Stand
+from holdfast.storage.port import Store
+from holdfast.storage.statement import Op
 
-_SAVEPOINT = re.compile(
-    r"""(?:^|;) (?:\s | --[^\n]*\n | /\*.*?\*/)*
-    (?: (?P<open> savepoint) | (?P<release> release) (?:\s+savepoint)?
-      | (?P<undo> rollback) (?:\s+(?:work|transaction))? \s+to (?:\s+savepoint)? )
-    \s+ (?P<name> "(?:[^"]|"")+" | \w+ )""",
-    re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
+Action: TypeAlias = Callable[[], None]
+Fate: TypeAlias = Literal["there", "completed", "cancelled", "redriven", "gone"]
+
+_NO_TOKEN = "00000000-0000-0000-0000-000000000000"
+
+
+class Witness(NamedTuple):
+    """A job, and what has become of it if the write that it stands for was not undone."""
+
+    job_id: str
+    fate: Fate
+
+    def confirms(self, stand: Stand) -> bool:
+        """Say whether the write holds, from what the database says of the job."""
+        match self.fate:
+            case "there":
+                return stand.standing != "gone"
+            case "gone":
+                return stand.standing == "gone"
+            case "redriven":
+                return stand.standing != "gone" and stand.state != "failed"
+            case _:
+                return stand.state == self.fate
+
+
+class AfterCommit(Protocol):
+    """Has something done when a transaction has committed, unless its witness says that the write was undone."""
+
+    def __call__(self, action: Action, witness: Witness | None = None, /) -> None: ...
 
 
 class Hooks:
-    """The hooks of one transaction, in the order in which they came."""
+    """What is to be done after one transaction, in the order in which it came."""
 
-    __slots__ = ("_hooks", "_marks")
+    __slots__ = ("_hooks",)
 
     def __init__(self) -> None:
-        self._hooks: list[Hook] = []
-        self._marks: list[tuple[str, int]] = []
+        self._hooks: list[tuple[Action, Witness | None]] = []
 
-    def add(self, hook: Hook) -> None:
-        """Have something done after the commit; an equal hook that came just before is enough."""
-        if not self._hooks or self._hooks[-1] != hook:
-            self._hooks.append(hook)
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def add(self, action: Action, witness: Witness | None = None) -> None:
+        """Have something done after the commit; without a witness, whatever was undone."""
+        self._hooks.append((action, witness))
+
+    def update(self, others: Hooks) -> None:
+        """Take over what was to be done after a part of the transaction."""
+        self._hooks += others._hooks
+
+    def review(self, store: Store) -> Op[None]:
+        """Forget what belongs to writes that were undone. One statement, or none."""
+        # What was done twice to one job was undone in between: the later one counts.
+        latest = {each: each for _, each in self._hooks if each is not None}
+        if not latest:
+            return
+        ids = sorted({each.job_id for each in latest})
+        stands = yield from store.jobs.stand([Held(id, _NO_TOKEN) for id in ids])
+        found = {each.id: each for each in stands}
+        self._hooks = [
+            (action, witness)
+            for action, witness in self._hooks
+            if witness is None
+            or (latest[witness] is witness and witness.confirms(found[witness.job_id]))
+        ]
+
+    def forget(self) -> None:
+        """Do nothing of what only a witness could have confirmed."""
+        self._hooks = [each for each in self._hooks if each[1] is None]
 
     def run(self) -> None:
-        """Do what was asked for; the transaction has committed."""
-        for hook in self._hooks:
-            hook()
-
-    def savepoint(self, name: str) -> None:
-        """A savepoint was opened."""
-        self._marks.append((name, len(self._hooks)))
-
-    def undo(self, name: str) -> None:
-        """The transaction was rolled back to a savepoint, which stays open."""
-        place = self._place(name)
-        if place is not None:
-            del self._hooks[self._marks[place][1] :]
-            del self._marks[place + 1 :]
-
-    def release(self, name: str) -> None:
-        """A savepoint was given up; what was done in it belongs to what is around it."""
-        place = self._place(name)
-        if place is not None:
-            del self._marks[place:]
-
-    @contextmanager
-    def part(self, undone: bool = False) -> Iterator[None]:
-        """Keep what comes in a block that is a savepoint, unless it fails or is undone in any case."""
-        hooks, marks = len(self._hooks), len(self._marks)
-        keep = False
-        try:
-            yield
-            keep = not undone
-        finally:
-            del self._marks[marks:]
-            if not keep:
-                del self._hooks[hooks:]
-
-    def heed(self, text: str) -> None:
-        """Follow the savepoints of a statement that the caller has run."""
-        for found in _SAVEPOINT.finditer(text):
-            name = _folded(found["name"])
-            if found["open"]:
-                self.savepoint(name)
-            elif found["undo"]:
-                self.undo(name)
-            else:
-                self.release(name)
-
-    def _place(self, name: str) -> int | None:
-        """Find the innermost savepoint of a name."""
-        for place in reversed(range(len(self._marks))):
-            if self._marks[place][0] == name:
-                return place
-        return None
-
-
-def _folded(name: str) -> str:
-    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+        """Do what was asked for, and what was asked for twice in the same words once; the transaction has committed."""
+        for action in dict.fromkeys(action for action, _ in self._hooks):
+            action()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, cast
+from typing import Any
 
 from holdfast.client.providers import provider_of
 from holdfast.client.providers.port import AsyncProvider, Need
-from holdfast.client.url import Dialect
 from holdfast.core.errors import TransactionAborted
 from holdfast.core.model import Finish, Held
 from holdfast.ops.finish import FinishReport
@@ -36,7 +35,7 @@ class Handover:
         """
         op = self._finished(output)
         provider = provider_of(tx)
-        need = Need(cast(Dialect, self._database.store.dialect), self._database.schema, True)
+        need = Need(self._database.store, self._database.schema, True)
         if isinstance(provider, AsyncProvider):
 
             async def write() -> None:

@@ -13,7 +13,7 @@ from holdfast.core.model import NewJob
 from holdfast.storage.records import Subscription
 from holdfast.storage.sqlite.connection import Target, open_writer
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.sqlite.hooked import HookedConnection
+from holdfast.storage.sqlite.lent import OwnConnection
 from holdfast.storage.sqlite.pool import Pool
 from holdfast.storage.sqlite.ticket import AsyncTicket, SyncTicket, deliver
 from holdfast.storage.sqlite.writer import Writer
@@ -36,7 +36,7 @@ def make_writer(database: SqliteDatabase, path: Path, ran: list[str]) -> Iterato
     """Make writers whose groups are bounded as the test says."""
     made: list[tuple[Writer, Pool]] = []
 
-    def opened() -> HookedConnection:
+    def opened() -> OwnConnection:
         connection = open_writer(Target(str(path)))
         connection.set_trace_callback(ran.append)
         return connection

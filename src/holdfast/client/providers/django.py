@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.client.providers import provider_of
-from holdfast.client.providers.port import Access, Need, SyncProvider
+from holdfast.client.providers.port import Access, Need, SyncProvider, reviewing
 from holdfast.core.errors import NoTransaction, TransactionAborted
-from holdfast.storage.hooks import Hook
-from holdfast.storage.statement import SyncExecutor
+from holdfast.storage.hooks import Hooks
+from holdfast.storage.statement import SyncExecutor, run
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper
@@ -18,7 +18,7 @@ _FIX = "work inside `with transaction.atomic():`"
 
 
 class DjangoProvider(SyncProvider):
-    """A connection; inside atomic() Django tells of the commit, savepoints included."""
+    """A connection; inside atomic() Django tells of the commit, but not of every savepoint that was undone."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection
@@ -34,11 +34,32 @@ class DjangoProvider(SyncProvider):
         provider = provider_of(connection.connection, _FIX)
         assert isinstance(provider, SyncProvider)
         access = provider.open(need)
-        return (
-            replace(access, after_commit=self._after_commit)
-            if connection.in_atomic_block
-            else access
-        )
+        if not connection.in_atomic_block:
+            return access
+        return replace(access, after_commit=self._hooks(need, access.executor).add)
 
-    def _after_commit(self, hook: Hook) -> None:
-        self._connection.on_commit(hook)
+    def _hooks(self, need: Need, executor: SyncExecutor) -> Hooks:
+        """Those of the block that is open now; in one block they are reviewed together, by one statement."""
+        connection = self._connection
+        if connection.run_on_commit:
+            savepoints, waiting = connection.run_on_commit[-1][:2]
+            if isinstance(waiting, _Waiting) and savepoints == set(connection.savepoint_ids):
+                return waiting.hooks
+        waiting = _Waiting(need, executor)
+        connection.on_commit(waiting)
+        return waiting.hooks
+
+
+class _Waiting:
+    """Hooks that wait for Django's commit."""
+
+    def __init__(self, need: Need, executor: SyncExecutor) -> None:
+        self.hooks = Hooks()
+        self._need = need
+        self._executor = executor
+
+    def __call__(self) -> None:
+        """Ask on the same connection what holds, and do it."""
+        with reviewing(self.hooks):
+            run(self.hooks.review(self._need.store), self._executor)
+        self.hooks.run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
-from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.statement import AsyncExecutor, SyncExecutor
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ class OwnPostgresProvider(SyncProvider):
 
     def open(self, need: Need) -> Access[SyncExecutor]:
         need.check_dialect("postgresql")
-        _check_open(self._transaction)
+        self._transaction.check_open()
         return Access(self._transaction, self._transaction.after_commit)
 
 
@@ -55,14 +54,5 @@ class OwnPostgresAsyncProvider(AsyncProvider):
 
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         need.check_dialect("postgresql")
-        _check_open(self._transaction)
+        self._transaction.check_open()
         return Access(self._transaction, self._transaction.after_commit)
-
-
-def _check_open(transaction: PostgresTransaction | PostgresAsyncTransaction) -> None:
-    from holdfast.client.providers.psycopg import is_idle
-
-    if is_idle(transaction.connection):
-        raise ConnectionClosed(
-            "the transaction has ended", help="do everything inside the block of app.transaction()"
-        )

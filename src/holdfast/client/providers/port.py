@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
 from holdfast.client.url import Dialect
 from holdfast.core.errors import WrongDatabase
-from holdfast.storage.hooks import Hook
+from holdfast.storage.hooks import AfterCommit, Hooks
+from holdfast.storage.port import Store
 from holdfast.storage.statement import AsyncExecutor, SyncExecutor
 
 E = TypeVar("E")
 
-AfterCommit: TypeAlias = Callable[[Hook], None]
-"""Runs a hook when the caller's transaction has committed, and drops it when it has not."""
+log = logging.getLogger("holdfast.client")
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
     """What is about to be done on a connection: in which database, and whether anything is written."""
 
-    dialect: Dialect
+    store: Store
     schema: str
     writes: bool
 
     def check_dialect(self, found: Dialect) -> None:
         """Refuse a connection that cannot lead to the right database. Raises: WrongDatabase."""
-        if found != self.dialect:
+        if found != self.store.dialect:
             raise WrongDatabase(
-                f"the connection leads to {found}, but Holdfast's database is {self.dialect}",
+                f"the connection leads to {found}, but Holdfast's database is {self.store.dialect}",
                 help="set HOLDFAST_URL, or Holdfast(url), to the database of this connection",
             )
 
@@ -41,6 +43,18 @@ class Access(Generic[E]):
 
     executor: E
     after_commit: AfterCommit | None = None
+
+
+@contextmanager
+def reviewing(hooks: Hooks) -> Iterator[None]:
+    """Let a committed transaction not fail because nobody can say which of its parts were undone."""
+    try:
+        yield
+    except Exception:
+        log.exception(
+            "the events of a committed transaction are not told: their jobs cannot be seen"
+        )
+        hooks.forget()
 
 
 class SyncProvider(ABC):

@@ -18,8 +18,8 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import Session, scoped_session
 
 from holdfast.client.providers import provider_of
-from holdfast.client.providers.port import Access, AfterCommit, Need, SyncProvider
-from holdfast.client.providers.sqlalchemy_hooks import SessionHooks
+from holdfast.client.providers.port import Access, Need, SyncProvider
+from holdfast.client.providers.sqlalchemy_hooks import Review, SessionHooks
 from holdfast.core.errors import (
     ConnectionClosed,
     DatabaseUnreachable,
@@ -28,7 +28,8 @@ from holdfast.core.errors import (
     TransactionAborted,
     UnsupportedConnection,
 )
-from holdfast.storage.statement import SyncExecutor
+from holdfast.storage.hooks import AfterCommit, Hooks
+from holdfast.storage.statement import SyncExecutor, run
 
 AUTOCOMMIT_FIX = (
     'use an engine or connection whose isolation_level is not "AUTOCOMMIT"; with SQLite\'s '
@@ -54,7 +55,11 @@ class SessionProvider(SyncProvider):
 
     def open(self, need: Need) -> Access[SyncExecutor]:
         access = _driver_provider(session_connection(self._session)).open(need)
-        return replace(access, after_commit=after_commit_of(self._session))
+
+        def review(hooks: Hooks) -> None:
+            run(hooks.review(need.store), access.executor)
+
+        return replace(access, after_commit=after_commit_of(self._session, review))
 
 
 def session_connection(session: Session) -> Connection:
@@ -73,10 +78,10 @@ def begun(connection: Connection) -> Connection:
     return connection
 
 
-def after_commit_of(session: Session) -> AfterCommit | None:
+def after_commit_of(session: Session, review: Review) -> AfterCommit | None:
     """Return what runs hooks after a session's commit, None where it would tell too early."""
     # Bound to a Connection, a session may be joined into a transaction that outlives its commit.
-    return None if isinstance(session.bind, Connection) else SessionHooks.of(session).add
+    return None if isinstance(session.bind, Connection) else SessionHooks.of(session, review).add
 
 
 def driver_connection(connection: Connection) -> Any:

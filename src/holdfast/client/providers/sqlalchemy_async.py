@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session
+from sqlalchemy.util import await_only
 
 from holdfast.client.providers import provider_of
 from holdfast.client.providers.asyncpg import AsyncpgProvider
@@ -21,7 +22,8 @@ from holdfast.client.providers.sqlalchemy import (
     session_connection,
 )
 from holdfast.core.errors import ConnectionClosed
-from holdfast.storage.statement import AsyncExecutor
+from holdfast.storage.hooks import Hooks
+from holdfast.storage.statement import AsyncExecutor, run_async
 
 
 class AsyncConnectionProvider(AsyncProvider):
@@ -48,7 +50,12 @@ class AsyncSessionProvider(AsyncProvider):
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         provider = await self._session.run_sync(_session_provider)
         access = await provider.open(need)
-        return replace(access, after_commit=after_commit_of(self._session.sync_session))
+
+        def review(hooks: Hooks) -> None:
+            # SQLAlchemy tells of its commit inside its greenlet.
+            await_only(run_async(hooks.review(need.store), access.executor))
+
+        return replace(access, after_commit=after_commit_of(self._session.sync_session, review))
 
 
 def _session_provider(session: Session) -> AsyncProvider:

@@ -24,12 +24,7 @@ from holdfast.storage.postgres.connect import (
 )
 from holdfast.storage.postgres.errors import translate
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
-from holdfast.storage.postgres.hooked import (
-    HookedAsyncConnection,
-    HookedAsyncCursor,
-    HookedConnection,
-    HookedCursor,
-)
+from holdfast.storage.postgres.lent import PooledAsyncConnection, PooledConnection
 from holdfast.storage.postgres.link import OpenLinks, PostgresLink
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
 from holdfast.storage.postgres.pool import AsyncPool, Pool
@@ -72,12 +67,14 @@ class PostgresDatabase:
         self._pid = os.getpid()
 
     def run(self, op: Op[T]) -> T:
-        with self.transaction() as transaction:
-            return run(op, transaction)
+        with self._connection() as connection, connection.transaction():
+            return run(op, PsycopgExecutor(connection, self.schema))
 
     async def run_async(self, op: Op[T]) -> T:
-        async with self.transaction_async() as transaction:
-            return await run_async(op, transaction)
+        async with self._connection_async() as connection:
+            await _limit(connection, STATEMENT_TIMEOUT_MS)
+            async with connection.transaction():
+                return await run_async(op, PsycopgAsyncExecutor(connection, self.schema))
 
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
         with self._connection() as connection, connection.transaction():
@@ -99,27 +96,35 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[PostgresTransaction]:
-        with self._connection() as connection, connection.transaction():
-            open_transaction = PostgresTransaction(connection, self.schema)
+        with self._connection() as connection:
+            transaction = PostgresTransaction(connection, self.schema)
             try:
-                yield open_transaction
-                open_transaction.check_open()
+                yield transaction
+                transaction.review(self.store)
+                transaction.commit()
+            except BaseException:
+                transaction.rollback()
+                raise
             finally:
-                connection.hooks = None
-        open_transaction.hooks.run()
+                transaction.end()
+        transaction.hooks.run()
 
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[PostgresAsyncTransaction]:
         async with self._connection_async() as connection:
             await _limit(connection, STATEMENT_TIMEOUT_MS)
-            async with connection.transaction():
-                open_transaction = PostgresAsyncTransaction(connection, self.schema)
-                try:
-                    yield open_transaction
-                    open_transaction.check_open()
-                finally:
-                    connection.hooks = None
-        open_transaction.hooks.run()
+            transaction = PostgresAsyncTransaction(connection, self.schema)
+            try:
+                await transaction.begin()
+                yield transaction
+                await transaction.review(self.store)
+                await transaction.commit()
+            except BaseException:
+                await transaction.rollback()
+                raise
+            finally:
+                transaction.end()
+        transaction.hooks.run()
 
     def link(
         self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
@@ -177,7 +182,7 @@ class PostgresDatabase:
             yield connection
 
     @contextmanager
-    def _connection(self) -> Iterator[HookedConnection]:
+    def _connection(self) -> Iterator[PooledConnection]:
         self._forget_parents_pools()
         try:
             with self._sync_pool().connection() as connection:
@@ -186,7 +191,7 @@ class PostgresDatabase:
             raise translate(error) or error from error
 
     @asynccontextmanager
-    async def _connection_async(self) -> AsyncIterator[HookedAsyncConnection]:
+    async def _connection_async(self) -> AsyncIterator[PooledAsyncConnection]:
         self._forget_parents_pools()
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
@@ -205,24 +210,22 @@ class PostgresDatabase:
                 self._pool = Pool(self._connect, tidy, self._pool_size)
             return self._pool
 
-    def _connect(self) -> HookedConnection:
+    def _connect(self) -> PooledConnection:
         """Open a connection for the pool."""
         text = connection_string(self._url, "client", STATEMENT_TIMEOUT_MS)
         try:
-            connection = HookedConnection.connect(
-                text, autocommit=True, cursor_factory=HookedCursor, **self._preparing
-            )
+            connection = PooledConnection.connect(text, autocommit=True, **self._preparing)
             _configure(connection)
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
         return connection
 
-    async def _connect_async(self) -> HookedAsyncConnection:
+    async def _connect_async(self) -> PooledAsyncConnection:
         """The same in the other colour."""
         text = connection_string(self._url, "client", STATEMENT_TIMEOUT_MS)
         try:
-            connection = await HookedAsyncConnection.connect(
-                text, autocommit=True, cursor_factory=HookedAsyncCursor, **self._preparing
+            connection = await PooledAsyncConnection.connect(
+                text, autocommit=True, **self._preparing
             )
             await _configure_async(connection)
         except (psycopg.OperationalError, OSError) as error:
@@ -242,7 +245,7 @@ class PostgresDatabase:
 _LIMIT = "select set_config('statement_timeout', %s, %s)"
 
 
-async def _limit(connection: HookedAsyncConnection, timeout_ms: int) -> None:
+async def _limit(connection: PooledAsyncConnection, timeout_ms: int) -> None:
     """Have the session's statements end after so long, if another user of the connection wanted it otherwise."""
     if connection.limit_ms != timeout_ms:
         # Who is cancelled here does not learn whether the server heard it.
@@ -251,18 +254,20 @@ async def _limit(connection: HookedAsyncConnection, timeout_ms: int) -> None:
         connection.limit_ms = timeout_ms
 
 
-def _configure(connection: Connection[Any]) -> None:
+def _configure(connection: PooledConnection) -> None:
     """Pin the isolation, and prepare nothing where the next statement may reach another server session."""
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     if connection.prepare_threshold is not None and is_pooled(connection):
         connection.prepare_threshold = None
+    connection.prepares_after = connection.prepare_threshold
     connection.rollback()
 
 
-async def _configure_async(connection: HookedAsyncConnection) -> None:
+async def _configure_async(connection: PooledAsyncConnection) -> None:
     """The same in the other colour."""
     connection.limit_ms = STATEMENT_TIMEOUT_MS
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     if connection.prepare_threshold is not None and await is_pooled_async(connection):
         connection.prepare_threshold = None
+    connection.prepares_after = connection.prepare_threshold
     await connection.rollback()

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.storage.postgres.hooked import HookedAsyncConnection, HookedConnection
+from holdfast.storage.postgres.lent import PooledAsyncConnection, PooledConnection
 
 WAIT_S = 10.0
 """How long a caller waits for a connection, and for a server that is not there."""
@@ -29,7 +29,7 @@ IDLE_S = 60.0
 
 RETRY_S = 0.1
 
-C = TypeVar("C", HookedConnection, HookedAsyncConnection)
+C = TypeVar("C", PooledConnection, PooledAsyncConnection)
 
 
 class _Shelf(Generic[C]):
@@ -67,7 +67,7 @@ def _all_in_use(size: int) -> DatabaseUnreachable:
     )
 
 
-def _is_clean(connection: HookedConnection | HookedAsyncConnection) -> bool:
+def _is_clean(connection: PooledConnection | PooledAsyncConnection) -> bool:
     return connection.pgconn.transaction_status == TransactionStatus.IDLE
 
 
@@ -76,21 +76,21 @@ class Pool:
 
     def __init__(
         self,
-        connect: Callable[[], HookedConnection],
-        check: Callable[[HookedConnection], None],
+        connect: Callable[[], PooledConnection],
+        check: Callable[[PooledConnection], None],
         size: int,
     ) -> None:
         self._connect = connect
         self._check = check
         self._size = size
         self._free = threading.Semaphore(size)
-        self._shelf: _Shelf[HookedConnection] = _Shelf()
+        self._shelf: _Shelf[PooledConnection] = _Shelf()
         self._closed = threading.Event()
         self._sweeper: threading.Timer | None = None
         self._sweeping = threading.Lock()
 
     @contextmanager
-    def connection(self) -> Iterator[HookedConnection]:
+    def connection(self) -> Iterator[PooledConnection]:
         """Lend a connection. Raises: DatabaseUnreachable."""
         deadline = time.monotonic() + WAIT_S
         if not self._free.acquire(timeout=WAIT_S):
@@ -115,7 +115,7 @@ class Pool:
         while (connection := self._shelf.take()) is not None:
             connection.close()
 
-    def _working(self, deadline: float) -> HookedConnection:
+    def _working(self, deadline: float) -> PooledConnection:
         while True:
             connection = self._shelf.take()
             if connection is None:
@@ -129,7 +129,7 @@ class Pool:
             elif self._works(connection):
                 return connection
 
-    def _works(self, connection: HookedConnection) -> bool:
+    def _works(self, connection: PooledConnection) -> bool:
         try:
             self._check(connection)
         except psycopg.Error:
@@ -140,7 +140,7 @@ class Pool:
             raise
         return True
 
-    def _give_back(self, connection: HookedConnection) -> None:
+    def _give_back(self, connection: PooledConnection) -> None:
         if self._closed.is_set() or not _is_clean(connection):
             connection.close()
             return
@@ -169,21 +169,21 @@ class AsyncPool:
 
     def __init__(
         self,
-        connect: Callable[[], Awaitable[HookedAsyncConnection]],
-        check: Callable[[HookedAsyncConnection], Awaitable[None]],
+        connect: Callable[[], Awaitable[PooledAsyncConnection]],
+        check: Callable[[PooledAsyncConnection], Awaitable[None]],
         size: int,
     ) -> None:
         self._connect = connect
         self._check = check
         self._size = size
         self._free = asyncio.Semaphore(size)
-        self._shelf: _Shelf[HookedAsyncConnection] = _Shelf()
+        self._shelf: _Shelf[PooledAsyncConnection] = _Shelf()
         self._closed = False
         self._sweeper: asyncio.TimerHandle | None = None
-        self._opening: set[asyncio.Future[HookedAsyncConnection]] = set()
+        self._opening: set[asyncio.Future[PooledAsyncConnection]] = set()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[HookedAsyncConnection]:
+    async def connection(self) -> AsyncIterator[PooledAsyncConnection]:
         """Lend a connection. Raises: DatabaseUnreachable."""
         deadline = time.monotonic() + WAIT_S
         try:
@@ -210,7 +210,7 @@ class AsyncPool:
         while (connection := self._shelf.take()) is not None:
             await connection.close()
 
-    async def _working(self, deadline: float) -> HookedAsyncConnection:
+    async def _working(self, deadline: float) -> PooledAsyncConnection:
         while True:
             connection = self._shelf.take()
             if connection is None:
@@ -223,7 +223,7 @@ class AsyncPool:
             elif await self._works(connection):
                 return connection
 
-    async def _opened(self) -> HookedAsyncConnection:
+    async def _opened(self) -> PooledAsyncConnection:
         """Open a connection, for others when the caller is gone: half opened it could not be closed."""
         opening = asyncio.ensure_future(self._connect())
         self._opening.add(opening)
@@ -235,7 +235,7 @@ class AsyncPool:
             raise
         return opening.result()
 
-    def _keep(self, opening: asyncio.Future[HookedAsyncConnection]) -> None:
+    def _keep(self, opening: asyncio.Future[PooledAsyncConnection]) -> None:
         if opening.cancelled() or opening.exception() is not None:
             return
         if self._closed:
@@ -243,7 +243,7 @@ class AsyncPool:
         else:
             self._shelf.put(opening.result())
 
-    async def _works(self, connection: HookedAsyncConnection) -> bool:
+    async def _works(self, connection: PooledAsyncConnection) -> bool:
         try:
             await self._check(connection)
         except psycopg.Error:
@@ -254,7 +254,7 @@ class AsyncPool:
             raise
         return True
 
-    async def _give_back(self, connection: HookedAsyncConnection) -> None:
+    async def _give_back(self, connection: PooledAsyncConnection) -> None:
         if self._closed or not _is_clean(connection):
             await connection.close()
             return

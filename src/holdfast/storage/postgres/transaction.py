@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, overload
 
-from psycopg import AsyncCursor, Cursor
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
 from psycopg.pq import TransactionStatus
 
+from holdfast.core.errors import ConnectionClosed, TransactionAborted
 from holdfast.storage.database import ended_by_caller
-from holdfast.storage.hooks import Hook, Hooks
+from holdfast.storage.hooks import Action, Hooks, Witness
+from holdfast.storage.port import Store
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
-from holdfast.storage.postgres.hooked import HookedAsyncConnection, HookedConnection
-from holdfast.storage.statement import Row, Statement
+from holdfast.storage.postgres.lent import (
+    LentAsyncConnection,
+    LentConnection,
+    PooledAsyncConnection,
+    PooledConnection,
+)
+from holdfast.storage.statement import Row, Statement, run, run_async
+
+# Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
+_WHICH = "select extract(epoch from pg_catalog.transaction_timestamp())::text"
+_BEGIN = (
+    "begin isolation level read committed; "
+    "select extract(epoch from pg_catalog.transaction_timestamp())::text"
+)
 
 
-class PostgresTransaction(PsycopgExecutor):
+class PostgresTransaction:
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
-    def __init__(self, connection: HookedConnection, schema: str) -> None:
-        super().__init__(connection, schema)
-        self.hooks = connection.hooks = Hooks()
+    def __init__(self, pooled: PooledConnection, schema: str) -> None:
+        self.hooks = Hooks()
+        self._pooled = pooled
+        self._executor = PsycopgExecutor(pooled, schema)
+        self._lent: LentConnection | None = None
+        self._is_over = False
+        self._began = pooled.execute(_BEGIN, prepare=False)
+
+    @property
+    def connection(self) -> Connection[Any]:
+        """The connection for the caller's own statements."""
+        lent = self._lend()
+        lent.watched.is_taken = True
+        return lent
 
     @overload
     def execute(self, statement: Statement) -> list[Row]: ...
@@ -29,25 +56,74 @@ class PostgresTransaction(PsycopgExecutor):
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            return super().execute(statement)
-        return self.connection.execute(statement.encode(), params)
+            return self._executor.execute(statement)
+        lent = self._lend()
+        _check_begun(self._pooled)
+        return lent.run(statement.encode(), params)
 
-    def after_commit(self, hook: Hook) -> None:
+    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed."""
-        self.hooks.add(hook)
+        self.hooks.add(action, witness)
 
     def check_open(self) -> None:
-        """Raises: NoTransaction when the caller has ended it already."""
-        if self.connection.pgconn.transaction_status == TransactionStatus.IDLE:
+        """Raises: ConnectionClosed after its end, NoTransaction when the caller has ended it, TransactionAborted."""
+        _check_open(self._is_over, self._pooled)
+
+    def review(self, store: Store) -> None:
+        """Ask the server, where something was done that it alone knows of: is this the transaction that began, and
+        which hooks still hold? Raises: NoTransaction.
+        """
+        if self._lent is None or self._lent.watched.is_known:
+            return
+        self.check_open()
+        if _answer(self._pooled.execute(_WHICH)) != _answer(self._began):
             raise ended_by_caller()
+        run(self.hooks.review(store), self._executor)
+
+    def commit(self) -> None:
+        """Commit. Raises: see `check_open`."""
+        self.check_open()
+        self._pooled.commit()
+
+    def rollback(self) -> None:
+        """Undo everything; where that fails, the pool gives the connection up."""
+        with suppress(psycopg.Error):
+            self._pooled.rollback()
+
+    def end(self) -> None:
+        """Leave the connection to the next."""
+        self._is_over = True
+        if self._lent is not None:
+            self._lent.give_back()
+
+    def _lend(self) -> LentConnection:
+        _check_not_over(self._is_over)
+        if self._lent is None:
+            self._lent = LentConnection(self._pooled)
+        return self._lent
 
 
-class PostgresAsyncTransaction(PsycopgAsyncExecutor):
+class PostgresAsyncTransaction:
     """The same in the other colour."""
 
-    def __init__(self, connection: HookedAsyncConnection, schema: str) -> None:
-        super().__init__(connection, schema)
-        self.hooks = connection.hooks = Hooks()
+    def __init__(self, pooled: PooledAsyncConnection, schema: str) -> None:
+        self.hooks = Hooks()
+        self._pooled = pooled
+        self._executor = PsycopgAsyncExecutor(pooled, schema)
+        self._lent: LentAsyncConnection | None = None
+        self._is_over = False
+        self._began: AsyncCursor[Any] | None = None
+
+    async def begin(self) -> None:
+        """Begin."""
+        self._began = await self._pooled.execute(_BEGIN, prepare=False)
+
+    @property
+    def connection(self) -> AsyncConnection[Any]:
+        """The connection for the caller's own statements."""
+        lent = self._lend()
+        lent.watched.is_taken = True
+        return lent
 
     @overload
     async def execute(self, statement: Statement) -> list[Row]: ...
@@ -59,14 +135,70 @@ class PostgresAsyncTransaction(PsycopgAsyncExecutor):
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
             self.check_open()
-            return await super().execute(statement)
-        return await self.connection.execute(statement.encode(), params)
+            return await self._executor.execute(statement)
+        lent = self._lend()
+        _check_begun(self._pooled)
+        return await lent.run(statement.encode(), params)
 
-    def after_commit(self, hook: Hook) -> None:
+    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed."""
-        self.hooks.add(hook)
+        self.hooks.add(action, witness)
 
     def check_open(self) -> None:
-        """Raises: NoTransaction when the caller has ended it already."""
-        if self.connection.pgconn.transaction_status == TransactionStatus.IDLE:
+        """Raises: ConnectionClosed after its end, NoTransaction when the caller has ended it, TransactionAborted."""
+        _check_open(self._is_over, self._pooled)
+
+    async def review(self, store: Store) -> None:
+        """The same in the other colour."""
+        if self._lent is None or self._lent.watched.is_known:
+            return
+        self.check_open()
+        if _answer(await self._pooled.execute(_WHICH)) != _answer(self._began):
             raise ended_by_caller()
+        await run_async(self.hooks.review(store), self._executor)
+
+    async def commit(self) -> None:
+        """Commit. Raises: see `check_open`."""
+        self.check_open()
+        await self._pooled.commit()
+
+    async def rollback(self) -> None:
+        """Undo everything; where that fails, the pool gives the connection up."""
+        with suppress(psycopg.Error):
+            await self._pooled.rollback()
+
+    def end(self) -> None:
+        """Leave the connection to the next."""
+        self._is_over = True
+        if self._lent is not None:
+            self._lent.give_back()
+
+    def _lend(self) -> LentAsyncConnection:
+        _check_not_over(self._is_over)
+        if self._lent is None:
+            self._lent = LentAsyncConnection(self._pooled)
+        return self._lent
+
+
+def _answer(cursor: Cursor[Any] | AsyncCursor[Any] | None) -> bytes | None:
+    """The value that the last of a cursor's statements answered; nobody looks unless it matters."""
+    return None if cursor is None else cursor._results[-1].get_value(0, 0)
+
+
+def _check_open(is_over: bool, pooled: PooledConnection | PooledAsyncConnection) -> None:
+    _check_not_over(is_over)
+    _check_begun(pooled)
+    if pooled.pgconn.transaction_status == TransactionStatus.INERROR:
+        raise TransactionAborted("a statement of this transaction failed before")
+
+
+def _check_not_over(is_over: bool) -> None:
+    if is_over:
+        raise ConnectionClosed(
+            "the transaction has ended", help="do everything inside the block of app.transaction()"
+        )
+
+
+def _check_begun(pooled: PooledConnection | PooledAsyncConnection) -> None:
+    if pooled.pgconn.transaction_status == TransactionStatus.IDLE:
+        raise ended_by_caller()

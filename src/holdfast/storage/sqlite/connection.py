@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
+from uuid import uuid4
 
 from holdfast.core.errors import ConfigError, UnusableUrl
 from holdfast.storage.sqlite.errors import translate
-from holdfast.storage.sqlite.hooked import HookedConnection
+from holdfast.storage.sqlite.lent import OwnConnection
 from holdfast.storage.sqlite.patience import Patience, insist
 
 MEMORY = ":memory:"
 OLDEST_SQLITE = (3, 35, 0)
+
+# From here on a database in memory can have a name, by which several connections of a process reach it.
+_NAMED_MEMORY = (3, 36, 0)
+_IN_MEMORY = "file:/holdfast-"
 
 Synchronous = Literal["FULL", "NORMAL"]
 
@@ -39,8 +44,13 @@ class Target:
 
     @property
     def in_memory(self) -> bool:
-        """Whether the database lives and dies with its one connection."""
-        return self.path == MEMORY
+        """Whether the database lives and dies with its connections."""
+        return self.path == MEMORY or self.is_named_memory
+
+    @property
+    def is_named_memory(self) -> bool:
+        """Whether it is in memory and outlives any one of its connections."""
+        return self.path.startswith(_IN_MEMORY)
 
     @property
     def patience(self) -> Patience:
@@ -58,19 +68,33 @@ def check_version(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -
         )
 
 
-def open_writer(target: Target) -> HookedConnection:
+def named(target: Target) -> Target:
+    """Give a new database in memory a name, where SQLite can."""
+    if sqlite3.sqlite_version_info < _NAMED_MEMORY:
+        return target
+    return replace(target, path=f"{_IN_MEMORY}{uuid4()}?vfs=memdb")
+
+
+def open_writer(target: Target) -> OwnConnection:
     """Open a connection that may write; it waits only a moment for the lock, so its user asks again."""
     return _open(target, LOCK_WAIT_S)
 
 
-def open_reader(target: Target) -> HookedConnection:
+def open_lent(target: Target) -> OwnConnection:
+    """Open a connection that is lent to callers: it notices what their statements change about it."""
+    connection = _open(target, LOCK_WAIT_S)
+    connection.watch()
+    return connection
+
+
+def open_reader(target: Target) -> OwnConnection:
     """Open a connection that cannot write; in WAL mode it waits for nobody."""
     connection = _open(target, target.busy_timeout_ms / 1000)
     connection.execute("pragma query_only = on")
     return connection
 
 
-def _open(target: Target, wait_s: float) -> HookedConnection:
+def _open(target: Target, wait_s: float) -> OwnConnection:
     try:
         connection = sqlite3.connect(
             target.path,
@@ -78,7 +102,8 @@ def _open(target: Target, wait_s: float) -> HookedConnection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=_CACHED_STATEMENTS,
-            factory=HookedConnection,
+            factory=OwnConnection,
+            uri=target.is_named_memory,
         )
     except sqlite3.Error as error:
         raise translate(error) or error from error

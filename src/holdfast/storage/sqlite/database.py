@@ -80,7 +80,7 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[SqliteTransaction]:
-        transaction = SqliteTransaction(self._resources.transactions, self._wait_s)
+        transaction = SqliteTransaction(self._resources.transactions, self._wait_s, self.store)
         try:
             yield transaction
         except BaseException:
@@ -92,7 +92,7 @@ class SqliteDatabase:
     @asynccontextmanager
     async def transaction_async(self) -> AsyncIterator[SqliteAsyncTransaction]:
         resources = self._resources
-        inner = SqliteTransaction(resources.transactions, self._wait_s)
+        inner = SqliteTransaction(resources.transactions, self._wait_s, self.store)
         lane = resources.lanes.take()
         transaction = SqliteAsyncTransaction(inner, lane)
         try:
@@ -126,7 +126,8 @@ class SqliteDatabase:
         try:
             return apply_migrations(connection, Patience(MIGRATION_WAIT_S), new_id)
         finally:
-            lender.give(connection)
+            # SQLite compiles a statement once: what a migration has run would be noticed no more.
+            lender.give(connection, broken=True)
 
     def is_pooled(self) -> bool:
         return False

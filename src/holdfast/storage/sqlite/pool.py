@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
-from holdfast.storage.sqlite.hooked import HookedConnection
+from holdfast.storage.sqlite.lent import OwnConnection
 from holdfast.storage.sqlite.place import FileId, file_at
 
-Open = Callable[[], HookedConnection]
+Open = Callable[[], OwnConnection]
 
 
 class Lender(Protocol):
     """Lends connections, each to one user at a time."""
 
-    def take(self, wait_s: float) -> HookedConnection:
+    def take(self, wait_s: float) -> OwnConnection:
         """Lend a connection. Raises: ConnectionClosed, DatabaseBusy, DatabaseUnreachable."""
 
-    def give(self, connection: HookedConnection, broken: bool = False) -> None:
+    def give(self, connection: OwnConnection, broken: bool = False) -> None:
         """Take a connection back, without an open transaction."""
 
     def close(self) -> None:
@@ -48,13 +48,13 @@ class Pool:
         self._keep = keep
         self._path = Path(path)
         self._file: FileId | None = None
-        self._of_file: set[HookedConnection] = set()
-        self._idle: list[HookedConnection] = []
+        self._of_file: set[OwnConnection] = set()
+        self._idle: list[OwnConnection] = []
         self._lent = 0
         self._closed = False
         self._lock = threading.Lock()
 
-    def take(self, wait_s: float) -> HookedConnection:
+    def take(self, wait_s: float) -> OwnConnection:
         with self._lock:
             if self._closed:
                 raise ConnectionClosed("the database was closed")
@@ -73,7 +73,7 @@ class Pool:
             self._of_file.add(connection)
         return connection
 
-    def give(self, connection: HookedConnection, broken: bool = False) -> None:
+    def give(self, connection: OwnConnection, broken: bool = False) -> None:
         with self._lock:
             self._lent -= 1
             is_usable = not broken and not self._closed and connection in self._of_file
@@ -120,14 +120,17 @@ class Pool:
 
 
 class Sole:
-    """The one connection of a database in memory, used in turn."""
+    """The one connection to a database in memory, used in turn; where it has a name, another can take its place."""
 
-    def __init__(self, open: Open) -> None:
+    def __init__(self, open: Open, can_reopen: bool) -> None:
+        self._open = open
+        # The database lives as long as anything is connected to it.
+        self._anchor = open() if can_reopen else None
         self._connection = open()
         self._closed = False
         self._turn = threading.Lock()
 
-    def take(self, wait_s: float) -> HookedConnection:
+    def take(self, wait_s: float) -> OwnConnection:
         if not self._turn.acquire(timeout=wait_s):
             raise DatabaseBusy("another transaction holds the database in memory")
         if self._closed:
@@ -135,16 +138,24 @@ class Sole:
             raise ConnectionClosed("the database was closed")
         return self._connection
 
-    def give(self, connection: HookedConnection, broken: bool = False) -> None:
+    def give(self, connection: OwnConnection, broken: bool = False) -> None:
         if self._closed:
+            self._close()
+        elif broken and self._anchor is not None:
             connection.close()
+            self._connection = self._open()
         self._turn.release()
 
     def close(self) -> None:
         self._closed = True
         if self._turn.acquire(blocking=False):
-            self._connection.close()
+            self._close()
             self._turn.release()
+
+    def _close(self) -> None:
+        self._connection.close()
+        if self._anchor is not None:
+            self._anchor.close()
 
     def freeze(self) -> bool:
         # A database in memory has no locks that a child could mistake for its own; the child begins with an empty one.

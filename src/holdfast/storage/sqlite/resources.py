@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from holdfast.storage.sqlite.connection import Target, open_reader, open_writer
+from holdfast.storage.sqlite.connection import Target, named, open_lent, open_reader, open_writer
 from holdfast.storage.sqlite.lanes import Lanes
 from holdfast.storage.sqlite.pool import Lender, Pool, Sole
 from holdfast.storage.sqlite.writer import Writer
@@ -48,9 +48,10 @@ class Resources:
 def _lenders(target: Target) -> tuple[Lender, Lender, Lender]:
     """Who lends connections to readers, to transactions and to the writer."""
     if target.in_memory:
-        sole = Sole(partial(open_writer, target))
+        target = named(target)
+        sole = Sole(partial(open_lent, target), can_reopen=target.is_named_memory)
         return sole, sole, sole
     path = target.path
     readers = Pool(partial(open_reader, target), _KEPT, path)
-    transactions = Pool(partial(open_writer, target), _KEPT, path)
+    transactions = Pool(partial(open_lent, target), _KEPT, path)
     return readers, transactions, Pool(partial(open_writer, target), 1, path)

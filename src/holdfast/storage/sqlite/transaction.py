@@ -8,37 +8,47 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from contextlib import suppress
 from typing import TypeVar, overload
+from weakref import WeakSet
 
 from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.database import Parameters, ended_by_caller
-from holdfast.storage.hooks import Hook, Hooks
+from holdfast.storage.hooks import Action, Hooks, Witness
+from holdfast.storage.port import Store
 from holdfast.storage.sqlite.answer import Answer
 from holdfast.storage.sqlite.errors import translate
 from holdfast.storage.sqlite.executor import SqliteExecutor
-from holdfast.storage.sqlite.hooked import HookedConnection
+from holdfast.storage.sqlite.lent import LentCursor, OwnConnection
 from holdfast.storage.sqlite.patience import Patience, begin
 from holdfast.storage.sqlite.pool import Lender
-from holdfast.storage.statement import Row, Statement
+from holdfast.storage.statement import Row, Statement, run
 
 T = TypeVar("T")
+
+# Whatever ends the transaction takes the savepoint with it; one of this name is nobody else's.
+_OPEN_MARK = 'savepoint "holdfast: the transaction of this block"'
+_CLOSE_MARK = 'release "holdfast: the transaction of this block"'
 
 
 class SqliteTransaction:
     """A transaction that begins when it is first used; `connection` is for whatever `execute` does not cover."""
 
-    def __init__(self, lender: Lender, wait_s: float) -> None:
+    def __init__(self, lender: Lender, wait_s: float, store: Store) -> None:
         self.hooks = Hooks()
         self._lender = lender
         self._wait_s = wait_s
+        self._store = store
         self._patience: Patience | None = None
         self._executor: SqliteExecutor | None = None
-        self._lent: HookedConnection | None = None
+        self._lent: OwnConnection | None = None
+        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+        self._is_used = False
+        self._is_taken = False
         self._ended = False
 
     @property
     def connection(self) -> sqlite3.Connection:
         """The connection for the caller's own statements; asking for it begins the transaction."""
-        return self._begun().connection
+        return self._take()
 
     @overload
     def execute(self, statement: Statement) -> list[Row]: ...
@@ -48,14 +58,15 @@ class SqliteTransaction:
         self, statement: Statement | str, params: Parameters = ()
     ) -> list[Row] | sqlite3.Cursor:
         """Run a statement of ours, or one of the caller's own as text."""
-        executor = self._begun()
         if isinstance(statement, Statement):
-            return executor.execute(statement)
-        return executor.connection.execute(statement, params)
+            return self._begun().execute(statement)
+        cursor = LentCursor(self._used(), self._take)
+        self._cursors.add(cursor)
+        return cursor.execute(statement, params)
 
-    def after_commit(self, hook: Hook) -> None:
+    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed."""
-        self.hooks.add(hook)
+        self.hooks.add(action, witness)
 
     def commit(self) -> None:
         """Commit and give the connection back. Raises: NoTransaction when the caller has ended it already."""
@@ -64,6 +75,8 @@ class SqliteTransaction:
             return
         broken = True
         try:
+            if self._is_used:
+                self._review(connection)
             if not connection.in_transaction:
                 raise ended_by_caller()
             connection.execute("commit")
@@ -91,6 +104,20 @@ class SqliteTransaction:
             raise ended_by_caller()
         return self._executor
 
+    def _take(self) -> sqlite3.Connection:
+        connection = self._used()
+        self._is_taken = True
+        return connection
+
+    def _used(self) -> OwnConnection:
+        """The connection as a caller gets it: inside a savepoint of ours, which goes with the transaction."""
+        self._begun()
+        assert self._lent is not None
+        if not self._is_used:
+            self._lent.execute(_OPEN_MARK)
+            self._is_used = True
+        return self._lent
+
     def _begin(self) -> SqliteExecutor:
         if self._ended:
             raise ConnectionClosed("the transaction has ended")
@@ -101,24 +128,34 @@ class SqliteTransaction:
         except BaseException:
             self._lender.give(connection)
             raise
-        connection.hooks, self._lent = self.hooks, connection
+        connection.is_changed, self._lent = False, connection
         return SqliteExecutor(connection)
 
-    def _end(self) -> HookedConnection | None:
+    def _review(self, connection: OwnConnection) -> None:
+        """See that this is still the transaction that began, and which hooks still hold. Raises: NoTransaction."""
+        try:
+            # A plain cursor: the caller may have set anything on the connection.
+            sqlite3.Cursor(connection).execute(_CLOSE_MARK)
+        except sqlite3.OperationalError as error:
+            raise ended_by_caller() from error
+        run(self.hooks.review(self._store), SqliteExecutor(connection))
+
+    def _end(self) -> OwnConnection | None:
         connection, self._lent = self._lent, None
         self._executor, self._ended = None, True
-        if connection is not None:
-            connection.hooks = None
+        # A statement half read would keep the file's present state from being replaced.
+        for cursor in self._cursors:
+            cursor.close()
         return connection
 
-    def _give_back(self, connection: HookedConnection, broken: bool) -> None:
+    def _give_back(self, connection: OwnConnection, broken: bool) -> None:
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
         except sqlite3.Error:
             broken = True
         with suppress(sqlite3.Error):
-            self._lender.give(connection, broken)
+            self._lender.give(connection, broken or self._is_taken or connection.is_changed)
 
 
 class SqliteAsyncTransaction:
@@ -150,9 +187,9 @@ class SqliteAsyncTransaction:
             return await self.aside(lambda: self._inner.execute(statement))
         return await self.aside(lambda: Answer(self._inner.execute(statement, params)))
 
-    def after_commit(self, hook: Hook) -> None:
+    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed."""
-        self._inner.after_commit(hook)
+        self._inner.after_commit(action, witness)
 
     def aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Have something done in the transaction's own thread."""

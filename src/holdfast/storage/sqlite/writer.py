@@ -18,7 +18,7 @@ from holdfast.core.errors import ConnectionClosed, DatabaseBusy
 from holdfast.storage.sqlite.connection import LOCK_WAIT_S
 from holdfast.storage.sqlite.errors import is_busy, translate
 from holdfast.storage.sqlite.executor import SqliteExecutor
-from holdfast.storage.sqlite.hooked import HookedConnection
+from holdfast.storage.sqlite.lent import OwnConnection
 from holdfast.storage.sqlite.limit import Limit, limited
 from holdfast.storage.sqlite.pool import Lender
 from holdfast.storage.sqlite.ticket import Ticket, deliver
@@ -115,7 +115,7 @@ class Writer:
             self._lender.give(connection, broken)
         deliver(group)
 
-    def _begin(self) -> HookedConnection | None:
+    def _begin(self) -> OwnConnection | None:
         """Wait for the write lock as long as any caller does; None when all have given up."""
         while self._gather():
             try:
@@ -150,7 +150,7 @@ class Writer:
         deliver(refused)
 
     def _run_waiting(
-        self, connection: HookedConnection, limit: Limit, group: list[Ticket[Any]]
+        self, connection: OwnConnection, limit: Limit, group: list[Ticket[Any]]
     ) -> None:
         executor = SqliteExecutor(connection)
         ends_at = time.monotonic() + self._group_s
@@ -181,7 +181,7 @@ def _run_apart(ticket: Ticket[Any], executor: SqliteExecutor) -> None:
     connection.execute("release operation")
 
 
-def _undo(connection: HookedConnection, group: list[Ticket[Any]], error: Exception) -> None:
+def _undo(connection: OwnConnection, group: list[Ticket[Any]], error: Exception) -> None:
     """Tell everybody whose work is lost with the transaction."""
     with suppress(sqlite3.Error):
         if connection.in_transaction:
