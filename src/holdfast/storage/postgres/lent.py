@@ -27,6 +27,8 @@ class PooledConnection(Connection[Any]):
 
     is_used: bool = False
     prepares_after: int | None = None
+    # psycopg's own word for a connection that may end with its loop or process, unclosed and without a warning.
+    _pool = None
 
 
 class PooledAsyncConnection(PoolConnection):
@@ -35,6 +37,7 @@ class PooledAsyncConnection(PoolConnection):
     is_used: bool = False
     prepares_after: int | None = None
     limit_ms: int | None = None
+    _pool = None
 
 
 class Watched:
