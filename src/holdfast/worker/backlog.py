@@ -22,8 +22,12 @@ class Backlog:
     A type at its limit of concurrent calls is passed over until one of its calls is done.
     """
 
-    def __init__(self, limit_of: Callable[[str], int | None]) -> None:
+    def __init__(
+        self, limit_of: Callable[[str], int | None], is_held_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Nothing is given out while `is_held_up`; call `resume` when that is over."""
         self._limit_of = limit_of
+        self._is_held_up = is_held_up
         self._ready: deque[Attempt] = deque()
         self._parked: dict[str, deque[Attempt]] = {}
         self._calls: dict[str, int] = {}
@@ -49,8 +53,8 @@ class Backlog:
         self._wake(WOKEN)
 
     def take_now(self) -> list[Attempt] | None:
-        """Take the next call's attempts, several for a batch handler, if there are any."""
-        while self._ready:
+        """Take the next call's attempts, several for a batch handler, if there are any and it may begin."""
+        while self._ready and not self._is_held_up():
             attempt = self._ready.popleft()
             name = attempt.type.name
             limit = self._limit_of(name)
@@ -89,6 +93,10 @@ class Backlog:
         if parked:
             self._ready.appendleft(parked.popleft())
             self._wake(1)
+
+    def resume(self) -> None:
+        """Give out again what was held up."""
+        self._wake(WOKEN)
 
     def reconsider(self) -> None:
         """Look again at what was passed over, because limits have changed."""

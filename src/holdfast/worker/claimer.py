@@ -56,8 +56,12 @@ class Claimer:
         new_id: Callable[[], str],
         expect: Callable[[float], None],
         missed: Callable[[], None],
+        is_held_up: Callable[[], bool],
     ) -> None:
-        """Deadlines of new claims are announced to `expect`; after a lost answer `missed` is called."""
+        """Deadlines of new claims are announced to `expect`; after a lost answer `missed` is called.
+
+        Nothing is claimed while `is_held_up`; `nudge` it when that is over.
+        """
         self._place = place
         self._link = link
         self._backlog = backlog
@@ -65,6 +69,7 @@ class Claimer:
         self._new_id = new_id
         self._expect = expect
         self._missed = missed
+        self._is_held_up = is_held_up
         self._clock = place.clock
         self._marks = Marks()
         self._batched = [name for name, each in place.types.items() if each.batch]
@@ -168,7 +173,7 @@ class Claimer:
         """Where to look: every type that may run now, each with its own room and mark."""
         now = self._clock.monotonic()
         room = self._capacity.room(now, len(self._backlog))
-        if room <= 0 or self._left == 0 or self.quarantine.is_occupied:
+        if room <= 0 or self._left == 0 or self.quarantine.is_occupied or self._is_held_up():
             return None
         free_slots = self._capacity.free_slots
 

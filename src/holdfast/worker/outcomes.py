@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -14,12 +14,17 @@ from holdfast.worker.attempt import Attempt
 from holdfast.worker.holdings import Holdings
 from holdfast.worker.judge import as_it_stands, describe, unwritable
 
+LARGE_BYTES = 4 * 1024 * 1024
+"""What one statement may carry: an output alone may have a megabyte, and a statement has its time limit."""
+
 
 class Pending(msgspec.Struct, gc=False):
-    """An outcome that waits to be written; unsure when an earlier try may have written it."""
+    """An outcome that waits to be written since a time of the clock; unsure when an earlier try may have written it."""
 
     attempt: Attempt
     finish: Finish
+    since: float
+    size: int
     unsure: bool = False
     is_replacement: bool = False
     is_settled: bool = False
@@ -39,15 +44,20 @@ class Outcomes:
         self._holdings = holdings
         self._recorder = recorder
         self._open = 0
+        self.when_settled: Callable[[], None] = lambda: None
         self.all_settled = asyncio.Event()
         self.all_settled.set()
 
-    def wait_for(self, attempt: Attempt, finish: Finish) -> Pending:
+    def __len__(self) -> int:
+        """How many are not settled."""
+        return self._open
+
+    def wait_for(self, attempt: Attempt, finish: Finish, now: float) -> Pending:
         """Take an outcome that is to be written."""
         if self._open == 0:
             self.all_settled.clear()
         self._open += 1
-        return Pending(attempt, finish)
+        return Pending(attempt, finish, now, size_of(finish))
 
     def end(self, recorded: Sequence[Pending]) -> None:
         """Note outcomes that are recorded."""
@@ -73,6 +83,34 @@ class Outcomes:
         self._open -= len(settled)
         if self._open == 0:
             self.all_settled.set()
+        self.when_settled()
+
+
+def size_of(finish: Finish) -> int:
+    """About how many bytes an outcome is."""
+    size = 0
+    if finish.output is not None:
+        size += len(finish.output)
+    if finish.error is not None:
+        size += len(finish.error)
+    if finish.next is not None:
+        size += len(finish.next.input)
+    return size
+
+
+def in_portions(pending: Iterable[Pending], most: int) -> Iterator[list[Pending]]:
+    """Cut outcomes into portions that one statement may carry, each job once in a portion."""
+    portion: dict[str, Pending] = {}
+    size = 0
+    for each in pending:
+        is_full = len(portion) >= most or size + each.size > LARGE_BYTES
+        if portion and (is_full or each.finish.id in portion):
+            yield list(portion.values())
+            portion, size = {}, 0
+        portion[each.finish.id] = each
+        size += each.size
+    if portion:
+        yield list(portion.values())
 
 
 def replacement(pending: Pending, error: Exception) -> Pending:
@@ -81,7 +119,9 @@ def replacement(pending: Pending, error: Exception) -> Pending:
         raise error
     pending.is_settled = True
     finish = unwritable(pending.finish, *describe(error))
-    return Pending(pending.attempt, finish, pending.unsure, is_replacement=True)
+    return Pending(
+        pending.attempt, finish, pending.since, size_of(finish), pending.unsure, is_replacement=True
+    )
 
 
 def is_about_the_data(error: Exception) -> bool:

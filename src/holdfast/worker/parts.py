@@ -59,7 +59,7 @@ class Parts:
         self.links = _links(place)
         self.hints = Hints(place.id, notifier)
         self.pace = Pace(place.options)
-        self.backlog = Backlog(place.terms.limit)
+        self.backlog = Backlog(place.terms.limit, self._is_behind)
         self.claimer = Claimer(
             place,
             self.links["claim"],
@@ -68,6 +68,7 @@ class Parts:
             new_id,
             expect=self._expect,
             missed=self._give_back,
+            is_held_up=self._is_behind,
         )
         # Only one job whose worker died is held at a time, so the next of them has to be looked for.
         place.holdings.when_calm = partial(to_loop, self.claimer.hint, None, True)
@@ -87,6 +88,7 @@ class Parts:
         self.completer = Completer(
             place, self.links["complete"], self.outcomes, self.stragglers.add
         )
+        self.completer.when_eased = self._go_on
         # A server that went away may have forgotten our last claims, and others may have them by now.
         place.trouble.when_back = self.check_leases
         # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
@@ -167,6 +169,13 @@ class Parts:
 
     def _less_held(self) -> None:
         self.quarantine.look_again()
+
+    def _is_behind(self) -> bool:
+        return self.completer.is_behind()
+
+    def _go_on(self) -> None:
+        self.backlog.resume()
+        self.claimer.nudge()
 
     def _expect(self, at: float) -> None:
         self.deadlines.expect(at)

@@ -12,7 +12,13 @@ from holdfast.core.model import Held, Stand
 from holdfast.ops.blockers import FanIn
 from holdfast.ops.finish import finish_attempts
 from holdfast.storage.database import Link
-from holdfast.worker.outcomes import Outcomes, Pending, is_about_the_data, replacement
+from holdfast.worker.outcomes import (
+    Outcomes,
+    Pending,
+    in_portions,
+    is_about_the_data,
+    replacement,
+)
 from holdfast.worker.workplace import Workplace
 
 PURPOSE = "fan-in"
@@ -80,9 +86,8 @@ class Stragglers:
         by_job = {each.pending.finish.id: each for each in due}
         for each in due:
             each.is_alone = by_job[each.pending.finish.id] is not each
-        stragglers = list(by_job.values())
-        for first in range(0, len(stragglers), TOGETHER):
-            await self._write_together(stragglers[first : first + TOGETHER])
+        for portion in in_portions((each.pending for each in by_job.values()), TOGETHER):
+            await self._write_together([by_job[each.finish.id] for each in portion])
 
     async def _write_together(self, batch: list[Straggler]) -> None:
         pendings = [each.pending for each in batch]
