@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.core.model import Claim, Finish, LeaseClass, NewBlocker, NewJob, Probe
@@ -12,6 +13,7 @@ from holdfast.notify.local import LocalNotifier
 from holdfast.notify.port import Hint
 from holdfast.ops.retention import Ages
 from holdfast.ops.start import StartRequest, start_chains
+from holdfast.runtime.doctor.fleet import check_fleet, read_fleet
 from holdfast.runtime.runner import Mode, Runner
 from holdfast.runtime.tick import Tick, TickOptions
 from holdfast.runtime.upkeep import ReaperRunner, RetentionRunner
@@ -245,3 +247,66 @@ async def test_one_living_worker_shows_that_there_was_no_outage(
     tick = _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3, 3_600_000))
     assert (await tick.run()).total_processed == 1
     await tick.close()
+
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["a new process", "one that saw it"])
+async def test_after_the_clock_was_set_back_nothing_waits_for_the_time_it_had_shown(
+    database: Database, clock: ManualClock, recorder: Recorder, is_new: bool
+) -> None:
+    store, ahead = database.store, [HOUR_US]
+
+    def now() -> int:
+        return clock.now() + ahead[0]
+
+    tick = Tick(
+        database,
+        [ReaperRunner(store, 100, 3, 3_600_000)],
+        "w-1",
+        clock=clock,
+        observer=recorder,
+        now=now,
+    )
+    if not is_new:
+        await tick.run()
+    ids = [new_id() for _ in range(4)]
+    plain, retried, planned, held = ids
+    jobs = [NewJob(id, id, f"mail.{place}", "{}") for place, id in enumerate(ids)]
+    at = clock.now() + HOUR_US + 600_000_000
+    jobs[2] = msgspec.structs.replace(jobs[2], at=at)
+    await database.run_async(store.jobs.insert(jobs, now=now()))
+    for place in (1, 3):
+        token = new_id()
+        lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
+        claim = Claim("w-2", 1, (Probe(f"mail.{place}", 5, token, 1, 0, FIRST),), (lease,))
+        (job,) = await database.run_async(store.jobs.claim(claim, now()))
+        if place == 1:
+            finish = Finish(
+                job.id, token, "retry", "w-2", job.chain_id, delay_ms=30_000, error="no"
+            )
+            await database.run_async(store.jobs.finish([finish], now=now()))
+    ahead[0] = 0
+    summary = await tick.run()
+    await tick.close()
+    # Two leases, one of them empty, and two jobs.
+    assert summary.runner_results["reaper"].updated == 4
+    found = {each.id: each for each in await database.run_async(store.jobs.get(ids))}
+    assert found[plain].available_at == clock.now()
+    assert found[retried].available_at == clock.now() + 30_000_000
+    assert found[planned].available_at == at
+    assert found[held].lease_expires_at == clock.now() + 60_000_000
+    assert found[held].state == "running"
+
+
+async def test_the_doctor_names_a_clock_that_was_set_back(
+    database: Database, clock: ManualClock
+) -> None:
+    ahead = clock.now() + HOUR_US
+    await database.run_async(database.store.workers.sign(_sign("w-2"), ahead))
+    for now, verdict in ((ahead, "ok"), (clock.now(), "warning")):
+        fleet = await database.run_async(read_fleet(database.store, 60_000, now))
+        (finding,) = [each for each in check_fleet(fleet, 10_000) if each.check == "clock"]
+        assert finding.verdict == verdict
+    assert "1 h ahead" in finding.measured

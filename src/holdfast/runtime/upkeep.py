@@ -6,6 +6,7 @@ from holdfast.client.hints import of_reap
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.model import Instant
 from holdfast.notify.port import Notifier
+from holdfast.ops.heal import AHEAD_US, ahead_us
 from holdfast.ops.reap import ReapReport, reap_leases
 from holdfast.ops.retention import FIRST_ID, Ages, remove_chains, remove_records
 from holdfast.runtime.fleet import FleetWatch
@@ -18,6 +19,40 @@ RETENTION_EVERY_MS = 600_000
 FOLD_EVERY_MS = 60_000
 FOLD_AT_ONCE = 10_000
 """Writes append counts by the thousand, and every page sums them up."""
+
+
+class ClockWatch:
+    """Notices that the database's clock was set back, and moves what would wait for the time it has shown before.
+
+    A process knows its own clock; one that has just begun looks whether the records are of a time that is yet to come.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._offset_us: int | None = None
+
+    async def look(self, context: RunnerContext) -> None:
+        """Heal if there is a reason to."""
+        now = context.now()
+        if now is None:
+            now = await context.link.run(self._store.schema.clock())
+        offset_us = now - int(context.clock.monotonic() * 1_000_000)
+        before, self._offset_us = self._offset_us, offset_us
+        if before is None:
+            back_us = await context.link.run(ahead_us(self._store, now))
+        else:
+            back_us = before - offset_us
+        if back_us > AHEAD_US:
+            await self._heal(context)
+
+    async def _heal(self, context: RunnerContext) -> None:
+        leases = self._store.leases
+        context.counts.updated += await context.link.run_atomic(leases.heal(context.now()))
+        after: str | None = FIRST_ID
+        while after is not None and not context.budget.exhausted(context.now_ms()):
+            page = await context.link.run_atomic(leases.heal_queue(after, context.now()))
+            context.counts.updated += page.healed
+            after = page.last
 
 
 class ReaperReport:
@@ -33,10 +68,12 @@ class ReaperReport:
         self._counters = counters
         self._told = counters.recovered
         self._fleet = FleetWatch(store, grace_ms)
+        self._clock = ClockWatch(store)
 
     async def run(self, context: RunnerContext) -> RunnerReport:
         before, self._told = self._told, self._counters.recovered
         context.counts.processed += self._told - before
+        await self._clock.look(context)
         await self._fleet.look(context)
         return context.counts.report()
 
@@ -60,6 +97,7 @@ class ReaperRunner:
         self._batch = batch
         self._poison_limit = poison_limit
         self._fleet = FleetWatch(store, grace_ms)
+        self._clock = ClockWatch(store)
         self._notifier = notifier
         self._interval_s = interval_s
         self._guard: Guard | None = None
@@ -67,6 +105,7 @@ class ReaperRunner:
 
     async def run(self, context: RunnerContext) -> RunnerReport:
         try:
+            await self._clock.look(context)
             await self._let_others_come_back(context)
             return await self._reap(context)
         except DatabaseUnreachable:

@@ -35,6 +35,7 @@ from holdfast.storage.records import (
     AuditRecord,
     DeadGroup,
     Deed,
+    HealPage,
     Identity,
     LeaseRecord,
     NewProgress,
@@ -156,6 +157,12 @@ class LeaseStore(Protocol):
 
         Concurrency: locked leases and rows are skipped and found by a later run; `after` pages past them.
         """
+
+    def heal(self, now: Instant | None = None) -> Op[int]:
+        """Shorten leases that end later than they can by the present clock; return how many. One statement."""
+
+    def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
+        """Move what is due by a clock that ran ahead, in a page of jobs by id; nothing that was planned."""
 
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         """Read leases, the soonest to end first. One statement."""

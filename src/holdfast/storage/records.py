@@ -41,6 +41,14 @@ class ClosedEdge(msgspec.Struct, frozen=True):
     fails: bool
 
 
+class HealPage(msgspec.Struct, frozen=True):
+    """What was looked at, and moved, after a clock had been set back; `last` is where to go on."""
+
+    last: str | None
+    seen: int
+    healed: int
+
+
 class ReapPage(msgspec.Struct, frozen=True):
     """What one look of the reaper took, and where the next begins; `last` is None when no lease was expired."""
 

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.cycle import CycleRecord, RunRecord
+from holdfast.core.duration import spoken
 from holdfast.core.model import Instant, QueueTotals, WorkerRecord
+from holdfast.ops.heal import AHEAD_US, ahead_us
 from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
 from holdfast.runtime.fleet import unhandled_types
 from holdfast.storage.port import Store
@@ -31,6 +33,7 @@ class Fleet(msgspec.Struct, frozen=True):
     cycles: list[CycleRecord]
     runs: list[RunRecord]
     subscriptions: list[SubscriptionRecord]
+    ahead_us: int = 0
 
 
 def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fleet]:
@@ -47,6 +50,7 @@ def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fl
         cycles=(yield from store.cycles.page(now)),
         runs=(yield from store.runs.page(_RUNS, grace_ms, None, now)),
         subscriptions=(yield from store.events.page(_MANY)),
+        ahead_us=(yield from ahead_us(store, instant)),
     )
 
 
@@ -62,7 +66,20 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _expired(fleet, reaper_interval_ms),
         _dead_letters(fleet.totals),
         _cycles(fleet),
+        _clock(fleet.ahead_us),
     ]
+
+
+def _clock(ahead: int) -> Finding:
+    if ahead <= AHEAD_US:
+        return ok("clock", "no record is of a time that is yet to come")
+    return warning(
+        "clock",
+        f"records are {spoken(ahead)} ahead of the database's clock",
+        "the clock was set back: jobs that were due by the old time are moved by the next tick or "
+        "worker, what was planned or snoozed waits for its time, and cycles for their next slot",
+        "see that the server's clock is kept by NTP and never set back",
+    )
 
 
 def _identity(identity: Identity | None) -> Finding:

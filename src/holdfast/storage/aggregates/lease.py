@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from holdfast.core.model import Held, Instant, JobRef, Reaped
 from holdfast.core.retry import suspected_from
 from holdfast.storage.aggregates.wire import document, texts
-from holdfast.storage.records import LeaseRecord, NewProgress, ProgressRecord, ReapPage
+from holdfast.storage.records import HealPage, LeaseRecord, NewProgress, ProgressRecord, ReapPage
 from holdfast.storage.statement import Op, Row, Statement
 
 
@@ -55,6 +55,14 @@ class Leases:
             },
         )
         return reap_page(rows)
+
+    def heal(self, now: Instant | None = None) -> Op[int]:
+        rows = yield Statement("lease_heal", {"now": now})
+        return len(rows)
+
+    def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
+        ((last, seen, healed),) = yield Statement("queue_heal", {"after": after, "now": now})
+        return HealPage(last, seen, healed)
 
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         rows = yield Statement("lease_list", {"limit": limit, "worker": worker})

@@ -9,7 +9,7 @@ from holdfast.core.model import Instant, JobRef, Reaped
 from holdfast.core.retry import suspected_from
 from holdfast.storage.aggregates.lease import Leases
 from holdfast.storage.aggregates.wire import document, texts
-from holdfast.storage.records import ReapPage
+from holdfast.storage.records import HealPage, ReapPage
 from holdfast.storage.sqlite.clock import moment
 from holdfast.storage.sqlite.tally import Tally
 from holdfast.storage.statement import Op, Statement
@@ -60,6 +60,15 @@ class SqliteLeases(Leases):
         rows = yield Statement("lease_release", given)
         yield Statement("lease_drop", given)
         return [JobRef(*row) for row in rows]
+
+    def heal(self, now: Instant | None = None) -> Op[int]:
+        return (yield from super().heal((yield from moment(now))))
+
+    def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
+        now = yield from moment(now)
+        ids = [row[0] for row in (yield Statement("queue_page", {"after": after}))]
+        healed = yield Statement("queue_heal", {"ids": texts(ids), "now": now})
+        return HealPage(max(ids, default=None), len(ids), len(healed))
 
     def reap(
         self,

@@ -108,6 +108,41 @@ select r.job_id::text, r.type, j.worker, r.state, j.crashes, j.stale_ms, r.await
 union all
 select null, null, worker, null, null, null, null, holdfast.us(expires_at), token::text from dead;
 
+-- name: lease_heal
+-- Leases that end later than they can by the present clock were given by one that ran ahead: they begin again now.
+update holdfast.lease l
+   set expires_at = holdfast.moment(:now::bigint) + l.lease_ms * interval '1 ms'
+ where l.token = any (array (select f.token from holdfast.lease f order by f.expires_at desc limit 1000))
+   and l.expires_at > holdfast.moment(:now::bigint) + l.lease_ms * interval '1 ms' + interval '1 minute'
+returning l.token::text;
+
+-- name: queue_heal
+-- A page of the queue, by id. A job nobody ever ran and nobody planned is due from the moment it was made or unblocked; one
+-- that failed waits from the end of that attempt. Where that moment is yet to come, a clock ran ahead: the job is due now, or
+-- as long from now as it was to wait. What somebody planned stays.
+with page as materialized (
+  select q.job_id, q.available_at, q.fence, q.token from holdfast.queue q
+   where q.job_id > :after::uuid order by q.job_id limit 1000),
+ahead as materialized (
+  select p.job_id, p.available_at, a.ended_at
+    from page p
+   cross join lateral (select j.planned_at from holdfast.job j where j.id = p.job_id offset 0) j
+    left join lateral (
+      select t.ended_at from holdfast.attempt t
+       where t.job_id = p.job_id and t.fence = p.fence order by t.attempt desc limit 1) a on true
+   where p.token is null and p.available_at < 'infinity'
+     and p.available_at > holdfast.moment(:now::bigint) + interval '1 minute'
+     and case when p.fence = 0 then j.planned_at is null
+              else a.ended_at > holdfast.moment(:now::bigint) + interval '1 minute' end),
+healed as (
+  update holdfast.queue q
+     set available_at = holdfast.moment(:now::bigint) + (h.available_at - coalesce(h.ended_at, h.available_at))
+    from ahead h
+   where q.job_id = any (array (select job_id from ahead)) and q.job_id = h.job_id
+     and q.token is null and q.available_at = h.available_at
+  returning q.job_id)
+select (select job_id::text from page order by job_id desc limit 1), (select count(*) from page), (select count(*) from healed);
+
 -- name: lease_isolate
 -- Notes, before its only job begins, that the worker runs nothing else.
 update holdfast.lease set alone = true where token = :token::uuid returning token::text;

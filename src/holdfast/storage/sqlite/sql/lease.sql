@@ -6,6 +6,32 @@ update holdfast_lease
  where token in (select value from json_each(:tokens))
 returning token;
 
+-- name: lease_heal
+-- Leases that end later than they can by the present clock were given by one that ran ahead: they begin again now.
+update holdfast_lease
+   set expires_at = :now + lease_ms * 1000
+ where expires_at > :now + lease_ms * 1000 + 60000000
+returning token;
+
+-- name: queue_page
+select job_id from holdfast_queue where job_id > :after order by job_id limit 1000;
+
+-- name: queue_heal
+-- A job nobody ever ran and nobody planned is due from the moment it was made or unblocked; one that failed waits from the
+-- end of that attempt. Where that moment is yet to come, a clock ran ahead: the job is due now, or as long from now as it was
+-- to wait. What somebody planned stays.
+update holdfast_queue
+   set available_at = :now + available_at - case when fence = 0 then available_at else (
+         select max(a.ended_at) from holdfast_attempt a
+          where a.job_id = holdfast_queue.job_id and a.fence = holdfast_queue.fence) end
+ where job_id in (select value from json_each(:ids))
+   and token is null and available_at < 9223372036854775807 and available_at > :now + 60000000
+   and case when fence = 0
+            then (select j.planned_at from holdfast_job j where j.id = holdfast_queue.job_id) is null
+            else coalesce((select max(a.ended_at) from holdfast_attempt a
+                            where a.job_id = holdfast_queue.job_id and a.fence = holdfast_queue.fence), 0) > :now + 60000000 end
+returning job_id;
+
 -- name: lease_held
 -- Every job that bears a token of this worker, whether the worker knows of it or not.
 select q.job_id, q.token
