@@ -32,6 +32,10 @@ from holdfast.notify.port import Hint
 open_notifier(database_url=sys.argv[1]).send([Hint("due", "mail")])
 """
 
+LISTENERS = """
+select count(*) from pg_stat_activity
+ where application_name = 'holdfast hint listener' and datname = current_database()
+"""
 KILL_LISTENERS = """
 select pg_terminate_backend(pid) from pg_stat_activity
  where application_name = 'holdfast hint listener' and datname = current_database()
@@ -143,3 +147,20 @@ def test_a_bad_schema_or_url_is_refused_at_once() -> None:
         postgres_notifier("postgresql://localhost/x", 'x"; drop schema y; --')
     with pytest.raises(UnusableUrl):
         postgres_notifier("postgresql://localhost/x?nonsense=1", "holdfast")
+
+
+def test_all_listeners_of_a_process_share_one_connection(postgres_url: str) -> None:
+    notifier = postgres_notifier(postgres_url, "holdfast")
+    ears = [Ear(), Ear(), Ear()]
+    listeners = [notifier.listen(each) for each in ears]
+    assert all(each.wait_until_alive(PATIENCE_S) for each in listeners)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        assert connection.execute(LISTENERS).fetchone() == (1,)
+        for ear, listener in zip(ears[:2], listeners[:2], strict=True):
+            listener.close()
+            ear.forget()
+        notifier.send([Hint("due", "mail")])
+        ears[2].wait_for_type("mail")
+        assert [each.heard for each in ears[:2]] == [[], []]
+    notifier.close()
+    assert not any(each.alive for each in listeners)

@@ -1,10 +1,16 @@
-"""The notifier over a server: batches and listeners go over lines of their own."""
+"""The notifier over a server: batches leave over one line, and all listeners of a process hear over another."""
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
+
+from holdfast.notify.callback import guarded
 from holdfast.notify.line import Dial, LineOutlet
 from holdfast.notify.listener import LineListener, Patience
 from holdfast.notify.outlet import OutletNotifier
+from holdfast.notify.port import LOOK_EVERYWHERE, Hint, OnHint
 from holdfast.notify.sender import Pace
 
 
@@ -14,6 +20,80 @@ class LineNotifier(OutletNotifier):
     def __init__(
         self, dial: Dial, pace: Pace | None = None, patience: Patience | None = None
     ) -> None:
-        super().__init__(
-            lambda: LineOutlet(dial), lambda on_hint: LineListener(dial, on_hint, patience), pace
-        )
+        ears = _Ears(lambda on_hint: LineListener(dial, on_hint, patience))
+        super().__init__(lambda: LineOutlet(dial), ears.listen, pace)
+
+
+class _Ears:
+    """The listeners of one process. Their line is opened for the first of them and closed with the last.
+
+    A worker, its schedules and its waiting callers each listen, and a server has only so many connections.
+    """
+
+    def __init__(self, open_line: Callable[[OnHint], LineListener]) -> None:
+        self._open_line = open_line
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._ears: tuple[_Ear, ...] = ()
+        self._line: LineListener | None = None
+
+    def listen(self, on_hint: OnHint) -> _Ear:
+        if os.getpid() != self._pid:
+            # After a fork the thread that read the line is the parent's.
+            self._begin()
+        with self._lock:
+            heard = guarded(on_hint)
+            is_first = self._line is None
+            if self._line is None:
+                self._line = self._open_line(self._hear)
+            ear = _Ear(heard, self._line, self._leave)
+            self._ears = (*self._ears, ear)
+        if not is_first:
+            # What the line brought before was not for this one, as if it had been connected just now.
+            heard(LOOK_EVERYWHERE)
+        return ear
+
+    def _hear(self, hint: Hint) -> None:
+        # A line may be connected before the one that it was opened for is entered.
+        with self._lock:
+            ears = self._ears
+        for ear in ears:
+            ear.hear(hint)
+
+    def _leave(self, ear: _Ear) -> None:
+        with self._lock:
+            self._ears = tuple(each for each in self._ears if each is not ear)
+            if self._ears or self._line is not ear.line:
+                return
+            self._line = None
+        ear.line.close()
+
+
+class _Ear:
+    """See `port.Listener`."""
+
+    def __init__(self, hear: OnHint, line: LineListener, leave: Callable[[_Ear], None]) -> None:
+        self.hear = hear
+        self.line = line
+        self._leave = leave
+        self._reconnects = line.reconnects
+        self._closed = False
+
+    @property
+    def alive(self) -> bool:
+        return not self._closed and self.line.alive
+
+    @property
+    def reconnects(self) -> int:
+        return self.line.reconnects - self._reconnects
+
+    def wait_until_alive(self, timeout: float) -> bool:
+        return self.line.wait_until_alive(timeout)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._leave(self)
