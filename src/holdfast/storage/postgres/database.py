@@ -129,6 +129,7 @@ class PostgresDatabase:
     def link(
         self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
     ) -> PostgresLink:
+        self._forget_parent()
         return PostgresLink(
             self._url,
             self.schema,
@@ -183,7 +184,7 @@ class PostgresDatabase:
 
     @contextmanager
     def _connection(self) -> Iterator[PooledConnection]:
-        self._forget_parents_pools()
+        self._forget_parent()
         try:
             with self._sync_pool().connection() as connection:
                 yield connection
@@ -192,7 +193,7 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _connection_async(self) -> AsyncIterator[PooledAsyncConnection]:
-        self._forget_parents_pools()
+        self._forget_parent()
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
@@ -232,7 +233,7 @@ class PostgresDatabase:
             raise unreachable(self._url, error) from error
         return connection
 
-    def _forget_parents_pools(self) -> None:
+    def _forget_parent(self) -> None:
         """After a fork the parent's sockets must not be used; nor closed, which would end the parent's sessions."""
         if os.getpid() != self._pid:
             self._pid = os.getpid()
@@ -240,6 +241,7 @@ class PostgresDatabase:
             # Another thread of the parent may have held it, and there is no such thread here.
             self._making_pool = threading.Lock()
             self._pools = WeakKeyDictionary()
+            self._open_links = OpenLinks()
 
 
 _LIMIT = "select set_config('statement_timeout', %s, %s)"

@@ -112,6 +112,9 @@ class Pool:
         if sweeper is not None:
             sweeper.cancel()
             sweeper.join()
+        self._clear()
+
+    def _clear(self) -> None:
         while (connection := self._shelf.take()) is not None:
             connection.close()
 
@@ -148,6 +151,9 @@ class Pool:
         with self._sweeping:
             if self._sweeper is None and not self._closed.is_set():
                 self._sweep_later()
+        if self._closed.is_set():
+            # The pool was closed between our look and now.
+            self._clear()
 
     def _sweep_later(self) -> None:
         self._sweeper = threading.Timer(IDLE_S / 2, self._sweep)
