@@ -11,6 +11,8 @@ from holdfast.core.model import FinishKind
 
 SHOWN_TYPES = 5
 NOTHING_S = 1e-6
+MEASURED_ALL = 1_000
+MEASURED_EACH = 8
 
 
 @dataclass(slots=True)
@@ -78,6 +80,7 @@ class Tally:
         self._since = now
         self._kinds: dict[FinishKind, int] = {}
         self._types: dict[str, int] = {}
+        self._ended = 0
         self._waits = Spread()
         self._runs = Spread()
 
@@ -85,10 +88,15 @@ class Tally:
         """How long ago the last summary was."""
         return now - self._since
 
-    def add(self, kind: FinishKind, type: str, wait_s: float, run_s: float) -> None:
-        """Note an attempt that ended."""
+    def add(self, kind: FinishKind, type: str) -> bool:
+        """Note an attempt that ended; say whether its durations are to be noted too, as those of some of many are."""
         self._kinds[kind] = self._kinds.get(kind, 0) + 1
         self._types[type] = self._types.get(type, 0) + 1
+        self._ended += 1
+        return self._ended < MEASURED_ALL or self._ended % MEASURED_EACH == 0
+
+    def measure(self, wait_s: float, run_s: float) -> None:
+        """Note how long an attempt waited and ran."""
         self._waits.add(wait_s)
         self._runs.add(run_s)
 

@@ -37,11 +37,23 @@ class Telling:
     ) -> None:
         self._worker = worker
         self._observer = observer
-        self._wants = wants_of(observer)
+        self._asked = wants_of(observer)
+        self._wanted: dict[str, bool] = {}
         self._clock = clock
         self._counters = counters
         self.tally = Tally(clock.monotonic())
         self.last_error: str | None = None
+
+    def _wants(self, name: str) -> bool:
+        """Ask once a while: the question would cost more than most jobs' other bookkeeping."""
+        wanted = self._wanted.get(name)
+        if wanted is None:
+            wanted = self._wanted[name] = self._asked(name)
+        return wanted
+
+    def ask_again(self) -> None:
+        """Have observers asked anew what they want: a log level may have changed."""
+        self._wanted = {}
 
     def tell(self, name: str, **fields: Any) -> None:
         """Emit an event of this worker."""
@@ -66,10 +78,10 @@ class Telling:
         """An attempt's end was recorded."""
         kind = finish.kind
         self._count(kind, finish.error)
-        if attempt.started_at is not None and kind != "release":
+        began = attempt.started_at
+        if began is not None and kind != "release" and self.tally.add(kind, attempt.claimed.type):
             ended_at = attempt.ended_at or self._clock.monotonic()
-            run_s = ended_at - attempt.started_at
-            self.tally.add(kind, attempt.type.name, _waited(attempt), run_s)
+            self.tally.measure(_waited(attempt), ended_at - began)
         name = EVENT_OF[kind]
         if self._wants(name):
             self.tell(name, **self._fields(attempt, finish))

@@ -46,6 +46,7 @@ class Watch:
             if lag > LAG_S:
                 self._place.telling.tell("loop_lagged", lag_ms=int(lag * 1000))
             self._report_stuck(clock.monotonic())
+            self._place.telling.ask_again()
             if self._place.telling.tally.age(clock.monotonic()) >= SUMMARY_S:
                 self._place.telling.summary(len(self._slots.running))
 
