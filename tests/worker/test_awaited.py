@@ -77,9 +77,9 @@ async def test_a_failure_is_told_of_with_those_that_fail_with_it(workshop: Works
 
 async def test_a_chain_that_the_reaper_failed_is_told_of(workshop: Workshop) -> None:
     workshop.handle_quick()
-    worker = workshop.begin(ManualClock(), notifier=workshop.notifier, poison_limit=1)
+    worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
     await workshop.events.seen("reaper_ran")
-    job_id = await workshop.start_one("elsewhere")
+    job_id = await workshop.start_one("elsewhere", max_attempts=1)
     ear = Ear(workshop)
     await ear.heard_too(Hint("awaited", ids=(job_id,)))
     assert await workshop.claim_for_nobody("elsewhere", lease_ms=1) == [job_id]

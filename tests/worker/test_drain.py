@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.worker.drain import ABORT_GRACE_S
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
@@ -98,9 +99,9 @@ async def test_a_handler_that_takes_too_long_is_told_to_stop_and_its_job_goes_ba
     worker = workshop.begin(ManualClock(), shutdown_ms=20_000)
     await workshop.events.seen("job_started", job_id=job_id)
     await stopping(worker, workshop)
-    await worker.asleep(20)
+    await worker.asleep(20 - ABORT_GRACE_S)
     if how == "timeout":
-        worker.advance(19)
+        worker.advance(18)
         assert (await workshop.job(job_id)).state == "running"
         worker.advance(1)
     else:

@@ -53,13 +53,17 @@ class LastResort:
     Jobs and slots that are held then are left to the end of their leases.
     """
 
-    def __init__(self, holding: Callable[[], Sequence[str]]) -> None:
-        """Take who says what is still running; called on another thread than the loop's."""
+    def __init__(
+        self, holding: Callable[[], Sequence[str]], armed: Callable[[], object] = lambda: None
+    ) -> None:
+        """Take who says what is still running, and who is to know that the end has begun; neither needs the loop."""
         self._holding = holding
+        self._armed = armed
         self._ends_at = math.inf
 
     def arm(self, seconds: float) -> None:
         """End the process if it still lives well after so long; the soonest of all counts."""
+        self._armed()
         ends_at = time.monotonic() + seconds + LAST_RESORT_S
         if ends_at < self._ends_at:
             self._ends_at = ends_at

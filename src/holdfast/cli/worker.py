@@ -194,7 +194,8 @@ def _run(
                     if drain
                     else app.assembly(settings, types).background()
                 )
-                by_force = LastResort(lambda: mode.holding)
+                by_force = LastResort(lambda: mode.holding, mode.expect_end)
+                mode.when_hopeless(lambda: leave(1, mode.holding))
                 cap_s = settings.worker.shutdown_timeout_ms / 1000
                 end_in_order(lambda number: mode.stop(number.name), by_force, cap_s)
                 make_ours()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.cleaning import clean_error, words_of
@@ -69,11 +70,20 @@ class Background:
         runners = dict.fromkeys([*self.tick.running, *self.tick.abandoned])
         return [*self.worker.holding, *(f"runner {each}" for each in runners)]
 
+    def when_hopeless(self, act: Callable[[], None]) -> None:
+        """Have something done, from another thread, when a handler still blocks the loop after the shutdown timeout."""
+        self.worker.when_hopeless(act)
+
+    def expect_end(self) -> None:
+        """Note that it is to end, should its loop be too busy to hear of it. From any thread."""
+        self.worker.expect_end()
+
     def stop(self, reason: str = "asked") -> None:
         """Start no tick and claim no job any more, and end when what runs has; the second call ends it now.
 
         From any thread and at any time.
         """
+        self.worker.expect_end()
         if self._loop is None:
             self._stop(reason)
         else:

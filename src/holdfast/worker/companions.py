@@ -1,4 +1,4 @@
-"""The loops beside the worker's own: heartbeat, deadlines, reaper, returns, latecomers. None of them needs a slot."""
+"""The loops beside the worker's own, from the heartbeat to the watchdog. None of them needs a slot."""
 
 from __future__ import annotations
 

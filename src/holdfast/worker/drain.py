@@ -91,11 +91,13 @@ class Drain:
         hurried = asyncio.create_task(now.wait())
         ended.add_done_callback(lambda _: hurried.cancel())
         is_late = clock.monotonic() >= slots.all_end_at
-        seconds = 0.0 if is_late else self._place.timings.shutdown_ms / 1000
-        await all_ended(clock, [hurried], seconds)
+        shutdown_s = self._place.timings.shutdown_ms / 1000
+        # Those that do not end by themselves have their last moment within the timeout, not after it.
+        grace_s = min(ABORT_GRACE_S, shutdown_s / 4)
+        await all_ended(clock, [hurried], 0.0 if is_late else shutdown_s - grace_s)
         if not ended.done():
             slots.interrupt()
-            if not await all_ended(clock, [ended], ABORT_GRACE_S):
+            if not await all_ended(clock, [ended], grace_s or ABORT_GRACE_S):
                 await slots.abandon()
         for task in (ended, hurried):
             task.cancel()

@@ -37,6 +37,7 @@ from holdfast.worker.stragglers import Stragglers
 from holdfast.worker.sweeper import Sweeper
 from holdfast.worker.thread import LoopThread, SameLoop
 from holdfast.worker.watch import Watch
+from holdfast.worker.watchdog import Watchdog
 from holdfast.worker.workplace import Workplace
 
 OWN_LINKS = ("claim", "complete", "fan-in")
@@ -150,12 +151,21 @@ class Parts:
         self.returns = Returns(place, reaping, news.released)
         self.latecomers = Latecomers(place, reaping, new_id, news.delivered)
         reaper = Reaper(place, reaping, news.reaped)
+        self.watchdog = Watchdog(
+            place,
+            reaping,
+            self.slots,
+            to_loop,
+            self._on_companions_loop,
+            partial(to_loop, stop, "the event loop is blocked"),
+        )
         loops: list[Companion] = [
             self.heartbeat,
             self.deadlines,
             self.returns,
             self.latecomers,
             Sweeper(place, reaping),
+            self.watchdog,
         ]
         if place.options.reaps:
             loops.append(reaper)

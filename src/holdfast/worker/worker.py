@@ -13,6 +13,7 @@ from holdfast.core.jobtype import JobType
 from holdfast.notify.port import Notifier
 from holdfast.ops.identity import check_identity
 from holdfast.storage.database import Database
+from holdfast.worker.attempt import Attempt
 from holdfast.worker.clock import Clock, SystemClock
 from holdfast.worker.counters import Counters
 from holdfast.worker.drain import Drain
@@ -20,6 +21,7 @@ from holdfast.worker.middleware import Middleware
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.parts import Parts
 from holdfast.worker.report import WorkerReport
+from holdfast.worker.stack import whereabouts
 from holdfast.worker.thread import call_on
 from holdfast.worker.workplace import Workplace
 
@@ -82,13 +84,21 @@ class Worker:
 
     @property
     def holding(self) -> list[str]:
-        """What runs now or was abandoned, in words: the type and the job of each attempt."""
-        slots = self._parts.slots
-        attempts = slots.running | slots.abandoned
-        return sorted(f"{each.claimed.type} (job {each.claimed.id})" for each in attempts)
+        """What runs now or was abandoned, in words: the type and the job of each attempt, how long, and where it is."""
+        slots, now = self._parts.slots, self._place.clock.monotonic()
+        return sorted(in_words(each, now) for each in set(slots.running) | slots.abandoned)
+
+    def expect_end(self) -> None:
+        """Note that the worker is to end, should its loop be too busy to hear of it. From any thread."""
+        self._parts.host.call(self._parts.watchdog.asked)
+
+    def when_hopeless(self, act: Callable[[], None]) -> None:
+        """Have something done, from another thread, when a handler still blocks the loop after the shutdown timeout."""
+        self._parts.watchdog.when_hopeless = act
 
     def stop(self, reason: str = "asked") -> None:
         """Take nothing new and end when the running handlers have; the second call tells them to stop now."""
+        self.expect_end()
         if self._loop is None:
             self._stop(reason)
         else:
@@ -207,3 +217,12 @@ class Worker:
 
     def _to_loop(self, function: Callable[..., object], *arguments: Any) -> None:
         call_on(self._loop, function, *arguments)
+
+
+def in_words(attempt: Attempt, now: float) -> str:
+    """Say of a running attempt what it is, for how long, and where."""
+    claimed = attempt.claimed
+    ran = "" if attempt.started_at is None else f", for {now - attempt.started_at:.0f} s"
+    task = attempt.task
+    where = whereabouts(attempt.type.handler, None if task is None else task.get_coro())
+    return f"{claimed.type} (job {claimed.id}{ran}{f', at {where}' if where else ''})"
