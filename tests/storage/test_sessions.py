@@ -202,6 +202,48 @@ async def test_and_in_the_other_colour(postgres_url: str, name: str) -> None:
     await database.close_async()
 
 
+PLAIN = ("insert into sale values (1)", "update sale set n = 2", "select n from sale")
+NOT_PLAIN = ("savepoint part", "select 1; select 2", "set work_mem = '5MB'", "do $$ begin end $$")
+
+
+def asked(transaction: Any) -> bool:
+    """Say whether the server will be asked, before the commit, what came of the transaction."""
+    return not transaction._lent.watched.is_known
+
+
+def test_plain_statements_leave_nothing_to_ask(postgres: PostgresDatabase) -> None:
+    with postgres.transaction() as transaction:
+        transaction.execute("create table sale (n integer)")
+    with postgres.transaction() as transaction:
+        for plain in PLAIN:
+            transaction.execute(plain)
+            assert not asked(transaction), plain
+    for other in NOT_PLAIN:
+        with postgres.transaction() as transaction:
+            transaction.execute(other)
+            assert asked(transaction), other
+    with postgres.transaction() as transaction:
+        transaction.execute("select 1").execute("select 2")
+        assert asked(transaction)
+    with postgres.transaction() as transaction:
+        assert transaction.execute("select 1").connection is not None
+        assert asked(transaction)
+
+
+async def test_nor_do_they_in_the_other_colour(postgres_url: str) -> None:
+    database = PostgresDatabase(postgres_url, pool_size=1)
+    async with database.transaction_async() as transaction:
+        cursor = await transaction.execute("select 1")
+        assert [row async for row in cursor] == [(1,)]
+        assert not asked(transaction)
+        await cursor.execute("select 2")
+        assert asked(transaction)
+    async with database.transaction_async() as transaction:
+        await transaction.execute("savepoint part")
+        assert asked(transaction)
+    await database.close_async()
+
+
 def test_a_connection_that_was_kept_is_closed_when_its_transaction_is_over(
     postgres: PostgresDatabase,
 ) -> None:

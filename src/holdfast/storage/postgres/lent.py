@@ -74,6 +74,7 @@ class LentConnection(Connection[Any]):
         cursor = self.execute(query, params)
         if is_quiet(cursor):
             self.watched.known += self.watched.done - done
+        cursor.is_answer = True  # type: ignore[attr-defined]
         return cursor
 
     def give_back(self) -> None:
@@ -101,6 +102,7 @@ class LentAsyncConnection(PoolConnection):
         cursor = await self.execute(query, params)
         if is_quiet(cursor):
             self.watched.known += self.watched.done - done
+        cursor.is_answer = True  # type: ignore[attr-defined]
         return cursor
 
     def give_back(self) -> None:
@@ -109,20 +111,26 @@ class LentAsyncConnection(PoolConnection):
 
 
 class LentCursor(Cursor[Any]):
-    """A cursor that tells when its connection is asked for."""
+    """A cursor that tells when its connection is asked for; until it answers, psycopg itself does that."""
+
+    is_answer = False
 
     @property
     def connection(self) -> Connection[Any]:
-        self._conn.watched.is_taken = True  # type: ignore[attr-defined]
+        if self.is_answer:
+            self._conn.watched.is_taken = True  # type: ignore[attr-defined]
         return self._conn
 
 
 class LentAsyncCursor(AsyncCursor[Any]):
     """The same in the other colour."""
 
+    is_answer = False
+
     @property
     def connection(self) -> AsyncConnection[Any]:
-        self._conn.watched.is_taken = True  # type: ignore[attr-defined]
+        if self.is_answer:
+            self._conn.watched.is_taken = True  # type: ignore[attr-defined]
         return self._conn
 
 
