@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import __version__
 from tests.bench.figure import TINY
 from tests.bench.peers import OURS, PEERS, Peer
 from tests.bench.peers.contest import FIGURES, Contender, measure_once
-from tests.bench.peers.install import ADAPTERS, CACHE_VARIABLE, PeerMissing, adapter_command
+from tests.bench.peers.install import ADAPTERS, CACHE_VARIABLE, PeerMissing, adapter_command, reason
 from tests.bench.report import print_peers
 from tests.bench.server import BenchServer
 from tests.bench.test_command import bench
@@ -50,7 +51,7 @@ def test_ours_is_measured_by_the_same_adapter_as_others(
     assert all(value > 0 for value in row.figures.values())
     print_peers([row], {"oban": "needs a newer Python"})
     shown = capsys.readouterr().out
-    assert "holdfast this" in shown
+    assert f"holdfast {__version__}" in shown
     assert "best" in shown
     assert "left out: oban: needs a newer Python" in shown
 
@@ -77,6 +78,15 @@ def test_a_peer_that_the_registry_does_not_give_is_named_with_the_reason(
         PeerMissing, match=r"No matching distribution found|Could not find a version"
     ):
         adapter_command(named("huey"))
+
+
+def test_a_peer_for_a_newer_python_says_which() -> None:
+    said = """
+    ERROR: Ignored the following versions that require a different python version: 0.7.0 Requires-Python >=3.12
+    ERROR: Could not find a version that satisfies the requirement oban==0.7.0 (from versions: none)
+    ERROR: No matching distribution found for oban==0.7.0
+    """
+    assert reason(said) == "needs Python >=3.12"
 
 
 def test_a_peer_for_node_needs_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
-from typing import Any
+from datetime import datetime, timedelta
 
 import psycopg
 
@@ -38,10 +37,11 @@ select coalesce(sum(n_dead_tup), 0)::bigint,
 """
 
 WAITS = """
-with bounds as (select min(created_at) as first, max(created_at) as last from holdfast.job),
+with produced as (select * from holdfast.job where created_at >= %(since)s),
+bounds as (select min(created_at) as first, max(created_at) as last from produced),
 waited as (
   select j.created_at, extract(epoch from o.started_at - j.created_at) * 1000 as ms
-    from holdfast.outcome o join holdfast.job j on j.id = o.job_id)
+    from holdfast.outcome o join produced j on j.id = o.job_id)
 select percentile_cont(0.5) within group (order by ms) filter (where created_at < first + %(window)s),
        percentile_cont(0.5) within group (order by ms) filter (where created_at > last - %(window)s)
   from waited, bounds
@@ -73,10 +73,11 @@ def measure(bench: Bench) -> list[Result]:
         with closing(open_store(url, ("noop",))) as store, Running(Command(url)) as running:
             # A job before the others is done when the worker is up.
             wait_for(store, fill(url, "noop", 1).last, running.check)
+            since = _now(url)
             with _sampling(url, samples):
                 jobs, last = _produce(url, rate, seconds)
             wait_for_all(store, last, jobs + 1, running.check)
-        first_ms, last_ms = _waits(url, min(WINDOW_S, seconds / 3))
+        first_ms, last_ms = _waits(url, since, min(WINDOW_S, seconds / 3))
     results = [
         make_result(
             "dead_rows",
@@ -140,9 +141,16 @@ def _sampling(url: str, samples: Samples) -> Iterator[None]:
         thread.join()
 
 
-def _waits(url: str, window_s: float) -> tuple[float, float]:
+def _now(url: str) -> datetime:
+    with psycopg.connect(url, autocommit=True) as connection:
+        (now,) = connection.execute("select clock_timestamp()").fetchall()[0]
+    assert isinstance(now, datetime)
+    return now
+
+
+def _waits(url: str, since: datetime, window_s: float) -> tuple[float, float]:
     """Return how long jobs waited at first and at last, in ms (medians)."""
-    window: dict[str, Any] = {"window": timedelta(seconds=window_s)}
+    window = {"since": since, "window": timedelta(seconds=window_s)}
     with psycopg.connect(url, autocommit=True) as connection:
         first, last = connection.execute(WAITS, window).fetchall()[0]
     return float(first), float(last)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from holdfast import __version__
+
 Store = Literal["postgresql", "sqlite"]
 
 
@@ -35,10 +37,10 @@ class Peer:
 
 
 OURS = Peer(
-    "holdfast", "holdfast_.py", "this", (), "select count(*) from holdfast.queue", pace=20_000
+    "holdfast", "holdfast_.py", __version__, (), "select count(*) from holdfast.queue", pace=20_000
 )
 OURS_SQLITE = Peer(
-    *("holdfast", "holdfast_.py", "this", (), "select count(*) from holdfast_queue"),
+    *("holdfast", "holdfast_.py", __version__, (), "select count(*) from holdfast_queue"),
     pace=10_000,
     store="sqlite",
 )

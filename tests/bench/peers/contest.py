@@ -107,7 +107,7 @@ def compare(
         for each in both:
             places: Sequence[BenchServer | None] = servers if each.store == "postgresql" else [None]
             contenders += [Contender(each, mode, command, at) for at in places for mode in MODES]
-    for number in range(min(3, scale.rounds)):
+    for number in range(scale.side_rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             measure_once(contender, scale)
             latest = {name: round(each[-1], 2) for name, each in contender.samples.items()}

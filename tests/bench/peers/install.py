@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,13 @@ def _run(command: list[str]) -> None:
     except subprocess.TimeoutExpired as error:
         raise PeerMissing(f"installing took more than {PATIENCE_S} s") from error
     if done.returncode:
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        reasons = [line for line in said if line.lower().startswith(("error:", "npm error"))]
-        raise PeerMissing((reasons or said or ["the installer failed"])[0][:200])
+        raise PeerMissing(reason(done.stderr))
+
+
+def reason(said: str) -> str:
+    """Return the line of an installer that says what was wrong."""
+    if needed := re.findall(r"Requires-Python ([<>=!~0-9.,]+)", said):
+        return f"needs Python {needed[-1]}"
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.lower().startswith(("error:", "npm error"))]
+    return (errors or lines or ["the installer failed"])[-1][:200]
