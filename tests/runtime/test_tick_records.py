@@ -22,7 +22,9 @@ async def test_a_single_tick_is_recorded_as_a_run(
     assert (run.id, run.name, run.worker) == (summary.run_id, "tick", "w-1")
     assert (run.outcome, run.error) == ("failed", "failed: bad")
     assert to_datetime(run.started_at) == summary.started_at
+    counted = run.counters.pop("counters")
     assert run.counters == json.loads(json.dumps(summary.as_dict()))
+    assert (counted["ticks"], counted["processed"]) == (1, 0)
 
 
 async def test_in_the_background_only_work_and_failures_are_recorded_and_seldom(
