@@ -3,11 +3,14 @@
 import asyncio
 from typing import Any
 
+import psycopg
+import pytest
+
 from holdfast.ops.reap import reap_leases
 from holdfast.worker.job import Job
 from holdfast.worker.stragglers import RETRY_MIN_S
 from tests.support.manual_clock import ManualClock
-from tests.support.until import until
+from tests.support.until import PATIENCE_S, until
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop
 
@@ -105,3 +108,66 @@ async def test_a_locked_file_is_no_lost_lease(sqlite_workshop: Workshop) -> None
     await workshop.events.seen("job_completed", count=5)
     await worker.stop()
     assert workshop.events.of("lease_lost") == []
+
+
+async def test_an_atomic_handler_that_waits_in_vain_for_the_file_costs_no_attempt(
+    sqlite_workshop: Workshop,
+) -> None:
+    workshop, go, waited = sqlite_workshop, asyncio.Event(), asyncio.Event()
+
+    async def work(job: Job[Any]) -> None:
+        await go.wait()
+        try:
+            await job.tx.execute(workshop.ledger.write_effect, ["done"])
+        finally:
+            waited.set()
+
+    workshop.handle("work", work, atomic=True)
+    job_id = await workshop.start_one("work", max_attempts=1)
+    worker = workshop.begin()
+    await workshop.events.seen("job_started", job_id=job_id)
+    with workshop.ledger.lock(job_id):
+        go.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await waited.wait()
+    await workshop.events.seen("job_snoozed", job_id=job_id)
+    await worker.stop()
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("pending", 0)
+    assert [each.kind for each in await workshop.attempts(job_id)] == ["snooze"]
+
+
+@pytest.mark.parametrize("taken_over", [True, False])
+async def test_a_lock_timeout_costs_an_attempt_unless_a_lost_worker_may_hold_the_lock(
+    postgres_workshop: Workshop, worker_url: str, taken_over: bool
+) -> None:
+    workshop = postgres_workshop
+
+    async def work(job: Job[Any]) -> None:
+        await job.tx.execute(workshop.ledger.write_effect, ["done"])
+
+    workshop.handle("work", work, atomic=True)
+    job_id = await workshop.start_one("work")
+    if taken_over:
+        assert await workshop.claim_for_nobody("work", lease_ms=1) == [job_id]
+        await until_reaped(workshop, job_id)
+        await workshop.run(workshop.store.jobs.trigger([job_id]))
+    with psycopg.connect(worker_url) as stale:
+        stale.execute("lock table effect in access exclusive mode")
+        worker = workshop.begin()
+        told = "job_snoozed" if taken_over else "job_retried"
+        await workshop.events.seen(told, job_id=job_id)
+        await worker.stop()
+        stale.rollback()
+    record = await workshop.job(job_id)
+    assert (record.state, record.attempt) == ("pending", 1)
+    *_, last = await workshop.attempts(job_id)
+    assert last.kind == ("snooze" if taken_over else "retry")
+    assert "lock timeout" in (last.error or "")
+
+
+async def until_reaped(workshop: Workshop, job_id: str) -> None:
+    """Take a job back from a worker whose lease has ended."""
+    async with asyncio.timeout(PATIENCE_S):
+        while workshop.ledger.state(job_id) != "pending":
+            await workshop.run(reap_leases(workshop.store))

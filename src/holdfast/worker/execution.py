@@ -29,6 +29,8 @@ from holdfast.worker.job import Job
 from holdfast.worker.judge import describe, finish_of, judge_error, judge_value, snoozed
 from holdfast.worker.workplace import Workplace
 
+_LOCK_TIMEOUT = "55P03"
+
 
 class Ended(msgspec.Struct):
     """How an attempt ended.
@@ -113,11 +115,33 @@ class Execution:
             if attempt.type.atomic:
                 await self._open(job, attempt.type.executor == "loop")
         except (DatabaseUnreachable, DatabaseBusy) as error:
-            text, _ = describe(error)
-            delay_ms = attempt.terms.retry.delay_ms(1, self._place.clock.random())
-            finish = finish_of(attempt, self._place.id, "snooze", delay_ms=delay_ms, error=text)
-            return Ended(finish, error=error)
+            return self._put_off(attempt, error)
         return None
+
+    def _put_off(self, attempt: Attempt, error: BaseException) -> Ended:
+        """Try again later without costing an attempt; the history says why."""
+        text, _ = describe(error)
+        delay_ms = attempt.terms.retry.delay_ms(1, self._place.clock.random())
+        finish = finish_of(attempt, self._place.id, "snooze", delay_ms=delay_ms, error=text)
+        return Ended(finish, error=error)
+
+    async def _is_excused(self, attempt: Attempt, error: BaseException) -> bool:
+        """Whether a handler only waited in vain for a lock, through no fault of its own.
+
+        In SQLite an atomic handler's transaction begins with the wait for the file. In PostgreSQL a worker that was
+        taken for dead may still sit on rows, until its handler's time would be over.
+        """
+        if not _waited_for_a_lock(error):
+            return False
+        store = self._place.store
+        if store.dialect == "sqlite":
+            return attempt.type.atomic
+        try:
+            history = await self._place.database.read_async(store.jobs.attempts(attempt.claimed.id))
+        except (DatabaseUnreachable, DatabaseBusy):
+            return False
+        since = attempt.claimed.claimed_at - attempt.terms.timeout_ms * 1000
+        return any(each.kind == "reap" and each.ended_at >= since for each in history)
 
     async def _read_blockers(self, jobs: Sequence[Job[Any]]) -> None:
         waited = {job.claimed.id: job for job in jobs if job.claimed.blockers}
@@ -199,6 +223,8 @@ class Execution:
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
             # Not the job's fault: it goes back as it came, if the token still stands.
             return Ended(finish_of(attempt, self._place.id, "snooze"), error=error)
+        if await self._is_excused(attempt, error):
+            return self._put_off(attempt, error)
         clock = self._place.clock
         judged = judge_error(attempt, self._place.id, error, clock.monotonic(), clock.random())
         return Ended(judged, error=error)
@@ -221,6 +247,17 @@ def _is_discarded(error: BaseException) -> bool:
         return asyncio.current_task() is None
     except RuntimeError:
         return True
+
+
+def _waited_for_a_lock(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, says that a lock was waited for too long; in any driver's words."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if isinstance(error, DatabaseBusy) or getattr(error, "sqlstate", None) == _LOCK_TIMEOUT:
+            return True
+        error = getattr(error, "orig", None) or error.__cause__ or error.__context__
+    return False
 
 
 def _one_each(answers: Any, count: int) -> Sequence[Any]:
