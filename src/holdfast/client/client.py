@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+import msgspec
+
 from holdfast.client.hints import Hints, HintSender
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.providers import provider_of
@@ -29,16 +31,14 @@ T = TypeVar("T")
 _PACKAGES = {"postgresql": "holdfast.storage.postgres", "sqlite": "holdfast.storage.sqlite"}
 
 
-@dataclass(frozen=True, slots=True)
-class Conditions:
+class Conditions(msgspec.Struct, frozen=True):
     """What a transaction allows: hints within it, where nobody tells of its commit, and a trace for new jobs."""
 
     channel: str | None = None
     trace: Trace | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Write(Generic[T]):
+class Write(msgspec.Struct, Generic[T], frozen=True):
     """An operation that writes jobs, and what is said of its result after the commit: hints and events.
 
     A caller can undo all of it or nothing, so one of its jobs can be the witness of the whole.
@@ -126,24 +126,33 @@ class Client:
 
     def _checked(self, op: Op[T]) -> Op[T]:
         """Look at the schema before the first operation of this process."""
-        if not self._schema_is_known:
-            applied = yield from self.store.schema.applied()
-            check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
-            self._schema_is_known = True
         # Tests move time; everybody else has the database's clock.
         instant = self._instant()
-        return (yield from op if instant is None else at(op, instant))
+        if instant is not None:
+            op = at(op, instant)
+        return op if self._schema_is_known else self._first(op)
+
+    def _first(self, op: Op[T]) -> Op[T]:
+        applied = yield from self.store.schema.applied()
+        check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
+        self._schema_is_known = True
+        return (yield from op)
 
     def _need(self, writes: bool) -> Need:
         return Need(self.store, self._schema, writes)
 
     def _heard(self, write: Write[T], conditions: Conditions) -> Op[T]:
         """Run a write; where nobody tells of the commit its hints are part of the transaction."""
-        result = yield from write.op(self.store, conditions)
-        if conditions.channel is not None and not write.notifies:
-            payloads = encode(write.hints(result))
-            if payloads:
-                yield from self.store.schema.notify(conditions.channel, payloads)
+        op = write.op(self.store, conditions)
+        if conditions.channel is None or write.notifies:
+            return op
+        return self._notified(op, write, conditions.channel)
+
+    def _notified(self, op: Op[T], write: Write[T], channel: str) -> Op[T]:
+        result = yield from op
+        payloads = encode(write.hints(result))
+        if payloads:
+            yield from self.store.schema.notify(channel, payloads)
         return result
 
     def _sending(self, access: Access[Any]) -> Sending | None:

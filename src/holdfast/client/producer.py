@@ -40,7 +40,7 @@ class Producer:
         Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
         blocker, and the errors of connections and schema; nothing is written then.
         """
-        batch = self._starter.all([Start(target, input, **options)])
+        batch = self._starter.one(target, input, options)
         return self._client.write(tx, first_of(start_write(batch)))
 
     @overload

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Unpack, get_args
 from uuid import UUID
@@ -64,8 +63,7 @@ SCOPES = get_args(KeyScope)
 POLICIES = get_args(OnBlockerFailure)
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """The checked options that chains of one type are started with."""
 
     entry: Entry
@@ -115,8 +113,7 @@ class Plan:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """Chains to be started together; `delays_ms` count from the database's clock, None where there is none."""
 
     requests: list[StartRequest]
@@ -136,8 +133,13 @@ class Starter:
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
 
+    def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
+        """Check one start. Raises: the errors of names, payloads and options."""
+        request, delay = self._pair(target, input, **options)
+        return Batch([request], [delay] if delay else None)
+
     def all(self, starts: Iterable[Start]) -> Batch:
-        """Check different starts. Raises: the errors of names, payloads and options."""
+        """The same for different starts."""
         pairs = [self._pair(each.target, each.input, **each.options) for each in starts]
         delays = [delay for _, delay in pairs]
         return Batch([request for request, _ in pairs], delays if any(delays) else None)
@@ -170,7 +172,7 @@ class Starter:
         id: UUID | str | None = None,
         **shared: Unpack[SharedOptions],
     ) -> tuple[StartRequest, int | None]:
-        plan = self._plan(target, **shared)
+        plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
         if key is None and plan.is_about_keys:
             raise InvalidOption("scope, window and exclude mean nothing without a key")
         made = new_id() if id is None else new_id_text(id)
@@ -203,6 +205,11 @@ class Starter:
             on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
             max_attempts=check_attempts(max_attempts),
         )
+
+
+def _plain(entry: Entry) -> Plan:
+    """The plan of a start without options, which has nothing to be checked."""
+    return Plan(entry, DEFAULT_PRIORITY, None, None, "open", None, [], [], "fail", None)
 
 
 def start_write(batch: Batch) -> Write[list[Chain]]:

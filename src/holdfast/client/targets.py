@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.errors import InvalidOption
@@ -15,8 +16,7 @@ from holdfast.core.registry import Registry, Target, check_name
 _ANYTHING = TypeCodec(Any)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A job type as a start needs it: its name, and what writes its input."""
 
     name: str

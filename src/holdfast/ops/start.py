@@ -41,13 +41,19 @@ def start_chains(
 
     Raises: ChainNotFound for an unknown blocker, UnknownJobType for one that the type does not declare to wait for.
     """
+    if len(requests) == 1 and requests[0].key is None and not requests[0].blockers:
+        written = yield from store.jobs.insert([requests[0].job], channel, now)
+        if written:
+            return [_new(requests[0], {})]
+        earlier = yield from _earlier(store, requests, written)
+        return list(earlier.values())
     edges = [edge for request in requests for edge in request.blockers]
     if edges:
         yield from check_blockers(store, edges)
         yield from _check_waits(store, requests)
     winners = yield from _claim_keys(store, requests, now)
     fresh = [each for each in requests if each.key is None or each.job.id in winners]
-    written: set[str] = set()
+    written = set()
     if fresh:
         written = yield from store.jobs.insert([each.job for each in fresh], channel, now)
     states: dict[str, State] = {}

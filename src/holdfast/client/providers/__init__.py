@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from holdfast.client.providers.port import Provider
 from holdfast.core.errors import UnsupportedConnection
@@ -62,17 +64,28 @@ _MISTAKES = {
 }
 
 
+_found: WeakKeyDictionary[type, Callable[..., Provider]] = WeakKeyDictionary()
+
+
 def provider_of(connection: Any, *fix: str) -> Provider:
     """Return the provider that wraps a connection. Raises: UnsupportedConnection.
 
     A library that found a driver's connection says in its own words how to open a transaction.
     """
+    found = _found.get(type(connection)) or _find(connection)
+    return found(connection, *fix)
+
+
+def _find(connection: Any) -> Callable[..., Provider]:
+    """Look up what wraps connections of a class, once: it is asked at every start."""
     for name in _names(connection):
         if name in _PROVIDERS:
             module, provider = _PROVIDERS[name]
-            found = getattr(import_module(f"{__name__}.{module}"), provider)
-            wrapped: Provider = found(connection, *fix)
-            return wrapped
+            found: Callable[..., Provider] = getattr(
+                import_module(f"{__name__}.{module}"), provider
+            )
+            _found[type(connection)] = found
+            return found
     raise unsupported(connection)
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar
 
+import msgspec
+
 from holdfast.client.url import Dialect
 from holdfast.core.errors import WrongDatabase
 from holdfast.storage.hooks import AfterCommit, Hooks
@@ -20,8 +22,7 @@ E = TypeVar("E")
 log = logging.getLogger("holdfast.client")
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(msgspec.Struct, frozen=True):
     """What is about to be done on a connection: in which database, and whether anything is written."""
 
     store: Store

@@ -50,7 +50,8 @@ class PsycopgAsyncProvider(AsyncProvider):
 def _check(connection: Connection[Any] | AsyncConnection[Any], need: Need, fix: str) -> None:
     need.check_dialect("postgresql")
     idle = is_idle(connection)
-    if connection.info.encoding != "utf-8":
+    # `connection.info` would be made anew for each question.
+    if connection.pgconn.parameter_status(b"client_encoding") != b"UTF8":
         raise UnsupportedConnection(
             f"the psycopg connection's client encoding is {connection.info.encoding}",
             help="connect with client_encoding=utf8",
@@ -63,7 +64,7 @@ def is_idle(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
     """Say whether no transaction is open. Raises: ConnectionClosed, TransactionAborted."""
     if connection.closed:
         raise ConnectionClosed("the psycopg connection is closed")
-    status = connection.info.transaction_status
-    if status is TransactionStatus.INERROR:
+    status = connection.pgconn.transaction_status
+    if status == TransactionStatus.INERROR:
         raise TransactionAborted("the transaction of the psycopg connection has failed")
-    return status is TransactionStatus.IDLE
+    return status == TransactionStatus.IDLE

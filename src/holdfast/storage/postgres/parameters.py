@@ -9,7 +9,10 @@ from holdfast.storage.statement import Value
 
 def as_text(params: Mapping[str, Value]) -> dict[str, str | None]:
     """Give every parameter as text; the statement casts it."""
-    return {name: _text(value) for name, value in params.items()}
+    return {
+        name: value if value is None or type(value) is str else _text(value)
+        for name, value in params.items()
+    }
 
 
 def _text(value: Value) -> str | None:
