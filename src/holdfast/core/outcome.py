@@ -43,6 +43,14 @@ class Snooze(Exception):
         """Show when."""
         return f"Snooze(delay_ms={self.delay_ms}, at={self.at})"
 
+    def __eq__(self, other: object) -> bool:
+        """Compare as the value it also is: a test may expect `Snooze("30s")` of a handler."""
+        return isinstance(other, Snooze) and (self.delay_ms, self.at) == (other.delay_ms, other.at)
+
+    def __hash__(self) -> int:
+        """Hash as it compares."""
+        return hash((self.delay_ms, self.at))
+
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
