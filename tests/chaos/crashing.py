@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.core.jobtype import JobType
+from holdfast.core.model import Held
 from holdfast.core.registry import job_type_of
 from holdfast.core.retry import Retry
 from holdfast.storage.database import Database
@@ -85,9 +86,9 @@ class MortalDatabase(DisturbedDatabase):
         self._moments = moments
 
     @asynccontextmanager
-    async def transaction_async(self) -> AsyncIterator[MortalTransaction]:
+    async def transaction_async(self, mark: Held | None = None) -> AsyncIterator[MortalTransaction]:
         self._moments.pass_one("transaction")
-        async with self._database.transaction_async() as transaction:
+        async with self._database.transaction_async(mark) as transaction:
             yield MortalTransaction(transaction, self._moments)
             self._moments.pass_one("transaction")
         self._moments.pass_one("transaction")

@@ -6,7 +6,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.model import Held
 from holdfast.ops.reap import reap_leases
+from holdfast.storage.postgres.executor import PsycopgExecutor
+from holdfast.storage.sqlfile import DEFAULT_SCHEMA
+from holdfast.storage.statement import run
 from holdfast.worker.job import Job
 from holdfast.worker.stragglers import RETRY_MIN_S
 from tests.support.manual_clock import ManualClock
@@ -164,6 +169,44 @@ async def test_a_lock_timeout_costs_an_attempt_unless_a_lost_worker_may_hold_the
     *_, last = await workshop.attempts(job_id)
     assert last.kind == ("snooze" if taken_over else "retry")
     assert "lock timeout" in (last.error or "")
+
+
+async def test_only_the_transactions_of_what_was_taken_back_are_ended(
+    postgres_workshop: Workshop, worker_url: str
+) -> None:
+    workshop, database, ids = postgres_workshop, postgres_workshop.database, {}
+    for type, lease_ms in (("kept", 60_000), ("lost", 1)):
+        ids[type] = await workshop.start_one(type)
+        assert await workshop.claim_for_nobody(type, lease_ms) == [ids[type]]
+    with psycopg.connect(worker_url, autocommit=True) as connection:
+        rows = connection.execute("select job_id::text, token::text from holdfast.queue")
+        tokens: dict[str, str] = dict(rows.fetchall())
+        held = {type: Held(ids[type], tokens[ids[type]]) for type in ids}
+
+        async def lose() -> None:
+            async with database.transaction_async(held["lost"]) as lost:
+                await lost.execute(workshop.ledger.write_effect, ["lost"])
+                # A role that may not end the session leaves it alone, and nothing fails.
+                connection.execute("set role pg_read_all_stats")
+                assert run(workshop.store.leases.evict([held["lost"]]), on(connection)) == 0
+                connection.execute("reset role")
+                await lost.execute(workshop.ledger.write_effect, ["lost"])
+                await until_reaped(workshop, ids["lost"])
+                await lost.execute(workshop.ledger.write_effect, ["lost"])
+
+        async with database.transaction_async(held["kept"]) as kept, database.transaction_async():
+            with pytest.raises(DatabaseUnreachable, match="terminating connection"):
+                await lose()
+            await kept.execute(workshop.ledger.write_effect, ["kept"])
+        assert workshop.ledger.effects() == ["kept"]
+        # The marks go with their transactions.
+        marks = "select count(*) from pg_locks where locktype = 'advisory' and objsubid = 2"
+        assert connection.execute(marks).fetchall() == [(0,)]
+
+
+def on(connection: psycopg.Connection[Any]) -> PsycopgExecutor:
+    """Run our statements on a connection of a test's own."""
+    return PsycopgExecutor(connection, DEFAULT_SCHEMA)
 
 
 async def until_reaped(workshop: Workshop, job_id: str) -> None:

@@ -209,6 +209,7 @@ class Reaped(msgspec.Struct, frozen=True):
     crashes: int
     stale_ms: int
     awaited: bool
+    token: str
 
 
 class EndedJob(msgspec.Struct, frozen=True):

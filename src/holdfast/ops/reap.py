@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.model import Instant, State
+from holdfast.core.model import Held, Instant, State
 from holdfast.ops.blockers import FanIn, close_chains
 from holdfast.storage.port import Store
 from holdfast.storage.records import ReapPage
@@ -39,6 +39,9 @@ def reap_leases(
         (each.chain_id, "failed") for each in records if spent[each.id]
     ]
     fan_in = yield from close_chains(store, over, now)
+    if page.reaped:
+        # Last, when everything else has been accepted: what a lost handler has locked is free for the next one.
+        yield from store.leases.evict([Held(each.id, each.token) for each in page.reaped])
     return ReapReport(page, [each.chain_id for each in records], fan_in)
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from holdfast.core.errors import NoTransaction
+from holdfast.core.model import Held
 from holdfast.storage.hooks import Action, Witness
 from holdfast.storage.port import Store
 from holdfast.storage.records import AppliedMigration
@@ -114,10 +115,15 @@ class Database(Protocol):
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
         """The same in the other colour."""
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """Open a transaction for the caller's work and ours."""
+    def transaction(self, mark: Held | None = None) -> AbstractContextManager[Transaction]:
+        """Open a transaction for the caller's work and ours.
 
-    def transaction_async(self) -> AbstractAsyncContextManager[AsyncTransaction]:
+        One that is marked with an attempt is ended from outside when the attempt is lost, see `LeaseStore.evict`.
+        """
+
+    def transaction_async(
+        self, mark: Held | None = None
+    ) -> AbstractAsyncContextManager[AsyncTransaction]:
         """The same in the other colour."""
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True) -> Link:

@@ -158,6 +158,9 @@ class LeaseStore(Protocol):
         Concurrency: locked leases and rows are skipped and found by a later run; `after` pages past them.
         """
 
+    def evict(self, lost: Sequence[Held]) -> Op[int]:
+        """End the transactions that handlers of these attempts still hold open, where a server can; say how many."""
+
     def heal(self, now: Instant | None = None) -> Op[int]:
         """Shorten leases that end later than they can by the present clock; return how many. One statement."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TypeVar
 
-from holdfast.core.model import Instant
+from holdfast.core.model import Held, Instant
 from holdfast.storage.database import AsyncTransaction, Database, Link, Singleton, Transaction
 from holdfast.storage.port import Store
 from holdfast.storage.records import AppliedMigration
@@ -74,11 +74,13 @@ class TimedDatabase:
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
         return await self._database.read_async(_timed(op, self._now), timeout_ms)
 
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        return self._database.transaction()
+    def transaction(self, mark: Held | None = None) -> AbstractContextManager[Transaction]:
+        return self._database.transaction(mark)
 
-    def transaction_async(self) -> AbstractAsyncContextManager[AsyncTransaction]:
-        return self._database.transaction_async()
+    def transaction_async(
+        self, mark: Held | None = None
+    ) -> AbstractAsyncContextManager[AsyncTransaction]:
+        return self._database.transaction_async(mark)
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True) -> Link:
         return TimedLink(self._database.link(purpose, statement_timeout_ms, durable), self._now)

@@ -181,8 +181,7 @@ class Job(Generic[T]):
             raise AlreadyCompleting("prepare() came after complete()")
         if self._preparation is not None:
             raise AlreadyCompleting("prepare() was called twice")
-        held = Held(self.claimed.id, self.claimed.token)
-        self._preparation = Preparation(self._reachable(), held, self._bearable_ms)
+        self._preparation = Preparation(self._reachable(), self._pair, self._bearable_ms)
         return self._preparation
 
     @overload
@@ -214,7 +213,11 @@ class Job(Generic[T]):
 
     def new_completion(self) -> Completion:
         """Make the transaction that ends this attempt; silence in it is bearable for half a lease."""
-        return Completion(self._reachable(), self._bearable_ms)
+        return Completion(self._reachable(), self._pair, self._bearable_ms)
+
+    @property
+    def _pair(self) -> Held:
+        return Held(self.claimed.id, self.claimed.token)
 
     @property
     def _bearable_ms(self) -> int:

@@ -6,7 +6,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from holdfast.core.errors import AlreadyCompleting, LeaseLost
+from holdfast.core.errors import (
+    AlreadyCompleting,
+    ConnectionClosed,
+    DatabaseUnreachable,
+    LeaseLost,
+)
 from holdfast.core.model import Finish, Held
 from holdfast.core.outcome import Continue
 from holdfast.ops.finish import FinishReport, finish_attempts
@@ -14,6 +19,9 @@ from holdfast.storage.database import Database
 from holdfast.storage.port import Store
 from holdfast.storage.statement import Op, run, run_async
 from holdfast.worker.standing import lost_because
+
+# The server may be gone, or the reaper has ended the session because the job is lost: another session knows which.
+_SESSION_ENDED = (ConnectionClosed, DatabaseUnreachable)
 
 
 class Preparation:
@@ -39,7 +47,7 @@ class Preparation:
 
     def __enter__(self) -> Any:
         self._begin()
-        opening = self._database.transaction()
+        opening = self._database.transaction(self._held)
         self._tx = opening.__enter__()
         try:
             run(self._first(), self._tx)
@@ -63,12 +71,14 @@ class Preparation:
             run(self._last(), self._tx)
         except BaseException as refused:
             _leave(opened, refused)
+            if isinstance(refused, _SESSION_ENDED):
+                self._database.read(self._first())
             raise
         return opened.__exit__(None, None, None)
 
     async def __aenter__(self) -> Any:
         self._begin()
-        opening = self._database.transaction_async()
+        opening = self._database.transaction_async(self._held)
         self._tx = await opening.__aenter__()
         try:
             await run_async(self._first(), self._tx)
@@ -92,18 +102,20 @@ class Preparation:
             await run_async(self._last(), self._tx)
         except BaseException as refused:
             await _leave_async(opened, refused)
+            if isinstance(refused, _SESSION_ENDED):
+                await self._database.read_async(self._first())
             raise
         return await opened.__aexit__(None, None, None)
 
     def _first(self) -> Op[None]:
-        yield from _check_held(self._database.store, self._held)
+        yield from _check_held(self._database.store, self._held, "the preparation was refused")
 
     def _last(self) -> Op[None]:
         """Prove the token and keep the row until the commit; waits, under the lock timeout, for who has locked it."""
         store = self._database.store
         yield from store.leases.guard(self._idle_ms)
         yield from store.jobs.lock([self._held.id])
-        yield from _check_held(store, self._held)
+        yield from self._first()
 
     def _begin(self) -> None:
         if self._is_begun:
@@ -117,8 +129,9 @@ class Completion:
     An exception that leaves the block undoes it at once, whatever the handler makes of the exception.
     """
 
-    def __init__(self, database: Database, idle_ms: int) -> None:
+    def __init__(self, database: Database, held: Held, idle_ms: int) -> None:
         self._database = database
+        self._held = held
         self._idle_ms = idle_ms
         self._is_begun = False
         self._sync: AbstractContextManager[Any] | None = None
@@ -141,7 +154,7 @@ class Completion:
 
     def __enter__(self) -> Completion:
         self._begin()
-        opening = self._database.transaction()
+        opening = self._database.transaction(self._held)
         self.tx = opening.__enter__()
         self._sync = opening
         return self
@@ -158,7 +171,7 @@ class Completion:
 
     async def __aenter__(self) -> Completion:
         self._begin()
-        opening = self._database.transaction_async()
+        opening = self._database.transaction_async(self._held)
         self.tx = await opening.__aenter__()
         self._async = opening
         return self
@@ -187,6 +200,8 @@ class Completion:
             report = await run_async(op, self.tx)
         except BaseException as error:
             await _leave_async(opened, error)
+            if isinstance(error, _SESSION_ENDED):
+                await self._database.read_async(self._still_held())
             raise
         await opened.__aexit__(None, None, None)
         return report
@@ -199,9 +214,14 @@ class Completion:
             report = run(finish_fenced(self._database.store, finish, self._idle_ms), self.tx)
         except BaseException as error:
             _leave(opened, error)
+            if isinstance(error, _SESSION_ENDED):
+                self._database.read(self._still_held())
             raise
         opened.__exit__(None, None, None)
         return report
+
+    def _still_held(self) -> Op[None]:
+        yield from _check_held(self._database.store, self._held, "the completion was refused")
 
     async def undo_async(self, error: BaseException) -> None:
         """Roll back what the handler wrote in it."""
@@ -216,12 +236,12 @@ class Completion:
             _leave(opened, error)
 
 
-def _check_held(store: Store, held: Held) -> Op[None]:
+def _check_held(store: Store, held: Held, refusal: str) -> Op[None]:
     """Raises: LeaseLost."""
     (stand,) = yield from store.jobs.stand([held])
     if stand.standing != "held":
         reason = lost_because(stand) or "already_completed"
-        raise LeaseLost(reason, "the preparation was refused")
+        raise LeaseLost(reason, refusal)
 
 
 def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport]:

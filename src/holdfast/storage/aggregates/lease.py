@@ -13,8 +13,8 @@ from holdfast.storage.statement import Op, Row, Statement
 
 def reap_page(rows: Sequence[Row]) -> ReapPage:
     """Read a reaper's look: rows with a job id are jobs taken back, the others are the leases looked at."""
-    reaped = [Reaped(*row[:7]) for row in rows if row[0] is not None]
-    leases = [(row[7], row[8]) for row in rows if row[0] is None]
+    reaped = [Reaped(*row[:8]) for row in rows if row[0] is not None]
+    leases = [(row[8], row[9]) for row in rows if row[0] is None]
     return ReapPage(reaped, len(leases), max(leases, default=None))
 
 
@@ -55,6 +55,10 @@ class Leases:
             },
         )
         return reap_page(rows)
+
+    def evict(self, lost: Sequence[Held]) -> Op[int]:
+        rows = yield Statement("lease_evict", {"rows": document(lost)})
+        return len(rows)
 
     def heal(self, now: Instant | None = None) -> Op[int]:
         rows = yield Statement("lease_heal", {"now": now})

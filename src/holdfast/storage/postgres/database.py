@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import Connection, IsolationLevel
 
+from holdfast.core.model import Held
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.postgres.connect import (
@@ -95,9 +96,9 @@ class PostgresDatabase:
                 return await run_async(op, executor)
 
     @contextmanager
-    def transaction(self) -> Iterator[PostgresTransaction]:
+    def transaction(self, mark: Held | None = None) -> Iterator[PostgresTransaction]:
         with self._connection() as connection:
-            transaction = PostgresTransaction(connection, self.schema)
+            transaction = PostgresTransaction(connection, self.schema, mark)
             try:
                 yield transaction
                 transaction.review(self.store)
@@ -110,12 +111,14 @@ class PostgresDatabase:
         transaction.hooks.run()
 
     @asynccontextmanager
-    async def transaction_async(self) -> AsyncIterator[PostgresAsyncTransaction]:
+    async def transaction_async(
+        self, mark: Held | None = None
+    ) -> AsyncIterator[PostgresAsyncTransaction]:
         async with self._connection_async() as connection:
             await _limit(connection, STATEMENT_TIMEOUT_MS)
             transaction = PostgresAsyncTransaction(connection, self.schema)
             try:
-                await transaction.begin()
+                await transaction.begin(mark)
                 yield transaction
                 await transaction.review(self.store)
                 await transaction.commit()

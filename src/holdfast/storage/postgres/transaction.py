@@ -6,10 +6,11 @@ from contextlib import suppress
 from typing import Any, overload
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from holdfast.core.errors import ConnectionClosed, TransactionAborted
+from holdfast.core.model import Held
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.hooks import Action, Hooks, Witness
 from holdfast.storage.port import Store
@@ -28,18 +29,25 @@ _BEGIN = (
     "begin isolation level read committed; "
     "select extract(epoch from pg_catalog.transaction_timestamp())::text"
 )
+# The mark of an attempt comes in the same message. It waits for nobody, and ends with the transaction.
+_BEGIN_MARKED = sql.SQL(
+    "begin isolation level read committed; "
+    "select pg_catalog.pg_try_advisory_xact_lock_shared("
+    "pg_catalog.hashtext({token}), pg_catalog.hashtext({id})); "
+    "select extract(epoch from pg_catalog.transaction_timestamp())::text"
+)
 
 
 class PostgresTransaction:
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
-    def __init__(self, pooled: PooledConnection, schema: str) -> None:
+    def __init__(self, pooled: PooledConnection, schema: str, mark: Held | None = None) -> None:
         self.hooks = Hooks()
         self._pooled = pooled
         self._executor = PsycopgExecutor(pooled, schema)
         self._lent: LentConnection | None = None
         self._is_over = False
-        self._began = pooled.execute(_BEGIN, prepare=False)
+        self._began = pooled.execute(_begin(mark), prepare=False)
 
     @property
     def connection(self) -> Connection[Any]:
@@ -114,9 +122,9 @@ class PostgresAsyncTransaction:
         self._is_over = False
         self._began: AsyncCursor[Any] | None = None
 
-    async def begin(self) -> None:
+    async def begin(self, mark: Held | None = None) -> None:
         """Begin."""
-        self._began = await self._pooled.execute(_BEGIN, prepare=False)
+        self._began = await self._pooled.execute(_begin(mark), prepare=False)
 
     @property
     def connection(self) -> AsyncConnection[Any]:
@@ -178,6 +186,12 @@ class PostgresAsyncTransaction:
         if self._lent is None:
             self._lent = LentAsyncConnection(self._pooled)
         return self._lent
+
+
+def _begin(mark: Held | None) -> str | sql.Composed:
+    if mark is None:
+        return _BEGIN
+    return _BEGIN_MARKED.format(token=sql.Literal(mark.token), id=sql.Literal(mark.id))
 
 
 def _answer(cursor: Cursor[Any] | AsyncCursor[Any] | None) -> bytes | None:

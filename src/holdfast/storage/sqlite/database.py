@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.core.errors import DatabaseUnreachable
+from holdfast.core.model import Held
 from holdfast.storage.identifiers import new_id
 from holdfast.storage.migrate import check_schema, load_migrations
 from holdfast.storage.records import AppliedMigration
@@ -79,7 +80,7 @@ class SqliteDatabase:
         return await asyncio.get_running_loop().run_in_executor(resources.reading, work)
 
     @contextmanager
-    def transaction(self) -> Iterator[SqliteTransaction]:
+    def transaction(self, mark: Held | None = None) -> Iterator[SqliteTransaction]:
         transaction = SqliteTransaction(self._resources.transactions, self._wait_s, self.store)
         try:
             yield transaction
@@ -90,7 +91,9 @@ class SqliteDatabase:
         transaction.hooks.run()
 
     @asynccontextmanager
-    async def transaction_async(self) -> AsyncIterator[SqliteAsyncTransaction]:
+    async def transaction_async(
+        self, mark: Held | None = None
+    ) -> AsyncIterator[SqliteAsyncTransaction]:
         resources = self._resources
         inner = SqliteTransaction(resources.transactions, self._wait_s, self.store)
         lane = resources.lanes.take()

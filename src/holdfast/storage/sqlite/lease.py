@@ -19,6 +19,7 @@ class _Dropped(NamedTuple):
     """A job whose worker died; `next_at` is None when no further attempt is given."""
 
     id: str
+    token: str
     type: str
     worker: str
     attempt: int
@@ -138,4 +139,5 @@ def _reaped(each: _Dropped) -> Reaped:
         crashes=each.crashes,
         stale_ms=each.stale_ms,
         awaited=bool(each.awaited),
+        token=each.token,
     )

@@ -54,7 +54,16 @@ class ReapingConformance(Conformance):
         stage.pass_time(ms=LEASE_MS + 250)
         page = await reap(stage)
         assert page.reaped == [
-            Reaped(job.id, MAIL, WORKER, "pending", crashes=1, stale_ms=250, awaited=False)
+            Reaped(
+                job.id,
+                MAIL,
+                WORKER,
+                "pending",
+                crashes=1,
+                stale_ms=250,
+                awaited=False,
+                token=job.token,
+            )
         ]
         record = await stage.read(job.id)
         assert (record.state, record.crashes, record.attempt) == ("pending", 1, 1)

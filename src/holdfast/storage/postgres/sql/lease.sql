@@ -102,11 +102,26 @@ tallied as (
   insert into holdfast.tally (at, type, failed, reaped)
   select holdfast.moment(:now::bigint), type, sum(failed), count(*)
     from (select type, 1 as failed from ended union all select type, 0 from freed) counted group by type)
-select r.job_id::text, r.type, j.worker, r.state, j.crashes, j.stale_ms, r.awaited, null::bigint, null::text
+select r.job_id::text, r.type, j.worker, r.state, j.crashes, j.stale_ms, r.awaited, j.token::text, null::bigint, null::text
   from (select job_id, type, awaited, 'failed' as state from ended union all select job_id, type, awaited, 'pending' from freed) r
   join judged j on j.job_id = r.job_id
 union all
-select null, null, worker, null, null, null, null, holdfast.us(expires_at), token::text from dead;
+select null, null, worker, null, null, null, null, null, holdfast.us(expires_at), token::text from dead;
+
+-- name: lease_evict
+-- Ends the sessions whose transaction bears the mark of a lost attempt: the process behind it may be stopped or cut off, and
+-- the rows that its handler locked would stay locked. The mark is a shared lock by two keys, see `transaction.py`; cycles and
+-- migrations take theirs by one. A session that this role may not end is left alone.
+select pg_terminate_backend(l.pid)
+  from json_to_recordset(:rows::json) as x(id text, token text)
+  join pg_locks l on l.classid = (hashtext(x.token)::bigint & 4294967295)::oid
+                 and l.objid = (hashtext(x.id)::bigint & 4294967295)::oid
+  join pg_database d on d.oid = l.database and d.datname = current_database()
+  join pg_stat_activity a on a.pid = l.pid
+  join pg_roles r on r.oid = a.usesysid
+ where l.locktype = 'advisory' and l.objsubid = 2 and l.mode = 'ShareLock' and l.granted and l.pid <> pg_backend_pid()
+   and (pg_has_role(r.oid, 'USAGE') or pg_has_role('pg_signal_backend', 'USAGE'))
+   and (not r.rolsuper or current_setting('is_superuser') = 'on');
 
 -- name: lease_heal
 -- Leases that end later than they can by the present clock were given by one that ran ahead: they begin again now.

@@ -73,14 +73,14 @@ select l.token, l.expires_at
 -- What these leases still hold, and what becomes of it: the instant of the next try, none where the job is poisoned or spent. A
 -- job is poison only by a death in which it ran alone: any other may be a neighbour's fault.
 with bearing as (
-  select q.job_id, q.type, q.attempt, q.fence, q.awaited, q.crashes, l.worker, l.alone, l.claimed_at, l.backoff_base_ms, l.backoff_cap_ms,
+  select q.job_id, q.token, q.type, q.attempt, q.fence, q.awaited, q.crashes, l.worker, l.alone, l.claimed_at, l.backoff_base_ms, l.backoff_cap_ms,
          (:now - l.expires_at + 500) / 1000 as stale_ms, coalesce(q.max_attempts, l.max_attempts) as max_attempts,
          l.alone and q.crashes + 1 >= :poison as poisoned
     from holdfast_lease l
    cross join json_each(l.job_ids) j
    cross join holdfast_queue q on q.job_id = j.value and q.token = l.token
    where l.token in (select value from json_each(:tokens)))
-select job_id, type, worker, attempt, fence, awaited, crashes + 1, claimed_at, stale_ms, alone, poisoned,
+select job_id, token, type, worker, attempt, fence, awaited, crashes + 1, claimed_at, stale_ms, alone, poisoned,
        case when not poisoned and not (max_attempts > 0 and attempt >= max_attempts)
             then :now + min(backoff_cap_ms, backoff_base_ms * (1 << min(crashes, 20))) * 1000 end
   from bearing;
@@ -100,6 +100,10 @@ update holdfast_queue
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as crashes, json_extract(value, '$[2]') as available_at
           from json_each(:rows)) x
  where holdfast_queue.job_id = x.id;
+
+-- name: lease_evict
+-- There is no server to end it: a transaction that has the file's write lock keeps the reaper out as well.
+select :rows where false;
 
 -- name: lease_isolate
 -- Notes, before its only job begins, that the worker runs nothing else.
