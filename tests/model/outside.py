@@ -115,7 +115,7 @@ class Outside(Machine):
         if refused:
             return
         gone = {each.new.id for chain in doomed for each in self.model.chain(chain)}
-        assert [set(each) for each in answers] == [gone, gone]
+        assert [set(each.removed) for each in answers] == [gone, gone]
         for chain in doomed:
             self.model.delete(chain)
 
