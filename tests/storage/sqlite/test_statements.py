@@ -19,6 +19,8 @@ FIRST_STEPS = {
     "job_finish": "job_finish_end",
     "job_insert_one": "job_insert_alike",
 }
+# A file has no dead rows to remove.
+ONLY_POSTGRESQL = {"dead_rows", "sweep"}
 
 _PARAMETER = re.compile(r":([a-z_]+)")
 _SCAN = re.compile(r"SCAN (\w+)$")
@@ -34,7 +36,9 @@ def connection() -> Iterator[sqlite3.Connection]:
         yield made
 
 
-@pytest.mark.parametrize("name", sorted(load_statements("holdfast.storage.postgres")))
+@pytest.mark.parametrize(
+    "name", sorted(load_statements("holdfast.storage.postgres").keys() - ONLY_POSTGRESQL)
+)
 def test_a_statement_of_postgresql_has_its_counterpart(name: str) -> None:
     assert FIRST_STEPS.get(name, name) in STATEMENTS
 
