@@ -97,7 +97,7 @@ def test_a_job_that_outlives_every_tick_is_charged_for_each_and_ends(
         "app", WORKER_TICK_RUNNER_MAX_MS="500", WORKER_TICK_OVERALL_MAX_MS="1000"
     )
     assert code == Exit.FAILED
-    assert f"abandoned deaf (job {id})" in err
+    assert f"abandoned deaf (job {id}, " in err
     assert summary["runnerResults"]["outbox"]["failed"]
     (attempt,) = scene.database.read(scene.store.jobs.attempts(id))
     assert attempt.kind == "fail"
