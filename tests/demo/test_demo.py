@@ -144,7 +144,7 @@ def test_a_database_of_the_users_is_made_fresh_without_touching_the_rest(
     assert "2 of 2 orders paid" in again.stdout
     done = CliRunner().invoke(cli, ["status", "--url", postgres_url])
     assert done.exit_code == 0
-    assert "done     0" in done.stdout
+    assert "completed 0" in done.stdout
 
 
 def test_it_runs_on_a_postgresql_of_its_own(tmp_path: Path) -> None:

@@ -6,11 +6,14 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import CommandUsage
 from holdfast.core.nearest import nearest
-from holdfast.ops.health import COUNTED, Health
+
+if TYPE_CHECKING:
+    from holdfast.ops.health import Health
 
 _CONDITION = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<|=)\s*(\S+)\s*", re.ASCII)
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
@@ -61,6 +64,8 @@ class Condition:
 
 def counted_for(conditions: Iterable[Condition]) -> int:
     """Return how far live jobs must be counted for these conditions to mean what they say."""
+    from holdfast.ops.health import COUNTED
+
     limits = [each.limit + 1 for each in conditions if each.figure in _BOUNDED]
     return max([COUNTED, *limits])
 

@@ -23,7 +23,7 @@ SECTIONS = {
         ),
         "tick": Entry(
             "holdfast.cli.tick",
-            "Run one pass over all runners and end: exits 1 when one of them failed.",
+            "Run one pass over all runners and end: exits 1 when one of them failed or did not stop.",
         ),
         "api": Entry("holdfast.cli.api", "Serve the HTTP API and the dashboard."),
     },
@@ -66,7 +66,7 @@ SECTIONS = {
         ),
         "bench": Entry(
             "holdfast.cli.bench",
-            "Measure this machine: our figures beside hand-written loops in the same run.",
+            "Measure this machine: `holdfast worker` beside hand-written loops in the same run.",
         ),
         "completion": Entry("holdfast.cli.completion", "Print the completion script of a shell."),
     },

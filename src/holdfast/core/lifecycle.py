@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.core.errors import WrongState
-from holdfast.core.model import STATES, State
+
+State = Literal["blocked", "pending", "running", "completed", "failed", "cancelled"]
+ChainState = State | Literal["removed"]
+"""Where a chain stands; `removed` when its key outlived what was known of it."""
+TerminalState = Literal["completed", "failed", "cancelled"]
+STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "failed", "cancelled")
+TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
 
 Move = Literal[
     "claim",

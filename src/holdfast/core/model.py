@@ -7,12 +7,12 @@ from typing import Literal, overload
 
 import msgspec
 
-State = Literal["blocked", "pending", "running", "completed", "failed", "cancelled"]
-ChainState = State | Literal["removed"]
-"""Where a chain stands; `removed` when its key outlived what was known of it."""
-TerminalState = Literal["completed", "failed", "cancelled"]
-STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "failed", "cancelled")
-TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})
+from holdfast.core.lifecycle import STATES as STATES
+from holdfast.core.lifecycle import TERMINAL as TERMINAL
+from holdfast.core.lifecycle import ChainState as ChainState
+from holdfast.core.lifecycle import State as State
+from holdfast.core.lifecycle import TerminalState as TerminalState
+
 LIVE: frozenset[State] = frozenset({"blocked", "pending", "running"})
 
 DEFAULT_PRIORITY = 5

@@ -37,11 +37,20 @@ class SystemClock:
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
         if event.is_set():
             return True
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled_before = task.cancelling()
+        limit = asyncio.timeout(seconds)
         try:
-            async with asyncio.timeout(seconds):
+            async with limit:
                 await event.wait()
         except TimeoutError:
             return False
+        except asyncio.CancelledError:
+            # Until 3.11.3 a timeout within a task that was cancelled earlier looks like one more cancellation.
+            if limit.expired() and task.cancelling() <= cancelled_before:
+                return False
+            raise
         return True
 
 
