@@ -31,16 +31,19 @@ class Attempts(Machine):
         limit=st.integers(1, 4),
         types=st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
         lease_s=st.sampled_from([10, 60]),
+        share=st.sampled_from([None, 1, 2]),
     )
-    def claim(self, limit: int, types: list[str], lease_s: int) -> None:
+    def claim(self, limit: int, types: list[str], lease_s: int, share: int | None) -> None:
         token = new_id()
         rules = LeaseClass(token, lease_s * 1000, 3, 5_000, 20_000)
         probes = tuple(
-            Probe(each, priority, token, limit, 0, NIL) for each in types for priority in range(10)
+            Probe(each, priority, token, limit, 0, NIL, share=share)
+            for each in types
+            for priority in range(10)
         )
         request = Claim("w", limit, probes, (rules,))
         jobs = self.same(lambda store: store.jobs.claim(request, self.now))
-        expected = self.model.claim(types, dict.fromkeys(types, rules), limit, self.now)
+        expected = self.model.claim(types, dict.fromkeys(types, rules), limit, share, self.now)
         assert [each.id for each in jobs] == expected
         self.held += jobs
 

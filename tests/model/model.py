@@ -87,19 +87,28 @@ class Model:
                 self._chain_ended(chain_id, now)
 
     def claim(
-        self, types: list[str], tokens: dict[str, LeaseClass], limit: int, now: Instant
+        self,
+        types: list[str],
+        tokens: dict[str, LeaseClass],
+        limit: int,
+        share: int | None,
+        now: Instant,
     ) -> list[str]:
-        """Take due jobs, the most urgent and oldest first, at most one that crashed before."""
-        due = [
-            each
-            for each in self.jobs.values()
-            if each.state == "pending"
-            and each.new.type in types
-            and (each.available_at or 0) <= now
-        ]
-        due.sort(key=lambda each: (each.new.priority, each.available_at, each.new.id))
-        crashed = [each for each in due if each.crashes > 0]
-        taken = [each for each in due if each.crashes == 0 or each is crashed[0]][:limit]
+        """Take due jobs: priorities are strict, lines of one priority take turns, a line gives its oldest first.
+
+        Of the jobs within reach that crashed before only the first is taken; the others leave their places empty.
+        """
+        reached: list[ModelJob] = []
+        for priority in range(10):
+            lines = [self._line(each, priority, now) for each in types]
+            reached += [each for line in lines for each in line[:share]]
+            if share is not None:
+                reached += [each for line in lines for each in line[share:]]
+        taken = sorted(
+            reached[:limit], key=lambda each: (each.new.priority, each.available_at, each.new.id)
+        )
+        crashed = [each for each in taken if each.crashes > 0]
+        taken = [each for each in taken if each.crashes == 0 or each is crashed[0]]
         for each in taken:
             rules = tokens[each.new.type]
             each.state, each.token = "running", rules.token
@@ -110,6 +119,17 @@ class Model:
             )
             lease.job_ids.append(each.new.id)
         return [each.new.id for each in taken]
+
+    def _line(self, type: str, priority: int, now: Instant) -> list[ModelJob]:
+        """What is due of a type at a priority, oldest first."""
+        due = [
+            each
+            for each in self.jobs.values()
+            if each.state == "pending"
+            and (each.new.type, each.new.priority) == (type, priority)
+            and (each.available_at or 0) <= now
+        ]
+        return sorted(due, key=lambda each: (each.available_at, each.new.id))
 
     def finish(self, finish: Finish, now: Instant) -> bool:
         """End or give back an attempt; False when the token is not the job's."""
