@@ -9,7 +9,8 @@ from psycopg import sql
 MOST_ROWS = 2_000
 
 _SHAPE = """
-select string_agg(concat_ws(':', n.nspname, c.relname, c.relkind, c.relnatts), ',' order by n.nspname, c.relname)
+select string_agg(concat_ws(':', n.nspname, c.relname, c.relkind, c.relnatts, c.reloptions), ','
+                  order by n.nspname, c.relname)
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
  where n.nspname !~ '^pg_' and n.nspname <> 'information_schema'
 """
@@ -27,7 +28,7 @@ select count(pg_terminate_backend(pid)) from pg_stat_activity
 
 
 def shape_of(connection: psycopg.Connection) -> str:
-    """Return what no test may leave changed: relations, applied migrations, settings of database and roles."""
+    """Return what no test may leave changed: relations with their options, migrations, database and role settings."""
     answers = [connection.execute(each.encode()).fetchone() for each in (_SHAPE, _STEPS, _SETTINGS)]
     return repr(answers)
 
