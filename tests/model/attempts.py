@@ -29,7 +29,8 @@ class Attempts(Machine):
 
     @rule(
         limit=st.integers(1, 4),
-        types=st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
+        types=st.permutations(["a", "b"])
+        | st.lists(st.sampled_from(TYPES), min_size=1, unique=True),
         lease_s=st.sampled_from([10, 60]),
         share=st.sampled_from([None, 1, 2]),
     )

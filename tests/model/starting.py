@@ -8,7 +8,7 @@ from hypothesis.stateful import rule
 from holdfast.core.model import KeyScope, NewJob, NewKey
 from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.identifiers import new_id
-from tests.model.machine import Machine
+from tests.model.machine import Machine, some_ids
 
 
 class Starting(Machine):
@@ -61,3 +61,18 @@ class Starting(Machine):
         for answer, (job, _, _) in zip(started, starts, strict=True):
             assert answer.deduplicated == (answer.id != job.id)
             assert answer.state == self.model.tail(answer.id).state
+
+    @rule(
+        lines=st.lists(
+            st.tuples(st.sampled_from(["a", "b"]), st.integers(3, 4)), min_size=4, max_size=10
+        )
+    )
+    def start_more_than_a_claim_takes(self, lines: list[tuple[str, int]]) -> None:
+        ids = some_ids(len(lines))
+        jobs = [
+            NewJob(id=id, chain_id=id, type=type, input="1", priority=priority)
+            for id, (type, priority) in zip(ids, lines, strict=True)
+        ]
+        requests = [StartRequest(each, None, ()) for each in jobs]
+        self.same(lambda store: start_chains(store, requests, now=self.now))
+        self.model.start([(each, None, []) for each in jobs], self.now)
