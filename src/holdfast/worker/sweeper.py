@@ -9,9 +9,9 @@ from holdfast.worker.workplace import Workplace
 
 PURPOSE = "reaper"
 
-EVERY_S = 0.9
+EVERY_S = 0.5
 LONGEST_S = 60.0
-COST_FACTOR = 50
+COST_FACTOR = 25
 """So many times its own cost lies between two sweeps: a large table's takes long."""
 
 ENDED = 1_000
