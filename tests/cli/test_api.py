@@ -106,6 +106,8 @@ def test_a_worker_answers_probes_on_a_port_of_its_own(
     scene: Scene, url: str, tmp_path: Path
 ) -> None:
     (tmp_path / "shop.py").write_text(APP.format(url=url))
+    # Before the worker's first look: nobody hints at it, and the next look may be a minute away.
+    scene.start("echo")
     with Command("worker", "shop:app", "--probe-port", "0", cwd=tmp_path) as command:
         said = command.process.stderr
         assert said is not None
@@ -116,7 +118,6 @@ def test_a_worker_answers_probes_on_a_port_of_its_own(
         )
         assert httpx.get(f"{address}livez").json() == {"status": "alive"}
         done = 'holdfast_job_attempts_total{outcome="completed",type="echo"} 1.0'
-        scene.start("echo")
         deadline = time.monotonic() + PATIENCE_S
         with httpx.Client(base_url=address) as client:
             # The worker counts an attempt after its commit, so there is nothing else to wait for.

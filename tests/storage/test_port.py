@@ -10,7 +10,7 @@ from holdfast.storage.port import Store
 from holdfast.storage.postgres.store import PostgresStore
 from holdfast.storage.sqlite.store import SqliteStore
 
-MOST_METHODS = 13
+MOST_METHODS = 14
 
 
 def methods_of(protocol: type) -> dict[str, Any]:
