@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.runtime.doctor.finding import Finding, ok, problem, warning
 from holdfast.settings import Settings
-from holdfast.storage.postgres.connect import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
+from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
 from holdfast.worker.parts import COMPANIONS_LINKS, OWN_LINKS
 
 OLD_TRANSACTION_S = 300

@@ -8,12 +8,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, UnusableUrl
-
-OLDEST_VERSION, TESTED_VERSION = 14, 18
-"""The range of PostgreSQL versions that we support."""
-
-JIT_ABOVE_COST = 100_000
-"""What a server takes as worth compiling by default; the estimates of our statements stay below."""
+from holdfast.storage.postgres.store import OLDEST_VERSION, TESTED_VERSION
 
 CONNECT_TIMEOUT_S = 10
 STATEMENT_TIMEOUT_MS = 30_000

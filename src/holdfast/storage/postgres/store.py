@@ -26,6 +26,12 @@ from holdfast.storage.sqlfile import (
     place_schema,
 )
 
+OLDEST_VERSION, TESTED_VERSION = 14, 18
+"""The range of PostgreSQL versions that we support."""
+
+JIT_ABOVE_COST = 100_000
+"""What a server takes as worth compiling by default; the estimates of our statements stay below."""
+
 
 class PostgresStore:
     """See `storage.port.Store`."""
