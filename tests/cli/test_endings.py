@@ -133,13 +133,20 @@ def test_a_tick_ends_even_when_its_event_loop_is_blocked(
 
 
 @pytest.mark.parametrize(
-    ("spec", "named"), [("cycles", "runner thread"), ("loops", "runner loop"), ("app", "deaf (job")]
+    ("url", "spec", "named"),
+    [
+        ("sqlite_url", "cycles", "runner thread"),
+        ("postgres_url", "cycles", "runner thread"),
+        ("sqlite_url", "app", "deaf (job"),
+        ("postgres_url", "app", "deaf (job"),
+        # A blocked loop has nothing to do with the database.
+        ("sqlite_url", "loops", "runner loop"),
+    ],
+    indirect=["url"],
 )
 def test_a_worker_that_is_told_to_end_ends_and_says_what_it_left(
     folder: Path, scene: Scene, spec: str, named: str
 ) -> None:
-    if spec == "loops" and scene.store.dialect == "postgresql":
-        pytest.skip("a blocked loop has nothing to do with the database")
     scene.start("deaf", input="{}")
     env = {"WORKER_SHUTDOWN_TIMEOUT_MS": "500", "EVERY": "1s"}
     with Command("worker", f"deafness:{spec}", env=env) as command:

@@ -7,18 +7,18 @@ import pytest_asyncio
 
 from holdfast.testing import conformance
 from holdfast.testing.conformance import Harness
-from tests.contract.conftest import COLOURS, Contract
+from tests.contract.conftest import Pair
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 CONNECTIONS = 70
 
 
-@pytest_asyncio.fixture(params=list(COLOURS), loop_scope="session")
-async def harness(request: pytest.FixtureRequest, contract: Contract) -> AsyncIterator[Harness]:
-    """Each store in each colour, with connections for everybody."""
-    database = contract.reopen(CONNECTIONS)
-    made = COLOURS[request.param](database, contract.tables.read)
+@pytest_asyncio.fixture(loop_scope="session")
+async def harness(pair: Pair) -> AsyncIterator[Harness]:
+    """The same, with connections for everybody."""
+    database = pair.contract.reopen(CONNECTIONS)
+    made = pair.colour(database, pair.contract.tables.read)
     yield made
     await made.close()
     await database.close_async()

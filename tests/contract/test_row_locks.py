@@ -3,11 +3,11 @@
 import pytest
 
 from holdfast.testing import conformance
-from tests.contract.conftest import POSTGRES
+from tests.contract.conftest import PAIRS_ON_POSTGRES
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.parametrize("contract", POSTGRES, indirect=True),
+    pytest.mark.parametrize("pair", PAIRS_ON_POSTGRES, indirect=True, ids="-".join),
 ]
 
 
