@@ -21,7 +21,7 @@ from tests.support.postgres import (
     serve_for_tests,
     serve_installed,
 )
-from tests.support.process import PostgresProcess
+from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
 from tests.support.until import TEST_TIMEOUT_S
 
 SHARED_SERVER = pytest.StashKey[PostgresServer]()
@@ -96,7 +96,8 @@ def private_postgres() -> Iterator[StartPostgres]:
     with ExitStack() as stack:
 
         def start(settings: Mapping[str, str] | None = None) -> PostgresProcess:
-            process = stack.enter_context(PostgresProcess(embedded_binaries(), settings))
+            process = PostgresProcess(embedded_binaries(), settings, QUICK_LOGIN_ROUNDS)
+            stack.enter_context(process)
             prepare_template(process.url)
             return process
 

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.installation import embedded_binaries
-from tests.support.process import PostgresProcess
+from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
 from tests.support.reuse import emptied, shape_of
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
@@ -90,14 +90,16 @@ def serve_for_tests() -> Iterator[PostgresServer]:
     with ExitStack() as stack:
         url = os.environ.get(URL_VARIABLE)
         if not url:
-            url = stack.enter_context(PostgresProcess(embedded_binaries())).url
+            process = PostgresProcess(embedded_binaries(), login_rounds=QUICK_LOGIN_ROUNDS)
+            url = stack.enter_context(process).url
         yield stack.enter_context(templated(url))
 
 
 @contextmanager
 def serve_installed(binaries: Path) -> Iterator[PostgresServer]:
     """Yield a server run from programs found on the machine."""
-    with PostgresProcess(binaries) as process, templated(process.url) as server:
+    process = PostgresProcess(binaries, login_rounds=QUICK_LOGIN_ROUNDS)
+    with process, templated(process.url) as server:
         yield server
 
 

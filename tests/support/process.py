@@ -1,5 +1,7 @@
 """A PostgreSQL server process of our own: initialised, started, stopped, restarted, removed."""
 
+import hashlib
+import hmac
 import os
 import secrets
 import signal
@@ -8,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
@@ -18,6 +21,9 @@ from tests.support.until import SLOWNESS
 
 START_SECONDS = 30 * SLOWNESS
 START_ATTEMPTS = 5
+USUAL_LOGIN_ROUNDS = 4096
+# Tests open many connections, and the usual hashing is half of what one costs.
+QUICK_LOGIN_ROUNDS = 1
 SETTINGS = {
     "fsync": "on",
     "listen_addresses": "127.0.0.1",
@@ -37,13 +43,19 @@ STOP_SIGNALS: Mapping[StopMode, signal.Signals] = {
 class PostgresProcess:
     """A server on a free loopback port with a password of its own; `close` removes all of it."""
 
-    def __init__(self, binaries: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        binaries: Path,
+        settings: Mapping[str, str] | None = None,
+        login_rounds: int = USUAL_LOGIN_ROUNDS,
+    ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
         self._data = self.home / "data"
         self._log = self.home / "log"
         self._identity = server_identity()
         self._settings = SETTINGS | dict(settings or {})
         self._password = secrets.token_urlsafe(16)
+        self._login_rounds = login_rounds
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._guardian = subprocess.Popen(
@@ -111,7 +123,7 @@ class PostgresProcess:
     def _initialise(self) -> None:
         password_file = self.home / "password"
         password_file.touch(mode=0o600)
-        password_file.write_text(self._password)
+        password_file.write_text(_verifier(self._password, self._login_rounds))
         self._data.mkdir(mode=0o700)
         for path in (password_file, self._data):
             os.chown(path, self._identity.get("user", -1), self._identity.get("group", -1))
@@ -155,6 +167,17 @@ class PostgresProcess:
 
     def _end_of_log(self) -> str:
         return self._log.read_text(errors="replace")[-4000:]
+
+
+def _verifier(password: str, rounds: int) -> str:
+    """Return what a server keeps of a password (RFC 5802), as it accepts it in the password's place."""
+    salt = secrets.token_bytes(16)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, rounds)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    stored_key = hashlib.sha256(client_key).digest()
+    server_key = hmac.digest(salted, b"Server Key", "sha256")
+    kept = [b64encode(each).decode() for each in (salt, stored_key, server_key)]
+    return f"SCRAM-SHA-256${rounds}:{kept[0]}${kept[1]}:{kept[2]}"
 
 
 def _free_port() -> int:
