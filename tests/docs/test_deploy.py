@@ -117,7 +117,7 @@ def patience() -> list[float]:
     ]
 
 
-def test_whoever_stops_a_worker_waits_longer_than_it_needs() -> None:
+def test_every_recipe_waits_longer_than_a_worker_needs_to_stop() -> None:
     assert min(patience()) > SHUTDOWN_S
 
 

@@ -1,4 +1,4 @@
-"""The reference of the Python face: what is public, by what people do with it, read by autodoc."""
+"""The Python reference: the public API by task, read by autodoc."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import holdfast
 
 SECTIONS: Mapping[str, Sequence[str]] = {
     "The application": ("holdfast.Holdfast",),
-    "What job types and starts may say": (
+    "Options": (
         "holdfast.core.registry.TypeOptions",
         "holdfast.client.options.SharedOptions",
         "holdfast.client.options.StartOptions",
@@ -22,7 +22,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Retry",
         "holdfast.Lease",
     ),
-    "In a handler": (
+    "Handlers": (
         "holdfast.Job",
         "holdfast.Continue",
         "holdfast.Snooze",
@@ -32,7 +32,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Aborted",
         "holdfast.runtime.cycle_run.CycleRun",
     ),
-    "The nouns": (
+    "Resources": (
         "holdfast.client.chains.Chains",
         "holdfast.client.jobs.Jobs",
         "holdfast.client.dead_letters.DeadLetters",
@@ -40,18 +40,18 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.client.workers.Workers",
         "holdfast.client.subscriptions.Subscriptions",
     ),
-    "What reading gives": (
+    "Return types": (
         "holdfast.Chain",
         "holdfast.JobInfo",
         "holdfast.AttemptInfo",
         "holdfast.Page",
         "holdfast.HoldfastError",
     ),
-    "Leases for tables of your own": (
+    "Leases for your own tables": (
         "holdfast.contrib.leases.LeasedTable",
         "holdfast.contrib.leases.Claimed",
     ),
-    "Serving and watching": (
+    "Dashboard and observability": (
         "holdfast.admin.app.create",
         "holdfast.observe.logging.LoggingObserver",
         "holdfast.observe.prometheus.PrometheusObserver",

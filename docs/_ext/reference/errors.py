@@ -24,5 +24,5 @@ def entries(known: Mapping[str, Explanation]) -> str:
 def _entry(each: Explanation) -> str:
     return (
         f"({each.code.lower()})=\n"
-        f"### {each.code} · {each.name}\n\n{each.title}.\n\n{each.text}\n\n**To mend it:** {each.fix}.\n"
+        f"### {each.code} · {each.name}\n\n{each.title}.\n\n{each.text}\n\n**Fix:** {each.fix}.\n"
     )

@@ -40,8 +40,8 @@ def metrics() -> str:
 
 
 def seed_names() -> str:
-    """Return the older names and what tells the same here."""
+    """Return the names used elsewhere and their equivalents."""
     return table(
-        ("name elsewhere", "metric", "in Prometheus"),
+        ("other name", "metric", "in Prometheus"),
         ((code(each.seed), code(each.metric.name), code(each.query)) for each in SEED_NAMES),
     )

@@ -43,7 +43,7 @@ def _entry(method: str, path: str, operation: dict[str, Any]) -> str:
         )
     if "requestBody" in operation:
         parts.append(f"Body: {_body(operation['requestBody'])}.\n")
-    parts.append(f"Answers {', '.join(map(code, operation['responses']))}.\n")
+    parts.append(f"Returns {', '.join(map(code, operation['responses']))}.\n")
     return "\n".join(parts)
 
 
@@ -55,11 +55,11 @@ def _answers(operations: Iterable[dict[str, Any]]) -> str:
         for status, each in operation["responses"].items()
     }
     rows = ((code(status), meanings[status]) for status in sorted(meanings))
-    return f"## Answers\n\n{table(('status', 'meaning'), rows)}"
+    return f"## Status codes\n\n{table(('status', 'meaning'), rows)}"
 
 
 def _parameter(each: dict[str, Any]) -> tuple[str, str, str]:
-    name = f"{code(each['name'])} (needed)" if each.get("required") else code(each["name"])
+    name = f"{code(each['name'])} (required)" if each.get("required") else code(each["name"])
     return name, each["in"], each.get("description", "")
 
 

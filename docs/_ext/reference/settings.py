@@ -27,7 +27,7 @@ def _table(variables: Iterable[Variable]) -> str:
     rows = list(variables)
     require("settings without text", (each.name for each in rows if not each.text.strip()))
     return table(
-        ("name", "default", "may be", "meaning"),
+        ("name", "default", "valid values", "meaning"),
         ((code(each.name), _default(each), each.kind.words, _meaning(each)) for each in rows),
     )
 
