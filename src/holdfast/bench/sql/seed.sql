@@ -1,0 +1,46 @@
+-- Rows beside the measured ones, in our own tables.
+
+-- name: seed_empty
+truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfast.tally, holdfast.blocker,
+         holdfast.worker;
+
+-- name: seed_vacuum
+vacuum analyze holdfast.job, holdfast.queue, holdfast.outcome;
+
+-- name: seed_finished
+with made as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
+  select id, id, 0, 'done', %(input)s, 5, 0, now()
+    from (select uuidv7() as id from generate_series(1, %(count)s)) made
+  returning id, type)
+insert into holdfast.outcome (job_id, type, state, attempts, crashes, fence, token, worker, started_at, finished_at)
+select id, type, 'completed', 1, 0, 1, id, 'somebody', now(), now() from made;
+
+-- name: seed_waiting
+with made as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
+  select id, id, 0, %(type)s, %(input)s, 5, 0, now()
+    from (select uuidv7() as id from generate_series(1, %(count)s)) made
+  returning id, type)
+insert into holdfast.queue (job_id, type, priority, available_at)
+select id, type, 5, now() + %(after)s::interval from made;
+
+-- name: seed_in_flight
+with made as (
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
+  select id, id, 0, %(type)s, %(input)s, 5, 0, now()
+    from (select uuidv7() as id from generate_series(1, %(count)s)) made
+  returning id, type),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, attempt, fence, token)
+  select id, type, 5, now(), 1, 1, %(token)s from made)
+insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms,
+                            backoff_cap_ms, job_ids)
+select %(token)s, 'somebody', now(), now() + interval '1 day', 86400000, 25, 10000, 300000, array_agg(id) from made;
+
+-- name: uuidv7
+-- Servers before 18 do not make these ids themselves; only rows beside the measured ones need them.
+create function public.uuidv7() returns uuid language sql volatile return
+  encode(set_byte(set_byte(overlay(uuid_send(gen_random_uuid())
+    placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3) from 1 for 6),
+    6, 112 + (random() * 15)::int), 8, 128 + (random() * 63)::int), 'hex')::uuid;

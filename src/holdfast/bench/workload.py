@@ -1,0 +1,153 @@
+"""The jobs that are measured: what each one carries, handlers that do next to nothing, and backlogs of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import struct
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.app import Holdfast
+from holdfast.client.starting import Start
+from holdfast.core.outcome import Continue
+from holdfast.worker.job import Job
+
+INPUT: dict[str, Any] = {
+    "order": 123456,
+    "email": "someone@example.org",
+    "items": [1, 2, 3, 4, 5],
+    "note": "x" * 120,
+}
+"""About 200 bytes of JSON, as in the measurements that other queues publish."""
+
+INPUT_TEXT = msgspec.json.encode(INPUT).decode()
+OUTPUT_TEXT = '{"ok":true}'
+
+IO_SECONDS = 0.005
+BATCH_SIZE = 1000
+CHILDREN = 1000
+AT_ONCE = 1000
+SETTLED_AFTER = 10_000
+TYPES_VARIABLE = "BENCH_TYPES"
+STAMPS_VARIABLE = "BENCH_STAMPS"
+NUMBERED = "noop."
+"""Types with this beginning do nothing too: there can be any number of them."""
+
+STAMP = struct.Struct("<qq")
+"""What a handler leaves of a numbered job: its number, and when it was called, in nanoseconds of the clock that all
+processes of the machine share."""
+
+
+async def noop(job: Job[Any]) -> None:
+    """Do nothing."""
+
+
+async def wait(job: Job[Any]) -> None:
+    """Do what takes 5 ms elsewhere."""
+    await asyncio.sleep(IO_SECONDS)
+
+
+async def batch(jobs: list[Job[Any]]) -> None:
+    """Do nothing for many jobs at once."""
+
+
+async def step(job: Job[Any]) -> Continue | None:
+    """Continue the chain until no step is left."""
+    left = job.input["left"]
+    return Continue("step", {"left": left - 1}) if left else None
+
+
+def stamper(path: Path) -> Callable[[Job[Any]], Any]:
+    """Return a handler that notes when a numbered job was started."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    async def stamp(job: Job[Any]) -> None:
+        at = time.monotonic_ns()
+        os.write(file, STAMP.pack(job.input["number"], at))
+
+    return stamp
+
+
+def count_stamps(path: Path) -> int:
+    """Return how many handlers were called."""
+    return path.stat().st_size // STAMP.size if path.exists() else 0
+
+
+def read_stamps(path: Path) -> dict[int, float]:
+    """Return when each numbered job was started, in seconds."""
+    return {number: at / 1e9 for number, at in STAMP.iter_unpack(path.read_bytes())}
+
+
+def numbered_types(count: int) -> tuple[str, ...]:
+    """Return the names of so many types that do nothing."""
+    return tuple(f"{NUMBERED}{number}" for number in range(count))
+
+
+def make_app(
+    url: str, types: tuple[str, ...] = ("noop", "wait", "step", "batch", "fan")
+) -> Holdfast:
+    """Return an application with these types and no others."""
+    app = Holdfast(url)
+    plain = {"noop": noop, "wait": wait, "step": step}
+    for name in types:
+        if name == "batch":
+            app.job(name, batch=BATCH_SIZE)(batch)
+        elif name == "fan":
+            _register_fan(app)
+        elif name == "stamp":
+            app.job(name)(stamper(Path(os.environ[STAMPS_VARIABLE])))
+        else:
+            app.job(name)(noop if name.startswith(NUMBERED) else plain[name])
+    return app
+
+
+def _register_fan(app: Holdfast) -> None:
+    @app.job("fan")
+    async def fan(job: Job[Any]) -> Continue:
+        """Start many chains and continue when all of them have ended."""
+        async with job.complete() as done:
+            children = await app.start_many(done.tx, "noop", [{}] * CHILDREN)
+            return done.continue_with("noop", {}, blockers=children)
+
+
+def make_producer(url: str) -> Holdfast:
+    """Return an application that starts jobs of any type and handles none."""
+    return Holdfast(url, open_types=True)
+
+
+def migrate(url: str) -> None:
+    """Bring a database's schema up to date."""
+    with closing(make_producer(url)) as app:
+        app.migrate()
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """Jobs that were started: the first, one of about the first ten thousand, and the last."""
+
+    first: str
+    early: str
+    last: str
+
+
+def fill(url: str, types: str | Sequence[str], count: int, input: Any = INPUT) -> Backlog:
+    """Start chains of one type, or of several in turn."""
+    names = [types] if isinstance(types, str) else list(types)
+    head = early = last = ""
+    with closing(make_producer(url)) as app:
+        for first in range(0, count, AT_ONCE):
+            numbers = range(first, min(first + AT_ONCE, count))
+            starts = [Start(names[number % len(names)], input) for number in numbers]
+            with app.transaction() as tx:
+                chains = app.start_all(tx, starts)
+            head, last = head or str(chains[0].id), str(chains[-1].id)
+            if not early or first < SETTLED_AFTER:
+                early = last
+    return Backlog(head, early, last)
