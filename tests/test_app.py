@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     UnusableUrl,
 )
 from holdfast.core.retry import JOB_RETRY
-from holdfast.notify.silent import SilentNotifier
+from holdfast.notify.local import SilentNotifier
 
 
 @dataclass

@@ -18,7 +18,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast, Job
-from holdfast.runtime.cycle_run import CycleRun
+from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import load_settings
 from holdfast.testing.kit import Kit
 from tests.client.kinds.alchemy import driver_url

@@ -1,156 +1,120 @@
-"""Who may come in: the matrix of all routes and roles, tokens, cookies, hooks, this machine, other sites."""
+"""Roles are ordered, every action has a least role, and tokens open the door until they end."""
 
 import re
-from typing import Any
+from pathlib import Path
 
 import pytest
-from starlette.requests import Request
 
-from holdfast.admin.app import create
-from holdfast.admin.door import COOKIE, check_bind
-from holdfast.admin.route import Route
-from holdfast.admin.routes import ROUTES
-from holdfast.app import Holdfast
-from holdfast.core.errors import UnsafeBind
-from holdfast.service.access import POLICY, Principal, Role
-from holdfast.service.secrets import new_secret
-from holdfast.settings import read_settings
-from holdfast.storage.identifiers import new_id
-from tests.admin.conftest import Api
+import holdfast.admin
+from holdfast.admin.roles import POLICY, Principal, Role, check, may
+from holdfast.admin.service import Service
+from holdfast.admin.tokens import hash_of, is_secret, new_secret
+from holdfast.core.errors import InvalidOption, Refused, TokenNotFound
+from holdfast.storage.id_generator import new_id
+from tests.admin.conftest import DEVELOPER, OPERATOR, VIEWER
 from tests.cli.scene import Scene
 
-STATS = "/api/settings/events/outbox/stats"
-STREAMS = {route.path for route in ROUTES if route.media == "text/event-stream"}
+
+def test_each_role_may_do_what_those_below_it_may() -> None:
+    for action in POLICY:
+        allowed = [may(Principal("ana", role), action) for role in Role]
+        assert allowed == sorted(allowed)
+        assert allowed[Role.DEVELOPER]
+        assert not allowed[Role.USER]
 
 
-def path_of(route: Route) -> str:
-    """A path of the route; nothing is under the ids in it."""
-    return re.sub(r"\{[^}]+\}", lambda _: new_id(), route.path)
+def test_a_refusal_names_the_role_that_is_needed() -> None:
+    with pytest.raises(Refused, match=r"may not do chain\.delete") as refused:
+        check(Principal("ana", Role.OPERATOR), "chain.delete")
+    assert refused.value.rule == "chain.delete needs the role developer"
 
 
-def body_of(route: Route) -> dict[str, Any]:
-    return {} if route.body is None else {"json": {}}
+def test_every_action_that_the_service_names_is_in_the_policy() -> None:
+    folder = Path(holdfast.admin.__file__).parent
+    named = {
+        action
+        for file in folder.glob("*.py")
+        for action in re.findall(
+            r'"((?:audit|chain|cycle|dead|job|outbox|token|type|worker)\.[a-z_]+)"',
+            file.read_text(),
+        )
+    }
+    assert named <= POLICY.keys()
+    assert len(named) > 20
 
 
-@pytest.mark.parametrize("role", [None, "bad", *Role], ids=lambda each: getattr(each, "word", each))
-async def test_the_matrix_of_routes_and_principals_holds(api: Api, role: Role | str | None) -> None:
-    api.secret(Role.VIEWER)
-    for route in ROUTES:
-        if isinstance(role, str):
-            headers = {"Authorization": f"Bearer {new_secret()}"}
-            answer = await api.call(None, route.method, path_of(route), headers=headers)
-        elif route.path in STREAMS and role is not None and role >= Role.VIEWER:
-            continue
-        else:
-            answer = await api.call(role, route.method, path_of(route), **body_of(route))
-        told = f"{route.method} {route.path}: {answer.status_code}"
-        if route.action is None:
-            assert answer.status_code not in (401, 403), told
-        elif role is None or isinstance(role, str):
-            assert answer.status_code == 401, told
-            assert answer.headers["WWW-Authenticate"].startswith("Bearer"), told
-        elif role < POLICY[route.action]:
-            assert answer.status_code == 403, told
-            assert answer.json()["code"] == "HF090", told
-        else:
-            assert answer.status_code not in (401, 403), told
-        assert answer.status_code not in (500, 502), told
+def test_a_role_is_read_from_its_word_only() -> None:
+    assert Role.parse("operator") is Role.OPERATOR
+    with pytest.raises(InvalidOption, match="'root' is not a role"):
+        Role.parse("root")
 
 
-async def test_what_the_seed_promises_of_statuses_holds_word_for_word(api: Api) -> None:
-    api.secret(Role.USER)
-    for method, path in (("GET", STATS), ("POST", STATS.replace("stats", "run-once"))):
-        assert (await api.call(None, method, path)).status_code == 401
-        for role in (Role.USER, Role.VIEWER, Role.OPERATOR):
-            assert (await api.call(role, method, path)).status_code == 403
-        assert (await api.call(Role.DEVELOPER, method, path)).status_code == 200
+def test_secrets_are_long_recognisable_and_never_the_same() -> None:
+    made = {new_secret() for _ in range(100)}
+    assert len(made) == 100
+    assert all(is_secret(each) and each.startswith("hf_") and len(each) == 46 for each in made)
+    assert not is_secret("hf_short")
+    assert not is_secret(f"{new_secret()}\n")
 
 
-async def test_the_outbox_asks_for_a_token_before_the_first_one_is_made(api: Api) -> None:
-    for method, path in (("GET", STATS), ("POST", STATS.replace("stats", "run-once"))):
-        assert (await api.call(None, method, path)).status_code == 401
+async def test_a_token_opens_the_door_with_its_role_until_it_is_revoked(service: Service) -> None:
+    made = await service.tokens.create(DEVELOPER, "ci", Role.VIEWER)
+    assert await service.tokens.principal(made.secret) == Principal("ci", Role.VIEWER)
+    assert await service.tokens.principal(new_secret()) is None
+    await service.tokens.revoke(DEVELOPER, made.token["id"])
+    assert await service.tokens.principal(made.secret) is None
+    with pytest.raises(TokenNotFound):
+        await service.tokens.revoke(DEVELOPER, made.token["id"])
 
 
-async def test_this_machine_may_do_everything_else_until_the_first_token_is_made(api: Api) -> None:
-    assert (await api.call(None, "GET", "/api/v1/overview")).status_code == 200
-    api.secret(Role.VIEWER)
-    assert (await api.call(None, "GET", "/api/v1/overview")).status_code == 401
+async def test_a_token_that_has_expired_opens_nothing(service: Service, scene: Scene) -> None:
+    made = await service.tokens.create(DEVELOPER, "ci", Role.VIEWER, "90d")
+    now = scene.database.read(scene.store.schema.clock())
+    found = scene.database.read(scene.store.tokens.find(hash_of(made.secret)))
+    assert found is not None
+    assert found.expires_at is not None
+    assert abs(found.expires_at - now - 90 * 86_400_000_000) < 60_000_000
+    later = found.expires_at
+    assert scene.database.read(scene.store.tokens.find(hash_of(made.secret), later)) is None
 
 
-@pytest.mark.parametrize(
-    ("peer", "headers"),
-    [
-        ("192.0.2.7", {}),
-        ("127.0.0.1", {"X-Forwarded-For": "192.0.2.7"}),
-        ("127.0.0.1", {"Forwarded": "for=192.0.2.7"}),
-        ("127.0.0.1", {"Host": "evil.example"}),
-    ],
-)
-async def test_only_this_machine_itself_comes_in_without_a_token(
-    api: Api, peer: str, headers: dict[str, str]
+async def test_only_the_hash_of_a_secret_is_stored_and_lists_show_neither(
+    service: Service, scene: Scene
 ) -> None:
-    async with api.client(peer=peer) as client:
-        answer = await client.get("/api/v1/overview", headers=headers)
-        assert answer.status_code == 401
+    made = await service.tokens.create(DEVELOPER, "ci", Role.OPERATOR)
+    (stored,) = scene.database.read(scene.store.tokens.page(10))
+    assert stored.hash == hash_of(made.secret)
+    (listed,) = await service.tokens.list(DEVELOPER)
+    assert listed["name"] == "ci"
+    assert stored.hash not in str(listed)
+    assert made.secret not in str(listed)
 
 
-async def test_a_revoked_token_is_refused_at_once(api: Api, app: Holdfast) -> None:
-    assert (await api.call(Role.VIEWER, "GET", "/api/v1/jobs")).status_code == 200
-    (token,) = app.database.read(app.database.store.tokens.page(10))
-    app.database.run(app.database.store.tokens.revoke(token.id))
-    assert (await api.call(Role.VIEWER, "GET", "/api/v1/jobs")).status_code == 401
+async def test_a_use_is_noted_to_the_minute(service: Service, scene: Scene) -> None:
+    made = await service.tokens.create(DEVELOPER, "ci", Role.VIEWER)
+    await service.tokens.principal(made.secret)
+    (first,) = scene.database.read(scene.store.tokens.page(10))
+    assert first.last_used_at is not None
+    await service.tokens.principal(made.secret)
+    (second,) = scene.database.read(scene.store.tokens.page(10))
+    assert second.last_used_at == first.last_used_at
+    scene.database.run(scene.store.tokens.touch(first.id, first.last_used_at + 61_000_000))
+    (third,) = scene.database.read(scene.store.tokens.page(10))
+    assert third.last_used_at == first.last_used_at + 61_000_000
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({"Sec-Fetch-Site": "same-origin"}, 409),
-        ({"Sec-Fetch-Site": "cross-site"}, 403),
-        ({"Sec-Fetch-Site": "same-site"}, 403),
-        ({"Origin": "http://127.0.0.1"}, 409),
-        ({"Origin": "http://evil.example"}, 403),
-        ({}, 403),
-    ],
-)
-async def test_a_cookie_changes_things_from_our_own_pages_only(
-    api: Api, scene: Scene, headers: dict[str, str], status: int
-) -> None:
-    cookie = {"Cookie": f"{COOKIE}={api.secret(Role.OPERATOR)}"}
-    path = f"/api/v1/jobs/{scene.start()}/retry"
-    answer = await api.call(None, "POST", path, headers=cookie | headers)
-    assert answer.status_code == status
-    assert (await api.call(None, "GET", "/api/v1/jobs", headers=cookie)).status_code == 200
+@pytest.mark.parametrize("name", ["", "x" * 101, "new\nline"])
+async def test_a_token_without_a_usable_name_is_refused(service: Service, name: str) -> None:
+    with pytest.raises(InvalidOption):
+        await service.tokens.create(DEVELOPER, name, Role.VIEWER)
 
 
-async def test_another_site_cannot_use_this_machines_trust(api: Api, scene: Scene) -> None:
-    path = f"/api/v1/jobs/{scene.start()}/retry"
-    evil = {"Sec-Fetch-Site": "cross-site"}
-    assert (await api.call(None, "POST", path, headers=evil)).status_code == 403
-    assert (await api.call(None, "POST", path)).status_code == 409
-
-
-async def test_a_host_application_may_say_who_asks(app: Holdfast) -> None:
-    async def hook(request: Request) -> Principal | None:
-        name = request.headers.get("x-user")
-        return None if name is None else Principal(name, Role.OPERATOR)
-
-    api = Api(create(app, settings=read_settings({}), authenticate=hook), app)
-    assert (await api.call(None, "GET", "/api/v1/jobs")).status_code == 401
-    known = {"X-User": "ana"}
-    assert (await api.call(None, "GET", "/api/v1/jobs", headers=known)).status_code == 200
-    assert (await api.call(None, "GET", STATS, headers=known)).status_code == 403
-    assert (await api.call(Role.DEVELOPER, "GET", STATS)).status_code == 200
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.3.2.1"])
-def test_this_machines_own_address_needs_no_access_control(host: str) -> None:
-    check_bind(host, has_tokens=False, has_hook=False)
-
-
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "example.org"])
-def test_an_address_that_others_reach_needs_tokens_or_a_hook(host: str) -> None:
-    with pytest.raises(UnsafeBind, match="no token exists") as refused:
-        check_bind(host, has_tokens=False, has_hook=False)
-    assert "holdfast token create" in refused.value.help
-    check_bind(host, has_tokens=True, has_hook=False)
-    check_bind(host, has_tokens=False, has_hook=True)
+async def test_tokens_are_the_developers_business(service: Service) -> None:
+    for each in (VIEWER, OPERATOR):
+        with pytest.raises(Refused):
+            await service.tokens.create(each, "ci", Role.VIEWER)
+        with pytest.raises(Refused):
+            await service.tokens.list(each)
+        with pytest.raises(Refused):
+            await service.tokens.revoke(each, new_id())
+    assert not await service.tokens.exist()

@@ -15,9 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.core.jobtype import JobType
-from holdfast.core.model import Held
-from holdfast.core.registry import job_type_of
+from holdfast.core.records import Held
+from holdfast.core.registry import JobType, job_type_of
 from holdfast.core.retry import Retry
 from holdfast.storage.database import Database
 from holdfast.worker.job import Job

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import DatabaseBusy
-from holdfast.core.model import NewJob
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.runtime.tick import Tick, TickOptions
+from holdfast.core.records import NewJob
+from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.postgres import connect
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.statement import Op, run, run_async
 from tests.worker.workshop import Workshop
 
 LIMIT_MS = 300

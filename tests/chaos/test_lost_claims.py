@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from holdfast.core.model import Claim, ClaimedJob, Finish, LeaseClass, NewJob, Probe
+from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, NewJob, Probe
 from holdfast.storage.database import Link
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.postgres import StartPostgres
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.postgres import PostgresServer
 from tests.support.until import PATIENCE_S, until

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from holdfast.core.model import (
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.records import (
     Claim,
     ClaimedJob,
     Finish,
@@ -13,11 +14,11 @@ from holdfast.core.model import (
     NewJob,
     Probe,
     Stand,
+    Subscription,
+    WorkerSign,
 )
-from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.database import Database
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.records import Subscription, WorkerSign
+from holdfast.storage.id_generator import new_id
 
 WORKER = "w-7"
 _FIRST = "00000000-0000-0000-0000-000000000000"

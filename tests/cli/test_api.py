@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import Scene

@@ -7,8 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.watching import SourceWatch
+from holdfast.cli.dev import SourceWatch
+from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.support.until import PATIENCE_S

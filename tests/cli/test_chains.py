@@ -3,8 +3,8 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
-from holdfast.cli.exits import Exit
-from holdfast.storage.identifiers import new_id
+from holdfast.cli.exit_codes import Exit
+from holdfast.storage.id_generator import new_id
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from tests.cli.processes import Command
 from tests.cli.scene import Scene
 

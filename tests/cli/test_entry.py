@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from tests.cli.processes import Command
 from tests.support.until import PATIENCE_S
 

@@ -5,7 +5,7 @@ import sys
 
 SEEN = """
 import gc, sys
-from holdfast.cli.interpreter import make_ours
+from holdfast.cli.serving_process import make_ours
 before = gc.get_freeze_count()
 make_ours()
 print(gc.get_freeze_count() > before, sys.getswitchinterval() < 0.001)

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.exits import Exit
-from holdfast.storage.identifiers import new_id
+from holdfast.cli.exit_codes import Exit
+from holdfast.storage.id_generator import new_id
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 

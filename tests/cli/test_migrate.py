@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.exits import Exit
-from holdfast.storage.migrate import load_migrations
+from holdfast.cli.exit_codes import Exit
+from holdfast.storage.migrations import load_migrations
 from tests.cli.conftest import Run
 from tests.support.postgres import StartPostgres
 

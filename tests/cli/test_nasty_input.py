@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.cli.test_root import commands

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from holdfast.cli.exits import CODES, Exit, exit_code
+from holdfast.cli.exit_codes import CODES, Exit, exit_code
 from holdfast.cli.lazy import Command, Group
 from holdfast.cli.main import cli
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, KeyConflict

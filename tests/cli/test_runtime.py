@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.exits import Exit
-from holdfast.notify.open import open_notifier
-from holdfast.notify.port import Hint
-from holdfast.storage.identifiers import new_id
+from holdfast.cli.exit_codes import Exit
+from holdfast.notify.base import Hint
+from holdfast.notify.factory import open_notifier
+from holdfast.storage.id_generator import new_id
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import WORKER, Scene

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.cli.scene import Scene
@@ -57,7 +57,7 @@ def test_a_condition_that_holds_is_told_by_the_exit_code(
 def test_a_condition_counts_as_far_as_it_needs(
     run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.ops.health.COUNTED", 2)
+    monkeypatch.setattr("holdfast.commands.health.COUNTED", 2)
     for _ in range(5):
         scene.start()
     assert re.search(r"^  due +2\+ ", run("status").stdout, re.MULTILINE)

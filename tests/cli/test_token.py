@@ -3,8 +3,8 @@
 import json
 import re
 
-from holdfast.cli.exits import Exit
-from holdfast.service.secrets import hash_of
+from holdfast.admin.tokens import hash_of
+from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 

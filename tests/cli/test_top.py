@@ -9,13 +9,12 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
+from holdfast.admin.authorize import Caller, Desk
+from holdfast.admin.roles import Principal, Role
 from holdfast.app import Holdfast
-from holdfast.cli.exits import Exit
-from holdfast.cli.top.dialogs import Details, Question
-from holdfast.cli.top.screen import TopApp
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.top.screen import Details, Question, TopApp
 from holdfast.cli.top.source import Source
-from holdfast.service.access import Principal, Role
-from holdfast.service.desk import Caller, Desk
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.support.until import until

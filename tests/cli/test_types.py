@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli.exits import Exit
-from holdfast.core.model import TypeSetting
+from holdfast.cli.exit_codes import Exit
+from holdfast.core.records import TypeSetting
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.notify.port import Hint, Listener, OnHint, SendCounts
-from holdfast.notify.silent import SilentListener
+from holdfast.notify.base import Hint, Listener, OnHint, SendCounts
+from holdfast.notify.local import SilentListener
 from tests.client.kinds.alchemy import ALCHEMY
 from tests.client.kinds.django import DJANGO
 from tests.client.kinds.drivers import DRIVERS

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.core.model import PRIORITIES, Claim, LeaseClass, Probe
-from holdfast.notify.port import Hint
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import PRIORITIES, Claim, LeaseClass, Probe
+from holdfast.notify.base import Hint
+from holdfast.storage.id_generator import new_id
 from tests.client.conftest import Heard
 from tests.client.kinds.held import Undo
 from tests.client.test_hints import listening

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Chain, Holdfast
 from holdfast.client.options import StartOptions
+from holdfast.commands.cancel import end_jobs
 from holdfast.core.errors import (
     ChainCancelled,
     ChainDeleted,
@@ -23,10 +24,9 @@ from holdfast.core.errors import (
     WrongState,
 )
 from holdfast.core.events import Event
-from holdfast.core.model import Ending
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.ops.end import end_jobs
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import Ending
+from holdfast.storage.id_generator import new_id
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.core.errors import CycleNotFound, SubscriptionNotFound, WorkerNotFound
-from holdfast.runtime.cycle_run import CycleRun
-from holdfast.runtime.hints import is_about_cycles
+from holdfast.notify.base import is_about_cycles
+from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import read_settings
 from holdfast.worker.options import WorkerOptions
 from tests.client.conftest import Heard

@@ -13,8 +13,8 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast
-from holdfast.notify.port import Hint
-from holdfast.notify.wire import channel_name, decode
+from holdfast.notify.base import Hint
+from holdfast.notify.encoding import channel_name, decode
 from tests.client.conftest import KINDS, Heard
 from tests.client.kinds.alchemy import driver_url, sync_engine
 from tests.client.kinds.drivers import file_of

@@ -12,13 +12,13 @@ import pydantic
 import pytest
 
 from holdfast import Holdfast, Job
+from holdfast.core.codec import SIZE_LIMIT
 from holdfast.core.errors import (
     InputInvalid,
     PayloadError,
     PayloadNotEncodable,
     PayloadTooLarge,
 )
-from holdfast.core.json_text import SIZE_LIMIT
 
 
 @dataclass

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Chain, Holdfast
+from holdfast.commands.cancel import end_chain
 from holdfast.core.errors import (
     ChainNotFound,
     FilterError,
@@ -21,9 +22,8 @@ from holdfast.core.errors import (
     JobNotFound,
     UnsupportedConnection,
 )
-from holdfast.core.model import Claim, Finish, LeaseClass, Probe
-from holdfast.ops.end import end_chain
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import Claim, Finish, LeaseClass, Probe
+from holdfast.storage.id_generator import new_id
 
 
 def start(app: Holdfast, *arguments: Any, **options: Any) -> Chain:

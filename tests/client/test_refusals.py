@@ -29,7 +29,7 @@ from holdfast.core.errors import (
     TransactionAborted,
     WrongDatabase,
 )
-from holdfast.storage.statement import Statement, Value
+from holdfast.storage.operation import Statement, Value
 from tests.client.conftest import KINDS
 from tests.client.kinds.alchemy import driver_url
 from tests.client.kinds.django import database_of_django

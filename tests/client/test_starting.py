@@ -12,6 +12,8 @@ import psycopg
 import pytest
 
 from holdfast import Chain, Holdfast, Job, Start
+from holdfast.commands.cancel import end_chain
+from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
 from holdfast.core.errors import (
     ChainNotFound,
     InputInvalid,
@@ -21,9 +23,7 @@ from holdfast.core.errors import (
     InvalidOption,
     UnknownJobType,
 )
-from holdfast.ops.end import end_chain
-from holdfast.ops.retention import FIRST_ID, Ages, remove_chains
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 from tests.support.until import PATIENCE_S
 
 PRODUCERS = 64

@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.client import waiting
+from holdfast.commands.cancel import end_chain
+from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
-from holdfast.notify.port import Hint
-from holdfast.ops.end import end_chain
 from tests.support.proxy import Proxy
 from tests.support.until import until
 

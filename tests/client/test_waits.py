@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Chain, Holdfast
 from holdfast.core.errors import ChainNotFound, FilterError, JobNotFound, WrongState
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 from tests.client.conftest import Heard
 from tests.client.test_chain_hints import run_by
 

@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 from psycopg import Connection, sql
 
+from holdfast.storage.operation import Statement
 from holdfast.storage.postgres.parameters import as_text
 from holdfast.storage.postgres.store import postgres_statements
-from holdfast.storage.sqlfile import DEFAULT_SCHEMA
-from holdfast.storage.statement import Statement
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 
 COMMANDS = {"sweep"}
 """Statements that are not planned."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from holdfast.storage.operation import Op, Row, Statement, run_async
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
-from holdfast.storage.statement import Op, Row, Statement, run_async
 
 LOOK_S = 0.002
 

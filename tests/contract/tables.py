@@ -7,7 +7,7 @@ from typing import Protocol
 import psycopg
 from psycopg import sql
 
-from holdfast.storage.sqlfile import DEFAULT_SCHEMA
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from holdfast.testing.conformance import Contents
 
 # What was migrated stays migrated.

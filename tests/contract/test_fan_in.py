@@ -7,13 +7,13 @@ import asyncio
 import pytest
 from psycopg import AsyncConnection
 
-from holdfast.core.model import Claim, ClaimedJob, Finish, LeaseClass, NewBlocker, NewJob, Probe
-from holdfast.ops.finish import FinishReport, finish_attempts
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id, new_ids
+from holdfast.commands.finish import FinishReport, finish_attempts
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, NewBlocker, NewJob, Probe
+from holdfast.storage.id_generator import new_id, new_ids
+from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
-from holdfast.storage.statement import Op, run_async
 
 NIL = "00000000-0000-0000-0000-000000000000"
 A_FEW = 4

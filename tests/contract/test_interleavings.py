@@ -11,8 +11,14 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from holdfast.commands.cancel import cancel_chain, end_chain
+from holdfast.commands.delete import delete_chains
+from holdfast.commands.finish import finish_attempts
+from holdfast.commands.reap import reap_leases
+from holdfast.commands.requeue import retry_chain
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
-from holdfast.core.model import (
+from holdfast.core.records import (
     Claim,
     ClaimedJob,
     Finish,
@@ -22,16 +28,10 @@ from holdfast.core.model import (
     NewJob,
     Probe,
 )
-from holdfast.ops.delete import delete_chains
-from holdfast.ops.end import cancel_chain, end_chain
-from holdfast.ops.finish import finish_attempts
-from holdfast.ops.move import retry_chain
-from holdfast.ops.reap import reap_leases
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.statement import Op
 from tests.contract.interleaving import interleave
 
 # The first steps decide the order of locks; `make torture` goes deeper.

@@ -9,7 +9,7 @@ from psycopg import Connection, sql
 
 from holdfast.storage.postgres.connect import connection_string
 from holdfast.storage.postgres.store import postgres_statements
-from holdfast.storage.sqlfile import DEFAULT_SCHEMA
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from tests.contract.backlog import fill
 from tests.contract.buffers import COMMANDS, prepare
 from tests.support.pgbouncer import pooled

@@ -8,12 +8,12 @@ import pytest
 from psycopg import Connection, IsolationLevel
 
 from holdfast.core.errors import KeyConflict
-from holdfast.core.model import NewKey
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import NewKey
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import run
 from holdfast.storage.postgres.executor import PsycopgExecutor
 from holdfast.storage.postgres.store import PostgresStore
-from holdfast.storage.sqlfile import DEFAULT_SCHEMA
-from holdfast.storage.statement import run
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 
 STORE = PostgresStore()
 

@@ -6,11 +6,11 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.core.model import Claim, Finish, Held, LeaseClass, Probe
-from holdfast.storage.aggregates.job import Jobs
-from holdfast.storage.aggregates.lease import Leases
+from holdfast.core.records import Claim, Finish, Held, LeaseClass, Probe
+from holdfast.storage.operation import Statement
 from holdfast.storage.postgres.connect import connection_string
-from holdfast.storage.statement import Statement
+from holdfast.storage.store.jobs import Jobs
+from holdfast.storage.store.leases import Leases
 from tests.contract.buffers import PlanMode, measure, measure_prepared, prepare
 
 TOKEN = "019c0000-0000-7000-8000-000000000000"

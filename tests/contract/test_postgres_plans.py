@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.core.model import (
+from holdfast.core.records import (
     Claim,
     Finish,
     FinishKind,
@@ -16,10 +16,10 @@ from holdfast.core.model import (
     NewJob,
     Probe,
 )
-from holdfast.storage.aggregates.job import Jobs
-from holdfast.storage.aggregates.lease import Leases
+from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery
-from holdfast.storage.statement import Op, Statement, Value
+from holdfast.storage.store.jobs import Jobs
+from holdfast.storage.store.leases import Leases
 from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill, sweep
 from tests.contract.buffers import Cost, PlanMode, measure
 from tests.support.postgres import PostgresServer

@@ -9,8 +9,8 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.storage.sqlfile import load_statements
-from holdfast.storage.sqlite.migration import migration_sql
+from holdfast.storage.sql_loader import load_statements
+from holdfast.storage.sqlite.migrations import migration_sql
 from holdfast.storage.sqlite.store import sqlite_statements
 from tests.contract.buffers import COMMANDS, prepare
 from tests.contract.conftest import POSTGRES

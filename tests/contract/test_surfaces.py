@@ -17,17 +17,17 @@ import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from holdfast import Holdfast
-from holdfast.admin.app import create
-from holdfast.cli.exits import Exit
+from holdfast.admin.authorize import Caller, Desk
+from holdfast.admin.roles import LOCAL
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.cli.top.source import Source
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import NewBlocker, NewJob
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.service.access import LOCAL
-from holdfast.service.desk import Caller, Desk
+from holdfast.core.records import NewBlocker, NewJob
 from holdfast.settings import read_settings
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
+from holdfast.web.app import create
 from tests.cli.scene import Scene
 
 HOST = "http://127.0.0.1"

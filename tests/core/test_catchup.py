@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.catchup import CatchUp, due_slots, jitter_us
+from holdfast.core.cycle import CatchUp, due_slots, jitter_us
 from holdfast.core.errors import InvalidSchedule
 from holdfast.core.schedule import Cron, Interval
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import TypeCodec, decode_any, encode_any
+from holdfast.core.codec import LARGEST_INT, SMALLEST_INT, TypeCodec, decode_any, encode_any
 from holdfast.core.errors import (
     HandlerInvalid,
     InputInvalid,
@@ -24,7 +24,6 @@ from holdfast.core.errors import (
     PayloadNotEncodable,
     PayloadTooLarge,
 )
-from holdfast.core.json_text import LARGEST_INT, SMALLEST_INT
 
 
 class Colour(enum.Enum):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.catchup import CatchUp
 from holdfast.core.cycle import (
+    CatchUp,
     ClosedSlot,
     CycleSpec,
     CycleState,
@@ -33,7 +33,7 @@ from holdfast.core.errors import (
     InvalidOption,
     InvalidSchedule,
 )
-from holdfast.core.model import Instant
+from holdfast.core.records import Instant
 from holdfast.core.schedule import Interval, parse_schedule
 
 SECOND = 1_000_000

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import FilterError
 from holdfast.core.filters import LARGEST_NUMBER, Term, format_filter, parse_filter
-from holdfast.core.model import STATES
+from holdfast.core.records import STATES
 
 ID = "0193a6f0-7c00-7abc-8def-0000000000aa"
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import PayloadNotEncodable, PayloadTooLarge
-from holdfast.core.json_text import (
+from holdfast.core.codec import (
     DEPTH_LIMIT,
     LARGEST_INT,
     SMALLEST_INT,
     check_finite,
     checked_text,
 )
+from holdfast.core.errors import PayloadNotEncodable, PayloadTooLarge
 
 
 def _nested(levels: int, opening: str = "[", closing: str = "]") -> bytes:

@@ -17,10 +17,10 @@ from holdfast.core.errors import (
     InvalidOption,
     UnknownJobType,
 )
-from holdfast.core.jobtype import JobType
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Continue
 from holdfast.core.registry import (
+    JobType,
     Registry,
     TypeOptions,
     check_name,

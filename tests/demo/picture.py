@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.text import Text
 
-from holdfast.cli.guardian import Guardian
+from holdfast.cli.orphan_guard import Guardian
 from holdfast.demo.command import PORT
 from holdfast.demo.place import found_place
 

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
-from holdfast.core.model import JobRecord
+from holdfast.core.records import JobRecord
 from holdfast.demo import figures, postgres, story, tables
 from tests.demo.terminal import PATIENCE_S
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from tests.demo.terminal import PATIENCE_S, Terminal
 
 QUICK = ("--rate", "100", "--lease", "1500ms", "--port", "0")

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.settings.sources import PREFIXES
+from holdfast.settings.load import PREFIXES
 from tests.docs.snippets import python_blocks
 from tests.support.until import SLOWNESS
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast.admin.probes import PROBES
 from holdfast.settings import variables_of
-from holdfast.settings.groups import WorkerSettings
+from holdfast.settings.definitions import WorkerSettings
+from holdfast.web.probes import PROBES
 from tests.docs.snippets import Block, blocks
 from tests.docs.test_commands import parse
 from tests.support.absent import skip_because_absent

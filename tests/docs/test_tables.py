@@ -8,7 +8,7 @@ from holdfast import Holdfast
 from holdfast.bench.catalogue import NAMES
 from holdfast.core.errors import FilterError
 from holdfast.core.filters import parse_filter
-from holdfast.runtime.doctor.examine import examine
+from holdfast.scheduler.doctor.checks import examine
 from holdfast.settings import read_settings
 from tests.docs.snippets import ROOT
 

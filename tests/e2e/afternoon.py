@@ -6,11 +6,15 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commands.cycles import begin_slot, complete_slot, fail_slot
+from holdfast.commands.finish import finish_attempts
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.ids import uuid7_text
-from holdfast.core.model import (
+from holdfast.core.records import (
     Claim,
     ClaimedJob,
+    Deed,
     Finish,
     FinishKind,
     Instant,
@@ -18,14 +22,11 @@ from holdfast.core.model import (
     NewBlocker,
     NewJob,
     Probe,
+    WorkerSign,
 )
-from holdfast.ops.cycle import begin_slot, complete_slot, fail_slot
-from holdfast.ops.finish import finish_attempts
-from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.database import Database
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.records import Deed, WorkerSign
-from holdfast.storage.statement import Op, at
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op, at
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from holdfast.admin.app import create
 from holdfast.app import Holdfast
 from holdfast.settings import read_settings
+from holdfast.web.app import create
 from tests.support.until import PATIENCE_S
 
 

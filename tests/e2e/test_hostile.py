@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Page, expect
 
-from holdfast.storage.records import WorkerSign
+from holdfast.core.records import WorkerSign
 from tests.cli.scene import Scene
 from tests.e2e.conftest import OpenPage
 

@@ -2,10 +2,9 @@
 
 from playwright.sync_api import Page, expect
 
+from holdfast.admin.roles import Role
+from holdfast.admin.tokens import new_secret, new_token
 from holdfast.app import Holdfast
-from holdfast.service.access import Role
-from holdfast.service.secrets import new_secret
-from holdfast.service.tokens import new_token
 from tests.cli.scene import Scene
 from tests.e2e.conftest import OpenPage
 

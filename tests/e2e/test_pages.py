@@ -3,7 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from holdfast.storage.records import WorkerSign
+from holdfast.core.records import WorkerSign
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.conftest import Filled, OpenPage

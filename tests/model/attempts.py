@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.core.model import (
+from holdfast.commands.finish import finish_attempts
+from holdfast.commands.reap import reap_leases
+from holdfast.core.records import (
     Claim,
     ClaimedJob,
     Finish,
@@ -15,9 +17,7 @@ from holdfast.core.model import (
     NewJob,
     Probe,
 )
-from holdfast.ops.finish import finish_attempts
-from holdfast.ops.reap import reap_leases
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 from tests.model.machine import TYPES, Machine
 
 NIL = "00000000-0000-0000-0000-000000000000"

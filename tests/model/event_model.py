@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.core.model import Ending, Instant, NewJob
+from holdfast.core.records import Ending, Instant, NewJob
 from tests.model.model import Model
 
 

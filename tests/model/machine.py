@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import ClaimedJob, Instant, NewBlocker, OnBlockerFailure
+from holdfast.core.records import ClaimedJob, Instant, NewBlocker, OnBlockerFailure
 from holdfast.storage.database import Database
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
 from holdfast.storage.query import JobQuery
-from holdfast.storage.statement import Op
 from tests.model.event_model import EventModel
 from tests.model.records import picture_of, picture_of_model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.core.model import (
+from holdfast.core.records import (
     TERMINAL,
     Ending,
     Finish,

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from holdfast.commands.cancel import cancel_chain, cancel_jobs, end_chain
+from holdfast.commands.delete import delete_chains
+from holdfast.commands.requeue import redrive_jobs, retry_chain, trigger_chain, trigger_jobs
 from holdfast.core.errors import StillReferenced, WrongState
-from holdfast.core.model import TERMINAL, Ending, Instant, NewJob
-from holdfast.ops.delete import delete_chains
-from holdfast.ops.end import cancel_chain, cancel_jobs, end_chain
-from holdfast.ops.move import redrive_jobs, retry_chain, trigger_chain, trigger_jobs
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import TERMINAL, Ending, Instant, NewJob
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 from tests.model.machine import Machine
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from holdfast.core.model import NewJob
-from holdfast.ops.publish import Delivery, deliver_waiting, publish_events, subscribe_handlers
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.records import Subscription
-from holdfast.storage.statement import Op
+from holdfast.commands.publish import Delivery, deliver_waiting, publish_events, subscribe_handlers
+from holdfast.core.records import NewJob, Subscription
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from tests.model.machine import EVENTS, HANDLERS, Machine, maker, some_ids
 
 events = st.sampled_from(EVENTS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.core.model import Instant, JobRecord, LeaseClass, NewBlocker, NewJob, State
+from holdfast.core.records import Instant, JobRecord, LeaseClass, NewBlocker, NewJob, State
 
 Picture = dict[str, tuple[object, ...]]
 

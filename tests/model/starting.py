@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from holdfast.core.model import KeyScope, NewJob, NewKey
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.records import KeyScope, NewJob, NewKey
+from holdfast.storage.id_generator import new_id
 from tests.model.machine import Machine, some_ids
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from holdfast.notify.base import Hint
 from holdfast.notify.local import Hub, LocalNotifier
-from holdfast.notify.port import Hint
 from holdfast.testing.conformance.notifier import MakeNotifier, NotifierConformance
 
 

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import ConfigError, MissingExtra
-from holdfast.notify.local import LocalNotifier
-from holdfast.notify.open import open_notifier
-from holdfast.notify.port import Hint
-from holdfast.notify.remote import LineNotifier
-from holdfast.notify.silent import SilentNotifier
+from holdfast.notify.base import Hint
+from holdfast.notify.factory import open_notifier
+from holdfast.notify.local import LocalNotifier, SilentNotifier
+from holdfast.notify.server_notifier import LineNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 
 POSTGRES = "postgresql://user@localhost/shop"

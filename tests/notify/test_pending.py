@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.notify.pending import IDS_LIMIT, TYPES_LIMIT, WORKERS_LIMIT, Pending
-from holdfast.notify.port import Hint
+from holdfast.notify.base import Hint
+from holdfast.notify.sender import IDS_LIMIT, TYPES_LIMIT, WORKERS_LIMIT, Pending
 
 EVERYWHERE = Hint("look", "*")
 

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 
 from holdfast.core.errors import InvalidIdentifier, UnusableUrl
-from holdfast.notify.port import LOOK_EVERYWHERE, Hint
+from holdfast.notify.base import LOOK_EVERYWHERE, Hint
+from holdfast.notify.encoding import channel_name, encode
 from holdfast.notify.postgres import postgres_notifier
-from holdfast.notify.wire import channel_name, encode
 from holdfast.testing.conformance.notifier import (
     PATIENCE_S,
     Ear,
@@ -26,8 +26,8 @@ from tests.support.process import PostgresProcess
 
 SEND_AND_END = """
 import sys
-from holdfast.notify.open import open_notifier
-from holdfast.notify.port import Hint
+from holdfast.notify.factory import open_notifier
+from holdfast.notify.base import Hint
 
 open_notifier(database_url=sys.argv[1]).send([Hint("due", "mail")])
 """

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.notify.port import Hint, SendCounts
+from holdfast.notify.base import Hint, SendCounts
 from holdfast.notify.sender import CoalescingSender, Pace
 from tests.support.until import PATIENCE_S
 
 FORK = """
 import os, sys
-from holdfast.notify.port import Hint
+from holdfast.notify.base import Hint
 from holdfast.notify.sender import CoalescingSender
 
 class Outlet:

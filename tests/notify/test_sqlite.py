@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.notify.port import LOOK_EVERYWHERE, Hint
+from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.notify.sqlite import Changes, FileWatcher, SqliteNotifier, WatchPace
 from holdfast.testing.conformance.notifier import (
     PATIENCE_S,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidIdentifier
-from holdfast.notify.port import Hint
-from holdfast.notify.wire import PAYLOAD_LIMIT, PAYLOADS_LIMIT, channel_name, decode, encode
+from holdfast.notify.base import Hint
+from holdfast.notify.encoding import PAYLOAD_LIMIT, PAYLOADS_LIMIT, channel_name, decode, encode
 
 hints = st.builds(
     Hint,

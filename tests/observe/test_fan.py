@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from holdfast.core.events import Event
-from holdfast.observe.fan import Observers
+from holdfast.observe.composite import Observers
 from tests.observe.samples import all_samples
 
 

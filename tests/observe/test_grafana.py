@@ -6,7 +6,7 @@ from importlib.resources import files
 
 import pytest
 
-from holdfast.observe.names import METRICS
+from holdfast.observe.metrics import METRICS
 
 FILES = files("holdfast.observe.grafana")
 SUFFIXES = ("_bucket", "_count", "_sum")

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
-from holdfast.observe.names import METRICS
+from holdfast.observe.metrics import METRICS
 from holdfast.observe.otel import HANDLED, IGNORED, OtelObserver
 from tests.observe.samples import CANARY, all_samples, sample
 from tests.observe.test_prometheus import TOTALS

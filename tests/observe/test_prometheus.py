@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
-from holdfast.core.model import QueueTotals
-from holdfast.observe.names import METRICS, SEED_NAMES
+from holdfast.core.records import QueueTotals
+from holdfast.observe.metrics import METRICS, SEED_NAMES
 from holdfast.observe.prometheus import HANDLED, IGNORED, PrometheusObserver
 from tests.observe.samples import CANARY, all_samples, sample
 

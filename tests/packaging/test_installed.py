@@ -17,7 +17,7 @@ from tests.packaging.environment import PATIENCE_S, Environment, installed
 # What an extra makes possible, as modules that import.
 EXTRAS = {
     "postgres": ("holdfast.storage.postgres.database", "holdfast.notify.postgres"),
-    "web": ("holdfast.admin.app", "holdfast.demo.pages"),
+    "web": ("holdfast.web.app", "holdfast.demo.pages"),
     "redis": ("holdfast.notify.redis",),
     "nats": ("holdfast.notify.nats",),
     "otel": ("holdfast.observe.otel", "holdfast.observe.spans"),

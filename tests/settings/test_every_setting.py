@@ -23,15 +23,15 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.core.errors import DatabaseUnreachable, HoldfastError
-from holdfast.core.model import Claim, ClaimedJob, Instant, LeaseClass, Probe
-from holdfast.notify.port import Hint
-from holdfast.runtime.background import Background
-from holdfast.runtime.cycle_run import CycleRun
-from holdfast.runtime.runner import FunctionRunner, RunnerContext, RunnerReport
-from holdfast.runtime.service import ServiceClient
-from holdfast.runtime.summary import TickSummary
+from holdfast.core.records import Claim, ClaimedJob, Instant, LeaseClass, Probe
+from holdfast.notify.base import Hint
+from holdfast.scheduler.background import Background
+from holdfast.scheduler.cycle_run import CycleRun
+from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.scheduler.service_call import ServiceClient
+from holdfast.scheduler.tick_summary import TickSummary
 from holdfast.settings import GROUPS, load_settings, variables_of
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 from tests.client.conftest import Heard
 
 DAY_US = 86_400_000_000

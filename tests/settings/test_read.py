@@ -19,7 +19,7 @@ from holdfast.settings import (
     setting,
     variables_of,
 )
-from holdfast.settings.sources import PREFIXES
+from holdfast.settings.load import PREFIXES
 
 OWN = SettingsFile("holdfast.toml", "[outbox]\nbatch_size = 20\n")
 

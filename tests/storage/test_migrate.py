@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld
-from holdfast.storage.migrate import Migration, check_schema, load_migrations, pending
+from holdfast.storage.migrations import Migration, check_schema, load_migrations, pending
 
 PACKAGES = ["holdfast.storage.postgres", "holdfast.storage.sqlite"]
 

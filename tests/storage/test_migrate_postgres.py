@@ -13,9 +13,9 @@ import pytest
 from psycopg import Connection, sql
 
 from holdfast.core.errors import InvalidIdentifier, SchemaChanged, SchemaTooNew, SchemaTooOld
-from holdfast.core.model import NewJob
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.migrate import Migration, load_migrations
+from holdfast.core.records import NewJob
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.migrations import Migration, load_migrations
 from holdfast.storage.postgres import migration
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, migration_sql

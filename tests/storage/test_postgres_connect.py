@@ -8,7 +8,7 @@ from psycopg import sql
 
 from holdfast import Holdfast
 from holdfast.core.errors import ConfigError
-from holdfast.notify.silent import SilentNotifier
+from holdfast.notify.local import SilentNotifier
 from holdfast.storage.postgres.database import PostgresDatabase
 
 WORDS = "žluťoučký 日本 🐎"

@@ -12,11 +12,11 @@ import pytest
 from psycopg import AsyncConnection
 
 from holdfast.core.errors import DatabaseBusy, NoTransaction, UnusableUrl
-from holdfast.core.model import NewJob
+from holdfast.core.records import NewJob
+from holdfast.storage.operation import run, run_async
 from holdfast.storage.postgres.connect import STATEMENT_TIMEOUT_MS
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.lent import PooledAsyncConnection
-from holdfast.storage.statement import run, run_async
 from tests.support.until import until
 
 THREADS = 16

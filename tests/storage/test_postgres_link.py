@@ -10,10 +10,10 @@ import msgspec
 import psycopg
 import pytest
 
+from holdfast.storage.operation import Op, Statement
 from holdfast.storage.postgres import link as link_module
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.link import PostgresLink
-from holdfast.storage.statement import Op, Statement
 
 
 async def cancelled_at_an_answer(

@@ -14,10 +14,10 @@ from psycopg.adapt import Dumper
 from psycopg.rows import dict_row
 
 from holdfast.core.errors import NoTransaction
+from holdfast.storage.operation import run
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.connection import Target, open_lent
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.statement import run
 
 # Everything that PostgreSQL keeps per session, in one row.
 SEEN = """

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.core.errors import InvalidIdentifier
-from holdfast.storage.sqlfile import (
+from holdfast.storage.sql_loader import (
     Compiled,
     ParamStyle,
     check_identifier,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.storage.statement import Op, Row, Statement, run, run_async
+from holdfast.storage.operation import Op, Row, Statement, run, run_async
 
 ONE, TWO = Statement("one", {"a": 1}), Statement("two", {"a": None})
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
 from holdfast.storage.database import Database, Link
-from holdfast.storage.statement import Op
+from holdfast.storage.operation import Op
 
 T = TypeVar("T")
 

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any
 
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import Permanent
-from holdfast.core.model import NewBlocker, NewJob
-from holdfast.notify.port import Hint
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
-from holdfast.worker.hints import AWAITED_S, Awaited
+from holdfast.core.records import NewBlocker, NewJob
+from holdfast.notify.base import Hint
+from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
+from holdfast.worker.notifications import AWAITED_S, Awaited
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop

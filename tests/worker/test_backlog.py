@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.jobtype import JobType
-from holdfast.core.registry import job_type_of
+from holdfast.core.registry import JobType, job_type_of
 from holdfast.core.retry import Retry
 from holdfast.worker.attempt import Attempt, Terms
-from holdfast.worker.backlog import Backlog
 from holdfast.worker.job import Job
+from holdfast.worker.slots import Backlog
 from tests.support.until import PATIENCE_S
 from tests.worker.test_marks import found
 

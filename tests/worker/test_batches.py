@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.commands.cancel import cancel_jobs
 from holdfast.core.errors import HandlerInvalid, Permanent
 from holdfast.core.outcome import Cancel, Snooze
-from holdfast.ops.end import cancel_jobs
-from holdfast.worker.job import Job
-from holdfast.worker.middleware import Next
+from holdfast.worker.job import Job, Next
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import CopiedDatabase
 from holdfast.core.lease import DEFAULT
-from holdfast.core.model import NewJob
+from holdfast.core.records import NewJob
 from holdfast.core.retry import Retry
-from holdfast.notify.port import Hint
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.statement import run_async
-from holdfast.worker.backlog import MOMENT_S
+from holdfast.notify.base import Hint
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import run_async
 from holdfast.worker.job import Job
+from holdfast.worker.slots import MOMENT_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.worker.drain import ABORT_GRACE_S
 from holdfast.worker.job import Job
+from holdfast.worker.worker import ABORT_GRACE_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
 from tests.worker.faults import Faults

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast.commands.cancel import cancel_chain, end_chain
+from holdfast.commands.delete import delete_chains
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import WrongState
 from holdfast.core.lease import Lease
-from holdfast.core.model import NewBlocker, NewJob
-from holdfast.ops.delete import delete_chains
-from holdfast.ops.end import cancel_chain, end_chain
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.statement import Op
+from holdfast.core.records import NewBlocker, NewJob
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until

@@ -3,10 +3,10 @@
 import asyncio
 from typing import Any
 
+from holdfast.commands.cancel import cancel_jobs
 from holdfast.core.errors import Permanent
 from holdfast.core.events import CATALOGUE, Event
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.ops.end import cancel_jobs
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop

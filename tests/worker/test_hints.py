@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.model import NewJob
 from holdfast.core.outcome import Snooze
+from holdfast.core.records import NewJob
 from holdfast.core.retry import Retry
-from holdfast.notify.port import LOOK_EVERYWHERE, Hint, OnHint
-from holdfast.notify.silent import SilentListener, SilentNotifier
-from holdfast.storage.identifiers import new_id
+from holdfast.notify.base import LOOK_EVERYWHERE, Hint, OnHint
+from holdfast.notify.local import SilentListener, SilentNotifier
+from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker.faults import Faults

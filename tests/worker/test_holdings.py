@@ -1,6 +1,6 @@
 """What a worker holds, and what it recognises as its own."""
 
-from holdfast.worker.holdings import HeldClaim, Holdings
+from holdfast.worker.held_leases import HeldClaim, Holdings
 from tests.worker.test_backlog import attempt
 
 

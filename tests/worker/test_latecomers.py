@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from holdfast.core.model import NewBlocker, NewJob
-from holdfast.notify.port import Hint
-from holdfast.ops.publish import publish_events
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.records import Subscription
+from holdfast.commands.publish import publish_events
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.records import NewBlocker, NewJob, Subscription
+from holdfast.notify.base import Hint
+from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.commands.cancel import cancel_chain, end_chain
+from holdfast.commands.delete import delete_chains
+from holdfast.commands.reap import reap_leases
 from holdfast.core.lease import Lease
-from holdfast.ops.delete import delete_chains
-from holdfast.ops.end import cancel_chain, end_chain
-from holdfast.ops.reap import reap_leases
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from tests.support.manual_clock import ManualClock

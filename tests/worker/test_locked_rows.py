@@ -6,14 +6,14 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.commands.reap import reap_leases
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.core.model import Held
-from holdfast.ops.reap import reap_leases
+from holdfast.core.records import Held
+from holdfast.storage.operation import run
 from holdfast.storage.postgres.executor import PsycopgExecutor
-from holdfast.storage.sqlfile import DEFAULT_SCHEMA
-from holdfast.storage.statement import run
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+from holdfast.worker.completer import RETRY_MIN_S
 from holdfast.worker.job import Job
-from holdfast.worker.stragglers import RETRY_MIN_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
 from tests.worker.faults import Faults

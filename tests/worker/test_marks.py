@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.model import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
-from holdfast.worker.marks import (
+from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
+from holdfast.worker.claim_cursors import (
     LATEST_S,
     PEEKED,
     PROBED,

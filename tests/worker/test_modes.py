@@ -9,8 +9,7 @@ import pytest
 
 from holdfast.core.errors import AlreadyCompleting, LeaseLost, WrongState
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.worker.job import Job
-from holdfast.worker.middleware import Next
+from holdfast.worker.job import Job, Next
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop

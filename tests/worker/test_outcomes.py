@@ -16,11 +16,11 @@ from holdfast.core.errors import (
     RoleRefused,
     WrongDatabase,
 )
-from holdfast.core.model import Instant, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.records import Instant, to_instant
 from holdfast.core.retry import Retry
+from holdfast.worker.completer import is_about_the_data
 from holdfast.worker.job import Job
-from holdfast.worker.outcomes import is_about_the_data
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 

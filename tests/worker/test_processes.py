@@ -12,13 +12,13 @@ from typing import Any
 import psutil
 import pytest
 
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.codec import decode_any, encode_any
 from holdfast.core.errors import HandlerInvalid
-from holdfast.core.model import NewBlocker, NewJob, to_instant
+from holdfast.core.records import NewBlocker, NewJob, to_instant
 from holdfast.core.retry import Retry
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
-from holdfast.worker.frames import Ask, framed
+from holdfast.storage.id_generator import new_id
+from holdfast.worker.ipc import Ask, framed
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from holdfast.worker import judge
-from holdfast.worker.calls import outcome_of
-from holdfast.worker.stack import stack_of
+from holdfast.worker import resolve_outcome
+from holdfast.worker.executor import outcome_of
+from holdfast.worker.resolve_outcome import stack_of
 
 
 def fail() -> None:
@@ -33,7 +33,7 @@ def test_a_cause_is_told_with_the_error_it_led_to() -> None:
         except ValueError as error:
             raise RuntimeError("the report is broken") from error
 
-    text, _ = judge.describe(raised(wrapped))
+    text, _ = resolve_outcome.describe(raised(wrapped))
     assert text.startswith("RuntimeError: the report is broken")
     assert "ValueError: deep down" in text
 
@@ -42,7 +42,7 @@ def test_a_group_tells_the_errors_within_it() -> None:
     def grouped() -> None:
         raise ExceptionGroup("two parts failed", [raised(fail), KeyError("lost")])
 
-    text, _ = judge.describe(raised(grouped))
+    text, _ = resolve_outcome.describe(raised(grouped))
     assert "ValueError: deep down" in text
     assert "KeyError: 'lost'" in text
 
@@ -54,5 +54,5 @@ def test_a_context_that_was_put_aside_is_not_told() -> None:
         except ValueError:
             raise RuntimeError("the report is broken") from None
 
-    text, _ = judge.describe(raised(replaced))
+    text, _ = resolve_outcome.describe(raised(replaced))
     assert "deep down" not in text

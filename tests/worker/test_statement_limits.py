@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
+from holdfast.commands.finish import finish_attempts
+from holdfast.commands.publish import deliver_waiting
+from holdfast.commands.reap import reap_leases
 from holdfast.core.errors import DatabaseBusy
-from holdfast.core.model import Claim, Finish, Held, LeaseClass, Probe
-from holdfast.ops.finish import finish_attempts
-from holdfast.ops.publish import deliver_waiting
-from holdfast.ops.reap import reap_leases
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import Claim, Finish, Held, LeaseClass, NewProgress, Probe, WorkerSign
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.records import NewProgress, WorkerSign
-from holdfast.storage.statement import Op
-from holdfast.worker.marks import START
-from holdfast.worker.parts import COMPANIONS_LINKS, OWN_LINKS
+from holdfast.worker.claim_cursors import START
+from holdfast.worker.worker import COMPANIONS_LINKS, OWN_LINKS
 from tests.worker.workshop import Workshop
 
 LIMIT_MS = 300

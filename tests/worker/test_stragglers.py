@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from holdfast.core.model import NewBlocker, NewJob
+from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.outcome import Continue
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import NewBlocker, NewJob
+from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop

@@ -9,20 +9,19 @@ import pytest
 
 from holdfast.core.errors import Permanent
 from holdfast.core.events import CATALOGUE, Event
-from holdfast.core.model import ClaimedJob, Finish
 from holdfast.core.outcome import Snooze
+from holdfast.core.records import ClaimedJob, Finish
 from holdfast.core.registry import job_type_of
-from holdfast.observe.fan import Observers
+from holdfast.observe.composite import Observers
 from holdfast.observe.logging import LoggingObserver
-from holdfast.worker import telling
+from holdfast.worker import emitter
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.clock import SystemClock
 from holdfast.worker.counters import Counters, Spread
+from holdfast.worker.emitter import Telling
 from holdfast.worker.job import Job
-from holdfast.worker.options import WorkerOptions
-from holdfast.worker.telling import Telling
-from holdfast.worker.terms import TypeTerms
-from holdfast.worker.watch import SUMMARY_S
+from holdfast.worker.options import TypeTerms, WorkerOptions
+from holdfast.worker.watchdog import SUMMARY_S
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 
@@ -102,7 +101,7 @@ async def test_an_event_that_nobody_wants_is_not_made(
         if job.input:
             raise Permanent("no")
 
-    monkeypatch.setattr(telling, "event", event)
+    monkeypatch.setattr(emitter, "event", event)
     workshop.handle("work", work)
     workshop.events = Observers(Indifferent())  # type: ignore[assignment]
     await workshop.start("work", False, count=5)

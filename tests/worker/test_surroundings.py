@@ -5,12 +5,11 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.core.model import NewBlocker, NewJob
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.records import NewBlocker, NewJob
 from holdfast.observe.context import JobContext, current_job
-from holdfast.ops.start import StartRequest, start_chains
-from holdfast.storage.identifiers import new_id
-from holdfast.worker.job import BlockerResult, Job
-from holdfast.worker.middleware import Middleware, Next
+from holdfast.storage.id_generator import new_id
+from holdfast.worker.job import BlockerResult, Job, Middleware, Next
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 

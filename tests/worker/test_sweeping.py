@@ -7,9 +7,9 @@ import psycopg
 import pytest
 from psycopg import Connection, sql
 
+from holdfast.core.records import Swept
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.records import Swept
-from holdfast.worker.sweeper import ENDED, FEW_DEAD
+from holdfast.worker.vacuum import ENDED, FEW_DEAD
 from tests.support.postgres import PostgresServer
 from tests.support.until import until
 from tests.worker.workshop import Workshop

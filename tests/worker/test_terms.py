@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast, Job, Retry
-from holdfast.worker.options import WorkerOptions
-from holdfast.worker.terms import TypeTerms
+from holdfast.worker.options import TypeTerms, WorkerOptions
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.worker.completer import RETRY_MIN_S
 from holdfast.worker.job import Job
-from holdfast.worker.stragglers import RETRY_MIN_S
 from tests.support.manual_clock import ManualClock
 from tests.worker.faults import Faults
 from tests.worker.workshop import Workshop

@@ -7,8 +7,9 @@ from typing import Any, Unpack
 
 import msgspec
 
-from holdfast.core.jobtype import JobType
-from holdfast.core.model import (
+from holdfast.commands.reap import reap_leases
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.records import (
     DEFAULT_PRIORITY,
     AttemptRecord,
     Claim,
@@ -17,18 +18,15 @@ from holdfast.core.model import (
     NewJob,
     Probe,
 )
-from holdfast.core.registry import TypeOptions, job_type_of
+from holdfast.core.registry import JobType, TypeOptions, job_type_of
 from holdfast.core.retry import Retry
+from holdfast.notify.base import ANY, Hint, Notifier
 from holdfast.notify.local import LocalNotifier
-from holdfast.notify.port import ANY, Hint, Notifier
-from holdfast.ops.reap import reap_leases
-from holdfast.ops.start import StartRequest, start_chains
 from holdfast.storage.database import Database
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.statement import Op
-from holdfast.worker.job import Job
-from holdfast.worker.marks import START
-from holdfast.worker.middleware import Middleware
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
+from holdfast.worker.claim_cursors import START
+from holdfast.worker.job import Job, Middleware
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker, WorkerReport
 from tests.support.links import DisturbedDatabase

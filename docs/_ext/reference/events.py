@@ -6,7 +6,7 @@ from docs._ext.reference.markdown import code, table
 from docs._ext.reference.undocumented import require
 
 from holdfast.core.events import CATALOGUE
-from holdfast.observe.names import METRICS, SEED_NAMES
+from holdfast.observe.metrics import METRICS, SEED_NAMES
 
 
 def page() -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from docs._ext.reference.markdown import code, table
 from docs._ext.reference.undocumented import require
 
-from holdfast.admin.openapi import document
+from holdfast.web.openapi import document
 
 
 def page() -> str:

@@ -7,7 +7,7 @@ import re
 from docs._ext.reference.markdown import block, code, table
 from docs._ext.reference.undocumented import require
 
-from holdfast.storage.migrate import load_migrations
+from holdfast.storage.migrations import load_migrations
 
 DIALECTS = {"PostgreSQL": "holdfast.storage.postgres", "SQLite": "holdfast.storage.sqlite"}
 

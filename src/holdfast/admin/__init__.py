@@ -1,1 +1,1 @@
-"""The HTTP API and the dashboard: one ASGI application, served or mounted. It decides nothing; the service does."""
+"""What command line, API and pages share: access, questions and commands, each checked and audited in one place."""

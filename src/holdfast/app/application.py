@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.app.opening import NAMES, Chosen, Opened
-from holdfast.app.registering import Registering
+from holdfast.app.registration import Registering
+from holdfast.app.resources import NAMES, Chosen, Opened
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client
 from holdfast.client.cycles import AsyncCycles, Cycles
@@ -22,18 +22,17 @@ from holdfast.client.transaction import TransactionScope
 from holdfast.client.url import parse_url
 from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
-from holdfast.core.json_text import SIZE_LIMIT
-from holdfast.core.model import Instant
-from holdfast.notify.port import Notifier
-from holdfast.ops.publish import subscribe_handlers
+from holdfast.commands.publish import subscribe_handlers
+from holdfast.core.codec import SIZE_LIMIT
+from holdfast.core.records import AppliedMigration, Instant, Subscription
+from holdfast.notify.base import Notifier
 from holdfast.settings import load_some
 from holdfast.storage.database import Database
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.records import AppliedMigration, Subscription
+from holdfast.storage.id_generator import new_id
 
 if TYPE_CHECKING:
-    from holdfast.runtime.assembly import Assembly
-    from holdfast.runtime.embedded import EmbeddedWorker
+    from holdfast.scheduler.assembly import Assembly
+    from holdfast.scheduler.worker_runner import EmbeddedWorker
     from holdfast.settings import Settings
     from holdfast.worker.options import WorkerOptions
     from holdfast.worker.worker import Worker
@@ -137,7 +136,7 @@ class Holdfast(Registering, Producer):
 
         Raises: ConfigError for settings that do not fit together.
         """
-        from holdfast.runtime.embedded import EmbeddedWorker
+        from holdfast.scheduler.worker_runner import EmbeddedWorker
         from holdfast.settings import load_settings
 
         settings = settings or load_settings()
@@ -171,8 +170,8 @@ class Holdfast(Registering, Producer):
 
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
         """Bring everything a tick or a background mode is made of; `types` narrows what its worker runs."""
-        from holdfast.runtime.assembly import Assembly
-        from holdfast.runtime.handling import nothing_around
+        from holdfast.scheduler.assembly import Assembly
+        from holdfast.scheduler.call_handler import nothing_around
 
         own = None if types is None else list(types)
         return Assembly(

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.acting import Act, change_options
+from holdfast.cli.confirmation import Act, change_options
+from holdfast.cli.console import is_interactive, say
 from holdfast.cli.lazy import Command
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import is_interactive, say
 from holdfast.core.errors import NotConfirmed
 
 if TYPE_CHECKING:
-    from holdfast.storage.records import Identity
+    from holdfast.core.records import Identity
 
 _ACTION = "database.adopt"
 
@@ -49,9 +49,9 @@ def command(session: Session, act: Act) -> None:
 
 
 def _adopt(session: Session, identity: Identity, reason: str | None) -> None:
-    from holdfast.ops.audit import audited
-    from holdfast.service.desk import Effect, deeds_of
-    from holdfast.storage.identifiers import new_id
+    from holdfast.admin.authorize import Effect, deeds_of
+    from holdfast.commands.audit import audited
+    from holdfast.storage.id_generator import new_id
 
     effect = Effect(
         "database", {"name": identity.recorded_name, "id": identity.id}, {"name": identity.name}

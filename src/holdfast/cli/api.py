@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.interpreter import make_ours
+from holdfast.cli.console import say
 from holdfast.cli.lazy import Group
-from holdfast.cli.logs import log_options, set_up_logging
+from holdfast.cli.logging_setup import log_options, set_up_logging
+from holdfast.cli.serving_process import make_ours
 from holdfast.cli.session import chosen, database_options
-from holdfast.cli.talk import say
 from holdfast.core.errors import CommandUsage, MissingExtra
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _checked_path(given: str) -> str:
 
 def _check_bind(app: Holdfast, host: str) -> None:
     try:
-        from holdfast.admin.door import check_bind
+        from holdfast.web.authentication import check_bind
     except ImportError as error:
         raise MissingExtra(
             "the API needs starlette and uvicorn", help='pip install "holdfast-jobs[web]"'
@@ -102,8 +102,8 @@ def _check_bind(app: Holdfast, host: str) -> None:
 async def _serve(app: Holdfast, host: str, port: int, below: str) -> None:
     import asyncio
 
-    from holdfast.admin.app import create
-    from holdfast.admin.server import make_server
+    from holdfast.web.app import create
+    from holdfast.web.server import make_server
 
     server = make_server(create(app), host, port, below)
     serving = asyncio.create_task(server.serve())

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.lazy import Group
-from holdfast.cli.listing import after_option, page_length_option, write_page
-from holdfast.cli.output import Column, Format, output_option
+from holdfast.cli.output import (
+    Column,
+    Format,
+    after_option,
+    output_option,
+    page_length_option,
+    to_the_second,
+    write_page,
+)
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.views import to_the_second
 
 if TYPE_CHECKING:
-    from holdfast.service.audit import AuditDesk
+    from holdfast.admin.audit import AuditDesk
 
 _COLUMNS = (
     Column("at", lambda row: to_the_second(row["at"])),
@@ -66,6 +72,6 @@ def list_(
 
 
 def _desk(session: Session) -> AuditDesk:
-    from holdfast.service.audit import AuditDesk
+    from holdfast.admin.audit import AuditDesk
 
     return AuditDesk(session.desk)

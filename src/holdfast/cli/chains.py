@@ -1,23 +1,35 @@
-"""`holdfast chains`: looking at chains, waiting for them, cancelling and deleting them."""
+"""`holdfast chains`: looking at chains, waiting for them, cancelling and deleting them.
+
+A chain's tree as a terminal shows it.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.acting import Act, change_options
-from holdfast.cli.chain_tree import write_tree
-from holdfast.cli.choosing import choose, limit_option, targets_argument
+from holdfast.cli.bulk import Move, move
+from holdfast.cli.confirmation import Act, change_options
+from holdfast.cli.console import wants_colour, warn
 from holdfast.cli.lazy import Group
-from holdfast.cli.listing import list_options, write_page
-from holdfast.cli.moving import Move, move
-from holdfast.cli.output import Format, output_option, write_json
+from holdfast.cli.output import (
+    CHAIN_COLUMNS,
+    Format,
+    clean,
+    first_line,
+    list_options,
+    output_option,
+    state_colour,
+    write_json,
+    write_page,
+)
+from holdfast.cli.selection import choose, limit_option, targets_argument
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import warn
-from holdfast.cli.views import CHAIN_COLUMNS
 from holdfast.core import lifecycle
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 from holdfast.core.ids import parse_id
@@ -25,7 +37,53 @@ from holdfast.core.ids import parse_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.service.chains import ChainDesk
+    from holdfast.admin.chains import ChainDesk
+
+
+def write_tree(tree: dict[str, Any]) -> None:
+    """Write a tree for people."""
+    colour = wants_colour(sys.stdout)
+    click.echo(_chain_line(tree), color=colour)
+    for line in _jobs(tree, ""):
+        click.echo(line, color=colour)
+
+
+def _jobs(chain: dict[str, Any], margin: str) -> Iterator[str]:
+    jobs = chain["jobs"]
+    for place, job in enumerate(jobs, start=1):
+        last = place == len(jobs)
+        yield f"{margin}{'└─' if last else '├─'} {_job_line(job)}"
+        yield from _blockers(job, f"{margin}{'   ' if last else '│  '}")
+
+
+def _blockers(job: dict[str, Any], margin: str) -> Iterator[str]:
+    edges = job["waits_for"]
+    for place, edge in enumerate(edges, start=1):
+        last = place == len(edges)
+        word = "waits for" if edge["open"] else "waited for"
+        chain = edge["chain"]
+        shown = _chain_line(chain) if chain else f"{edge['chain_id']}  {_state(edge)}"
+        yield f"{margin}{'└─' if last else '├─'} {word} {shown}"
+        if chain:
+            yield from _jobs(chain, f"{margin}{'   ' if last else '│  '}")
+
+
+def _chain_line(chain: dict[str, Any]) -> str:
+    key = f"  key {clean(chain['key'])}" if chain["key"] else ""
+    return f"{chain['id']}  {click.style(clean(chain['type']), bold=True)}  {_state(chain)}{key}"
+
+
+def _job_line(job: dict[str, Any]) -> str:
+    attempt = f"  attempt {job['attempt']}" if job["attempt"] > 1 else ""
+    error = f"  {clean(first_line(job['error']))}" if job["error"] else ""
+    line = f"{job['chain_index'] + 1}  {clean(job['type'])}  {_state(job)}{attempt}{error}"
+    return line if job["chain_index"] == 0 else f"{line}  {job['id']}"
+
+
+def _state(record: dict[str, Any]) -> str:
+    state = str(record["state"] or "gone")
+    return click.style(state, fg=state_colour(record))
+
 
 _CANCEL = Move(lifecycle.CANCEL, "cancelled", "chain", CHAIN_COLUMNS)
 _DELETE = Move(lifecycle.DELETE, "deleted", "chain", CHAIN_COLUMNS)
@@ -81,7 +139,7 @@ def list_(
 @with_database
 def show(session: Session, id: str, depth: int, output: Format) -> None:
     """Show a chain as a tree: its jobs in order, and the chains they wait for."""
-    from holdfast.service.chain_tree import read_tree
+    from holdfast.admin.chains import read_tree
 
     tree = session.read(read_tree(session.store, str(parse_id(id)), depth))
     if output == "table":
@@ -144,7 +202,7 @@ def _cancelled(session: Session, ids: Sequence[str], act: Act) -> list[str]:
 
 
 def _desk(session: Session) -> ChainDesk:
-    from holdfast.service.chains import ChainDesk
+    from holdfast.admin.chains import ChainDesk
 
     return ChainDesk(session.desk)
 

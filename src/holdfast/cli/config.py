@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from holdfast.cli.console import warn
 from holdfast.cli.lazy import Group
 from holdfast.cli.output import Column, Format, output_option, write_records
-from holdfast.cli.talk import warn
 
 
 @click.group("config", cls=Group, examples=("holdfast config show --origin",))

@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.acting import Act, change_options
+from holdfast.cli.confirmation import Act, change_options
+from holdfast.cli.console import say
 from holdfast.cli.lazy import Group
-from holdfast.cli.listing import page_length_option
-from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.output import (
+    Column,
+    Format,
+    Record,
+    first_line,
+    output_option,
+    page_length_option,
+    to_the_second,
+    write_records,
+)
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import say
-from holdfast.cli.views import first_line, to_the_second
 from holdfast.core.errors import CycleNotFound
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from holdfast.service.cycles import CycleDesk, CycleFacts
+    from holdfast.admin.cycles import CycleDesk, CycleFacts
 
 _OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
 _COLUMNS = (
@@ -119,7 +126,7 @@ def runs(session: Session, name: str | None, limit: int, output: Format) -> None
 
     Ticks are called `tick`.
     """
-    from holdfast.service.cycles import shown_run
+    from holdfast.admin.cycles import shown_run
 
     found = session.run(_desk(session).runs(session.caller(), name, limit))
     write_records([shown_run(each) for each in found], _RUN_COLUMNS, output)
@@ -184,6 +191,6 @@ def _refuse_unknown(names: tuple[str, ...], known: dict[str, CycleFacts]) -> Non
 
 
 def _desk(session: Session) -> CycleDesk:
-    from holdfast.service.cycles import CycleDesk
+    from holdfast.admin.cycles import CycleDesk
 
     return CycleDesk(session.desk)

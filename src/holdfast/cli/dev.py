@@ -1,7 +1,12 @@
-"""`holdfast dev`: worker, dashboard and logs in one terminal, restarted when the sources change."""
+"""`holdfast dev`: worker, dashboard and logs in one terminal, restarted when the sources change.
+
+Which source files changed, found by looking: nothing to install, and the same on every platform.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from time import sleep
@@ -9,17 +14,50 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.console import say, warn
 from holdfast.cli.lazy import Command
-from holdfast.cli.loading import load_app
+from holdfast.cli.load_app import load_app
 from holdfast.cli.session import using
-from holdfast.cli.talk import say, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.cli.child import Child
-    from holdfast.cli.guardian import Guardian
-    from holdfast.cli.watching import SourceWatch
+    from holdfast.cli.child_process import Child
+    from holdfast.cli.orphan_guard import Guardian
+
+_SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
+_SUFFIX = ".py"
+
+
+class SourceWatch:
+    """Remembers when each source file below a folder was last changed."""
+
+    def __init__(self, root: Path) -> None:
+        """Look for the first time."""
+        self._root = root
+        self._seen = dict(_stamps(root))
+
+    def changed(self) -> Path | None:
+        """Return a file that was changed, added or removed since the last look, None when there is none."""
+        before, self._seen = self._seen, dict(_stamps(self._root))
+        for path in sorted(before.keys() | self._seen.keys()):
+            if before.get(path) != self._seen.get(path):
+                return path.relative_to(self._root)
+        return None
+
+
+def _stamps(root: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
+    for folder, folders, files in os.walk(root):
+        folders[:] = [each for each in folders if each not in _SKIPPED and each[0] != "."]
+        for name in files:
+            if name.endswith(_SUFFIX):
+                path = Path(folder, name)
+                try:
+                    stat = path.stat()
+                except FileNotFoundError:
+                    continue
+                yield path, (stat.st_mtime_ns, stat.st_size)
+
 
 LOOK_S = 0.3
 
@@ -48,8 +86,7 @@ def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None
 
     The schema is brought up to date first. Ctrl-C once lets handlers end, twice ends all now.
     """
-    from holdfast.cli.guardian import Guardian
-    from holdfast.cli.watching import SourceWatch
+    from holdfast.cli.orphan_guard import Guardian
 
     with using(load_app(spec)) as session:
         session.app.migrate()
@@ -73,7 +110,7 @@ def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None
 def _children(
     spec: str, port: int, no_dashboard: bool, slots: int | None, guardian: Guardian
 ) -> list[Child]:
-    from holdfast.cli.child import Child
+    from holdfast.cli.child_process import Child
 
     more = ["--slots", str(slots)] if slots is not None else []
     children = [Child("worker", "cyan", ["worker", spec, "--log-jobs", *more], guardian)]

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.console import count_of, say
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, chosen, database_options
-from holdfast.cli.talk import count_of, say
 
 if TYPE_CHECKING:
-    from holdfast.runtime.doctor.finding import Finding
+    from holdfast.scheduler.doctor.finding import Finding
     from holdfast.settings import Settings
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
@@ -67,7 +67,7 @@ def command(
 
 
 def _examined(session: Session, settings: Settings) -> list[Finding]:
-    from holdfast.runtime.doctor.examine import examine
+    from holdfast.scheduler.doctor.checks import examine
 
     session.refuse_absent()
     leases = {each.name: each.lease for each in session.app.registry if each.lease is not None}
@@ -75,7 +75,7 @@ def _examined(session: Session, settings: Settings) -> list[Finding]:
 
 
 async def _mended(session: Session, settings: Settings, findings: list[Finding]) -> list[str]:
-    from holdfast.runtime.doctor.examine import mend
+    from holdfast.scheduler.doctor.checks import mend
 
     return await mend(session.app.database, settings, findings, session.app.notifier)
 

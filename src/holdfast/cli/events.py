@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.acting import Act, change_options, may_go_on
+from holdfast.cli.confirmation import Act, change_options, may_go_on
+from holdfast.cli.console import count_of, say, warn
 from holdfast.cli.lazy import Group
-from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.output import Column, Format, Record, output_option, to_the_second, write_records
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import count_of, say, warn
-from holdfast.cli.views import to_the_second
 from holdfast.core.errors import SubscriptionNotFound
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from holdfast.service.subscriptions import SubscriptionDesk, Unsubscribed
+    from holdfast.admin.subscriptions import SubscriptionDesk, Unsubscribed
 
 
 def _colour(row: Record) -> str | None:
@@ -109,6 +108,6 @@ def _rows(session: Session) -> list[Record]:
 
 
 def _desk(session: Session) -> SubscriptionDesk:
-    from holdfast.service.subscriptions import SubscriptionDesk
+    from holdfast.admin.subscriptions import SubscriptionDesk
 
     return SubscriptionDesk(session.desk)

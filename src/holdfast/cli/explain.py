@@ -9,7 +9,7 @@ import click
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.core.errors import CommandUsage, Explanation, explanations
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 _WIDTH = 90
 _COLUMNS = (

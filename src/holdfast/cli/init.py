@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from holdfast.cli.console import say
 from holdfast.cli.lazy import Command
-from holdfast.cli.talk import say
 from holdfast.core.errors import NotConfirmed
 
 FILES = {"app.py": "app.txt", "test_app.py": "test_app.txt"}

@@ -1,23 +1,56 @@
-"""`holdfast jobs`: looking at jobs. Moving, starting and following them have modules of their own."""
+"""`holdfast jobs`: looking at jobs. Moving, starting and following them have modules of their own.
+
+`holdfast jobs retry`, `cancel` and `run-now`: moving jobs by id, or everything that a filter finds.
+
+`holdfast jobs start`: a chain from the command line, checked by the application or by what the database knows.
+
+`holdfast jobs tail`: a line for every job that appears or changes its state.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import sys
+from datetime import datetime
+from pathlib import Path
+from time import sleep
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from holdfast.cli.detail import Detail, write_detail
-from holdfast.cli.job_moves import cancel, retry, run_now
-from holdfast.cli.job_start import start
-from holdfast.cli.job_tail import tail
-from holdfast.cli.lazy import Group
-from holdfast.cli.listing import list_options, write_page
-from holdfast.cli.output import Column, Format, output_option, write_json
-from holdfast.cli.session import Session, with_database
-from holdfast.cli.views import JOB_COLUMNS, first_line, state_colour, to_the_second
+from holdfast.cli.bulk import Move, move
+from holdfast.cli.confirmation import Act, change_options
+from holdfast.cli.console import say, wants_colour
+from holdfast.cli.lazy import Command, Group
+from holdfast.cli.output import (
+    JOB_COLUMNS,
+    Column,
+    Detail,
+    Format,
+    clean,
+    first_line,
+    list_options,
+    output_option,
+    state_colour,
+    to_the_second,
+    write_detail,
+    write_json,
+    write_page,
+    write_records,
+)
+from holdfast.cli.selection import choose_jobs, filter_argument, limit_option, targets_argument
+from holdfast.cli.session import Session, chosen, database_options, with_database
+from holdfast.core import lifecycle
+from holdfast.core.errors import CommandUsage, UnknownJobType
+from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from holdfast.service.jobs import JobDesk, JobDetail
+    from collections.abc import Coroutine, Sequence
+
+    from holdfast.admin.jobs import JobDesk, JobDetail, Moved
+    from holdfast.app import Holdfast
+    from holdfast.client.options import StartOptions
+    from holdfast.client.views import Chain
 
 _ATTEMPT_COLUMNS = (
     Column("attempt", lambda row: row["attempt"]),
@@ -70,7 +103,7 @@ def list_(
 
 
 def _desk(session: Session) -> JobDesk:
-    from holdfast.service.jobs import JobDesk
+    from holdfast.admin.jobs import JobDesk
 
     return JobDesk(session.desk)
 
@@ -137,5 +170,296 @@ def _detail(found: JobDetail) -> Detail:
     )
 
 
-for move in (retry, cancel, run_now, start, tail):
-    command.add_command(move)
+RETRY = Move(lifecycle.RETRY, "retried", "job", JOB_COLUMNS)
+_CANCEL = Move(lifecycle.CANCEL, "cancelled", "job", JOB_COLUMNS)
+_RUN_NOW = Move(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS)
+
+
+@click.command(
+    "retry",
+    cls=Command,
+    examples=(
+        "holdfast jobs retry 0193a6f0-7c00-7000-8000-000000000000",
+        "holdfast jobs retry type:mail.* 'error:\"timed out\"' --dry-run",
+        "holdfast jobs retry type:mail.* 'age<1h' --yes --reason 'provider is back'",
+    ),
+)
+@targets_argument
+@limit_option
+@change_options
+@with_database
+def retry(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+    """Take failed jobs back into the queue, with all their attempts before them.
+
+    A filter that says nothing of the state means failed ones.
+    """
+    choice = choose_jobs(session, targets, limit, "state:failed")
+    return move(session, choice, act, RETRY, redriven)
+
+
+@click.command(
+    "cancel",
+    cls=Command,
+    examples=(
+        "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent by hand'",
+        "holdfast jobs cancel state:pending type:report.* --dry-run",
+    ),
+)
+@targets_argument
+@limit_option
+@change_options
+@with_database
+def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+    """Cancel jobs that have not ended; a running handler is told to stop.
+
+    A filter that says nothing of the state means blocked, pending and running ones.
+    """
+    choice = choose_jobs(session, targets, limit, "state:blocked,pending,running")
+    return move(session, choice, act, _CANCEL, _cancelled)
+
+
+@click.command(
+    "run-now",
+    cls=Command,
+    examples=(
+        "holdfast jobs run-now 0193a6f0-7c00-7000-8000-000000000000",
+        "holdfast jobs run-now type:mail.* 'attempt>=1' --yes",
+    ),
+)
+@targets_argument
+@limit_option
+@change_options
+@with_database
+def run_now(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+    """Make pending jobs due now, whatever they were waiting for.
+
+    A filter that says nothing of the state means pending ones.
+    """
+    choice = choose_jobs(session, targets, limit, "state:pending")
+    return move(session, choice, act, _RUN_NOW, _triggered)
+
+
+def redriven(session: Session, ids: Sequence[str], act: Act) -> list[str]:
+    """Take failed jobs back; return the ids of those that still were."""
+    return _moved(session, _desk(session).retry(session.caller(act.reason), ids))
+
+
+def _cancelled(session: Session, ids: Sequence[str], act: Act) -> list[str]:
+    return _moved(session, _desk(session).cancel(session.caller(act.reason), ids))
+
+
+def _triggered(session: Session, ids: Sequence[str], act: Act) -> list[str]:
+    return _moved(session, _desk(session).run_now(session.caller(act.reason), ids))
+
+
+def _moved(session: Session, command: Coroutine[Any, Any, Moved]) -> list[str]:
+    return session.run(command).moved
+
+
+_COLUMNS = (
+    Column("id", lambda row: row["id"]),
+    Column("type", lambda row: row["type"]),
+    Column("state", lambda row: row["state"], state_colour),
+    Column("deduplicated", lambda row: "yes" if row["deduplicated"] else "no"),
+)
+
+
+class _Undone(Exception):
+    """Leaves a transaction without keeping what was written in it."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+
+
+def _instant(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
+    """Read a point in time; one without a zone could mean any of two dozen."""
+    if text is None:
+        return None
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise click.BadParameter(f"{text[:40]!r} is not a time like 2030-01-31T09:00:00Z")
+    return instant
+
+
+@click.command(
+    "start",
+    cls=Command,
+    examples=(
+        """holdfast jobs start mail.send '{"to": "ana@example.org"}'""",
+        """holdfast jobs start mail.send @mail.json --key mail:17 --after 10m""",
+        """holdfast jobs start mail.send - --app shop:app < mail.json""",
+    ),
+)
+@click.argument("type")
+@click.argument("input", default="null")
+@click.option("--app", "spec", metavar="APP", help="module:attribute; checks the input's type.")
+@click.option("--new-type", is_flag=True, help="Start a type that no worker has handled yet.")
+@click.option("--key", help="Deduplication key: an open chain of the same key stands for this one.")
+@click.option("--after", metavar="DURATION", help="Start not before this much later.")
+@click.option("--at", callback=_instant, metavar="TIME", help="Start not before then.")
+@click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 is the most urgent.")
+@click.option("--max-attempts", type=click.IntRange(min=1), help="Attempts in all.")
+@database_options
+@change_options
+def start(
+    type: str,
+    input: str,
+    spec: str | None,
+    new_type: bool,
+    url: str | None,
+    schema: str | None,
+    act: Act,
+    **options: Any,
+) -> None:
+    """Start a chain of one job type.
+
+    INPUT is JSON, @FILE reads it from a file and - from stdin. Without --app the type must be one
+    that the database has seen, so that a mistyped name does not wait for ever.
+    """
+    value = _value(input)
+    with chosen(spec, url, schema) as session:
+        session.check()
+        if spec is None and not new_type:
+            _refuse_unknown(session, type)
+        chain = _started(session, type, value, _given(options), act)
+    write_records([_row(chain)], _COLUMNS, act.output, single=True)
+    say(_sentence(chain, act.dry_run))
+
+
+def _started(session: Session, type: str, value: Any, options: StartOptions, act: Act) -> Chain:
+    from holdfast.admin.chains import ChainDesk
+
+    if act.dry_run:
+        return _started_in_vain(session.app, type, value, options)
+    desk = ChainDesk(session.desk)
+    return session.run(desk.start(session.caller(act.reason), type, value, options))
+
+
+def _started_in_vain(app: Holdfast, type: str, value: Any, options: StartOptions) -> Chain:
+    """Start a chain and undo it, so that everything is checked as it would be."""
+    try:
+        with app.transaction() as tx:
+            raise _Undone(app.start(tx, type, value, **options))
+    except _Undone as undone:
+        return undone.chain
+
+
+def _sentence(chain: Chain, dry_run: bool) -> str:
+    if chain.deduplicated:
+        return f"nothing was started: an earlier chain has the key {chain.key}"
+    if dry_run:
+        return "this is what would be started; nothing was"
+    return f"started {chain.type}"
+
+
+def _given(options: dict[str, Any]) -> StartOptions:
+    given = {name: value for name, value in options.items() if value is not None}
+    return cast("StartOptions", given)
+
+
+def _value(text: str) -> Any:
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise CommandUsage(f"{text[1:61]} cannot be read: {why}") from None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CommandUsage(
+            f"the input is not JSON: {error}",
+            help="""quote it for the shell, as in '{"id": 1}'""",
+        ) from None
+
+
+def _refuse_unknown(session: Session, type: str) -> None:
+    from holdfast.admin.types import type_facts
+
+    known = session.read(type_facts(session.store))
+    if type in known:
+        return
+    near = nearest(type, known)
+    raise UnknownJobType(
+        f"the database has never seen a job type {type[:60]!r}",
+        help=f"{f'{near} If not, ' if near else ''}start a new type with --new-type or --app",
+    )
+
+
+def _row(chain: Chain) -> dict[str, Any]:
+    return {
+        "id": str(chain.id),
+        "type": chain.type,
+        "state": chain.state,
+        "key": chain.key,
+        "deduplicated": chain.deduplicated,
+    }
+
+
+_INTERVAL_S = 1.0
+
+
+@click.command(
+    "tail",
+    cls=Command,
+    examples=(
+        "holdfast jobs tail",
+        "holdfast jobs tail type:mail.* --lines 0",
+        "holdfast jobs tail state:failed -o ndjson",
+    ),
+)
+@filter_argument
+@click.option(
+    "--lines",
+    type=click.IntRange(0, 500),
+    default=10,
+    show_default=True,
+    help="Of what has happened before, show this many.",
+)
+@output_option
+@with_database
+def tail(session: Session, filter: tuple[str, ...], lines: int, output: Format) -> None:
+    """Follow jobs: a line for each that appears or changes its state, until interrupted.
+
+    Once a second the newest 2,000 jobs are looked through, and the newest 500 of the filter are watched; JSON comes one
+    object a line.
+    """
+    from holdfast.admin.jobs import TAILED, JobDesk, Watch
+
+    watch, desk, caller = Watch(), JobDesk(session.desk), session.caller()
+    wanted = " ".join(filter)
+    earlier = session.run(desk.changes(caller, wanted, watch, TAILED))
+    for job in earlier[len(earlier) - lines :]:
+        _write(job, output)
+    while True:
+        sys.stdout.flush()
+        sleep(_INTERVAL_S)
+        for job in session.run(desk.changes(caller, wanted, watch, TAILED)):
+            _write(job, output)
+
+
+def _write(job: dict[str, Any], output: Format) -> None:
+    match output:
+        case "table":
+            click.echo(_line(job), color=wants_colour(sys.stdout))
+        case "json" | "ndjson":
+            write_json(job)
+        case "id":
+            click.echo(job["id"])
+
+
+def _line(job: dict[str, Any]) -> str:
+    when = job["finished_at"] or job["started_at"] or job["created_at"]
+    state = click.style(f"{job['state']:<9}", fg=state_colour(job))
+    attempt = f" attempt {job['attempt']}" if job["attempt"] > 1 else ""
+    error = f" {clean(first_line(job['error']))}" if job["error"] else ""
+    return f"{when}  {state}  {clean(job['type'])}  {job['id']}{attempt}{error}"
+
+
+for each in (retry, cancel, run_now, start, tail):
+    command.add_command(each)

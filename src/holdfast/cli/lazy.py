@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from holdfast.core.errors import CommandUsage
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 
 @dataclass(frozen=True, slots=True)

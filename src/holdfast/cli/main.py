@@ -38,7 +38,7 @@ SECTIONS = {
         ),
         "jobs": Entry("holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."),
         "chains": Entry("holdfast.cli.chains", "List, show, await, cancel and delete chains."),
-        "dead": Entry("holdfast.cli.dead", "List, show, redrive and drop dead letters."),
+        "dead": Entry("holdfast.cli.dead_letters", "List, show, redrive and drop dead letters."),
         "types": Entry("holdfast.cli.types", "List, pause, resume and set job types."),
         "events": Entry(
             "holdfast.cli.events", "List who subscribes to which event, and remove a subscription."

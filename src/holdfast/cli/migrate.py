@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from holdfast.cli.console import count_of, say
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, chosen, database_options
-from holdfast.cli.talk import count_of, say
 from holdfast.core.errors import SchemaTooNew, SchemaTooOld, WrongDatabase
 
 if TYPE_CHECKING:
-    from holdfast.storage.migrate import Migration
-    from holdfast.storage.records import AppliedMigration
+    from holdfast.core.records import AppliedMigration
+    from holdfast.storage.migrations import Migration
 
 Action = Literal["up", "list", "check", "sql"]
 ACTIONS: tuple[Action, ...] = ("up", "list", "check", "sql")
@@ -106,7 +106,7 @@ def _row(each: AppliedMigration, state: str) -> Record:
 
 
 def _known(session: Session) -> tuple[Migration, ...]:
-    from holdfast.storage.migrate import load_migrations
+    from holdfast.storage.migrations import load_migrations
 
     dialect = "postgres" if session.store.dialect == "postgresql" else "sqlite"
     return load_migrations(f"holdfast.storage.{dialect}")
@@ -114,7 +114,7 @@ def _known(session: Session) -> tuple[Migration, ...]:
 
 def _sql(session: Session) -> str:
     if session.store.dialect == "sqlite":
-        from holdfast.storage.sqlite.migration import migration_sql as sqlite_sql
+        from holdfast.storage.sqlite.migrations import migration_sql as sqlite_sql
 
         return sqlite_sql()
     from holdfast.storage.postgres.migration import migration_sql as postgres_sql

@@ -1,4 +1,11 @@
-"""Data on stdout: the same records as a table for people, as JSON for programs, as ids for pipes."""
+"""Data on stdout: the same records as a table for people, as JSON for programs, as ids for pipes.
+
+One thing shown to people in full: a title, a sentence, facts, payloads, a text and tables.
+
+Records as commands show them: their columns and colours.
+
+Pages of a list: the options they share, and how the next page is offered.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +13,14 @@ import json
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypeVar
 from unicodedata import east_asian_width
 
 import click
 
-from holdfast.cli.talk import wants_colour
+from holdfast.cli.console import say, wants_colour
+from holdfast.cli.selection import filter_argument
 
 Format: TypeAlias = Literal["table", "json", "ndjson", "id"]
 Record: TypeAlias = Mapping[str, Any]
@@ -140,3 +148,122 @@ def cut(text: str, room: int) -> str:
             break
         kept.append(each)
     return "".join(kept) + "…"
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What is shown; facts and payloads that are None are left out."""
+
+    title: str
+    sentence: str = ""
+    colour: str | None = None
+    facts: Mapping[str, object] = field(default_factory=dict)
+    payloads: Mapping[str, object] = field(default_factory=dict)
+    text: str | None = None
+    tables: Sequence[tuple[Sequence[Record], Sequence[Column]]] = ()
+
+
+def write_detail(detail: Detail) -> None:
+    """Write a thing in full, to stdout."""
+    colour = wants_colour(sys.stdout)
+    click.echo(click.style(clean(detail.title), fg=detail.colour, bold=True), color=colour)
+    if detail.sentence:
+        click.echo(clean(detail.sentence))
+    click.echo()
+    facts = {name: value for name, value in detail.facts.items() if value is not None}
+    space = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        click.echo(f"  {name:{space}}  {clean(value)}")
+    for name, value in detail.payloads.items():
+        if value is not None:
+            click.echo(f"\n{name}:\n{_indented(json.dumps(value, ensure_ascii=False, indent=2))}")
+    if detail.text:
+        click.echo(f"\nerror:\n{_indented(detail.text)}")
+    for records, columns in detail.tables:
+        if records:
+            click.echo()
+            write_table(records, columns)
+
+
+def _indented(text: str) -> str:
+    """Indent a text of several lines; nothing in it may move the cursor."""
+    lines = text.expandtabs(4).splitlines()
+    return "\n".join(f"  {''.join(c if c.isprintable() else ' ' for c in line)}" for line in lines)
+
+
+STATE_COLOURS = {
+    "blocked": "magenta",
+    "pending": "yellow",
+    "running": "cyan",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "bright_black",
+}
+
+
+def state_colour(record: Record) -> str | None:
+    """Return the colour of a record's state."""
+    return STATE_COLOURS.get(str(record.get("state")))
+
+
+def to_the_second(text: str | None) -> str | None:
+    """Shorten a written instant for a table."""
+    return None if text is None else f"{text[:19]}Z"
+
+
+def first_line(text: str | None) -> str:
+    """Return what an error says before its stack."""
+    return (text or "").strip().partition("\n")[0]
+
+
+JOB_COLUMNS = (
+    Column("id", lambda row: row["id"]),
+    Column("type", lambda row: row["type"]),
+    Column("state", lambda row: row["state"], state_colour),
+    Column("attempt", lambda row: row["attempt"]),
+    Column("created", lambda row: to_the_second(row["created_at"])),
+    Column("error", lambda row: first_line(row["error"])),
+)
+CHAIN_COLUMNS = (
+    Column("id", lambda row: row["id"]),
+    Column("type", lambda row: row["type"]),
+    Column("state", lambda row: row["state"], state_colour),
+    Column("jobs", lambda row: row["jobs"]),
+    Column("created", lambda row: to_the_second(row["created_at"])),
+    Column("finished", lambda row: to_the_second(row["finished_at"])),
+    Column("error", lambda row: first_line(row["error"])),
+)
+
+
+T = TypeVar("T")
+
+page_length_option = click.option(
+    "--limit",
+    type=click.IntRange(1, 1_000),
+    default=50,
+    show_default=True,
+    help="Most that are listed.",
+)
+after_option = click.option(
+    "--after", metavar="CURSOR", help="Go on where a list of the same filter ended."
+)
+
+
+def list_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command a filter, `--limit`, `--after` and `-o`."""
+    return filter_argument(page_length_option(after_option(output_option(command))))
+
+
+def write_page(
+    noun: str,
+    items: Sequence[Record],
+    next: str | None,
+    columns: Sequence[Column],
+    output: Format,
+) -> None:
+    """Write one page, and tell how the next is asked for."""
+    write_records(items, columns, output)
+    if not items:
+        say(f"no {noun} found")
+    if next is not None:
+        say(f"there are more; go on with --after {next}")

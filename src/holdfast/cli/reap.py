@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.console import count_of, say
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import count_of, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.core.model import Reaped
-    from holdfast.ops.reap import ReapReport
+    from holdfast.commands.reap import ReapReport
+    from holdfast.core.records import Reaped
     from holdfast.settings import Settings
     from holdfast.storage.database import Database
 

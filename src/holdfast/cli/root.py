@@ -12,11 +12,11 @@ from typing import Any, TextIO
 
 import click
 
-from holdfast.cli.exits import Exit, exit_code
+from holdfast.cli.console import complain
+from holdfast.cli.exit_codes import Exit, exit_code
 from holdfast.cli.lazy import LazyGroup
-from holdfast.cli.talk import complain
 from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 
 class Root(LazyGroup):

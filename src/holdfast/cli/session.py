@@ -16,11 +16,11 @@ from holdfast.core.errors import CommandUsage, WrongDatabase
 if TYPE_CHECKING:
     from asyncio import Runner
 
+    from holdfast.admin.authorize import Caller, Desk
     from holdfast.app import Holdfast
     from holdfast.client.url import Address
-    from holdfast.service.desk import Caller, Desk
+    from holdfast.storage.operation import Op
     from holdfast.storage.port import Store
-    from holdfast.storage.statement import Op
 
 T = TypeVar("T")
 
@@ -59,14 +59,14 @@ class Session:
     @property
     def desk(self) -> Desk:
         """Where commands are checked and audited."""
-        from holdfast.service.desk import Desk
+        from holdfast.admin.authorize import Desk
 
         return Desk(self.app, READ_TIMEOUT_MS)
 
     def caller(self, reason: str | None = None) -> Caller:
         """Return who asks: the user of this process, who could open the database without us as well."""
-        from holdfast.service.access import Principal, Role
-        from holdfast.service.desk import Caller
+        from holdfast.admin.authorize import Caller
+        from holdfast.admin.roles import Principal, Role
 
         return Caller(Principal(_user(), Role.DEVELOPER), reason=reason)
 
@@ -147,7 +147,7 @@ def chosen(
         raise CommandUsage(
             "an application brings its own database", help="leave out --url and --schema"
         )
-    from holdfast.cli.loading import load_app
+    from holdfast.cli.load_app import load_app
 
     return using(load_app(spec))
 

@@ -1,25 +1,106 @@
-"""`holdfast status`: how the queue stands, once or again and again, with conditions for monitors."""
+"""`holdfast status`: how the queue stands, once or again and again, with conditions for monitors.
+
+Conditions that monitors check: a figure of the queue, a comparison, a limit, as in `oldest>5m`.
+"""
 
 from __future__ import annotations
 
+import operator
+import re
 import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.console import wants_colour
 from holdfast.cli.lazy import Command
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import wants_colour
-from holdfast.core.errors import CheckNotMet
+from holdfast.core.duration import format_duration, milliseconds
+from holdfast.core.errors import CheckNotMet, CommandUsage
+from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.cli.conditions import Condition
-    from holdfast.ops.health import Health
-    from holdfast.storage.records import TypeTotals
+    from holdfast.commands.health import Health
+    from holdfast.core.records import TypeTotals
+
+_CONDITION = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<|=)\s*(\S+)\s*", re.ASCII)
+_COMPARE: Mapping[str, Callable[[int, int], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+    "=": operator.eq,
+}
+_DURATION = "oldest"
+_BOUNDED = {"due", "blocked", "stuck"}
+_FIGURES: Mapping[str, Callable[[Health], int]] = {
+    "oldest": lambda health: health.oldest_us // 1000,
+    "due": lambda health: health.totals.due,
+    "running": lambda health: health.totals.running,
+    "blocked": lambda health: health.totals.blocked,
+    "live": lambda health: health.totals.live,
+    "stuck": lambda health: health.totals.stuck,
+    "failed": lambda health: health.totals.failed,
+    "dead": lambda health: health.totals.failed,  # what monitors wrote before there was one name
+    "workers": lambda health: health.workers,
+    "silent": lambda health: health.silent,
+    "unhandled": lambda health: len(health.unhandled),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One comparison; ages are milliseconds."""
+
+    figure: str
+    comparison: str
+    limit: int
+
+    def holds(self, health: Health) -> bool:
+        """Whether it is so now."""
+        return _COMPARE[self.comparison](_FIGURES[self.figure](health), self.limit)
+
+    def told(self, health: Health) -> str:
+        """Say what was compared with what."""
+        value = _FIGURES[self.figure](health)
+        found, limit = (self._written(each) for each in (value, self.limit))
+        return f"{self.figure} is {found}, which is {self.comparison} {limit}"
+
+    def _written(self, value: int) -> str:
+        return format_duration(value) if self.figure == _DURATION else str(value)
+
+
+def counted_for(conditions: Iterable[Condition]) -> int:
+    """Return how far live jobs must be counted for these conditions to mean what they say."""
+    from holdfast.commands.health import COUNTED
+
+    limits = [each.limit + 1 for each in conditions if each.figure in _BOUNDED]
+    return max([COUNTED, *limits])
+
+
+def parse_condition(text: str) -> Condition:
+    """Read a condition. Raises: CommandUsage, InvalidDuration."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise CommandUsage(
+            f"{text[:40]!r} is not a condition", help="write it like 'oldest>5m' or 'failed>=10'"
+        )
+    figure, comparison, limit = match.groups()
+    if figure not in _FIGURES:
+        near = nearest(figure, _FIGURES) or f"use one of {', '.join(_FIGURES)}"
+        raise CommandUsage(f"{figure!r} is not a figure of the queue", help=near)
+    if figure == _DURATION:
+        return Condition(figure, comparison, milliseconds(limit))
+    if not limit.isascii() or not limit.isdigit():
+        raise CommandUsage(f"{limit[:20]!r} is not a whole number", help=f"write {figure}>10")
+    return Condition(figure, comparison, int(limit))
+
 
 _CLEAR = "\x1b[H\x1b[J"
 _TYPE_COLUMNS = (
@@ -32,7 +113,6 @@ _TYPE_COLUMNS = (
 
 
 def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[Condition]:
-    from holdfast.cli.conditions import parse_condition
 
     return [parse_condition(each) for each in texts]
 
@@ -68,8 +148,7 @@ def command(
 
     Counts of due and blocked jobs stop at 10,000, so that the question stays cheap; a plus says so.
     """
-    from holdfast.cli.conditions import counted_for
-    from holdfast.ops.health import read_health
+    from holdfast.commands.health import read_health
 
     counted = counted_for(conditions)
     while True:
@@ -106,8 +185,8 @@ def _write(health: Health, output: Format, watch: bool) -> None:
 
 
 def _figures(health: Health) -> dict[str, Any]:
-    from holdfast.ops.health import summed_up
-    from holdfast.service.times import rfc3339
+    from holdfast.admin.serializers import rfc3339
+    from holdfast.commands.health import summed_up
 
     return {
         "at": rfc3339(health.now),
@@ -118,7 +197,7 @@ def _figures(health: Health) -> dict[str, Any]:
 
 
 def _type(each: TypeTotals) -> dict[str, Any]:
-    from holdfast.service.times import rfc3339
+    from holdfast.admin.serializers import rfc3339
 
     return {
         "type": each.type,
@@ -131,8 +210,8 @@ def _type(each: TypeTotals) -> dict[str, Any]:
 
 
 def _write_screen(health: Health) -> None:
+    from holdfast.commands.health import summed_up
     from holdfast.core.duration import spoken
-    from holdfast.ops.health import summed_up
 
     totals, words = health.totals, health.words()
     oldest = f"   the oldest since {spoken(health.oldest_us)}" if totals.due else ""
@@ -157,8 +236,8 @@ def _write_screen(health: Health) -> None:
 
 
 def _line(health: Health) -> str:
-    from holdfast.ops.health import summed_up
-    from holdfast.service.times import rfc3339
+    from holdfast.admin.serializers import rfc3339
+    from holdfast.commands.health import summed_up
 
     words = "  ".join(f"{name} {value}" for name, value in health.words().items())
     return f"{rfc3339(health.now)}  {words}  {summed_up(health)}"

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.cli.console import say
 from holdfast.cli.lazy import Command
-from holdfast.cli.loading import load_app
-from holdfast.cli.logs import log_jobs_option, log_options, set_up_logging
+from holdfast.cli.load_app import load_app
+from holdfast.cli.logging_setup import log_jobs_option, log_options, set_up_logging
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
+from holdfast.cli.serving_process import LastResort, end_at_once, end_in_order, leave
 from holdfast.cli.session import using
-from holdfast.cli.stopping import LastResort, end_at_once, end_in_order, leave
-from holdfast.cli.talk import say
 from holdfast.cli.worker import check_schema, serving_settings
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.runtime.summary import TickSummary
+    from holdfast.scheduler.tick_summary import TickSummary
     from holdfast.settings import Settings
 
 log = getLogger("holdfast.cli")

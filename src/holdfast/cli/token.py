@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.console import say
 from holdfast.cli.lazy import Group
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import say
 from holdfast.core.errors import InvalidId
 
 if TYPE_CHECKING:
-    from holdfast.service.tokens import TokenDesk
+    from holdfast.admin.tokens import TokenDesk
 
 ROLES = ("user", "viewer", "operator", "developer")
 
@@ -66,7 +66,7 @@ def create(
     output: Format,
 ) -> None:
     """Make a token; its secret is shown this once, and alone with -o id."""
-    from holdfast.service.access import Role
+    from holdfast.admin.roles import Role
 
     caller = session.caller(reason)
     named = name or caller.name
@@ -104,6 +104,6 @@ def revoke(session: Session, ids: tuple[str, ...], reason: str | None) -> None:
 
 
 def _desk(session: Session) -> TokenDesk:
-    from holdfast.service.tokens import TokenDesk
+    from holdfast.admin.tokens import TokenDesk
 
     return TokenDesk(session.desk)

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.acting import Act, change_options
+from holdfast.cli.confirmation import Act, change_options
+from holdfast.cli.console import say
 from holdfast.cli.lazy import Group
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import say
 from holdfast.core.errors import CommandUsage, UnknownJobType
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.service.types import TypeDesk
+    from holdfast.admin.types import TypeDesk
 
 _UNSET = -1
 _DEFAULT = "default"
@@ -126,7 +126,7 @@ def _refuse_unknown(session: Session, types: Sequence[str]) -> None:
 
 
 def _desk(session: Session) -> TypeDesk:
-    from holdfast.service.types import TypeDesk
+    from holdfast.admin.types import TypeDesk
 
     return TypeDesk(session.desk)
 
@@ -192,7 +192,7 @@ def set_(session: Session, type: str, act: Act, **values: int | None) -> None:
 
     Workers read them at their next heartbeat; leases already taken keep their length.
     """
-    from holdfast.service.types import TypeChange
+    from holdfast.admin.types import TypeChange
 
     if all(each is None for each in values.values()):
         raise CommandUsage("nothing is to be set", help="give --lease, --timeout, --concurrency …")

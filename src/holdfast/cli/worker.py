@@ -11,21 +11,20 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.interpreter import make_ours
+from holdfast.cli.console import count_of, say, warn
 from holdfast.cli.lazy import Command
-from holdfast.cli.loading import load_app
-from holdfast.cli.logs import log_jobs_option, log_options, set_up_logging
-from holdfast.cli.stopping import LastResort, end_at_once, end_in_order, leave
-from holdfast.cli.talk import count_of, say, warn
+from holdfast.cli.load_app import load_app
+from holdfast.cli.logging_setup import log_jobs_option, log_options, set_up_logging
+from holdfast.cli.serving_process import LastResort, end_at_once, end_in_order, leave, make_ours
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast.app import Holdfast
-    from holdfast.core.jobtype import JobType
-    from holdfast.runtime.background import BackgroundReport
+    from holdfast.core.registry import JobType
+    from holdfast.scheduler.background import BackgroundReport
     from holdfast.settings import Settings
     from holdfast.worker.worker import Worker, WorkerReport
 
@@ -217,7 +216,7 @@ async def _probing(
         yield
         return
     try:
-        from holdfast.admin.server import serving_probes
+        from holdfast.web.server import serving_probes
     except ImportError as error:
         raise MissingExtra(
             "probes need the web parts", help='pip install "holdfast-jobs[web]"'

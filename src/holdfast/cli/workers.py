@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.acting import Act, change_options
+from holdfast.cli.confirmation import Act, change_options
+from holdfast.cli.console import say
 from holdfast.cli.lazy import Group
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import Session, with_database
-from holdfast.cli.talk import say
 from holdfast.core.errors import WorkerNotFound
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from holdfast.service.workers import WorkerDesk, WorkerFacts
+    from holdfast.admin.workers import WorkerDesk, WorkerFacts
 
 MOST = 1_000
 
@@ -68,7 +68,7 @@ def list_(session: Session, everyone: bool, limit: int, output: Format) -> None:
 
 
 def _desk(session: Session) -> WorkerDesk:
-    from holdfast.service.workers import WorkerDesk
+    from holdfast.admin.workers import WorkerDesk
 
     return WorkerDesk(session.desk)
 

@@ -13,20 +13,20 @@ from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, chain_of
 from holdfast.client.witnesses import ended_among, gone_among, redriven_among
+from holdfast.commands.cancel import EndReport, cancel_chain, end_chain
+from holdfast.commands.delete import delete_chains
+from holdfast.commands.requeue import retry_chain, trigger_chain
 from holdfast.core.codec import encode_output
 from holdfast.core.errors import InvalidOption
 from holdfast.core.events import Event
-from holdfast.core.model import NewJob, TerminalState
 from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.records import NewJob, TerminalState
 from holdfast.core.registry import Target
-from holdfast.notify.port import Hint
-from holdfast.ops.delete import delete_chains
-from holdfast.ops.end import EndReport, cancel_chain, end_chain
-from holdfast.ops.move import retry_chain, trigger_chain
-from holdfast.storage.hooks import Witness
-from holdfast.storage.identifiers import new_id
+from holdfast.notify.base import Hint
+from holdfast.storage.after_commit import Witness
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 Said: TypeAlias = tuple[Sequence[Hint], Sequence[Event], Witness | None]
 """What is to be said of a change after its commit, and the job by which one can see whether it was undone."""

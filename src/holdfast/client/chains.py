@@ -17,8 +17,8 @@ from holdfast.client.views import BlockerInfo, Chain, JobInfo, Page, blocker_of,
 from holdfast.client.waiting import Waiting
 from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class ChainReads:

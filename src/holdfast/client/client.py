@@ -17,14 +17,14 @@ from holdfast.client.tracing import BeginSpan, Sending, Trace, ambient_trace
 from holdfast.client.url import Address
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.events import Event, Observer
-from holdfast.core.model import Instant
-from holdfast.notify.port import Hint
-from holdfast.notify.wire import encode
+from holdfast.core.records import Instant
+from holdfast.notify.base import Hint
+from holdfast.notify.encoding import encode
+from holdfast.storage.after_commit import Witness
 from holdfast.storage.database import Database
-from holdfast.storage.hooks import Witness
-from holdfast.storage.migrate import check_schema, load_migrations
+from holdfast.storage.migrations import check_schema, load_migrations
+from holdfast.storage.operation import Op, at, run, run_async
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op, at, run, run_async
 
 T = TypeVar("T")
 

@@ -14,14 +14,14 @@ from holdfast.client.client import Client, Conditions, Write
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH
 from holdfast.client.query import check_length
+from holdfast.commands.cycles import pause_cycle, request_cycle
+from holdfast.commands.explain import LIVE_WITHIN_MS
 from holdfast.core.cycle import CycleRecord, RunOutcome, RunRecord
-from holdfast.core.model import to_datetime
-from holdfast.ops.cycle import pause_cycle, request_cycle
-from holdfast.ops.why import LIVE_WITHIN_MS
-from holdfast.runtime.hints import cycle_hint
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import to_datetime
+from holdfast.notify.base import cycle_hint
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class CycleInfo(msgspec.Struct, frozen=True, kw_only=True):

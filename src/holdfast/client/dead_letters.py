@@ -14,12 +14,12 @@ from holdfast.client.listing import PAGE_LENGTH, read_page
 from holdfast.client.options import Id, id_texts
 from holdfast.client.views import JobInfo, Page, job_of
 from holdfast.client.witnesses import gone_among, redriven_among
-from holdfast.core.model import JobRef
-from holdfast.notify.port import Hint
-from holdfast.ops.dead import drop_dead
-from holdfast.ops.move import redrive_jobs, spacing_us
+from holdfast.commands.dead_letters import drop_dead
+from holdfast.commands.requeue import redrive_jobs, spacing_us
+from holdfast.core.records import JobRef
+from holdfast.notify.base import Hint
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class DeadLetterWrites:

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+from holdfast.commands.cancel import EndReport
+from holdfast.commands.delete import DeleteReport
+from holdfast.commands.publish import Delivery
+from holdfast.commands.reap import ReapReport
 from holdfast.core.errors import HoldfastError
-from holdfast.core.model import JobRef, Reaped
-from holdfast.notify.port import Hint, Notifier
-from holdfast.ops.delete import DeleteReport
-from holdfast.ops.end import EndReport
-from holdfast.ops.publish import Delivery
-from holdfast.ops.reap import ReapReport
+from holdfast.core.records import JobRef, Reaped
+from holdfast.notify.base import Hint, Notifier
 
 log = logging.getLogger("holdfast.client")
 

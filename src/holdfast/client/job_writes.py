@@ -11,11 +11,11 @@ from holdfast.client.hints import of_due, of_ended
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.options import Id, id_texts
 from holdfast.client.witnesses import ended_among
-from holdfast.ops.blockers import FanIn
-from holdfast.ops.end import EndReport, cancel_jobs
-from holdfast.ops.move import trigger_jobs
+from holdfast.commands.blockers import FanIn
+from holdfast.commands.cancel import EndReport, cancel_jobs
+from holdfast.commands.requeue import trigger_jobs
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class JobWrites:

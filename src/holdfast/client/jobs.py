@@ -19,8 +19,8 @@ from holdfast.client.views import (
     job_of,
 )
 from holdfast.core.errors import JobNotFound
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class JobReads:

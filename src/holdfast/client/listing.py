@@ -10,8 +10,8 @@ import msgspec
 from holdfast.client.cursor import make_cursor, read_cursor
 from holdfast.client.query import query_of
 from holdfast.client.views import Page
+from holdfast.storage.operation import Op
 from holdfast.storage.query import JobQuery, Walk
-from holdfast.storage.statement import Op
 
 PAGE_LENGTH = 50
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.client.views import Chain
-from holdfast.core.cleaning import clean_text
+from holdfast.commands.cancel import EndReport
+from holdfast.core.error_text import clean_text
 from holdfast.core.events import Event, event
-from holdfast.core.model import JobRef, State
-from holdfast.ops.end import EndReport
+from holdfast.core.records import JobRef, State
 
 
 def of_created(chains: Iterable[Chain]) -> list[Event]:

@@ -10,7 +10,7 @@ from uuid import UUID
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import parse_id, parse_new_id
-from holdfast.core.model import PRIORITIES, Instant, KeyScope, OnBlockerFailure, to_instant
+from holdfast.core.records import PRIORITIES, Instant, KeyScope, OnBlockerFailure, to_instant
 from holdfast.core.retry import is_attempt_limit
 
 T = TypeVar("T")

@@ -12,13 +12,13 @@ from holdfast.client.starting import of_started
 from holdfast.client.targets import Targets
 from holdfast.client.views import Chain, new_chain
 from holdfast.client.witnesses import new_among
+from holdfast.commands.publish import publish_events
+from holdfast.commands.start import Started
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.model import DEFAULT_PRIORITY, NewJob
-from holdfast.ops.publish import publish_events
-from holdfast.ops.start import Started
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import DEFAULT_PRIORITY, NewJob
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class PublishOptions(TypedDict, total=False):

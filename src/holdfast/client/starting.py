@@ -28,9 +28,10 @@ from holdfast.client.targets import Entry, Targets
 from holdfast.client.tracing import Trace
 from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
 from holdfast.client.witnesses import new_among
+from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
-from holdfast.core.model import (
+from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,
     Instant,
@@ -41,11 +42,10 @@ from holdfast.core.model import (
     OnBlockerFailure,
 )
 from holdfast.core.registry import Target
-from holdfast.notify.port import Hint
-from holdfast.ops.start import Started, StartRequest, start_chains
-from holdfast.storage.identifiers import new_id, new_ids
+from holdfast.notify.base import Hint
+from holdfast.storage.id_generator import new_id, new_ids
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class Start:

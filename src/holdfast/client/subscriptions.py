@@ -14,10 +14,9 @@ from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH
 from holdfast.client.query import check_length
 from holdfast.core.errors import SubscriptionNotFound
-from holdfast.core.model import to_datetime
+from holdfast.core.records import Subscription, to_datetime
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.records import Subscription
-from holdfast.storage.statement import Op
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.codec import TypeCodec
+from holdfast.core.codec import SIZE_LIMIT, TypeCodec
 from holdfast.core.errors import InvalidOption
-from holdfast.core.jobtype import JobType
-from holdfast.core.json_text import SIZE_LIMIT
-from holdfast.core.registry import Registry, Target, check_name
+from holdfast.core.registry import JobType, Registry, Target, check_name
 
 _ANYTHING = TypeCodec(Any)
 

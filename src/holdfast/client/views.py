@@ -14,8 +14,9 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
-from holdfast.core.model import (
+from holdfast.core.records import (
     AttemptRecord,
     BlockerRecord,
     ChainRecord,
@@ -26,7 +27,6 @@ from holdfast.core.model import (
     State,
     to_datetime,
 )
-from holdfast.ops.start import Started
 
 T = TypeVar("T")
 

@@ -22,8 +22,8 @@ from holdfast.core.errors import (
     HoldfastError,
     WaitTimeout,
 )
-from holdfast.core.model import TERMINAL, ChainRecord
-from holdfast.notify.port import Hint, Notifier
+from holdfast.core.records import TERMINAL, ChainRecord
+from holdfast.notify.base import Hint, Notifier
 from holdfast.storage.database import Database
 
 log = logging.getLogger("holdfast.client")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast.client.views import Chain
-from holdfast.core.model import JobRef, TerminalState
-from holdfast.ops.end import EndReport
-from holdfast.storage.hooks import Fate, Witness
+from holdfast.commands.cancel import EndReport
+from holdfast.core.records import JobRef, TerminalState
+from holdfast.storage.after_commit import Fate, Witness
 
 _FATES: dict[TerminalState, Fate] = {"completed": "completed", "cancelled": "cancelled"}
 

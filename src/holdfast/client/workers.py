@@ -13,12 +13,12 @@ from holdfast.client.client import Client, Conditions, Write
 from holdfast.client.kinds import AsyncTx, SyncTx
 from holdfast.client.listing import PAGE_LENGTH
 from holdfast.client.query import check_length
+from holdfast.commands.explain import LIVE_WITHIN_MS
 from holdfast.core.errors import WorkerNotFound
-from holdfast.core.model import WorkerRecord, to_datetime
-from holdfast.notify.port import Hint
-from holdfast.ops.why import LIVE_WITHIN_MS
+from holdfast.core.records import WorkerRecord, to_datetime
+from holdfast.notify.base import Hint
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 from holdfast.contrib.lease_statements import LeaseStatements, Sql, check_names
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption
-from holdfast.core.model import Instant
+from holdfast.core.records import Instant
 from holdfast.storage.database import AsyncTransaction, Transaction
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]

@@ -1,12 +1,16 @@
-"""The job types one application knows: by name, by handler, and by the event they subscribe to."""
+"""The job types one application knows: by name, by handler, and by the event they subscribe to.
+
+A job type: a name with its payloads' types, its policies and, where the code is present, its handler.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from types import NoneType
-from typing import Any, TypeAlias, TypedDict, TypeGuard
+from typing import Any, Literal, TypeAlias, TypedDict, TypeGuard
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, milliseconds
@@ -17,13 +21,36 @@ from holdfast.core.errors import (
     InvalidOption,
     UnknownJobType,
 )
-from holdfast.core.jobtype import Executor, JobType
-from holdfast.core.kinds import Kinds, at_least_one, check_kind
 from holdfast.core.lease import Lease
-from holdfast.core.nearest import nearest
+from holdfast.core.option_types import Kinds, at_least_one, check_kind
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import is_async, signature_of
+from holdfast.core.suggestions import nearest
+
+Executor = Literal["loop", "thread", "process"]
+
+
+@dataclass(frozen=True, slots=True)
+class JobType:
+    """Everything the code says about one job type. None leaves a value to the worker's own default."""
+
+    name: str
+    handler: Callable[..., Any] | None
+    input: TypeCodec
+    output: TypeCodec
+    retry: Retry | None = None
+    lease: Lease | None = None
+    timeout_ms: int | None = None
+    concurrency: int | None = None
+    batch: int | None = None
+    atomic: bool = False
+    executor: Executor = "loop"
+    event: str | None = None
+    entry: bool = True
+    continues_to: tuple[str, ...] | None = None
+    waits_for: tuple[str, ...] | None = None
+
 
 Handler: TypeAlias = Callable[..., Any]
 Target: TypeAlias = str | Handler

@@ -66,7 +66,7 @@ def command(
     process charges, ships and mails. Kill it: its leases end, another worker takes over, and the
     shop's own tables tell whether an order was lost or paid twice.
     """
-    from holdfast.cli.guardian import Guardian
+    from holdfast.cli.orphan_guard import Guardian
     from holdfast.core.duration import milliseconds
     from holdfast.demo.place import found_place
 

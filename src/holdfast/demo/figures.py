@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass
 
 from holdfast.core.cycle import CycleRecord
-from holdfast.core.model import Instant, JobRecord, QueueTotals
+from holdfast.core.records import Instant, JobRecord, QueueTotals
 from holdfast.core.schedule import parse_schedule
 from holdfast.demo import tables
 from holdfast.demo.shop import CHARGE, app
+from holdfast.storage.operation import run
 from holdfast.storage.query import JobQuery
-from holdfast.storage.statement import run
 
 RATE_OVER_S = 5.0
 

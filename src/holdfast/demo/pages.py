@@ -16,9 +16,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from holdfast import Holdfast
-from holdfast.admin.app import create
 from holdfast.demo.tables import SCHEMA
 from holdfast.settings import read_settings
+from holdfast.web.app import create
 
 HOST = "127.0.0.1"
 DASHBOARD = "/holdfast"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.cli.guardian import Guardian
+from holdfast.cli.orphan_guard import Guardian
 from holdfast.client.url import parse_url
 from holdfast.core.errors import CommandUsage, MissingExtra
 from holdfast.demo import tables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.core.model import Held, Instant
+from holdfast.core.records import Held, Instant
 from holdfast.demo.shop import app
 
 

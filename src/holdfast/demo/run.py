@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.exits import Exit
-from holdfast.cli.guardian import Guardian
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.orphan_guard import Guardian
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
@@ -20,7 +20,7 @@ from holdfast.demo.plain import PlainLines
 from holdfast.demo.shop import app
 from holdfast.demo.staff import SLOTS, Staff
 from holdfast.demo.story import Plan, Story, set_paused
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 from holdfast.version import VERSION
 
 LOG = Path("holdfast-demo.log")

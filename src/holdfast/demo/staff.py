@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.cli.guardian import Guardian
-from holdfast.cli.process_group import ProcessGroup
+from holdfast.cli.child_process import ProcessGroup
+from holdfast.cli.orphan_guard import Guardian
 from holdfast.demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms
 from holdfast.demo.tables import SCHEMA
 

@@ -13,7 +13,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast.client.url import parse_url
-from holdfast.storage.statement import SyncExecutor
+from holdfast.storage.operation import SyncExecutor
 
 if TYPE_CHECKING:
     import psycopg
@@ -161,7 +161,7 @@ def transaction(connection: Connection) -> Iterator[None]:
 def snapshot(connection: Connection) -> Iterator[SyncExecutor]:
     """Let everything read in the block be of one moment; the queue's own tables are read through what is yielded."""
     if isinstance(connection, sqlite3.Connection):
-        from holdfast.storage.sqlite.executor import SqliteExecutor
+        from holdfast.storage.sqlite.transaction import SqliteExecutor
 
         connection.execute("begin")
         try:

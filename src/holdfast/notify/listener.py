@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.notify.callback import guarded
-from holdfast.notify.line import Dial, Line, new_runner
-from holdfast.notify.port import LOOK_EVERYWHERE, OnHint
-from holdfast.notify.wire import decode
+from holdfast.notify.base import LOOK_EVERYWHERE, OnHint, guarded
+from holdfast.notify.connection import Dial, Line, new_runner
+from holdfast.notify.encoding import decode
 
 log = logging.getLogger("holdfast.notify")
 

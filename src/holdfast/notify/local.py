@@ -1,14 +1,41 @@
-"""Hints inside one process."""
+"""Hints inside one process.
+
+No notifications at all: workers find everything by polling.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 
-from holdfast.notify.callback import guarded
-from holdfast.notify.outlet import OutletNotifier
-from holdfast.notify.port import Hint, OnHint
+from holdfast.notify.base import Hint, Listener, OnHint, SendCounts, guarded
 from holdfast.notify.sender import Pace
+from holdfast.notify.server_notifier import OutletNotifier
+
+
+class SilentListener:
+    """See `port.Listener`. Never hears anything."""
+
+    alive = False
+    reconnects = 0
+
+    def wait_until_alive(self, timeout: float) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+class SilentNotifier:
+    """See `port.Notifier`. Sends nothing, and drops nothing that was promised."""
+
+    counts = SendCounts()
+
+    def send(self, hints: Sequence[Hint]) -> None: ...
+
+    def listen(self, on_hint: OnHint) -> Listener:
+        return SilentListener()
+
+    def close(self) -> None: ...
 
 
 class LocalListener:

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from holdfast.core.errors import MissingExtra
-from holdfast.notify.line import Purpose
+from holdfast.notify.connection import Purpose
+from holdfast.notify.encoding import channel_name
 from holdfast.notify.listener import Patience
-from holdfast.notify.remote import LineNotifier
 from holdfast.notify.sender import Pace
-from holdfast.notify.wire import channel_name
+from holdfast.notify.server_notifier import LineNotifier
 
 try:
     from psycopg import AsyncConnection, OperationalError

@@ -9,13 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.notify.callback import guarded
+from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint, guarded
 from holdfast.notify.local import Hub, LocalListener
-from holdfast.notify.outlet import OutletNotifier
-from holdfast.notify.port import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint
 from holdfast.notify.sender import Pace
-from holdfast.storage.sqlite.fork import watch_forks
-from holdfast.storage.sqlite.place import FileId, file_at
+from holdfast.notify.server_notifier import OutletNotifier
+from holdfast.storage.sqlite.pool import FileId, file_at, watch_forks
 
 Wait = Callable[[threading.Event, float], bool]
 

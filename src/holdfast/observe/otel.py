@@ -8,16 +8,17 @@ from typing import Any
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import Event
-from holdfast.core.model import Instant, QueueTotals
-from holdfast.observe.measures import (
+from holdfast.core.records import Instant, QueueTotals
+from holdfast.observe.metrics import (
     MEASURED,
+    METRICS,
     UNMEASURED,
     Measurement,
+    Metric,
     measure,
     measure_fleet,
     measure_totals,
 )
-from holdfast.observe.names import METRICS, Metric
 from holdfast.version import VERSION
 
 try:

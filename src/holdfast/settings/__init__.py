@@ -1,19 +1,8 @@
 """Settings: arguments over environment over file over defaults, checked once, each value with its origin."""
 
-from holdfast.settings.group import Variable, setting, variables_of
-from holdfast.settings.groups import GROUPS, Settings
-from holdfast.settings.kinds import (
-    Address,
-    Choice,
-    CronText,
-    Flag,
-    Kind,
-    Names,
-    Text,
-    Whole,
-    ZoneName,
-)
-from holdfast.settings.load import load_settings, load_some, read_group, read_settings
+from holdfast.settings.definitions import GROUPS, Settings
+from holdfast.settings.effective import Effective, effective, reference
+from holdfast.settings.load import SettingsFile, load_settings, load_some, read_group, read_settings
 from holdfast.settings.options import (
     WorkerValues,
     check_leases,
@@ -23,8 +12,20 @@ from holdfast.settings.options import (
     worker_options,
 )
 from holdfast.settings.rules import timings_under
-from holdfast.settings.show import Effective, effective, reference
-from holdfast.settings.sources import SettingsFile
+from holdfast.settings.schema import (
+    Address,
+    Choice,
+    CronText,
+    Flag,
+    Kind,
+    Names,
+    Text,
+    Variable,
+    Whole,
+    ZoneName,
+    setting,
+    variables_of,
+)
 
 __all__ = [
     "GROUPS",

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from holdfast.core.lease import Lease, Timing
 from holdfast.core.retry import Retry
-from holdfast.settings.groups import Settings
+from holdfast.settings.definitions import Settings
 from holdfast.settings.rules import check_lease, timing
 
 

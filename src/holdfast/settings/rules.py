@@ -12,7 +12,7 @@ from holdfast.core.lease import (
     default_reaper_interval_ms,
     default_shutdown_ms,
 )
-from holdfast.settings.groups import Settings
+from holdfast.settings.definitions import Settings
 
 
 def follow_lease(settings: Settings) -> Settings:

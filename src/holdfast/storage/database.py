@@ -7,11 +7,10 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from holdfast.core.errors import NoTransaction
-from holdfast.core.model import Held
-from holdfast.storage.hooks import Action, Witness
+from holdfast.core.records import AppliedMigration, Held
+from holdfast.storage.after_commit import Action, Witness
+from holdfast.storage.operation import Op, Row, Statement
 from holdfast.storage.port import Store
-from holdfast.storage.records import AppliedMigration
-from holdfast.storage.statement import Op, Row, Statement
 
 T = TypeVar("T")
 

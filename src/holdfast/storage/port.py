@@ -2,6 +2,14 @@
 
 `now` is an instant for tests; None means the database's clock. Operations marked *one statement* may run outside a
 transaction on PostgreSQL; all others need one. SQLite runs every operation inside BEGIN IMMEDIATE.
+
+What a store must offer to keep chains and who waits for whom; the same rules as in `storage.port`.
+
+What a store must offer to those who draw how it went; the same rules as in `storage.port`.
+
+What a store must offer to cycles, runs, retention and the doctor; the same rules as in `storage.port`.
+
+What a store must offer to keep tokens; the same rules as in `storage.port`.
 """
 
 from __future__ import annotations
@@ -9,54 +17,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast.core.model import (
+from holdfast.core.cycle import (
+    CycleRecord,
+    CycleState,
+    HeldSlot,
+    NewCycle,
+    NewRun,
+    RunOutcome,
+    RunRecord,
+    Slot,
+)
+from holdfast.core.records import (
+    AppliedMigration,
     AttemptRecord,
+    AuditRecord,
+    BlockerRecord,
+    ChainRecord,
     Claim,
     ClaimedJob,
+    ClosedEdge,
+    DeadGroup,
+    Deed,
     EndedJob,
     Ending,
     Finish,
     Finished,
+    HealPage,
     Held,
+    Identity,
     Instant,
     JobRecord,
     JobRef,
-    NewJob,
-    QueueTotals,
-    Stand,
-    TypeSetting,
-    WorkerRecord,
-)
-from holdfast.storage.chain_port import BlockerStore, ChainStore
-from holdfast.storage.figure_port import FigureStore
-from holdfast.storage.query import JobQuery, Walk
-from holdfast.storage.records import (
-    AppliedMigration,
-    AuditRecord,
-    DeadGroup,
-    Deed,
-    HealPage,
-    Identity,
+    KeyHolder,
     LeaseRecord,
+    NewBlocker,
+    NewJob,
+    NewKey,
     NewProgress,
+    NewToken,
     ProgressRecord,
+    QueueTotals,
     ReapPage,
+    Reference,
+    SeriesPoint,
+    Stand,
+    State,
     Subscription,
     SubscriptionRecord,
+    Swept,
+    Tail,
+    TokenRecord,
+    TypePace,
+    TypeSetting,
     TypeTotals,
     VanishedWorker,
+    Wait,
     WaitingEvent,
+    WaitStep,
+    WorkerRecord,
     WorkerSign,
 )
-from holdfast.storage.schedule_port import (
-    CycleStore,
-    RetentionStore,
-    RunStore,
-    SlotStore,
-    VitalsStore,
-)
-from holdfast.storage.statement import Op
-from holdfast.storage.token_port import TokenStore
+from holdfast.storage.operation import Op
+from holdfast.storage.query import JobQuery, Walk
 
 
 class JobStore(Protocol):
@@ -344,3 +366,255 @@ class Store(Protocol):
     def vitals(self) -> VitalsStore: ...
     @property
     def schema(self) -> SchemaStore: ...
+
+
+class ChainStore(Protocol):
+    """Chains, their keys and the edges between them."""
+
+    def claim_keys(self, keys: Sequence[NewKey], now: Instant | None = None) -> Op[set[str]]:
+        """Claim deduplication keys; return the chain ids that won theirs. All keys share one scope and exclusion list.
+
+        Concurrency: waits for a concurrent producer of the same key. Raises: KeyConflict in REPEATABLE READ.
+        """
+
+    def key_holders(self, keys: Sequence[tuple[str, str]]) -> Op[list[KeyHolder]]:
+        """Read which chain holds each (type, key), and whether the key outlives it."""
+
+    def keep_keys(self, keys: Sequence[tuple[str, str]]) -> Op[None]:
+        """Let keys outlive their chains."""
+
+    def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
+        """Read the last job of each chain and where it stands."""
+
+    def get(self, chain_ids: Sequence[str]) -> Op[list[ChainRecord]]:
+        """Read chains by id. One statement."""
+
+    def walk(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[ChainRecord]]:
+        """Read a page of chains, newest first, looking at no more than `look` of them. Small statements."""
+
+    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[ChainRecord]]:
+        """Read a page of chains, newest first, however many have to be looked at. Small statements."""
+
+    def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
+        """Read the jobs of a chain in order. One statement."""
+
+    def references(self, chain_ids: Sequence[str]) -> Op[list[Reference]]:
+        """Read which jobs outside these chains still wait for them."""
+
+    def blocking(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Read the chains that any job of these chains waits or waited for."""
+
+    def delete(
+        self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
+    ) -> Op[list[str]]:
+        """Remove chains with everything that belongs to them; return the job ids removed.
+
+        With `keep_keys` the keys that were claimed with scope `any` stay.
+        """
+
+
+class BlockerStore(Protocol):
+    """Edges: a job waits for chains. The protocol around them is in `ops.blockers`."""
+
+    def insert(self, blockers: Sequence[NewBlocker]) -> Op[None]:
+        """Write open edges."""
+
+    def wait_on(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Mark live tails as awaited, waiting for whoever ends them; return those that were still live."""
+
+    def hold_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Hold ended tails against a concurrent redrive; return those that are still ended."""
+
+    def lock_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Lock ended tails against a concurrent attachment; return those that are still ended."""
+
+    def lock_dependents(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Lock the jobs that wait for these chains, in id order."""
+
+    def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
+        """Close the edges of ended chains that their policy lets through."""
+
+    def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        """Make blocked jobs without open edges pending; return those opened."""
+
+    def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
+        """Read the edges of jobs in declared order, with the blocking chains' results. One statement."""
+
+    def dependents(self, chain_id: str, limit: int) -> Op[list[tuple[str, str]]]:
+        """Read which chains wait for a chain, through others too: pairs of the waiting one and the one it waits for."""
+
+    def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
+        """Read the edges that lead to a chain. One statement."""
+
+
+class FigureStore(Protocol):
+    """Figures over time, from the tally and from the youngest results; never from a count of all rows."""
+
+    def series(
+        self, span_ms: int, step_ms: int, now: Instant | None = None
+    ) -> Op[list[SeriesPoint]]:
+        """Read what happened in each step of the last span, oldest first; empty steps are left out. One statement."""
+
+    def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
+        """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""
+
+    def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
+        """Read what each type ended within the last span, and how many of it run. One statement."""
+
+
+class CycleStore(Protocol):
+    """Cycles as they are registered, and what people ask of them. A name means the cycle with all its shards."""
+
+    def register(self, cycles: Sequence[NewCycle], now: Instant | None = None) -> Op[None]:
+        """Write cycles, which must be in name order; one whose schedule changed begins anew. One statement."""
+
+    def states(self, names: Sequence[str], now: Instant | None = None) -> Op[list[CycleState]]:
+        """Read what decides whether cycles are due, by one clock. One statement."""
+
+    def page(self, now: Instant | None = None) -> Op[list[CycleRecord]]:
+        """Read every cycle and who runs it. One statement."""
+
+    def pause(
+        self, name: str, paused: bool, by: str | None, now: Instant | None = None
+    ) -> Op[list[str]]:
+        """Pause or resume; return the names found. What a pause left out is not caught up. One statement."""
+
+    def request(self, name: str, slot: str, now: Instant | None = None) -> Op[list[str]]:
+        """Ask for a run now; return the names found. One statement."""
+
+    def advance(self, cycle: str, slot: Slot) -> Op[None]:
+        """Note that a slot and all before it are decided. One statement."""
+
+
+class SlotStore(Protocol):
+    """Slot records: each completes at most once."""
+
+    def claim(
+        self,
+        cycle: str,
+        slot: Slot,
+        token: str,
+        run_id: str,
+        lease_ms: int,
+        now: Instant | None = None,
+    ) -> Op[HeldSlot | None]:
+        """Take a slot for one run; None when it is decided, paused, resting after a failure, or the cycle runs.
+
+        Concurrency: claims of one cycle wait for one another; at most one of its slots runs at a time.
+        """
+
+    def abandon(self, held: HeldSlot, now: Instant | None = None) -> Op[list[str]]:
+        """Give up the cycle's other slots that a dead process left running; return them. One statement."""
+
+    def renew(self, held: HeldSlot, lease_ms: int, now: Instant | None = None) -> Op[bool]:
+        """Extend a slot's lease; False when it is lost. One statement."""
+
+    def fence(self, held: HeldSlot) -> Op[bool]:
+        """Prove, last in a transaction, that the slot is still held; it cannot be taken over before the commit."""
+
+    def complete(self, held: HeldSlot, now: Instant | None = None) -> Op[bool]:
+        """End a slot for good; False when it is lost. Repeating it is harmless. One statement."""
+
+    def fail(self, held: HeldSlot, pause_ms: int | None, now: Instant | None = None) -> Op[bool]:
+        """End a run without success: the slot may run again after the pause, without one never. One statement."""
+
+
+class RunStore(Protocol):
+    """Runs of cycles and ticks, also of those that never came to an end."""
+
+    def begin(self, run: NewRun, now: Instant | None = None) -> Op[Instant]:
+        """Write a run; return when it began. One statement."""
+
+    def seen(
+        self, run_id: str, counters: str | None = None, now: Instant | None = None
+    ) -> Op[None]:
+        """Give a sign of life, with counters as JSON. One statement."""
+
+    def finish(
+        self,
+        run_id: str,
+        outcome: RunOutcome,
+        counters: str,
+        error: str | None = None,
+        now: Instant | None = None,
+    ) -> Op[bool]:
+        """End a run; False when it was found dead before. One statement."""
+
+    def crashed(self, run: NewRun, slots: Sequence[str]) -> Op[list[str]]:
+        """Mark earlier runs of these slots that never ended as crashed; return their ids. One statement."""
+
+    def page(
+        self, limit: int, grace_ms: int, name: str | None = None, now: Instant | None = None
+    ) -> Op[list[RunRecord]]:
+        """Read the last runs, newest first; one that gave no sign within the grace counts as crashed. One statement."""
+
+
+class RetentionStore(Protocol):
+    """What is old enough to be removed, in bounded batches."""
+
+    def page(self, after: str, until: str, limit: int) -> Op[list[str]]:
+        """Read the ids of chains between two ids, oldest first. One statement."""
+
+    def hold(
+        self,
+        chain_ids: Sequence[str],
+        before: Instant,
+        dead_before: Instant,
+        now: Instant | None = None,
+    ) -> Op[list[str]]:
+        """Lock and return the chains that ended before the instants and whose key no longer counts.
+
+        Concurrency: what others hold is skipped.
+        """
+
+    def waited(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Read which of the chains a live job depends on. One statement."""
+
+    def drop_runs(self, until: str, limit: int) -> Op[int]:
+        """Remove runs whose id lies before one; return how many. One statement."""
+
+    def drop_slots(self, before: Instant, limit: int) -> Op[int]:
+        """Remove slots that ended before an instant; return how many. One statement."""
+
+    def drop_keys(self, before: Instant, limit: int) -> Op[int]:
+        """Remove keys whose chains went before an instant; return how many. One statement."""
+
+    def drop_workers(self, before: Instant, limit: int) -> Op[int]:
+        """Remove workers that stopped before an instant; return how many. One statement."""
+
+
+class VitalsStore(Protocol):
+    """What the database says of itself."""
+
+    def document(self) -> Op[str]:
+        """Read the dialect's own figures as one JSON object. It only reads."""
+
+    def sweep(self, few: int) -> Op[Swept | None]:
+        """Remove dead rows where there are more than a few; None where there was nothing to do, or no right to do it.
+
+        Runs outside a transaction only.
+        """
+
+
+class TokenStore(Protocol):
+    """Tokens of the API. Only hashes are stored, and every question about them is by hash or id."""
+
+    def create(self, token: NewToken, now: Instant | None = None) -> Op[TokenRecord]:
+        """Write a token and return it. One statement."""
+
+    def find(self, hash: str, now: Instant | None = None) -> Op[TokenRecord | None]:
+        """Read the token of a hash; None unless it is valid now. One statement."""
+
+    def touch(self, id: str, now: Instant | None = None) -> Op[None]:
+        """Note that a token was used, to the minute. One statement."""
+
+    def revoke(self, id: str, now: Instant | None = None) -> Op[TokenRecord | None]:
+        """Make a token invalid from now on; None when there is none that is not revoked. One statement."""
+
+    def page(self, limit: int) -> Op[list[TokenRecord]]:
+        """Read tokens, the youngest first. One statement."""
+
+    def exist(self) -> Op[bool]:
+        """Say whether any token was ever made. One statement."""

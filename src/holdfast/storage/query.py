@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from holdfast.storage.statement import Value
+from holdfast.storage.operation import Value
 
 R = TypeVar("R")
 

@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
 from holdfast.client.views import JobInfo
+from holdfast.commands.reap import reap_leases
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.model import PRIORITIES, Claim, Instant, LeaseClass, Probe
-from holdfast.ops.reap import reap_leases
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
+from holdfast.storage.id_generator import new_id
 from holdfast.testing.timed import TimedDatabase
+from holdfast.worker.counters import WorkerReport
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.report import WorkerReport
 
 T = TypeVar("T")
 

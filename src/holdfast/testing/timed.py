@@ -6,11 +6,10 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TypeVar
 
-from holdfast.core.model import Held, Instant
+from holdfast.core.records import AppliedMigration, Held, Instant
 from holdfast.storage.database import AsyncTransaction, Database, Link, Singleton, Transaction
+from holdfast.storage.operation import Op, at
 from holdfast.storage.port import Store
-from holdfast.storage.records import AppliedMigration
-from holdfast.storage.statement import Op, at
 
 T = TypeVar("T")
 

@@ -1,16 +1,19 @@
-"""One attempt as the worker holds it: the claimed job, its type, its abort signal and its times."""
+"""One attempt as the worker holds it: the claimed job, its type, its abort signal and its times.
+
+What the store says of a job we hold a token for, as the reason that its handler is given.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, assert_never
 
 import msgspec
 
-from holdfast.core.jobtype import JobType
-from holdfast.core.model import ClaimedJob, Instant
+from holdfast.core.records import ClaimedJob, Instant, Stand
+from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
 
 AbortReason = Literal[
@@ -114,3 +117,18 @@ class Attempt(msgspec.Struct, eq=False):
             call()
         if self.task is not None:
             self.task.cancel()
+
+
+def lost_because(stand: Stand) -> AbortReason | None:
+    """Why a job is no longer held; None when it is, or when we ended it ourselves."""
+    match stand.standing:
+        case "held" | "done":
+            return None
+        case "ended":
+            return "cancelled" if stand.state == "cancelled" else "already_completed"
+        case "taken" | "free":
+            return "taken_by_another_worker"
+        case "gone":
+            return "not_found"
+        case _:
+            assert_never(stand.standing)

@@ -16,19 +16,18 @@ from functools import partial
 from typing import Any, BinaryIO
 
 from holdfast.client.options import check_priority, check_time
-from holdfast.core.cleaning import printable, words_of
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.duration import milliseconds
+from holdfast.core.error_text import printable, words_of
 from holdfast.core.errors import Busy
-from holdfast.core.jobtype import JobType
-from holdfast.core.model import ClaimedJob
 from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.records import ClaimedJob
+from holdfast.core.registry import JobType
 from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of
 from holdfast.observe.context import JobContext, current_job
 from holdfast.worker.attempt import Attempt, Terms
-from holdfast.worker.family import adopt_orphans, descendants
-from holdfast.worker.frames import (
+from holdfast.worker.ipc import (
     LENGTH_BYTES,
     Answer,
     Ask,
@@ -40,7 +39,8 @@ from holdfast.worker.frames import (
     parsed,
 )
 from holdfast.worker.job import Job, said_progress
-from holdfast.worker.stack import stack_of
+from holdfast.worker.processes import adopt_orphans, descendants
+from holdfast.worker.resolve_outcome import stack_of
 
 Say = Callable[[Message], None]
 

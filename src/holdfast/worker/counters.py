@@ -1,13 +1,32 @@
-"""What a worker has done: since its start, for presence and metrics, and since its last summary, for the log."""
+"""What a worker has done: since its start, for presence and metrics, and since its last summary, for the log.
+
+How a worker ended.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import frexp, ldexp
 from typing import Any
 
-from holdfast.core.model import FinishKind
+from holdfast.core.records import FinishKind
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
+    """Why a worker ended and what it left behind; abandoned attempts are left to lease expiry."""
+
+    reason: str
+    abandoned: int
+    released: int
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """0 only when nothing was abandoned."""
+        return 1 if self.abandoned else 0
+
 
 SHOWN_TYPES = 5
 NOTHING_S = 1e-6

@@ -1,22 +1,24 @@
-"""The job as its handler sees it."""
+"""The job as its handler sees it.
+
+Middlewares wrap each attempt in onion order: they see the job, the answer and the error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 from uuid import UUID
 
 import msgspec
 
-from holdfast.core.cleaning import printable
 from holdfast.core.codec import decode_any
+from holdfast.core.error_text import printable
 from holdfast.core.errors import Aborted, AlreadyCompleting, InvalidOption, WrongState
-from holdfast.core.model import BlockerRecord, ClaimedJob, Held, State, to_datetime
+from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State, to_datetime
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
-from holdfast.worker.handover import Handover, Judge
-from holdfast.worker.stages import Completion, Preparation
+from holdfast.worker.handler_transactions import Completion, Handover, Judge, Preparation
 
 if TYPE_CHECKING:
     from holdfast.client.kinds import AsyncTx, SyncTx
@@ -263,3 +265,24 @@ def said_progress(fraction: object, note: object) -> tuple[float, str]:
             f"{repr(fraction)[:60]} does not say how far the work is", help="say it from 0 to 1"
         ) from None
     return min(1.0, max(0.0, reached)), printable(str(note))[:200]
+
+
+Next = Callable[[], Awaitable[Any]]
+Middleware = Callable[[Job[Any], Next], Awaitable[Any]]
+"""`async def middleware(job, next): … return await next()`; one that raises fails the attempt."""
+
+Call = Callable[[Job[Any]], Awaitable[Any]]
+
+
+def wrapped(call: Call, middlewares: Sequence[Middleware]) -> Call:
+    """Put the middlewares around a call, the first outermost."""
+    for middleware in reversed(middlewares):
+        call = _around(middleware, call)
+    return call
+
+
+def _around(middleware: Middleware, inner: Call) -> Call:
+    async def call(job: Job[Any]) -> Any:
+        return await middleware(job, lambda: inner(job))
+
+    return call

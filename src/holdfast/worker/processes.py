@@ -1,25 +1,30 @@
-"""Handlers that run in processes of their own: CPU-bound work that can be killed at its timeout."""
+"""Handlers that run in processes of their own: CPU-bound work that can be killed at its timeout.
+
+The processes that a process has started, wherever they went: sessions of their own, and orphans, included.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Busy, HandlerInvalid
-from holdfast.core.jobtype import JobType
-from holdfast.core.model import to_datetime
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.worker.family import descendants
-from holdfast.worker.frames import (
+from holdfast.core.records import to_datetime
+from holdfast.core.registry import JobType
+from holdfast.worker.ipc import (
     LENGTH_BYTES,
     Answer,
     Ask,
@@ -32,8 +37,31 @@ from holdfast.worker.frames import (
     length_of,
     parsed,
 )
-from holdfast.worker.job import Job
-from holdfast.worker.middleware import Call
+from holdfast.worker.job import Call, Job
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def adopt_orphans() -> None:
+    """Stay the ancestor of everything this process starts, also of what its children leave behind. Linux only."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, the nearest first; none where the system does not tell."""
+    children: dict[int, list[int]] = {}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name before it may contain anything, a parenthesis too.
+            after_name = each.read_text().rpartition(")")[2]
+            children.setdefault(int(after_name.split()[1]), []).append(int(each.parent.name))
+    found: list[int] = []
+    below = children.get(pid, [])
+    while below:
+        found += below
+        below = [one for each in below for one in children.get(each, [])]
+    return found
 
 
 class ChildDied(Exception):

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from holdfast.core.retry import suspected_from
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.backlog import Backlog
-from holdfast.worker.workplace import Workplace
+from holdfast.worker.context import Workplace
+from holdfast.worker.slots import Backlog
 
 PURPOSE = "complete"
 

@@ -1,19 +1,146 @@
-"""Takes back what dead workers held, on a timer of its own, for all types."""
+"""Takes back what dead workers held, on a timer of its own, for all types.
+
+Gives back jobs that a claim took and nobody here knows of, because its answer was lost.
+
+Delivers events that were published before their handler subscribed, or while it did.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.core.model import Instant
-from holdfast.ops.reap import ReapReport, fleet_fell_silent, reap_leases
+from holdfast.commands.publish import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
+from holdfast.commands.reap import ReapReport, fleet_fell_silent, reap_leases
+from holdfast.core.records import Instant, JobRef, Subscription
 from holdfast.storage.database import Link
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 from holdfast.worker.clock import Clock
-from holdfast.worker.workplace import Workplace
+from holdfast.worker.context import Workplace
+from holdfast.worker.options import Pace
 
 PURPOSE = "reaper"
+
+
+class Returns:
+    """A loop that sleeps until there is something to give back; hosted by the heartbeat's thread."""
+
+    def __init__(
+        self, place: Workplace, link: Link, released: Callable[[Sequence[JobRef]], None]
+    ) -> None:
+        self._place = place
+        self._link = link
+        self._released = released
+        self._pace = Pace(place.options)
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    def nudge(self) -> None:
+        """Look soon. Called on its own loop."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End when nothing is left to give back. Called on its own loop."""
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Give back until told to stop; an unreachable database is tried again."""
+        holdings = self._place.holdings
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while tokens := holdings.take_unanswered():
+                if not await self._give_back(tokens):
+                    await self._pause()
+            if self._stopping.is_set():
+                return
+
+    async def _pause(self) -> None:
+        """Wait before the next try; the word to end is a reason to try once more at once."""
+        clock = self._place.clock
+        seconds = self._pace.error_s(clock.random())
+        if self._stopping.is_set():
+            await clock.sleep(seconds)
+        else:
+            await clock.wait(self._stopping, seconds)
+
+    async def _give_back(self, tokens: list[str]) -> bool:
+        place = self._place
+        try:
+            released = await self._link.run(place.store.leases.release(tokens))
+        except BaseException as error:
+            place.holdings.unanswered(tokens)
+            if not isinstance(error, Exception):
+                raise
+            place.trouble.note(PURPOSE, error)
+            return False
+        place.trouble.over(PURPOSE)
+        self._pace.found(len(released))
+        if released:
+            self._released(released)
+        return True
+
+
+class Latecomers:
+    """Subscribes a worker's handlers before its first claim, then looks for waiting events with each heartbeat."""
+
+    def __init__(
+        self,
+        place: Workplace,
+        link: Link,
+        make_id: Callable[[], str],
+        delivered: Callable[[Delivery], None],
+    ) -> None:
+        self._place = place
+        self._link = link
+        self._make_id = make_id
+        self._delivered = delivered
+        self._stop = asyncio.Event()
+        self._subscriptions = [
+            Subscription(each.event, each.name.removeprefix(f"{each.event}/"))
+            for each in place.types.values()
+            if each.event is not None
+        ]
+
+    async def subscribe(self, link: Link) -> None:
+        """Register the handlers and deliver what waited for them. Raises: whatever the database says."""
+        if self._subscriptions:
+            op = subscribe_handlers(self._place.store, self._subscriptions, self._make_id)
+            for delivery in await link.run_atomic(op):
+                self._tell(delivery)
+            await self._deliver(link)
+
+    def stop(self) -> None:
+        """End after the present look. Called on its own loop."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Deliver what waits until told to stop."""
+        clock, interval = self._place.clock, self._place.timings.heartbeat_ms / 1000
+        while self._subscriptions and not await clock.wait(self._stop, interval):
+            try:
+                await self._deliver(self._link)
+            except Exception as error:
+                self._place.trouble.note(PURPOSE, error)
+            else:
+                self._place.trouble.over(PURPOSE)
+
+    async def _deliver(self, link: Link) -> None:
+        """Deliver batch after batch, so that a long wait is made good at once."""
+        for event in sorted({each.event for each in self._subscriptions}):
+            count = FAN_OUT_BATCH
+            while count == FAN_OUT_BATCH:
+                op = deliver_waiting(self._place.store, event, self._make_id)
+                delivery = await link.run_atomic(op)
+                count = delivery.count
+                self._tell(delivery)
+
+    def _tell(self, delivery: Delivery) -> None:
+        if delivery.count:
+            self._delivered(delivery)
+
 
 Run = Callable[[Op[ReapReport]], Awaitable[ReapReport]]
 Found = Callable[[ReapReport], None]

@@ -1,21 +1,87 @@
-"""Watches the worker's loop from the heartbeat's thread: what the loop cannot do any more is done from there."""
+"""Watches the worker's loop from the heartbeat's thread: what the loop cannot do any more is done from there.
+
+Watches the worker's own loop: whether it lags, handlers obey, hints still arrive; and sums up what it did.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from holdfast.core.model import Finish
+from holdfast.core.records import Finish
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.judge import finish_of
+from holdfast.worker.context import Workplace
+from holdfast.worker.notifications import Hints
+from holdfast.worker.options import Pace
+from holdfast.worker.resolve_outcome import finish_of
 from holdfast.worker.slots import Slots
-from holdfast.worker.workplace import Workplace
+
+LOOP_INTERVAL_S = 1.0
+LAG_S = 1.0
+SUMMARY_S = 10.0
+
+
+class Watch:
+    """Looks once a second. When no slot obeys any more, the process is of no use and is given up."""
+
+    def __init__(
+        self,
+        place: Workplace,
+        slots: Slots,
+        hints: Hints,
+        pace: Pace,
+        look: Callable[[], None],
+        all_stuck: Callable[[], None],
+    ) -> None:
+        self._place = place
+        self._slots = slots
+        self._hints = hints
+        self._pace = pace
+        self._look = look
+        self._all_stuck = all_stuck
+        self._told: set[Attempt] = set()
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        clock = self._place.clock
+        while True:
+            self._follow_hints()
+            before = clock.monotonic()
+            await clock.sleep(LOOP_INTERVAL_S)
+            lag = clock.monotonic() - before - LOOP_INTERVAL_S
+            if lag > LAG_S:
+                self._place.telling.tell("loop_lagged", lag_ms=int(lag * 1000))
+            self._report_stuck(clock.monotonic())
+            self._place.telling.ask_again()
+            if self._place.telling.tally.age(clock.monotonic()) >= SUMMARY_S:
+                self._place.telling.summary(len(self._slots.running))
+
+    def _follow_hints(self) -> None:
+        were_alive, self._pace.hints_alive = self._pace.hints_alive, self._hints.are_alive
+        if were_alive and not self._pace.hints_alive:
+            # Whoever sleeps until a hint comes sleeps too long now.
+            self._look()
+
+    def _report_stuck(self, now: float) -> None:
+        patience = self._place.options.stuck_after_ms / 1000
+        stuck = {
+            attempt: now - attempt.aborted_at
+            for attempt in self._slots.running
+            if attempt.aborted_at is not None and now - attempt.aborted_at > patience
+        }
+        for attempt in stuck.keys() - self._told:
+            self._place.telling.stuck(attempt, stuck[attempt])
+        self._told = set(stuck)
+        self._place.counters.stuck = len(stuck)
+        if len(stuck) >= self._place.options.slots:
+            self._all_stuck()
+
 
 PURPOSE = "reaper"
 ANSWER_S = 2.0
 """A loop that does not answer for so long runs a handler that blocks it."""
-INTERVAL_S = 5.0
+WATCHDOG_INTERVAL_S = 5.0
 
 
 class Watchdog:
@@ -65,7 +131,9 @@ class Watchdog:
         clock = self._place.clock
         while not self._stopping:
             self._wake.clear()
-            await clock.wait(self._wake, INTERVAL_S if self._asked_at is None else ANSWER_S)
+            await clock.wait(
+                self._wake, WATCHDOG_INTERVAL_S if self._asked_at is None else ANSWER_S
+            )
             if self._asked_at is None and not self._has_stuck(clock.monotonic()):
                 continue
             if not await self._loop_answers():

@@ -1,29 +1,48 @@
-"""A worker: runs the jobs of some types from one process, until told to stop."""
+"""A worker: runs the jobs of some types from one process, until told to stop.
+
+Ends a worker in order: nothing new, unstarted work back, handlers to their end, last words, good-bye.
+
+Puts the parts of one worker together.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from holdfast.client.targets import Targets, open_targets
+from holdfast.commands.identity import check_identity
 from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import Observer
-from holdfast.core.jobtype import JobType
-from holdfast.notify.port import Notifier
-from holdfast.ops.identity import check_identity
-from holdfast.storage.database import Database
+from holdfast.core.registry import JobType
+from holdfast.notify.base import Notifier
+from holdfast.storage.database import Database, Link
+from holdfast.storage.id_generator import new_id
+from holdfast.worker.after_commit import Office, Records
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.clock import Clock, SystemClock
-from holdfast.worker.counters import Counters
-from holdfast.worker.drain import Drain
-from holdfast.worker.middleware import Middleware
-from holdfast.worker.options import WorkerOptions
-from holdfast.worker.parts import Parts
-from holdfast.worker.report import WorkerReport
-from holdfast.worker.stack import whereabouts
-from holdfast.worker.thread import call_on
-from holdfast.worker.workplace import Workplace
+from holdfast.worker.background_loops import Companion, Companions, LoopThread, SameLoop, call_on
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.clock import Clock, SystemClock, all_ended
+from holdfast.worker.completer import Completer, Outcomes, Stragglers
+from holdfast.worker.context import Workplace
+from holdfast.worker.counters import Counters, WorkerReport
+from holdfast.worker.executor import Calls, Execution
+from holdfast.worker.heartbeat import Deadlines, Heartbeat, counters_of, sign_of
+from holdfast.worker.heartbeat_events import News
+from holdfast.worker.job import Middleware
+from holdfast.worker.notifications import Hints
+from holdfast.worker.options import Pace, WorkerOptions
+from holdfast.worker.processes import ProcessHandlers
+from holdfast.worker.quarantine import Quarantine
+from holdfast.worker.reaper import Latecomers, Reaper, Returns
+from holdfast.worker.resolve_outcome import Continuation, whereabouts
+from holdfast.worker.slots import Backlog, Overdue, Slots
+from holdfast.worker.vacuum import Sweeper
+from holdfast.worker.watchdog import Watch, Watchdog
 
 __all__ = ["Worker", "WorkerReport"]
 
@@ -226,3 +245,294 @@ def in_words(attempt: Attempt, now: float) -> str:
     task = attempt.task
     where = whereabouts(attempt.type.handler, None if task is None else task.get_coro())
     return f"{claimed.type} (job {claimed.id}{ran}{f', at {where}' if where else ''})"
+
+
+LAST_WORDS_S = 5.0
+ABORT_GRACE_S = 1.0
+
+
+class Drain:
+    """One worker's end. Leases are renewed until the last handler has ended."""
+
+    def __init__(self, place: Workplace, parts: Parts) -> None:
+        self._place = place
+        self._parts = parts
+        self.released = 0
+        self.abandoned = 0
+
+    async def run(
+        self,
+        claiming: asyncio.Task[Any],
+        others: list[asyncio.Task[Any]],
+        asked: asyncio.Event,
+        now: asyncio.Event,
+    ) -> None:
+        """Go through all of it; `now` cuts the handlers short, a cancellation gives them up."""
+        try:
+            await self._let_work_end(claiming, asked, now)
+        except BaseException:
+            await self._parts.slots.abandon()
+            raise
+        finally:
+            await self._leave([claiming, *others])
+
+    async def _let_work_end(
+        self, claiming: asyncio.Task[Any], asked: asyncio.Event, now: asyncio.Event
+    ) -> None:
+        clock, parts = self._place.clock, self._parts
+        parts.claimer.stop()
+        self._give_back_unstarted()
+        await all_ended(clock, [claiming], self._place.options.statement_timeout_ms / 1000)
+        # A claim that was under way may have brought something.
+        self._give_back_unstarted()
+        await self._let_handlers_have_their_time(asked)
+        await self._let_handlers_end(now)
+        await clock.wait(parts.outcomes.all_settled, LAST_WORDS_S)
+
+    async def _leave(self, loops: list[asyncio.Task[Any]]) -> None:
+        """End the loops that nobody needs any more; whoever went on renewing would keep jobs from everybody."""
+        for task in loops:
+            task.cancel()
+        await asyncio.gather(*loops, return_exceptions=True)
+        await self._part_from_companions()
+        self.abandoned = self._count_abandoned()
+        await self._close()
+
+    def _give_back_unstarted(self) -> None:
+        """Give back what no slot has started, without costing an attempt."""
+        parts = self._parts
+        unstarted = parts.backlog.close() + parts.quarantine.close()
+        self.released += parts.office.give_back(unstarted)
+
+    async def _let_handlers_have_their_time(self, asked: asyncio.Event) -> None:
+        """Wait for handlers that have a time of their own, unless the worker is asked to stop meanwhile."""
+        slots, clock = self._parts.slots, self._place.clock
+        if slots.all_end_at == math.inf:
+            return
+        ended = asyncio.create_task(slots.finished(None))
+        stopped = asyncio.create_task(asked.wait())
+        ended.add_done_callback(lambda _: stopped.cancel())
+        await all_ended(clock, [stopped], max(0.0, slots.all_end_at - clock.monotonic()))
+        if not ended.done() and not asked.is_set():
+            # They were told just now; those that obey are not to be told of a shutdown as well.
+            await all_ended(clock, [ended], ABORT_GRACE_S)
+        for task in (ended, stopped):
+            task.cancel()
+        await asyncio.gather(ended, stopped, return_exceptions=True)
+
+    async def _let_handlers_end(self, now: asyncio.Event) -> None:
+        """Wait for the running handlers up to the shutdown timeout, then tell them to stop, then give them up."""
+        slots, clock = self._parts.slots, self._place.clock
+        ended = asyncio.create_task(slots.finished(None))
+        hurried = asyncio.create_task(now.wait())
+        ended.add_done_callback(lambda _: hurried.cancel())
+        is_late = clock.monotonic() >= slots.all_end_at
+        shutdown_s = self._place.timings.shutdown_ms / 1000
+        # Those that do not end by themselves have their last moment within the timeout, not after it.
+        grace_s = min(ABORT_GRACE_S, shutdown_s / 4)
+        await all_ended(clock, [hurried], 0.0 if is_late else shutdown_s - grace_s)
+        if not ended.done():
+            slots.interrupt()
+            if not await all_ended(clock, [ended], grace_s or ABORT_GRACE_S):
+                await slots.abandon()
+        for task in (ended, hurried):
+            task.cancel()
+        await asyncio.gather(ended, hurried, return_exceptions=True)
+
+    async def _part_from_companions(self) -> None:
+        """End the heartbeat last; what it cannot give back in time is left to lease expiry."""
+        parts = self._parts
+        ended = asyncio.create_task(parts.host.ended())
+        parts.host.call(parts.companions.stop)
+        if not await all_ended(self._place.clock, [ended], LAST_WORDS_S):
+            parts.host.call(parts.companions.cancel)
+        await asyncio.gather(ended, return_exceptions=True)
+
+    def _count_abandoned(self) -> int:
+        """Count what is still leased in our name, or still runs."""
+        attempts = set(self._place.holdings.attempts())
+        lost_claims = 1 if self._place.holdings.has_unanswered else 0
+        slots = self._parts.slots
+        return len(attempts | slots.running | slots.abandoned) + lost_claims
+
+    async def _close(self) -> None:
+        place, parts = self._place, self._parts
+        await parts.hints.close()
+        await parts.completer.free()
+        try:
+            await parts.links["complete"].run(
+                place.store.workers.stop(place.id, counters_of(place))
+            )
+        except Exception as error:
+            place.trouble.note("complete", error)
+        for purpose in OWN_LINKS:
+            await parts.links[purpose].close()
+        await parts.processes.close()
+        parts.threads.shutdown(wait=False, cancel_futures=True)
+
+
+OWN_LINKS = ("claim", "complete", "fan-in")
+COMPANIONS_LINKS = ("heartbeat", "reaper")
+
+
+class Parts:
+    """Everything one worker consists of; `to_loop` has something done on its loop, from any thread."""
+
+    def __init__(
+        self,
+        place: Workplace,
+        notifier: Notifier | None,
+        middlewares: Sequence[Middleware],
+        targets: Targets,
+        to_loop: Callable[..., None],
+        stop: Callable[[str], None],
+        own_thread: bool,
+    ) -> None:
+        self.links = _links(place)
+        self.hints = Hints(place.id, notifier)
+        self.pace = Pace(place.options)
+        self.backlog = Backlog(place.terms.limit, self._is_behind)
+        self.claimer = Claimer(
+            place,
+            self.links["claim"],
+            self.backlog,
+            self.pace,
+            new_id,
+            expect=self._expect,
+            missed=self._give_back,
+            is_held_up=self._is_behind,
+        )
+        # Only one job whose worker died is held at a time, so the next of them has to be looked for.
+        place.holdings.when_calm = partial(to_loop, self.claimer.hint, None, True)
+        place.holdings.when_less = partial(to_loop, self._less_held)
+        self.quarantine = self.claimer.quarantine = Quarantine(
+            place,
+            self.links["complete"],
+            self.backlog,
+            lambda: self.slots.running,
+            partial(self.claimer.hint, None, True),
+        )
+        self.records = Records(place, self.claimer, self.hints)
+        self.outcomes = Outcomes(place.holdings, self.records)
+        self.stragglers = Stragglers(
+            place, self.links["fan-in"], self.outcomes, self.records.opened
+        )
+        self.completer = Completer(
+            place, self.links["complete"], self.outcomes, self.stragglers.add
+        )
+        self.completer.when_eased = self._go_on
+        # A server that went away may have forgotten our last claims, and others may have them by now.
+        place.trouble.when_back = self.check_leases
+        # Most leases go with the flush that ends their last job; those of handlers' own transactions do not.
+        place.holdings.when_untidy = partial(to_loop, self.completer.tidy)
+        self._build_slots(place, middlewares, targets, stop)
+        self._build_companions(place, to_loop, stop, own_thread)
+
+    def _build_slots(
+        self,
+        place: Workplace,
+        middlewares: Sequence[Middleware],
+        targets: Targets,
+        stop: Callable[[str], None],
+    ) -> None:
+        self.threads = ThreadPoolExecutor(place.options.slots, "holdfast-handler")
+        self.processes = ProcessHandlers(lambda job: self.slots.begun(job.held))
+        calls = Calls(place.types, middlewares, self.threads, self.processes)
+        continuation = Continuation(place.id, new_id, targets)
+        self.office = Office(place, self.records, self.completer, self.claimer)
+        self.slots = Slots(
+            place,
+            self.backlog,
+            Execution(place, calls, continuation),
+            self.office,
+            self._expect,
+        )
+        self.overdue = Overdue(place.clock, self.backlog, self.office.give_back)
+        self.quarantine.give_back = self.office.give_back
+        self.watch = Watch(
+            place,
+            self.slots,
+            self.hints,
+            self.pace,
+            self.claimer.nudge,
+            partial(stop, "all slots are stuck"),
+        )
+
+    def _build_companions(
+        self,
+        place: Workplace,
+        to_loop: Callable[..., None],
+        stop: Callable[[str], None],
+        own_thread: bool,
+    ) -> None:
+        news = News(
+            place,
+            self.claimer,
+            self.backlog,
+            self.completer,
+            self.records,
+            self.hints,
+            to_loop=to_loop,
+            asked_to_drain=partial(stop, "drained"),
+            give_back=self._give_back,
+        )
+        beating, reaping = (self.links[purpose] for purpose in COMPANIONS_LINKS)
+        self.heartbeat = Heartbeat(place, beating, news, partial(sign_of, place))
+        self.deadlines = Deadlines(place, beating, news, self._on_companions_loop)
+        self.returns = Returns(place, reaping, news.released)
+        self.latecomers = Latecomers(place, reaping, new_id, news.delivered)
+        reaper = Reaper(place, reaping, news.reaped)
+        self.watchdog = Watchdog(
+            place,
+            reaping,
+            self.slots,
+            to_loop,
+            self._on_companions_loop,
+            partial(to_loop, stop, "the event loop is blocked"),
+        )
+        loops: list[Companion] = [
+            self.heartbeat,
+            self.deadlines,
+            self.returns,
+            self.latecomers,
+            Sweeper(place, reaping),
+            self.watchdog,
+        ]
+        if place.options.reaps:
+            loops.append(reaper)
+        self.companions = Companions(loops, [beating, reaping])
+        host = LoopThread if own_thread else SameLoop
+        self.host: LoopThread | SameLoop = host("holdfast-heartbeat", self.companions.run)
+
+    def check_leases(self) -> None:
+        """Have the heartbeat look what is still ours. From any thread."""
+        self._on_companions_loop(self.heartbeat.nudge)
+
+    def _less_held(self) -> None:
+        self.quarantine.look_again()
+
+    def _is_behind(self) -> bool:
+        return self.completer.is_behind()
+
+    def _go_on(self) -> None:
+        self.backlog.resume()
+        self.claimer.nudge()
+
+    def _expect(self, at: float) -> None:
+        self.deadlines.expect(at)
+
+    def _give_back(self) -> None:
+        self._on_companions_loop(self.returns.nudge)
+
+    def _on_companions_loop(self, function: Callable[..., object], *arguments: Any) -> None:
+        self.host.call(function, *arguments)
+
+
+def _links(place: Workplace) -> dict[str, Link]:
+    """Return a link for each purpose; none of them is connected yet."""
+    timeout_ms = place.options.statement_timeout_ms
+    return {
+        # A claim that is lost with the server was never made: its completion finds no token and is refused.
+        purpose: place.database.link(purpose, timeout_ms, durable=purpose != "claim")
+        for purpose in (*OWN_LINKS, *COMPANIONS_LINKS)
+    }

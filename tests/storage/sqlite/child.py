@@ -5,8 +5,8 @@ import sys
 from collections.abc import Callable
 
 from holdfast.core.errors import DatabaseUnreachable
+from holdfast.storage.operation import run
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.statement import run
 from tests.storage.sqlite.scene import claim_of, finish_of, new_job
 
 

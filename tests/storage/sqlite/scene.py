@@ -6,10 +6,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.model import Claim, ClaimedJob, Finish, FinishKind, LeaseClass, NewJob, Probe
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import Claim, ClaimedJob, Finish, FinishKind, LeaseClass, NewJob, Probe
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op
 
 MAIL = "mail"
 PRIORITY = 5

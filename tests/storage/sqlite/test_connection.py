@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, UnusableUrl, WrongDatabase
-from holdfast.storage.sqlite.connection import Target, check_version, open_reader, open_writer
+from holdfast.storage.sqlite.connection import (
+    Target,
+    check_version,
+    open_reader,
+    open_writer,
+    refuse_network_mount,
+)
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.sqlite.mounts import refuse_network_mount
 
 MOUNTS = """\
 /dev/vda / ext4 rw 0 0

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, WrongDatabase
+from holdfast.storage.operation import run
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.sqlite.executor import SqliteExecutor
-from holdfast.storage.statement import run
+from holdfast.storage.sqlite.transaction import SqliteExecutor
 from tests.storage.sqlite.scene import job_ids, locked, new_job
 
 

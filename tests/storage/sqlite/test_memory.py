@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy
+from holdfast.storage.operation import run, run_async
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.statement import run, run_async
 from tests.storage.sqlite.scene import claim_of, finish_of, new_job
 
 

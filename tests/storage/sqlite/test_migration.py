@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld, WrongDatabase
-from holdfast.storage.migrate import load_migrations
+from holdfast.storage.migrations import load_migrations
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.sqlite.migration import migration_sql
+from holdfast.storage.sqlite.migrations import migration_sql
 from tests.storage.sqlite.scene import new_job
 
 SCHEMA = "select type, name, sql from sqlite_master order by type, name"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import DatabaseUnreachable
+from holdfast.storage.operation import Op
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.statement import Op
 
 
 def names_of(path: Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import IO
 
 import pytest
 
-from holdfast.storage.migrate import load_migrations
+from holdfast.storage.migrations import load_migrations
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.storage.sqlite.scene import job_ids, new_job
 

@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.storage.sqlfile import load_statements
-from holdfast.storage.sqlite.migration import migration_sql
+from holdfast.storage.sql_loader import load_statements
+from holdfast.storage.sqlite.migrations import migration_sql
 from holdfast.storage.sqlite.store import sqlite_statements
 
 STATEMENTS = sqlite_statements()

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.core.model import Claim, LeaseClass, Probe
-from holdfast.storage.identifiers import new_id
+from holdfast.core.records import Claim, LeaseClass, Probe
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.query import JobQuery
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.sqlite.rows import glob_of
+from holdfast.storage.sqlite.tally import glob_of
 from tests.storage.sqlite.scene import MAIL, claim_of, finish_of, new_job
 
 NOW = 1_700_000_000_000_000
@@ -49,7 +49,7 @@ def test_a_claim_begins_after_its_mark_and_ends_at_its_limit(database: SqliteDat
 def test_a_claim_of_more_than_one_text_keeps_its_order_and_every_character(
     database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.storage.sqlite.claim.READ_AT_ONCE", 2)
+    monkeypatch.setattr("holdfast.storage.sqlite.jobs.READ_AT_ONCE", 2)
     jobs, odd = database.store.jobs, '{"a":"\\"\\\\\\u0001 \\ud83d\\ude00 \U0001f600 é <b>"}'
     rows = sorted((new_job(input=odd) for _ in range(5)), key=lambda job: job.id)
     database.run(jobs.insert(rows, now=NOW))

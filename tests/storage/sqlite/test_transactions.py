@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import ConnectionClosed, NoTransaction
+from holdfast.storage.operation import run, run_async
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.statement import run, run_async
 from tests.storage.sqlite.scene import job_ids, locked, new_job
 
 

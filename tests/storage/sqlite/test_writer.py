@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
-from holdfast.core.model import NewJob
-from holdfast.storage.records import Subscription
-from holdfast.storage.sqlite.connection import Target, open_writer
+from holdfast.core.records import NewJob, Subscription
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.sqlite.connection import OwnConnection, Target, open_writer
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.sqlite.lent import OwnConnection
 from holdfast.storage.sqlite.pool import Pool
-from holdfast.storage.sqlite.ticket import AsyncTicket, SyncTicket, deliver
-from holdfast.storage.sqlite.writer import Writer
-from holdfast.storage.statement import Op, Statement
+from holdfast.storage.sqlite.writer import AsyncTicket, SyncTicket, Writer, deliver
 from tests.storage.sqlite.scene import failing_after, job_ids, locked, new_job
 
 LONG_S = 60.0

@@ -1,19 +1,148 @@
-"""The live view itself: tabs of tables that are read again and again, keys that act, dialogs that ask."""
+"""The live view itself: tabs of tables that are read again and again, keys that act, dialogs that ask.
+
+Dialogs of the live view: a question with two answers, and a text to be read.
+
+The tabs of the live view: their columns, and which letters act on their rows.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.css.query import NoMatches
+from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
-from holdfast.cli.top.dialogs import Details, Question
-from holdfast.cli.top.panes import COLOURS, PANES, WORDS, Pane
 from holdfast.cli.top.source import Row, Source, head_line
 from holdfast.core.errors import HoldfastError
+
+
+class Question(ModalScreen[bool]):
+    """Asks; y answers yes, everything else no."""
+
+    CSS = """
+    Question { align: center middle; }
+    Question > Static { width: auto; max-width: 90%; padding: 1 3; border: round $warning; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "yes"),
+        Binding("n,q,escape,enter", "answer(False)", "no"),
+    ]
+
+    def __init__(self, text: str) -> None:
+        """Take what is asked."""
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Show the question."""
+        yield Static(Text(f"{self._text}\n\n[y] yes   [n] no"))
+
+    def action_answer(self, yes: bool) -> None:
+        """Answer and leave."""
+        self.dismiss(yes)
+
+
+class Details(ModalScreen[None]):
+    """Shows a text until a key is pressed."""
+
+    CSS = """
+    Details { align: center middle; }
+    Details > VerticalScroll { width: 90%; height: 90%; padding: 1 2; border: round $accent; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape,enter", "dismiss", "close")]
+
+    def __init__(self, text: str) -> None:
+        """Take what is shown."""
+        super().__init__()
+        self._text = text
+
+    def compose(self) -> ComposeResult:
+        """Show the text."""
+        with VerticalScroll():
+            yield Static(Text(self._text))
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """One tab; each letter names what it does to the row under the cursor."""
+
+    id: str
+    title: str
+    columns: tuple[str, ...]
+    read: Callable[[Source], Awaitable[list[Row]]]
+    actions: Mapping[str, str] = field(default_factory=dict)
+
+
+PANES = (
+    Pane(
+        "jobs",
+        "Jobs",
+        ("id", "type", "state", "attempt", "created", "error"),
+        Source.jobs,
+        {"r": "job.retry", "c": "job.cancel", "n": "job.run_now"},
+    ),
+    Pane(
+        "types",
+        "Types",
+        ("type", "live", "oldest due", "completed", "failed", "workers", "paused", "settings"),
+        Source.types,
+        {"p": "type.pause", "u": "type.resume"},
+    ),
+    Pane(
+        "workers",
+        "Workers",
+        ("id", "state", "host", "slots", "held", "seen", "processed"),
+        Source.workers,
+        {"d": "worker.drain"},
+    ),
+    Pane(
+        "dead",
+        "Dead letters",
+        ("count", "type", "newest", "error"),
+        Source.dead,
+        {"r": "dead.redrive", "x": "dead.drop"},
+    ),
+    Pane(
+        "cycles",
+        "Cycles",
+        ("name", "runs", "next", "last", "error"),
+        Source.cycles,
+        {"n": "cycle.run_now", "p": "cycle.pause", "u": "cycle.resume"},
+    ),
+)
+
+WORDS = {
+    "r": "retry",
+    "c": "cancel",
+    "n": "run now",
+    "p": "pause",
+    "u": "resume",
+    "d": "drain",
+    "x": "drop",
+}
+"""What each letter means; a capital one does it without asking."""
+
+COLOURS = {
+    "blocked": "magenta",
+    "pending": "yellow",
+    "running": "cyan",
+    "completed": "green",
+    "failed": "red",
+    "crashed": "red",
+    "cancelled": "bright_black",
+    "live": "green",
+    "draining": "yellow",
+    "silent": "red",
+    "paused": "yellow",
+}
+
 
 _BY_ID = {pane.id: pane for pane in PANES}
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cli.output import clean
-from holdfast.cli.views import first_line
+from holdfast.admin.cycles import CycleDesk
+from holdfast.admin.dead_letters import DeadDesk
+from holdfast.admin.jobs import JobDesk
+from holdfast.admin.types import TypeDesk
+from holdfast.admin.workers import WorkerDesk
+from holdfast.cli.output import clean, first_line
+from holdfast.commands.health import Health, read_health, summed_up
 from holdfast.core.duration import spoken
-from holdfast.ops.health import Health, read_health, summed_up
-from holdfast.service.cycles import CycleDesk
-from holdfast.service.dead import DeadDesk
-from holdfast.service.jobs import JobDesk
-from holdfast.service.types import TypeDesk
-from holdfast.service.workers import WorkerDesk
 
 if TYPE_CHECKING:
-    from holdfast.service.desk import Caller, Desk
+    from holdfast.admin.authorize import Caller, Desk
 
 ROWS = 200
 

@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from holdfast.client.providers.port import Access, AsyncProvider, Need
 from holdfast.core.errors import ConnectionClosed, NoTransaction
+from holdfast.storage.operation import AsyncExecutor, Row, Statement
 from holdfast.storage.postgres.errors import translate
 from holdfast.storage.postgres.parameters import as_text
 from holdfast.storage.postgres.store import postgres_statements
-from holdfast.storage.statement import AsyncExecutor, Row, Statement
 
 _FIX = "work inside `async with connection.transaction():`"
 

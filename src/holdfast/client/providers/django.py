@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from holdfast.client.providers import provider_of
 from holdfast.client.providers.port import Access, Need, SyncProvider, reviewing
 from holdfast.core.errors import NoTransaction, TransactionAborted
-from holdfast.storage.hooks import Hooks
-from holdfast.storage.statement import SyncExecutor, run
+from holdfast.storage.after_commit import Hooks
+from holdfast.storage.operation import SyncExecutor, run
 
 if TYPE_CHECKING:
     from django.db.backends.base.base import BaseDatabaseWrapper

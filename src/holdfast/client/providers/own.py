@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
-from holdfast.storage.statement import AsyncExecutor, SyncExecutor
+from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 
 if TYPE_CHECKING:
     from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction

@@ -13,9 +13,9 @@ import msgspec
 
 from holdfast.client.url import Dialect
 from holdfast.core.errors import WrongDatabase
-from holdfast.storage.hooks import AfterCommit, Hooks
+from holdfast.storage.after_commit import AfterCommit, Hooks
+from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 from holdfast.storage.port import Store
-from holdfast.storage.statement import AsyncExecutor, SyncExecutor
 
 E = TypeVar("E")
 

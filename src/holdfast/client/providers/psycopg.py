@@ -14,8 +14,8 @@ from holdfast.core.errors import (
     TransactionAborted,
     UnsupportedConnection,
 )
+from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
-from holdfast.storage.statement import AsyncExecutor, SyncExecutor
 
 _FIX = "work inside `with connection.transaction():`, or connect without autocommit=True"
 _ASYNC_FIX = (

@@ -28,8 +28,8 @@ from holdfast.core.errors import (
     TransactionAborted,
     UnsupportedConnection,
 )
-from holdfast.storage.hooks import AfterCommit, Hooks
-from holdfast.storage.statement import SyncExecutor, run
+from holdfast.storage.after_commit import AfterCommit, Hooks
+from holdfast.storage.operation import SyncExecutor, run
 
 AUTOCOMMIT_FIX = (
     'use an engine or connection whose isolation_level is not "AUTOCOMMIT"; with SQLite\'s '

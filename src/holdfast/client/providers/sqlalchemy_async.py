@@ -22,8 +22,8 @@ from holdfast.client.providers.sqlalchemy import (
     session_connection,
 )
 from holdfast.core.errors import ConnectionClosed
-from holdfast.storage.hooks import Hooks
-from holdfast.storage.statement import AsyncExecutor, run_async
+from holdfast.storage.after_commit import Hooks
+from holdfast.storage.operation import AsyncExecutor, run_async
 
 
 class AsyncConnectionProvider(AsyncProvider):

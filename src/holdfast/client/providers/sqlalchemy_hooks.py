@@ -9,7 +9,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session, SessionTransaction
 
 from holdfast.client.providers.port import reviewing
-from holdfast.storage.hooks import Hooks
+from holdfast.storage.after_commit import Hooks
 
 _KEY = "holdfast.hooks"
 

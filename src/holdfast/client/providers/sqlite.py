@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
 from holdfast.core.errors import ConnectionClosed, NoTransaction
+from holdfast.storage.operation import AsyncExecutor, Row, Statement, SyncExecutor
 from holdfast.storage.sqlite.errors import translate
-from holdfast.storage.sqlite.executor import SqliteExecutor
-from holdfast.storage.statement import AsyncExecutor, Row, Statement, SyncExecutor
+from holdfast.storage.sqlite.transaction import SqliteExecutor
 
 if TYPE_CHECKING:
     import aiosqlite

@@ -67,8 +67,8 @@ class Busy(AttemptError):
         """Ask for a `delay` ("30s", seconds, a timedelta), or for the instant of the next attempt (with a zone)."""
         # Durations raise errors of this package, so they can be imported only once it is complete.
         from holdfast.core.duration import format_duration
-        from holdfast.core.model import to_datetime
         from holdfast.core.outcome import pause_of
+        from holdfast.core.records import to_datetime
 
         self.delay_ms, self.at = pause_of(delay, at)
         until = to_datetime(self.at)

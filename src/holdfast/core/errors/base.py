@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from inspect import cleandoc
 from typing import Any, ClassVar
 
-from holdfast.core.cleaning import words_of
+from holdfast.core.error_text import words_of
 
 
 class HoldfastError(Exception):

@@ -13,9 +13,10 @@ from weakref import WeakKeyDictionary
 import psycopg
 from psycopg import Connection, IsolationLevel
 
-from holdfast.core.model import Held
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.migrate import check_schema, load_migrations
+from holdfast.core.records import AppliedMigration, Held
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.migrations import check_schema, load_migrations
+from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.postgres.connect import (
     STATEMENT_TIMEOUT_MS,
     check_version,
@@ -34,9 +35,7 @@ from holdfast.storage.postgres.singleton import PostgresSingleton
 from holdfast.storage.postgres.store import PostgresStore
 from holdfast.storage.postgres.tidying import tidy, tidy_async
 from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
-from holdfast.storage.records import AppliedMigration
-from holdfast.storage.sqlfile import DEFAULT_SCHEMA, check_identifier
-from holdfast.storage.statement import Op, run, run_async
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA, check_identifier
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from psycopg.types.none import NoneDumper
 from psycopg.types.numeric import IntLoader
 from psycopg.types.string import StrDumper, TextLoader
 
+from holdfast.storage.operation import Row, Statement
 from holdfast.storage.postgres.errors import translate
 from holdfast.storage.postgres.parameters import as_text
 from holdfast.storage.postgres.store import postgres_statements
-from holdfast.storage.statement import Row, Statement
 
 _ANY_OTHER = 0
 

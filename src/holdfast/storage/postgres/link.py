@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
+from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.connect import connection_string, has_no_room, unreachable
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
 from holdfast.storage.postgres.pooler import is_pooled_async
 from holdfast.storage.postgres.waiting import LinkConnection
-from holdfast.storage.statement import Op, run_async
 
 log = logging.getLogger("holdfast.storage")
 

@@ -10,18 +10,18 @@ import psycopg
 from psycopg import Connection, sql
 
 from holdfast.core.errors import WrongDatabase
-from holdfast.storage.aggregates.schema import Schema
-from holdfast.storage.migrate import (
+from holdfast.core.records import AppliedMigration
+from holdfast.storage.migrations import (
     Migration,
     check_schema,
     check_unchanged,
     load_migrations,
     pending,
 )
+from holdfast.storage.operation import run
 from holdfast.storage.postgres.executor import PsycopgExecutor
-from holdfast.storage.records import AppliedMigration
-from holdfast.storage.sqlfile import place_schema
-from holdfast.storage.statement import run
+from holdfast.storage.sql_loader import place_schema
+from holdfast.storage.store.schema import Schema
 
 PACKAGE = "holdfast.storage.postgres"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.storage.statement import Value
+from holdfast.storage.operation import Value
 
 
 def as_text(params: Mapping[str, Value]) -> dict[str, str | None]:

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 
-from holdfast.storage.aggregates.audit import Audit
-from holdfast.storage.aggregates.chain import Blockers, Chains
-from holdfast.storage.aggregates.cycle import Cycles, Runs, Slots
-from holdfast.storage.aggregates.dead import DeadLetters
-from holdfast.storage.aggregates.event import Events
-from holdfast.storage.aggregates.figure import Figures
-from holdfast.storage.aggregates.job import Jobs
-from holdfast.storage.aggregates.lease import Leases
-from holdfast.storage.aggregates.retention import Retention
-from holdfast.storage.aggregates.schema import Schema
-from holdfast.storage.aggregates.token import Tokens
-from holdfast.storage.aggregates.vitals import Vitals
-from holdfast.storage.aggregates.worker import Workers
-from holdfast.storage.sqlfile import (
+from holdfast.storage.sql_loader import (
     Compiled,
     ParamStyle,
     compile_all,
     load_statements,
     place_schema,
 )
+from holdfast.storage.store.audit import Audit
+from holdfast.storage.store.chains import Blockers, Chains
+from holdfast.storage.store.cycles import Cycles, Runs, Slots
+from holdfast.storage.store.events import Events
+from holdfast.storage.store.jobs import DeadLetters, Jobs
+from holdfast.storage.store.leases import Leases
+from holdfast.storage.store.retention import Retention
+from holdfast.storage.store.schema import Schema
+from holdfast.storage.store.statistics import Figures, Vitals
+from holdfast.storage.store.tokens import Tokens
+from holdfast.storage.store.workers import Workers
 
 OLDEST_VERSION, TESTED_VERSION = 14, 18
 """The range of PostgreSQL versions that we support."""

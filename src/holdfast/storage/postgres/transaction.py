@@ -10,9 +10,10 @@ from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, sql
 from psycopg.pq import TransactionStatus
 
 from holdfast.core.errors import ConnectionClosed, TransactionAborted
-from holdfast.core.model import Held
+from holdfast.core.records import Held
+from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
-from holdfast.storage.hooks import Action, Hooks, Witness
+from holdfast.storage.operation import Row, Statement, run, run_async
 from holdfast.storage.port import Store
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.lent import (
@@ -21,7 +22,6 @@ from holdfast.storage.postgres.lent import (
     PooledAsyncConnection,
     PooledConnection,
 )
-from holdfast.storage.statement import Row, Statement, run, run_async
 
 # Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
 _WHICH = "select extract(epoch from pg_catalog.transaction_timestamp())::text"

@@ -1,16 +1,204 @@
-"""Opens connections to one SQLite database and checks that it can keep our promises."""
+"""Opens connections to one SQLite database and checks that it can keep our promises.
+
+Refuses network file systems, whose locks and shared memory do not keep SQLite's promises.
+
+Waiting for the file's write lock: SQLite waits a moment, whoever needs it longer asks again up to a limit.
+
+Ends statements that run for too long.
+
+Connections of ours, and how it is noticed that a caller's statements changed what the next user would meet.
+
+SQLite asks an authorizer at the compilation of every statement what it is about to do: that is its own reading of the
+words, not ours. What has changed its session is closed rather than lent again.
+"""
 
 from __future__ import annotations
 
+import re
 import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from pathlib import Path, PurePosixPath
+from typing import Literal, TypeVar
 from uuid import uuid4
 
 from holdfast.core.errors import ConfigError, UnusableUrl
-from holdfast.storage.sqlite.errors import translate
-from holdfast.storage.sqlite.lent import OwnConnection
-from holdfast.storage.sqlite.patience import Patience, insist
+from holdfast.storage.sqlite.errors import is_busy, translate
+
+MOUNTS = Path("/proc/self/mounts")
+
+_NETWORK = frozenset(
+    {
+        *("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+        *("glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "vboxsf"),
+    }
+)
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+def read_mounts() -> str:
+    """The mounts of this process as the system lists them; nothing where it keeps no such list."""
+    try:
+        return MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+
+
+def refuse_network_mount(path: Path, mounts: str) -> None:
+    """Raise UnusableUrl when the file lies, or would lie, on a network file system."""
+    kind = _file_system_of(PurePosixPath(path.resolve()), mounts)
+    if kind in _NETWORK:
+        raise UnusableUrl(
+            f"{path} lies on a network file system ({kind})",
+            help="put the file on a local disk, or use PostgreSQL",
+        )
+
+
+def _file_system_of(path: PurePosixPath, mounts: str) -> str | None:
+    """The type of the mount that holds the path: the deepest one, and of those the latest."""
+    depth, kind = -1, None
+    for line in mounts.splitlines():
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        point = PurePosixPath(_OCTAL.sub(lambda match: chr(int(match[1], 8)), fields[1]))
+        if path.is_relative_to(point) and len(point.parts) >= depth:
+            depth, kind = len(point.parts), fields[2]
+    return kind
+
+
+T = TypeVar("T")
+
+Monotonic = Callable[[], float]
+
+
+class Patience:
+    """How long one caller is ready to wait, counted from now."""
+
+    __slots__ = ("_ends_at", "_monotonic")
+
+    def __init__(self, limit_s: float, monotonic: Monotonic = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._ends_at = monotonic() + limit_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the caller should be told that the database is busy."""
+        return self._monotonic() >= self._ends_at
+
+    def end(self) -> None:
+        """Wait no longer; from any thread."""
+        self._ends_at = float("-inf")
+
+
+def insist(action: Callable[[], T], patience: Patience) -> T:
+    """Repeat an action while the database is locked. Raises: DatabaseBusy when the patience is over."""
+    while True:
+        try:
+            return action()
+        except sqlite3.Error as error:
+            if not is_busy(error) or patience.is_over:
+                raise translate(error) or error from error
+
+
+def begin(connection: sqlite3.Connection, patience: Patience) -> None:
+    """Begin a transaction that holds the write lock from the start, so that nothing it read can change."""
+    insist(lambda: connection.execute("begin immediate"), patience)
+
+
+_STEPS_BETWEEN_LOOKS = 10_000
+_NEVER = float("inf")
+
+
+class Limit:
+    """The end of the time that the statements on one connection have."""
+
+    __slots__ = ("_ends_at",)
+
+    def __init__(self) -> None:
+        self._ends_at = _NEVER
+
+    def __call__(self) -> bool:
+        """Say whether SQLite should interrupt what it is doing."""
+        return time.monotonic() > self._ends_at
+
+    def allow(self, seconds: float | None) -> None:
+        """Give what comes next this long, or as long as it takes."""
+        self._ends_at = _NEVER if seconds is None else time.monotonic() + seconds
+
+
+@contextmanager
+def limited(connection: sqlite3.Connection) -> Iterator[Limit]:
+    """Let a limit watch over a connection; it allows everything until it is told otherwise."""
+    limit = Limit()
+    connection.set_progress_handler(limit, _STEPS_BETWEEN_LOOKS)
+    try:
+        yield limit
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+_DATA = frozenset(
+    (
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+        sqlite3.SQLITE_TRANSACTION,
+        sqlite3.SQLITE_SAVEPOINT,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_CREATE_VTABLE,
+        sqlite3.SQLITE_DROP_TABLE,
+        sqlite3.SQLITE_DROP_INDEX,
+        sqlite3.SQLITE_DROP_VIEW,
+        sqlite3.SQLITE_DROP_TRIGGER,
+        sqlite3.SQLITE_DROP_VTABLE,
+        sqlite3.SQLITE_ALTER_TABLE,
+        sqlite3.SQLITE_REINDEX,
+        sqlite3.SQLITE_ANALYZE,
+    )
+)
+
+
+class OwnConnection(sqlite3.Connection):
+    """A connection of ours; `is_changed` says that its session is no longer as we opened it."""
+
+    is_changed: bool = False
+
+    def watch(self) -> None:
+        """Notice from now on what changes the session."""
+        self.set_authorizer(self._allow)
+
+    def _allow(
+        self, action: int, name: str | None, value: str | None, schema: str | None, _: str | None
+    ) -> int:
+        is_data = action in _DATA and schema != "temp"
+        is_question = action == sqlite3.SQLITE_PRAGMA and value is None
+        if not is_data and not is_question:
+            self.is_changed = True
+        return sqlite3.SQLITE_OK
+
+
+class LentCursor(sqlite3.Cursor):
+    """What a caller's statement answers with; it tells when its connection is asked for."""
+
+    def __init__(self, connection: OwnConnection, take: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connection)
+        self.row_factory = connection.row_factory
+        self._take = take
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._take()
+
 
 MEMORY = ":memory:"
 OLDEST_SQLITE = (3, 35, 0)

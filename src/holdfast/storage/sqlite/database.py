@@ -1,4 +1,13 @@
-"""A SQLite database: short operations through one writer, reads beside it, transactions for callers."""
+"""A SQLite database: short operations through one writer, reads beside it, transactions for callers.
+
+A worker's way to the database for one purpose: its operations join the process's one writer.
+
+The lock of a singleton cycle on SQLite: the slot's own row is the lease, and claiming it is exclusive already.
+
+Reading beside the writer: one consistent view, ended when it takes too long.
+
+What one process holds of a database: connections and threads. After a fork the child makes its own.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +18,147 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.core.model import Held
-from holdfast.storage.identifiers import new_id
-from holdfast.storage.migrate import check_schema, load_migrations
-from holdfast.storage.records import AppliedMigration
-from holdfast.storage.sqlfile import DEFAULT_SCHEMA
-from holdfast.storage.sqlite.connection import MEMORY, Synchronous, Target, check_version
-from holdfast.storage.sqlite.fork import watch_forks
-from holdfast.storage.sqlite.lanes import outlast
-from holdfast.storage.sqlite.link import SqliteLink
-from holdfast.storage.sqlite.migration import apply_migrations, read_applied
-from holdfast.storage.sqlite.mounts import read_mounts, refuse_network_mount
-from holdfast.storage.sqlite.patience import Patience
-from holdfast.storage.sqlite.reading import read_apart
-from holdfast.storage.sqlite.resources import Resources
-from holdfast.storage.sqlite.singleton import SqliteSingleton
+from holdfast.core.records import AppliedMigration, Held
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.migrations import check_schema, load_migrations
+from holdfast.storage.operation import Op, run
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+from holdfast.storage.sqlite.connection import (
+    MEMORY,
+    Patience,
+    Synchronous,
+    Target,
+    check_version,
+    limited,
+    named,
+    open_lent,
+    open_reader,
+    open_writer,
+    read_mounts,
+    refuse_network_mount,
+)
+from holdfast.storage.sqlite.migrations import apply_migrations, read_applied
+from holdfast.storage.sqlite.pool import Lender, Pool, Sole, watch_forks
 from holdfast.storage.sqlite.store import PACKAGE, SqliteStore
-from holdfast.storage.sqlite.ticket import AsyncTicket, SyncTicket
-from holdfast.storage.sqlite.transaction import SqliteAsyncTransaction, SqliteTransaction
-from holdfast.storage.statement import Op
+from holdfast.storage.sqlite.transaction import (
+    Lanes,
+    SqliteAsyncTransaction,
+    SqliteExecutor,
+    SqliteTransaction,
+    outlast,
+)
+from holdfast.storage.sqlite.writer import AsyncTicket, SyncTicket, Writer
 
 T = TypeVar("T")
+
+
+class WriteAsync(Protocol):
+    """Runs an operation through the writer."""
+
+    async def __call__(self, op: Op[T], wait_s: float, limit_s: float) -> T: ...
+
+
+class SqliteLink:
+    """See `storage.database.Link`. There is no connection of its own to lose or to close."""
+
+    def __init__(self, write: WriteAsync, purpose: str, statement_timeout_ms: int) -> None:
+        self.purpose = purpose
+        self._write = write
+        self._limit_s = statement_timeout_ms / 1000
+
+    async def run(self, op: Op[T]) -> T:
+        return await self._write(op, self._limit_s, self._limit_s)
+
+    async def run_atomic(self, op: Op[T]) -> T:
+        # The writer runs every operation in a transaction.
+        return await self._write(op, self._limit_s, self._limit_s)
+
+    async def close(self) -> None:
+        pass
+
+
+class SqliteSingleton:
+    """See `storage.database.Singleton`. A claim sees every slot that runs, so there is nothing to add to it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    async def acquire(self) -> bool:
+        return True
+
+    async def ping(self) -> None:
+        pass
+
+    async def release(self) -> None:
+        pass
+
+
+def read_apart(lender: Lender, op: Op[T], wait_s: float, timeout_ms: int | None) -> T:
+    """Run an operation that only reads. Raises: DatabaseBusy when it takes longer than the timeout."""
+    connection = lender.take(wait_s)
+    try:
+        with limited(connection) as limit:
+            limit.allow(None if timeout_ms is None else timeout_ms / 1000)
+            connection.execute("begin")
+            try:
+                return run(op, SqliteExecutor(connection))
+            finally:
+                limit.allow(None)
+                if connection.in_transaction:
+                    connection.execute("rollback")
+    finally:
+        lender.give(connection)
+
+
+_KEPT = 4
+_READING_THREADS = 2
+
+
+class Resources:
+    """Connections by role, the writer, and the threads of async callers; everything is opened at first use."""
+
+    def __init__(self, target: Target) -> None:
+        self.readers, self.transactions, writing = _lenders(target)
+        self._lenders = {self.readers, self.transactions, writing}
+        self.writer = Writer(writing)
+        self.lanes = Lanes()
+        self.reading = ThreadPoolExecutor(_READING_THREADS, thread_name_prefix="holdfast reader")
+
+    def close(self) -> None:
+        """End every thread and close every connection that is not lent."""
+        self.writer.close()
+        self.lanes.close()
+        self.reading.shutdown()
+        for each in self._lenders:
+            each.close()
+
+    def freeze(self) -> bool:
+        """Let go of the file until `thaw`; return whether nobody has it open any more."""
+        self.writer.freeze()
+        let_go = [each.freeze() for each in self._lenders]
+        return all(let_go)
+
+    def thaw(self) -> None:
+        """Go on."""
+        for each in self._lenders:
+            each.thaw()
+        self.writer.thaw()
+
+
+def _lenders(target: Target) -> tuple[Lender, Lender, Lender]:
+    """Who lends connections to readers, to transactions and to the writer."""
+    if target.in_memory:
+        target = named(target)
+        sole = Sole(partial(open_lent, target), can_reopen=target.is_named_memory)
+        return sole, sole, sole
+    path = target.path
+    readers = Pool(partial(open_reader, target), _KEPT, path)
+    transactions = Pool(partial(open_lent, target), _KEPT, path)
+    return readers, transactions, Pool(partial(open_writer, target), 1, path)
+
 
 OPERATION_LIMIT_S = 30.0
 # Replicas that start together wait for the one that migrates, however large the file is.

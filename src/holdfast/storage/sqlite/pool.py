@@ -2,18 +2,80 @@
 
 No connection of ours may be open while the process forks. SQLite keeps its locks per process and file, so a child that
 inherited an open connection would count the parent's locks as its own, also for connections that it opens itself.
+
+Which file stands under a name: one that was moved, deleted or replaced is not the one that was opened there.
+
+Forks: every database lets go of its file before, so that parent and child each open it anew.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakSet
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
-from holdfast.storage.sqlite.lent import OwnConnection
-from holdfast.storage.sqlite.place import FileId, file_at
+from holdfast.storage.sqlite.connection import OwnConnection
+
+FileId = tuple[int, int]
+"""A file, whatever it is called; no other has the same while anybody has it open."""
+
+
+def file_at(path: Path) -> FileId | None:
+    """Return the file of this name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class Forkable(Protocol):
+    """Something that must not have the file open while the process forks."""
+
+    def before_fork(self) -> None:
+        """Let go of the file and do nothing until told to."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew."""
+
+
+_alive: WeakSet[Forkable] = WeakSet()
+_frozen: list[Forkable] = []
+
+
+def watch_forks(each: Forkable) -> None:
+    """Tell a database of every fork for as long as it is in use."""
+    _alive.add(each)
+
+
+def _before() -> None:
+    _frozen.extend(_alive)
+    for each in _frozen:
+        each.before_fork()
+
+
+def _after_in_parent() -> None:
+    while _frozen:
+        _frozen.pop().after_fork_in_parent()
+
+
+def _after_in_child() -> None:
+    while _frozen:
+        _frozen.pop().after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )
+
 
 Open = Callable[[], OwnConnection]
 

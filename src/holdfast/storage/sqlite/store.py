@@ -1,24 +1,36 @@
-"""The SQLite store: the shared aggregates, overridden where an operation needs several statements."""
+"""The SQLite store: the shared aggregates, overridden where an operation needs several statements.
+
+What a SQLite file says of itself; it has no dead rows to sweep.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
 
-from holdfast.storage.aggregates.audit import Audit
-from holdfast.storage.aggregates.cycle import Cycles, Runs, Slots
-from holdfast.storage.aggregates.dead import DeadLetters
-from holdfast.storage.aggregates.event import Events
-from holdfast.storage.aggregates.figure import Figures
-from holdfast.storage.aggregates.retention import Retention
-from holdfast.storage.aggregates.schema import Schema
-from holdfast.storage.aggregates.token import Tokens
-from holdfast.storage.sqlfile import load_statements
-from holdfast.storage.sqlite.chain import SqliteBlockers, SqliteChains
-from holdfast.storage.sqlite.job import SqliteJobs
-from holdfast.storage.sqlite.lease import SqliteLeases
-from holdfast.storage.sqlite.vitals import SqliteVitals
-from holdfast.storage.sqlite.worker import SqliteWorkers
+from holdfast.core.records import Swept
+from holdfast.storage.operation import Op
+from holdfast.storage.sql_loader import load_statements
+from holdfast.storage.sqlite.chains import SqliteBlockers, SqliteChains
+from holdfast.storage.sqlite.jobs import SqliteJobs
+from holdfast.storage.sqlite.leases import SqliteLeases, SqliteWorkers
+from holdfast.storage.store.audit import Audit
+from holdfast.storage.store.cycles import Cycles, Runs, Slots
+from holdfast.storage.store.events import Events
+from holdfast.storage.store.jobs import DeadLetters
+from holdfast.storage.store.retention import Retention
+from holdfast.storage.store.schema import Schema
+from holdfast.storage.store.statistics import Figures, Vitals
+from holdfast.storage.store.tokens import Tokens
+
+
+class SqliteVitals(Vitals):
+    """See `storage.schedule_port.VitalsStore`."""
+
+    def sweep(self, few: int) -> Op[Swept | None]:
+        yield from ()
+        return None
+
 
 PACKAGE = "holdfast.storage.sqlite"
 

@@ -1,12 +1,73 @@
-"""Counts that an operation gathers per type and appends once, at its end."""
+"""Counts that an operation gathers per type and appends once, at its end.
+
+The instant of an operation that takes several statements: read once, so that all of them agree.
+
+Rows and parameters whose shape differs from PostgreSQL's: SQLite has no booleans and no case-sensitive LIKE.
+"""
 
 from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.model import Instant, TerminalState
-from holdfast.storage.aggregates.wire import document
-from holdfast.storage.statement import Op, Statement
+from holdfast.core.records import BlockerRecord, Instant, JobRecord, TerminalState
+from holdfast.storage.operation import Op, Row, Statement, Value
+from holdfast.storage.query import JobQuery
+from holdfast.storage.store.params import document
+
+
+def moment(now: Instant | None) -> Op[Instant]:
+    """Return the instant that was given, or the database's clock."""
+    if now is not None:
+        return now
+    rows = yield Statement("clock", {})
+    instant: Instant = rows[0][0]
+    return instant
+
+
+_CONTINUED = JobRecord.__struct_fields__.index("continued")
+_OPEN = BlockerRecord.__struct_fields__.index("open")
+_GLOB_SPECIAL = "*?["
+
+
+def job_record(row: Row) -> JobRecord:
+    """Read a job."""
+    values = list(row)
+    values[_CONTINUED] = bool(row[_CONTINUED])
+    return JobRecord(*values)
+
+
+def blocker_record(row: Row) -> BlockerRecord:
+    """Read an edge."""
+    values = list(row)
+    values[_OPEN] = bool(row[_OPEN])
+    return BlockerRecord(*values)
+
+
+def page_params(query: JobQuery) -> dict[str, Value]:
+    """The parameters of a page, with the patterns of types and keys as globs."""
+    params = query.params()
+    params["type_glob"] = _glob_or_none(query.type_like)
+    params["key_glob"] = _glob_or_none(query.key_like)
+    return params
+
+
+def _glob_or_none(like: str | None) -> str | None:
+    return None if like is None else glob_of(like)
+
+
+def glob_of(like: str) -> str:
+    """Write a LIKE pattern, whose escape is the backslash, as the glob that matches the same texts."""
+    glob = []
+    characters = iter(like)
+    for each in characters:
+        if each == "%":
+            glob.append("*")
+        elif each == "_":
+            glob.append("?")
+        else:
+            literal = next(characters, each) if each == "\\" else each
+            glob.append(f"[{literal}]" if literal in _GLOB_SPECIAL else literal)
+    return "".join(glob)
 
 
 class Count(msgspec.Struct, omit_defaults=True):

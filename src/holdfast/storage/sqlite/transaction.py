@@ -1,26 +1,128 @@
-"""Transactions of our own in both colours. They take the write lock at their first statement, not before."""
+"""Transactions of our own in both colours. They take the write lock at their first statement, not before.
+
+Threads for async transactions, one each: a statement that waits for the lock holds up neither loop nor neighbour.
+
+What a caller's own statement answered in an async transaction: a cursor whose rows have been fetched already.
+
+Runs named statements on sqlite3 connections, ours and the users', through cursors of our own.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
-from concurrent.futures import Executor
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar, overload
+from typing import Any, TypeVar, overload
 from weakref import WeakSet
 
 from holdfast.core.errors import ConnectionClosed
+from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import Parameters, ended_by_caller
-from holdfast.storage.hooks import Action, Hooks, Witness
+from holdfast.storage.operation import Row, Statement, run
 from holdfast.storage.port import Store
-from holdfast.storage.sqlite.answer import Answer
+from holdfast.storage.sqlite.connection import LentCursor, OwnConnection, Patience, begin
 from holdfast.storage.sqlite.errors import translate
-from holdfast.storage.sqlite.executor import SqliteExecutor
-from holdfast.storage.sqlite.lent import LentCursor, OwnConnection
-from holdfast.storage.sqlite.patience import Patience, begin
 from holdfast.storage.sqlite.pool import Lender
-from holdfast.storage.statement import Row, Statement, run
+from holdfast.storage.sqlite.store import sqlite_statements
+
+_KEEP = 4
+
+
+class Lanes:
+    """Threads lent to one transaction at a time; some idle ones are kept."""
+
+    def __init__(self) -> None:
+        self._idle: list[ThreadPoolExecutor] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def take(self) -> ThreadPoolExecutor:
+        """Lend a thread of its own to a transaction."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast transaction")
+
+    def give(self, lane: ThreadPoolExecutor) -> None:
+        """Take a thread back that has nothing left to do."""
+        with self._lock:
+            if not self._closed and len(self._idle) < _KEEP:
+                self._idle.append(lane)
+                return
+        lane.shutdown(wait=False)
+
+    def close(self) -> None:
+        """End the idle threads, and the others when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for lane in idle:
+            lane.shutdown()
+
+
+async def outlast(future: asyncio.Future[None]) -> asyncio.CancelledError | None:
+    """Wait for what must not be left half done; return the cancellation that came meanwhile, to be raised later."""
+    cancellation = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    return cancellation
+
+
+class Answer:
+    """The rows and counts of one statement, read like an async cursor."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        """Fetch everything; in the thread that ran the statement."""
+        self.description = cursor.description
+        self.lastrowid = cursor.lastrowid
+        self._rows: list[Any] = cursor.fetchall()
+        # The count of a statement with RETURNING is known only once its rows have been read.
+        self.rowcount = cursor.rowcount
+        self._next = 0
+
+    async def fetchone(self) -> Any:
+        """The next row, or None after the last."""
+        async for row in self:
+            return row
+        return None
+
+    async def fetchall(self) -> list[Any]:
+        """All rows that were not read yet."""
+        return [row async for row in self]
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while self._next < len(self._rows):
+            self._next += 1
+            yield self._rows[self._next - 1]
+
+
+class SqliteExecutor:
+    """Runs statements on one connection, whatever row and text factories its owner has set."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self._statements = sqlite_statements()
+
+    def execute(self, statement: Statement) -> list[Row]:
+        """Run one statement. Raises: the errors of `storage.sqlite.errors`."""
+        connection = self.connection
+        theirs = connection.text_factory
+        try:
+            connection.text_factory = str
+            cursor = sqlite3.Cursor(connection)
+            cursor.row_factory = None
+            return cursor.execute(self._statements[statement.name], statement.params).fetchall()
+        except sqlite3.Error as error:
+            raise translate(error, statement.name) or error from error
+        finally:
+            connection.text_factory = theirs
+
 
 T = TypeVar("T")
 

@@ -2,27 +2,108 @@
 
 A commit costs far more than most operations, so those that arrive while one is under way share the next. Each runs in a
 savepoint of its own: one that fails undoes only itself. Nobody is told anything before the commit.
+
+One caller's operation on its way through the writer, and the news of its end in the caller's colour.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 import time
 from collections import deque
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy
-from holdfast.storage.sqlite.connection import LOCK_WAIT_S
+from holdfast.storage.operation import Op, run
+from holdfast.storage.sqlite.connection import LOCK_WAIT_S, Limit, OwnConnection, Patience, limited
 from holdfast.storage.sqlite.errors import is_busy, translate
-from holdfast.storage.sqlite.executor import SqliteExecutor
-from holdfast.storage.sqlite.lent import OwnConnection
-from holdfast.storage.sqlite.limit import Limit, limited
 from holdfast.storage.sqlite.pool import Lender
-from holdfast.storage.sqlite.ticket import Ticket, deliver
-from holdfast.storage.statement import run
+from holdfast.storage.sqlite.transaction import SqliteExecutor
+
+T = TypeVar("T")
+
+
+class Ticket(Generic[T]):
+    """An operation, how long its caller waits for the lock, and how long it may take itself."""
+
+    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
+        self.op = op
+        self.limit_s = limit_s
+        self.patience = Patience(wait_s)
+        self.error: BaseException | None = None
+        self.result: T
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return False
+
+
+class SyncTicket(Ticket[T]):
+    """An operation whose caller's thread waits."""
+
+    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
+        super().__init__(op, wait_s, limit_s)
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def announce(self) -> None:
+        """Wake the caller."""
+        self._done.release()
+
+    def wait(self) -> T:
+        """Wait for the end and return the result, or raise the error."""
+        self._done.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class AsyncTicket(Ticket[T]):
+    """An operation whose caller awaits a future of its loop."""
+
+    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
+        super().__init__(op, wait_s, limit_s)
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.future.cancelled()
+
+    def announce(self) -> None:
+        """Resolve the future; in its loop only."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+def deliver(tickets: Iterable[Ticket[Any]]) -> None:
+    """Tell all callers; each loop is woken once, however many of its operations have ended."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[AsyncTicket[Any]]] = {}
+    for each in tickets:
+        if isinstance(each, AsyncTicket):
+            by_loop.setdefault(each.loop, []).append(each)
+        elif isinstance(each, SyncTicket):
+            each.announce()
+    for loop, mine in by_loop.items():
+        # A closed loop has nobody left who waits.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_announce_all, mine)
+
+
+def _announce_all(tickets: Sequence[AsyncTicket[Any]]) -> None:
+    for each in tickets:
+        each.announce()
+
 
 GROUP_SIZE = 256
 GROUP_S = 0.005

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.lifecycle import MOVES, Move, transition
-from holdfast.core.model import STATES, NewKey, State
-from holdfast.storage.records import Subscription, WorkerSign
-from holdfast.storage.statement import Op
+from holdfast.core.records import STATES, NewKey, State, Subscription, WorkerSign
+from holdfast.storage.operation import Op
 from holdfast.testing.conformance.moves import MAKE, reach
 from holdfast.testing.conformance.stage import MAIL, Conformance, Stage
 

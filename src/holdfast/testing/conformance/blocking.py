@@ -6,10 +6,14 @@ import asyncio
 
 import pytest
 
+from holdfast.commands.blockers import attach_blockers
+from holdfast.commands.explain import look_around, why
+from holdfast.commands.finish import FinishReport, finish_attempts
 from holdfast.core.errors import CircularWait
-from holdfast.core.model import (
+from holdfast.core.records import (
     BlockerRecord,
     ClaimedJob,
+    ClosedEdge,
     Finish,
     FinishKind,
     JobRef,
@@ -18,10 +22,6 @@ from holdfast.core.model import (
     OnBlockerFailure,
     State,
 )
-from holdfast.ops.blockers import attach_blockers
-from holdfast.ops.finish import FinishReport, finish_attempts
-from holdfast.ops.why import look_around, why
-from holdfast.storage.records import ClosedEdge
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import MAIL, SECOND, Conformance, Stage
 

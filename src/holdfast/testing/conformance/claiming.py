@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.model import Claim, ClaimedJob, LeaseClass, NewJob, Probe
+from holdfast.core.records import Claim, ClaimedJob, LeaseClass, NewJob, Probe
 from holdfast.testing.conformance.stage import (
     FROM_THE_START,
     LEASE_MS,

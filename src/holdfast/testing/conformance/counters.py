@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from holdfast.core.model import LIVE, JobRecord
+from holdfast.core.records import LIVE, JobRecord, TypeTotals
+from holdfast.storage.operation import Op
 from holdfast.storage.query import JobQuery
-from holdfast.storage.records import TypeTotals
-from holdfast.storage.statement import Op
 from holdfast.testing.conformance.stage import Stage
 
 # Above what any test writes, so that nothing is cut off.

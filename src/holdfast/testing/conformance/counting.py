@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.model import FinishKind, NewJob
+from holdfast.core.records import FinishKind, NewJob
 from holdfast.testing.conformance.claiming import ids
 from holdfast.testing.conformance.stage import LEASE_MS, WORKER, Conformance, Stage
 

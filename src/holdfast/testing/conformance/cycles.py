@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.cycle import CycleState, HeldSlot, NewCycle, NewRun, RunRecord, Slot, slot_at
-from holdfast.core.errors import CycleNotFound
-from holdfast.ops.cycle import (
+from holdfast.commands.cycles import (
     begin_slot,
     complete_slot,
     fail_slot,
@@ -17,7 +15,9 @@ from holdfast.ops.cycle import (
     renew_slot,
     request_cycle,
 )
-from holdfast.storage.statement import Op
+from holdfast.core.cycle import CycleState, HeldSlot, NewCycle, NewRun, RunRecord, Slot, slot_at
+from holdfast.core.errors import CycleNotFound
+from holdfast.storage.operation import Op
 from holdfast.testing.conformance.stage import LEASE_MS, SECOND, WORKER, Conformance, Stage
 
 CLEANUP = "cleanup"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.model import NewKey
-from holdfast.storage.records import Reference
+from holdfast.core.records import NewKey, Reference
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import MAIL, Conformance, Stage
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 import pytest
 
-from holdfast.core.model import EndedJob, Ending, JobRef
+from holdfast.core.records import EndedJob, Ending, JobRef
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import (
     LEASE_MS,

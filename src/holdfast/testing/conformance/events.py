@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.storage.records import Subscription, WaitingEvent
+from holdfast.core.records import Subscription, WaitingEvent
 from holdfast.testing.conformance.stage import SECOND, Conformance, Stage
 
 PLACED = "order.placed"

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from holdfast.core.model import ClaimedJob, Ending, Finish, FinishKind, Held
+from holdfast.core.records import ClaimedJob, Ending, Finish, FinishKind, Held
 from holdfast.testing.conformance.stage import LEASE_MS, MAIL, WORKER, Conformance, Stage
 
 KINDS: tuple[FinishKind, ...] = get_args(FinishKind)

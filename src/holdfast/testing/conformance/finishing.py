@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.model import AttemptRecord, Finished, FinishKind
+from holdfast.core.records import AttemptRecord, Finished, FinishKind
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import (
     MILLISECOND,

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from holdfast.storage.database import AsyncTransaction, Database, Transaction
+from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.port import Store
-from holdfast.storage.statement import Op, run, run_async
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.core.model import Ending, NewJob, NewKey
-from holdfast.storage.statement import Op
+from holdfast.core.records import Ending, NewJob, NewKey
+from holdfast.storage.operation import Op
 from holdfast.testing.conformance.harness import OpenTransaction
 from holdfast.testing.conformance.stage import MAIL, SECOND, Conformance, Stage
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.model import Ending, Held, JobRef
+from holdfast.core.records import Ending, Held, JobRef
 from holdfast.testing.conformance.stage import (
     LEASE_MS,
     MILLISECOND,

@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 
 from holdfast.core.lifecycle import MOVES, Move, transition
-from holdfast.core.model import STATES, State
-from holdfast.storage.statement import Op
+from holdfast.core.records import STATES, State
+from holdfast.storage.operation import Op
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.harness import Contents
 from holdfast.testing.conformance.moves import MAKE, Subject, reach

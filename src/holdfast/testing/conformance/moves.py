@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
 from holdfast.core.lifecycle import Move
-from holdfast.core.model import Ending, Finish, FinishKind, JobRecord, NewBlocker, NewJob, State
-from holdfast.storage.statement import Op
+from holdfast.core.records import Ending, Finish, FinishKind, JobRecord, NewBlocker, NewJob, State
+from holdfast.storage.operation import Op
 from holdfast.testing.conformance.stage import LEASE_MS, WORKER, Stage
 
 POISON = 3

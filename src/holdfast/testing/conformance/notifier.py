@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.notify.port import ANY, LOOK_EVERYWHERE, Hint, Notifier
+from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, Notifier
 
 PATIENCE_S = 30.0
 WINDOW_S = 0.01

@@ -6,8 +6,7 @@ import asyncio
 
 import msgspec
 
-from holdfast.core.model import TypeSetting, WorkerRecord
-from holdfast.storage.records import VanishedWorker, WorkerSign
+from holdfast.core.records import TypeSetting, VanishedWorker, WorkerRecord, WorkerSign
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import MAIL, SECOND, Conformance, Stage
 

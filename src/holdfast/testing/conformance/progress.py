@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.model import ClaimedJob
-from holdfast.storage.records import NewProgress, ProgressRecord
+from holdfast.core.records import ClaimedJob, NewProgress, ProgressRecord
 from holdfast.testing.conformance.stage import Conformance, Stage
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.model import ChainRecord, NewJob
+from holdfast.core.records import ChainRecord, NewJob, Tail
 from holdfast.storage.query import JobQuery
-from holdfast.storage.records import Tail
 from holdfast.testing.conformance.stage import LEASE_MS, MAIL, SECOND, Conformance, Stage
 
 

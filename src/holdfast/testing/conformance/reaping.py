@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.model import AttemptRecord, ClaimedJob, FinishKind, Reaped
-from holdfast.storage.records import ReapPage
+from holdfast.core.records import AttemptRecord, ClaimedJob, FinishKind, Reaped, ReapPage
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.stage import (
     BACKOFF_CAP_MS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.storage.records import AuditRecord, DeadGroup, Deed
+from holdfast.core.records import AuditRecord, DeadGroup, Deed
 from holdfast.testing.conformance.stage import MAIL, Conformance, Stage
 
 

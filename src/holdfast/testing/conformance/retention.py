@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.commands.cycles import begin_slot, complete_slot
+from holdfast.commands.retention import FIRST_ID, Ages, RetentionPage, remove_chains, remove_records
+from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import NewRun, slot_at
-from holdfast.core.model import NewJob, NewKey
-from holdfast.ops.cycle import begin_slot, complete_slot
-from holdfast.ops.retention import FIRST_ID, Ages, RetentionPage, remove_chains, remove_records
-from holdfast.ops.start import Started, StartRequest, start_chains
-from holdfast.storage.records import WorkerSign
+from holdfast.core.records import NewJob, NewKey, WorkerSign
 from holdfast.testing.conformance.counters import counters_equal_rows
 from holdfast.testing.conformance.cycles import CLEANUP, CycleStage
 from holdfast.testing.conformance.stage import LEASE_MS, WORKER, Conformance, Stage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.model import ClaimedJob
+from holdfast.core.records import ClaimedJob
 from holdfast.testing.conformance.reaping import reap
 from holdfast.testing.conformance.stage import LEASE_MS, MAIL, MILLISECOND, Conformance, Stage
 

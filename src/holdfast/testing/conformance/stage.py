@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast.core.ids import IdMaker
-from holdfast.core.model import (
+from holdfast.core.records import (
     DEFAULT_PRIORITY,
     AttemptRecord,
     Claim,
@@ -26,8 +26,8 @@ from holdfast.core.model import (
     Probe,
     Stand,
 )
+from holdfast.storage.operation import Op
 from holdfast.storage.query import JobQuery
-from holdfast.storage.statement import Op
 from holdfast.testing.conformance.harness import Harness
 
 T = TypeVar("T")

@@ -1,0 +1,178 @@
+"""A chain as a tree: its jobs in order, and below each the chains that it waits for.
+
+Chains: questions, starts and ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.admin.authorize import Caller, Change, Desk, Effect, deeds_of
+from holdfast.admin.etags import chain_version, require
+from holdfast.admin.jobs import Expected, checked_ids, payloads_of
+from holdfast.admin.roles import check
+from holdfast.admin.serializers import payload, shown_blocker, shown_chain, shown_job
+from holdfast.client import news
+from holdfast.client.hints import of_deleted, of_ended
+from holdfast.client.listing import read_page
+from holdfast.client.options import StartOptions
+from holdfast.client.views import Chain
+from holdfast.commands.cancel import cancel_chain
+from holdfast.commands.delete import delete_chains
+from holdfast.core.duration import Duration
+from holdfast.core.errors import ChainNotFound
+from holdfast.core.ids import parse_id
+from holdfast.core.records import ChainRecord, State
+from holdfast.storage.operation import Op, run_async
+from holdfast.storage.port import Store
+
+MOST_CHAINS = 200
+"""A tree that is larger says so where it was cut."""
+
+
+def read_tree(store: Store, chain_id: str, depth: int) -> Op[dict[str, Any]]:
+    """Read a chain with its jobs and, down to a depth, the chains they wait for. Raises: ChainNotFound."""
+    tree = yield from _read(store, chain_id, depth, {chain_id})
+    if tree is None:
+        raise ChainNotFound(f"there is no chain {chain_id}")
+    return tree
+
+
+def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[str, Any] | None]:
+    chains = yield from store.chains.get([chain_id])
+    if not chains:
+        return None
+    records = yield from store.chains.jobs(chain_id)
+    edges = yield from store.blockers.of_jobs([each.id for each in records])
+    jobs = {each.id: {**shown_job(each), "waits_for": []} for each in records}
+    for edge in edges:
+        below: dict[str, Any] | None = None
+        if depth > 0 and edge.chain_id not in seen and len(seen) < MOST_CHAINS:
+            seen.add(edge.chain_id)
+            below = yield from _read(store, edge.chain_id, depth - 1, seen)
+        waits_for: list[Any] = jobs[edge.job_id]["waits_for"]
+        waits_for.append({**shown_blocker(edge), "chain": below})
+    return {**shown_chain(chains[0]), "jobs": list(jobs.values())}
+
+
+TREE_DEPTH = 8
+
+
+class ChainPage(msgspec.Struct, frozen=True):
+    """A part of a list; `next` is the cursor of the following part, `cut` says that enough was looked at."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+    cut: bool = False
+
+
+class ChainDetail(msgspec.Struct, frozen=True):
+    """A chain in full: its jobs, and below each the chains it waits for."""
+
+    chain: dict[str, Any]
+    tree: dict[str, Any]
+    waiting: list[dict[str, Any]]
+    version: str
+
+
+class ChainDesk:
+    """What can be asked about chains and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def page(self, caller: Caller, filter: str, limit: int, after: str | None) -> ChainPage:
+        """Read a page of chains, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
+
+        def op(store: Store) -> Op[ChainPage]:
+            read = store.chains.walk
+            found = yield from read_page("chains", filter, limit, after, read, shown_chain)
+            return ChainPage(list(found.items), found.next, found.cut)
+
+        return await self._desk.read(caller, "chain.list", op)
+
+    async def get(self, caller: Caller, id: str) -> ChainDetail:
+        """Read a chain with its tree and those who wait for it. Raises: ChainNotFound."""
+        wanted = str(parse_id(id))
+        show = partial(payload, raw=False) if caller.may("job.payload") else None
+
+        def op(store: Store) -> Op[ChainDetail]:
+            record = yield from _one(store, wanted)
+            tree = yield from read_tree(store, wanted, TREE_DEPTH)
+            edges = yield from store.blockers.waiting(wanted, 100)
+            return ChainDetail(
+                chain={**shown_chain(record), **payloads_of(record, show)},
+                tree=tree,
+                waiting=[{"job_id": each.job_id, "open": each.open} for each in edges],
+                version=chain_version(record),
+            )
+
+        return await self._desk.read(caller, "chain.get", op)
+
+    async def wait(self, caller: Caller, id: str, timeout: Duration) -> Chain:
+        """Wait until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
+        check(caller.principal, "chain.wait")
+        return await self._desk.app.aio.chains.wait(parse_id(id), timeout)
+
+    async def state(self, caller: Caller, id: str) -> State:
+        """Read where a chain stands that is waited for. Raises: ChainNotFound."""
+        wanted = str(parse_id(id))
+        record = await self._desk.read(caller, "chain.wait", lambda store: _one(store, wanted))
+        return record.state
+
+    async def start(
+        self, caller: Caller, type: str, input: Any = None, options: StartOptions | None = None
+    ) -> Chain:
+        """Start a chain. Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption."""
+        check(caller.principal, "chain.start")
+        app = self._desk.app
+        async with app.transaction() as tx:
+            chain: Chain = await app.start(tx, type, input, **(options or {}))
+            effects = [Effect(f"chain {chain.id}", None, {"type": type, "state": chain.state})]
+            if not chain.deduplicated:
+                deeds = deeds_of(caller, "chain.start", effects)
+                await run_async(self._desk.store.audit.append(deeds), tx)
+        return chain
+
+    async def cancel(self, caller: Caller, id: str, expected: Expected = None) -> str:
+        """Cancel a chain's live job. Raises: ChainNotFound, WrongState, Changed."""
+        wanted = str(parse_id(id))
+
+        def op(store: Store) -> Op[Change]:
+            record = yield from _one(store, wanted)
+            require(expected, chain_version(record))
+            report = yield from cancel_chain(store, wanted, caller.reason or "")
+            effect = Effect(f"chain {wanted}", {"state": record.state}, {"state": "cancelled"})
+            events = news.of_ended(report, "cancelled", caller.reason)
+            return Change(wanted, [effect], of_ended(report), events)
+
+        answer: str = await self._desk.change(caller, "chain.cancel", op)
+        return answer
+
+    async def delete(
+        self, caller: Caller, ids: Sequence[str], cascade: bool = False, expected: Expected = None
+    ) -> int:
+        """Delete chains with all their jobs; return how many jobs. Raises: ChainNotFound, StillReferenced, Changed."""
+        wanted = checked_ids(ids)
+
+        def op(store: Store) -> Op[Change]:
+            records = yield from store.chains.get(wanted)
+            for each in records:
+                require(expected, chain_version(each))
+            report = yield from delete_chains(store, wanted, cascade)
+            effects = [Effect(f"chain {each.id}", {"state": each.state}) for each in records]
+            return Change(len(report.removed), effects, of_deleted(report))
+
+        answer: int = await self._desk.change(caller, "chain.delete", op)
+        return answer
+
+
+def _one(store: Store, id: str) -> Op[ChainRecord]:
+    found = yield from store.chains.get([id])
+    if not found:
+        raise ChainNotFound(f"there is no chain {id}")
+    return found[0]

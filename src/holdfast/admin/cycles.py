@@ -1,0 +1,142 @@
+"""Cycles: their schedules in plain words, their next and last runs, pausing and running them."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import msgspec
+
+from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.serializers import plain, rfc3339
+from holdfast.commands.cycles import pause_cycle, request_cycle
+from holdfast.commands.explain import LIVE_WITHIN_MS
+from holdfast.core.cycle import CycleRecord, RunRecord
+from holdfast.core.errors import CycleNotFound, ScheduleError
+from holdfast.core.records import Instant
+from holdfast.core.redaction import redact
+from holdfast.core.schedule import parse_schedule
+from holdfast.core.suggestions import nearest
+from holdfast.notify.base import cycle_hint
+from holdfast.scheduler.runner import TICK
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+NEXT_RUNS = 5
+LAST_RUNS = 10
+
+
+class CycleFacts(msgspec.Struct, frozen=True):
+    """A cycle with its schedule in words, its next instants, and its last runs, the newest first."""
+
+    now: Instant
+    cycle: CycleRecord
+    words: str
+    next: list[Instant]
+    runs: list[RunRecord]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the facts for programs."""
+        return {
+            **plain(self.cycle),
+            "last_slot": rfc3339(self.cycle.last_slot),
+            "held_until": rfc3339(self.cycle.held_until),
+            "words": self.words,
+            "next": [rfc3339(each) for each in self.next],
+            "runs": [shown_run(each) for each in self.runs],
+        }
+
+
+class CycleDesk:
+    """What can be asked about cycles and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def list(self, caller: Caller, runs: int = LAST_RUNS) -> list[CycleFacts]:
+        """Read every cycle."""
+        return await self._desk.read(caller, "cycle.list", lambda store: cycle_facts(store, runs))
+
+    async def runs(
+        self, caller: Caller, name: str | None = None, limit: int = 50
+    ) -> builtins.list[RunRecord]:
+        """Read the last runs, the newest first, of one cycle or of all cycles and ticks. Raises: CycleNotFound."""
+
+        def op(store: Store) -> Op[builtins.list[RunRecord]]:
+            found = yield from store.runs.page(limit, LIVE_WITHIN_MS, name)
+            if name is not None and name != TICK and not found:
+                names = [each.name for each in (yield from store.cycles.page())]
+                if name not in names:
+                    near = nearest(name, names)
+                    raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
+            return found
+
+        return await self._desk.read(caller, "cycle.list", op)
+
+    async def pause(self, caller: Caller, name: str) -> None:
+        """Let a cycle rest. Raises: CycleNotFound."""
+        await self._switch(caller, name, True)
+
+    async def resume(self, caller: Caller, name: str) -> None:
+        """Let a cycle run again; what the pause left out is not caught up. Raises: CycleNotFound."""
+        await self._switch(caller, name, False)
+
+    async def run_now(self, caller: Caller, name: str) -> None:
+        """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+
+        def op(store: Store) -> Op[Change]:
+            names = yield from request_cycle(store, name, new_id())
+            effects = [Effect(f"cycle {each}", None, {"run": "now"}) for each in names]
+            return Change(None, effects, [cycle_hint(name)])
+
+        await self._desk.change(caller, "cycle.run_now", op)
+
+    async def _switch(self, caller: Caller, name: str, paused: bool) -> None:
+        def op(store: Store) -> Op[Change]:
+            cycles = yield from store.cycles.page()
+            was = {each.name: each.paused for each in cycles}
+            names = yield from pause_cycle(store, name, paused, caller.name)
+            effects = [
+                Effect(f"cycle {each}", {"paused": was.get(each)}, {"paused": paused})
+                for each in names
+            ]
+            return Change(None, effects, [] if paused else [cycle_hint(name)])
+
+        await self._desk.change(caller, "cycle.pause" if paused else "cycle.resume", op)
+
+
+def cycle_facts(store: Store, runs: int) -> Op[list[CycleFacts]]:
+    """Read every cycle with some of its last runs."""
+    now = yield from store.schema.clock()
+    cycles = yield from store.cycles.page()
+    facts = []
+    for each in cycles:
+        last = (yield from store.runs.page(runs, LIVE_WITHIN_MS, each.name)) if runs else []
+        facts.append(_facts(now, each, last))
+    return facts
+
+
+def shown_run(run: RunRecord) -> dict[str, Any]:
+    """Show a run of a cycle or a tick."""
+    took_us = None if run.finished_at is None else run.finished_at - run.started_at
+    return {
+        **plain(run),
+        "duration_ms": None if took_us is None else took_us // 1000,
+        "error": None if run.error is None else redact(run.error),
+    }
+
+
+def _facts(now: Instant, cycle: CycleRecord, runs: list[RunRecord]) -> CycleFacts:
+    try:
+        schedule = parse_schedule(cycle.schedule, cycle.zone)
+    except ScheduleError:
+        # A newer version may have registered a form that this one does not know.
+        return CycleFacts(now, cycle, cycle.schedule, [], runs)
+    upcoming: list[Instant] = []
+    if not cycle.paused:
+        at = now
+        for _ in range(NEXT_RUNS):
+            at = schedule.next_after(at)
+            upcoming.append(at)
+    return CycleFacts(now, cycle, schedule.describe(), upcoming, runs)

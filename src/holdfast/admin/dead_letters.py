@@ -1,0 +1,143 @@
+"""Dead letters: by their kind, redriven at a rate, or dropped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.jobs import MOST_AT_ONCE, checked_ids
+from holdfast.admin.serializers import shown_dead_group
+from holdfast.client import news
+from holdfast.client.hints import of_moved
+from holdfast.client.query import query_of
+from holdfast.commands.dead_letters import drop_dead
+from holdfast.commands.requeue import redrive_jobs, spacing_us
+from holdfast.core.errors import InvalidOption
+from holdfast.core.filters import parse_filter
+from holdfast.notify.base import Hint
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+LOOK = 1_000
+"""Groups are made of this many of the youngest dead letters, which a page can wait for at any size."""
+
+LOOK_FAR = 100_000
+"""A command looks at this many at most for those that its filter means."""
+
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(?:/([smh]))?", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600}
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """What a command did to dead letters; `more` says that it found more than it may take at once."""
+
+    ids: list[str]
+    more: bool
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """Dead letters by their kind; `cut` says that only the youngest were looked at."""
+
+    items: list[dict[str, Any]]
+    cut: bool
+
+
+class DeadDesk:
+    """What can be asked about dead letters and done to them. Each command takes ids, or a filter that finds them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def groups(self, caller: Caller, limit: int = 100, look: int = LOOK) -> Groups:
+        """Read the largest groups by type and kind of error among the youngest."""
+        return await self._desk.read(
+            caller, "dead.list", lambda store: dead_groups(store, limit, look)
+        )
+
+    async def redrive(
+        self,
+        caller: Caller,
+        ids: Sequence[str] = (),
+        filter: str | None = None,
+        rate: float | None = None,
+        behind: int = 0,
+    ) -> Handled:
+        """Take dead letters back into the queue, at most `rate` a second.
+
+        Raises: JobNotFound, WrongState when none is one; InvalidOption, FilterError.
+        `behind` are those that were taken back at the same rate just before; these come due after them.
+        """
+        spacing = spacing_us(rate)
+
+        def op(store: Store) -> Op[Change]:
+            wanted, more = yield from _chosen(store, ids, filter)
+            first = (yield from store.schema.clock()) + behind * spacing
+            moved = yield from redrive_jobs(store, wanted, spacing, first) if wanted else _none()
+            effects = [
+                Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"})
+                for each in moved
+            ]
+            handled = Handled([each.id for each in moved], more)
+            return Change(handled, effects, of_moved(moved), news.of_redriven(moved))
+
+        answer: Handled = await self._desk.change(caller, "dead.redrive", op)
+        return answer
+
+    async def drop(
+        self, caller: Caller, ids: Sequence[str] = (), filter: str | None = None
+    ) -> Handled:
+        """Delete dead letters with their chains; those that other jobs wait for are left alone.
+
+        Raises: JobNotFound, WrongState, StillReferenced when none could be dropped.
+        """
+
+        def op(store: Store) -> Op[Change]:
+            wanted, more = yield from _chosen(store, ids, filter)
+            dropped = yield from drop_dead(store, wanted) if wanted else _none()
+            gone = sorted({each.chain_id for each in dropped})
+            effects = [Effect(f"chain {each}", {"state": "failed"}) for each in gone]
+            hints = [Hint("ended", ids=tuple(gone))] if gone else []
+            return Change(Handled([each.id for each in dropped], more), effects, hints)
+
+        answer: Handled = await self._desk.change(caller, "dead.drop", op)
+        return answer
+
+
+def dead_groups(store: Store, limit: int, look: int) -> Op[Groups]:
+    """Read groups of dead letters, and whether there are more than were looked at."""
+    found = yield from store.dead_letters.groups(limit, look)
+    cut = sum(each.count for each in found) >= look
+    return Groups([shown_dead_group(each) for each in found], cut)
+
+
+def per_second(text: str) -> float:
+    """Read a rate as people write it, as in 50/s or 10/m; a bare number is a second's. Raises: InvalidOption."""
+    match = _RATE.fullmatch(text)
+    if match is None or float(match[1]) == 0:
+        raise InvalidOption(
+            f"{text[:20]!r} is not a rate like 50/s or 10/m",
+            help="say how many a second, minute or hour",
+        )
+    return float(match[1]) / _SECONDS[match[2] or "s"]
+
+
+def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:
+    if bool(ids) == (filter is not None):
+        raise InvalidOption("either ids or a filter says which dead letters are meant")
+    if filter is None:
+        return checked_ids(ids), False
+    is_narrowed = any(term.field == "state" for term in parse_filter(filter))
+    text = filter if is_narrowed else f"state:failed {filter}"
+    found = yield from store.jobs.walk(query_of(text, MOST_AT_ONCE, None), LOOK_FAR)
+    ids = [each.id for each in found.records if each.state == "failed"]
+    return ids, found.end is not None
+
+
+def _none() -> Op[list[Any]]:
+    """Ask nothing and find nothing."""
+    yield from ()
+    return []

@@ -1,0 +1,233 @@
+"""Following jobs: what is new or changed between two looks at the same list.
+
+Jobs: questions and moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.etags import job_version, require
+from holdfast.admin.roles import check
+from holdfast.admin.serializers import (
+    payload,
+    shown_attempt,
+    shown_blocker,
+    shown_job,
+    shown_progress,
+)
+from holdfast.client import news
+from holdfast.client.hints import of_ended, of_moved
+from holdfast.client.listing import read_page
+from holdfast.client.query import query_of
+from holdfast.commands.cancel import cancel_jobs
+from holdfast.commands.explain import look_around, why
+from holdfast.commands.requeue import redrive_jobs, trigger_jobs
+from holdfast.core.errors import InvalidOption, JobNotFound
+from holdfast.core.ids import parse_id
+from holdfast.core.records import ChainRecord, Instant, JobRecord
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+
+class Watch:
+    """Remembers how each job was last seen."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[str, int]] = {}
+
+    def changes(self, jobs: list[JobRecord]) -> Iterator[JobRecord]:
+        """Return what is new or changed since the last look, the oldest first."""
+        before, self._seen = self._seen, {each.id: (each.state, each.attempt) for each in jobs}
+        for job in reversed(jobs):
+            if before.get(job.id) != self._seen[job.id]:
+                yield job
+
+
+MOST_AT_ONCE = 1_000
+"""Jobs that one command may name."""
+
+TAILED = 500
+TAIL_LOOK = 2_000
+"""Those who follow jobs are told of so many of the newest of their filter, among so many of the newest at all."""
+
+Expected = Sequence[str] | None
+"""The versions one of which must stand; None means any."""
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    """A part of a list; `next` is the cursor of the following part, `cut` says that enough was looked at."""
+
+    items: list[dict[str, Any]]
+    next: str | None
+    cut: bool = False
+
+
+class JobDetail(msgspec.Struct, frozen=True):
+    """A job in full, with the sentence that says where it stands."""
+
+    job: dict[str, Any]
+    why: str
+    attempts: list[dict[str, Any]]
+    blockers: list[dict[str, Any]]
+    progress: dict[str, Any] | None
+    version: str
+    now: Instant
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """What a command moved, and what it left alone because it was in another state or gone."""
+
+    moved: list[str]
+    left: list[str]
+
+
+class JobDesk:
+    """What can be asked about jobs and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def page(self, caller: Caller, filter: str, limit: int, after: str | None) -> JobPage:
+        """Read a page of jobs, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
+
+        def op(store: Store) -> Op[JobPage]:
+            found = yield from read_page("jobs", filter, limit, after, store.jobs.walk, shown_job)
+            return JobPage(list(found.items), found.next, found.cut)
+
+        return await self._desk.read(caller, "job.list", op)
+
+    async def get(self, caller: Caller, id: str, raw: bool = False) -> JobDetail:
+        """Read a job in full; payloads, and raw ones, only for those who may see them. Raises: JobNotFound, Refused."""
+        wanted = str(parse_id(id))
+        if raw:
+            check(caller.principal, "job.payload")
+        show = partial(payload, raw=raw) if caller.may("job.payload") else None
+        return await self._desk.read(caller, "job.get", lambda store: _detail(store, wanted, show))
+
+    async def changes(
+        self, caller: Caller, filter: str, watch: Watch, look: int
+    ) -> list[dict[str, Any]]:
+        """Read what is new or changed among the newest jobs since the watch's last look. Raises: FilterError."""
+        query = query_of(filter, look, None)
+        found = await self._desk.read(
+            caller, "tail.read", lambda store: store.jobs.walk(query, TAIL_LOOK)
+        )
+        return [shown_job(each) for each in watch.changes(found.records)]
+
+    async def retry(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
+        """Take failed jobs back into the queue. Raises: JobNotFound, WrongState, Changed."""
+        return await self._move(caller, "job.retry", ids, expected, _redriven)
+
+    async def cancel(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
+        """End live jobs at once; a running handler is told. Raises: JobNotFound, WrongState, Changed."""
+
+        def cancelled(store: Store, wanted: Sequence[str]) -> Op[Change]:
+            report = yield from cancel_jobs(store, wanted, caller.reason or "")
+            effects = [
+                Effect(f"job {each.id}", {"state": each.was}, {"state": "cancelled"})
+                for each in report.ended
+            ]
+            events = news.of_ended(report, "cancelled", caller.reason)
+            ids = [each.id for each in report.ended]
+            return Change(ids, effects, of_ended(report), events)
+
+        return await self._move(caller, "job.cancel", ids, expected, cancelled)
+
+    async def run_now(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
+        """Make pending jobs due now. Raises: JobNotFound, WrongState, Changed."""
+        return await self._move(caller, "job.run_now", ids, expected, _triggered)
+
+    async def _move(
+        self,
+        caller: Caller,
+        action: str,
+        ids: Sequence[str],
+        expected: Expected,
+        make: Callable[[Store, Sequence[str]], Op[Change]],
+    ) -> Moved:
+        wanted = checked_ids(ids)
+
+        def op(store: Store) -> Op[Change]:
+            if len(wanted) == 1:
+                yield from _check_one(store, wanted[0], expected)
+            change = yield from make(store, wanted)
+            moved: list[str] = change.answer
+            left = sorted(set(wanted) - set(moved))
+            return change._replace(answer=Moved(moved, left))
+
+        answer: Moved = await self._desk.change(caller, action, op)
+        return answer
+
+
+def checked_ids(ids: Sequence[str]) -> list[str]:
+    """Return ids in order, each once. Raises: InvalidId, InvalidOption when they are none or too many."""
+    wanted = sorted({str(parse_id(each)) for each in ids})
+    if not wanted or len(wanted) > MOST_AT_ONCE:
+        raise InvalidOption(f"{len(wanted)} ids were given, from 1 to {MOST_AT_ONCE} are accepted")
+    return wanted
+
+
+def _detail(store: Store, id: str, show: Callable[[str | None], Any] | None) -> Op[JobDetail]:
+    record = yield from _one(store, id)
+    around = yield from look_around(store, record)
+    attempts = yield from store.jobs.attempts(id)
+    blockers = yield from store.blockers.of_jobs([id])
+    progress = yield from store.leases.progress([id])
+    return JobDetail(
+        job={**shown_job(record), **payloads_of(record, show)},
+        why=why(record, around),
+        attempts=[shown_attempt(each) for each in attempts],
+        blockers=[shown_blocker(each) for each in blockers],
+        progress=shown_progress(progress[0]) if progress else None,
+        version=job_version(record),
+        now=around.now,
+    )
+
+
+def payloads_of(
+    record: JobRecord | ChainRecord, show: Callable[[str | None], Any] | None
+) -> dict[str, Any]:
+    """Show input and output in the caller's way; without one they are withheld, which is said."""
+    if show is None:
+        return {"input": None, "output": None, "payloads_withheld": True}
+    return {
+        "input": show(record.input),
+        "output": show(record.output),
+        "payloads_withheld": False,
+    }
+
+
+def _one(store: Store, id: str) -> Op[JobRecord]:
+    found = yield from store.jobs.get([id])
+    if not found:
+        raise JobNotFound(f"there is no job {id}")
+    return found[0]
+
+
+def _check_one(store: Store, id: str, expected: Expected) -> Op[None]:
+    if expected is not None:
+        # A live row is held until the move, so that the version cannot pass in between.
+        yield from store.jobs.lock([id])
+    record = yield from _one(store, id)
+    require(expected, job_version(record))
+
+
+def _redriven(store: Store, wanted: Sequence[str]) -> Op[Change]:
+    moved = yield from redrive_jobs(store, wanted)
+    effects = [
+        Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"}) for each in moved
+    ]
+    ids = [each.id for each in moved]
+    return Change(ids, effects, of_moved(moved), news.of_redriven(moved))
+
+
+def _triggered(store: Store, wanted: Sequence[str]) -> Op[Change]:
+    moved = yield from trigger_jobs(store, wanted)
+    effects = [Effect(f"job {each.id}", {"state": "pending"}, {"due": "now"}) for each in moved]
+    return Change([each.id for each in moved], effects, of_moved(moved))

@@ -1,0 +1,115 @@
+"""The outbox under the names of its first users: statistics and a tick by hand."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.roles import check
+from holdfast.admin.serializers import rfc3339
+from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.commands.health import COUNTED
+from holdfast.core.cycle import RunRecord
+from holdfast.core.records import WorkerRecord
+from holdfast.core.redaction import redact
+from holdfast.scheduler.runner import TICK, is_single_tick
+from holdfast.scheduler.tick_summary import TickSkipped, TickSummary
+from holdfast.settings import Settings
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+from holdfast.worker.options import LARGEST_CLAIM
+
+_US = 1_000_000
+MOST_TICKS = 1_000
+
+
+class Ticks(Protocol):
+    """Whoever runs ticks in this process."""
+
+    async def run_once(self) -> TickSummary | TickSkipped:
+        """Run a tick unless one runs already."""
+
+
+class OutboxDesk:
+    """What developers ask about the outbox."""
+
+    def __init__(self, desk: Desk, settings: Settings, ticks: Ticks) -> None:
+        self._desk = desk
+        self._settings = settings
+        self._ticks = ticks
+
+    async def stats(self, caller: Caller) -> dict[str, Any]:
+        """Read queue, runtime and configuration; running shows as processing and completed as sent."""
+        return await self._desk.read(caller, "outbox.stats", self._read)
+
+    async def run_once(self, caller: Caller) -> dict[str, Any]:
+        """Run one tick in this process, or say that one is running."""
+        check(caller.principal, "outbox.run_once")
+        answer = await self._ticks.run_once()
+        if isinstance(answer, TickSkipped):
+            return {"skipped": True, "reason": answer.reason}
+        await self._desk.change(
+            caller, "outbox.run_once", lambda _: _noted(answer.run_id, answer.total_processed)
+        )
+        return {"summary": answer.as_dict()}
+
+    def _read(self, store: Store) -> Op[dict[str, Any]]:
+        now = yield from store.schema.clock()
+        totals, _ = yield from store.workers.totals(COUNTED)
+        workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+        ticks = yield from store.runs.page(MOST_TICKS, LIVE_WITHIN_MS, TICK)
+        due = totals.oldest_due_at
+        return {
+            "generated_at": rfc3339(now),
+            "queue": {
+                "total": totals.live + totals.completed + totals.failed + totals.cancelled,
+                "due_now": totals.due,
+                "due_now_is_a_lower_bound": totals.bounded,
+                "oldest_pending_age_seconds": 0.0 if due is None else max(0, now - due) / _US,
+                "stuck_processing": totals.stuck,
+                "pending": max(0, totals.live - totals.running),
+                "processing": totals.running,
+                "sent": totals.completed,
+                "failed": totals.failed,
+            },
+            "runtime": _runtime(workers, ticks),
+            "config": self._config(),
+        }
+
+    def _config(self) -> dict[str, int]:
+        worker = self._settings.embedded
+        return {
+            "poll_ms": worker.poll_ms,
+            "batch_size": worker.batch_size or LARGEST_CLAIM,
+            "max_attempts": worker.max_attempts,
+            "processing_timeout_ms": worker.processing_timeout_ms,
+            "retry_base_ms": worker.retry_base_ms,
+            "retry_max_ms": worker.retry_max_ms,
+        }
+
+
+def _runtime(workers: list[WorkerRecord], ticks: list[RunRecord]) -> dict[str, Any]:
+    """Sum up what the live workers did since their start, and the last single ticks, by hand or by cron."""
+    counted = [each.counters for each in workers]
+    counted += [each.counters.get("counters", {}) for each in ticks if is_single_tick(each.worker)]
+
+    def total(counter: str) -> int:
+        return sum(each.get(counter, 0) for each in counted)
+
+    troubled = [each for each in workers if each.last_error]
+    latest = max(troubled, key=lambda each: each.seen_at, default=None)
+    return {
+        "is_running": bool(workers),
+        "ticks_total": total("ticks"),
+        "processed_total": total("processed"),
+        "retried_total": total("retried"),
+        "dead_letter_total": total("dead_letters"),
+        "recovered_stuck_total": total("recovered"),
+        "last_error": redact(latest.last_error or "") if latest else None,
+    }
+
+
+def _noted(run_id: str, processed: int) -> Op[Change]:
+    """Have the tick in the audit log; the tick's own writes are its own."""
+    yield from ()
+    return Change(None, [Effect(f"run {run_id}", None, {"processed": processed})])

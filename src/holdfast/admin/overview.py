@@ -1,0 +1,324 @@
+"""How much room the database takes: its tables where it is a server's, the file and its log where it is one.
+
+The doctor's findings for every surface.
+
+How everything stands and went: the health of the queue, figures over time, and what answers to probes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from holdfast.admin.authorize import Caller, Desk
+from holdfast.admin.cycles import CycleFacts, cycle_facts
+from holdfast.admin.dead_letters import dead_groups
+from holdfast.admin.roles import LOCAL, check
+from holdfast.admin.serializers import plain
+from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.commands.health import Health, read_health, summed_up
+from holdfast.commands.retention import id_at
+from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep
+from holdfast.core.redaction import redact
+from holdfast.scheduler.doctor.checks import examine
+from holdfast.scheduler.doctor.finding import Finding
+from holdfast.scheduler.runner import TICK, is_single_tick
+from holdfast.settings import Settings, effective
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+
+class TableSize(msgspec.Struct, frozen=True):
+    """One table: rows as the statistics have them, dead ones that vacuum has not removed, bytes with its indexes."""
+
+    name: str
+    rows: int
+    dead: int
+    bytes: int
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """Bytes in all, of them free ones inside the file, those of the write-ahead log beside it, and the tables."""
+
+    bytes: int
+    free_bytes: int | None
+    log_bytes: int | None
+    tables: list[TableSize]
+
+
+def read_sizes(store: Store, path: Path | None) -> Op[Sizes]:
+    """Read what the database says of its own size; `path` is its file, if it has one."""
+    document = yield from store.vitals.document()
+    vitals: dict[str, Any] = msgspec.json.decode(document)
+    if store.dialect == "sqlite":
+        page = vitals["page_size"]
+        return Sizes(vitals["pages"] * page, vitals["free_pages"] * page, _log_bytes(path), [])
+    tables = [
+        TableSize(each["name"], each["live"], each["dead"], each["bytes"])
+        for each in vitals["tables"]
+    ]
+    tables.sort(key=lambda each: -each.bytes)
+    return Sizes(sum(each.bytes for each in tables), None, None, tables)
+
+
+def _log_bytes(path: Path | None) -> int:
+    """Return the size of the write-ahead log, which goes with the last connection."""
+    log = None if path is None else path.with_name(f"{path.name}-wal")
+    return log.stat().st_size if log is not None and log.exists() else 0
+
+
+class DoctorDesk:
+    """What can be asked about the health of the installation; nothing is mended from here."""
+
+    def __init__(self, desk: Desk, settings: Settings) -> None:
+        self._desk = desk
+        self._settings = settings
+
+    async def findings(self, caller: Caller) -> list[Finding]:
+        """Check configuration, fleet and database, the worst first."""
+        check(caller.principal, "doctor.read")
+        app = self._desk.app
+        leases = {each.name: each.lease for each in app.registry if each.lease is not None}
+        found = await examine(app.database, self._settings, leases)
+        ordered = sorted(found, key=lambda each: _ORDER.index(each.verdict))
+        return [_without_secrets(each) for each in ordered]
+
+
+_ORDER = ("problem", "warning", "ok")
+
+
+def _without_secrets(finding: Finding) -> Finding:
+    return Finding(
+        finding.check, finding.verdict, redact(finding.measured), finding.text, finding.fix
+    )
+
+
+Window = Literal["1h", "6h", "24h"]
+
+STEPS_MS: dict[Window, tuple[int, int]] = {
+    "1h": (3_600_000, 60_000),
+    "6h": (21_600_000, 360_000),
+    "24h": (86_400_000, 1_440_000),
+}
+"""The span of each window and the step that its charts are drawn in: sixty of them."""
+
+COUNTED_LIVE = 1_000
+"""A page that is drawn every second counts what waits up to here, and says when there is more."""
+
+MOST_GROUPS = 5
+DEAD_LOOK = 200
+"""So many groups are made of so many of the youngest dead letters."""
+
+WAIT_LOOK = 20
+"""Waiting times are told of this many ended jobs of each step."""
+
+TICKS_LOOKED_AT = 10
+TICKS_MISSED = 3
+FIRST_TICK_US = 3_600_000_000
+"""How often ticks come shows in the last of them; after the very first, a second is waited for as long as this."""
+
+WAITS_LAST_US = 10_000_000
+"""A page that is drawn every second reads them this often: they go by the minute and cost as much as all else on it."""
+
+
+class StepWait(msgspec.Struct, frozen=True):
+    """How long all but the unluckiest twentieth of the jobs waited that were made in the step from `at` on."""
+
+    at: Instant
+    p95_us: int
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """How long jobs waited, as it was read at some time."""
+
+    read_at: Instant
+    steps: list[StepWait]
+    p95_us: int | None
+    median_us: int | None
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The queue at one moment, in one sentence and in figures, and the last hours step by step."""
+
+    health: Health
+    sentence: str
+    window: Window
+    step_us: int
+    series: list[SeriesPoint]
+    waits: list[StepWait]
+    p95_wait_us: int | None
+    median_wait_us: int | None
+
+
+class Board(NamedTuple):
+    """The overview with the largest groups of the youngest dead letters, and the cycles."""
+
+    overview: Overview
+    dead: list[dict[str, Any]]
+    cycles: list[CycleFacts]
+
+
+class System(msgspec.Struct, frozen=True):
+    """What this installation is made of."""
+
+    dialect: str
+    url: str
+    migrations: list[dict[str, Any]]
+    identity: dict[str, Any] | None
+    sizes: Sizes
+    configuration: list[dict[str, str]]
+
+
+class OverviewDesk:
+    """What can be asked about the whole."""
+
+    def __init__(self, desk: Desk, settings: Settings) -> None:
+        self._desk = desk
+        self._settings = settings
+        self._waits: dict[Window, Waits] = {}
+
+    async def health(self, caller: Caller) -> Health:
+        """Read how the queue stands."""
+        return await self._desk.read(caller, "overview.read", read_health)
+
+    async def metrics(self, caller: Caller) -> tuple[Health, bool]:
+        """Read the same for a machine that keeps figures, and whether something reaps."""
+        interval_ms = self._settings.outbox.reaper_interval_ms
+
+        def op(store: Store) -> Op[tuple[Health, bool]]:
+            health = yield from read_health(store)
+            return health, (yield from _unready(store, interval_ms)) is None
+
+        return await self._desk.read(caller, "metrics.read", op)
+
+    async def get(self, caller: Caller, window: Window = "1h") -> Overview:
+        """Read how the queue stands and how it went."""
+        return await self._desk.read(
+            caller, "overview.read", lambda store: self._look(store, window)
+        )
+
+    async def board(self, caller: Caller, window: Window = "1h") -> Board:
+        """Read all that the first page shows in one go: it is drawn again with every change."""
+        check(caller.principal, "dead.list")
+        check(caller.principal, "cycle.list")
+
+        def op(store: Store) -> Op[Board]:
+            overview = yield from self._look(store, window, self._waits.get(window))
+            dead = yield from dead_groups(store, MOST_GROUPS, DEAD_LOOK)
+            cycles = yield from cycle_facts(store, runs=0)
+            return Board(overview, dead.items, cycles)
+
+        return await self._desk.read(caller, "overview.read", op)
+
+    def _look(self, store: Store, window: Window, waits: Waits | None = None) -> Op[Overview]:
+        span_ms, step_ms = STEPS_MS[window]
+        health = yield from read_health(store, COUNTED_LIVE)
+        series = yield from store.figures.series(span_ms, step_ms)
+        if waits is None or health.now - waits.read_at >= WAITS_LAST_US:
+            steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
+            waits = self._waits[window] = yield from _read_waits(store, steps, health.now)
+        return Overview(
+            health=health,
+            sentence=summed_up(health),
+            window=window,
+            step_us=step_ms * 1000,
+            series=series,
+            waits=waits.steps,
+            p95_wait_us=waits.p95_us,
+            median_wait_us=waits.median_us,
+        )
+
+    async def system(self, caller: Caller) -> System:
+        """Read what the database and the settings are."""
+        database = self._desk.app.database
+
+        def op(store: Store) -> Op[System]:
+            applied = yield from store.schema.applied()
+            identity = yield from store.schema.identity()
+            sizes = yield from read_sizes(store, getattr(database, "path", None))
+            return System(
+                dialect=store.dialect,
+                url=redact(database.url),
+                sizes=sizes,
+                migrations=[msgspec.structs.asdict(each) for each in applied],
+                identity=None if identity is None else plain(identity),
+                configuration=[msgspec.structs.asdict(each) for each in effective(self._settings)],
+            )
+
+        return await self._desk.read(caller, "system.read", op)
+
+    async def unready(self) -> str | None:
+        """Say why this installation is not ready, None when it is. Raises: DatabaseError when it is away."""
+        interval_ms = self._settings.outbox.reaper_interval_ms
+        return await self._desk.read(
+            Caller(LOCAL), "overview.read", lambda store: _unready(store, interval_ms)
+        )
+
+
+def _read_waits(store: Store, steps: Sequence[WaitStep], now: Instant) -> Op[Waits]:
+    found = yield from store.figures.waits(steps, WAIT_LOOK)
+    spans = sorted(each.us for each in found)
+    return Waits(now, _by_step(found), _quantile(spans, 0.95), _quantile(spans, 0.5))
+
+
+def _unready(store: Store, interval_ms: int) -> Op[str | None]:
+    """A reaper lives with every worker and in every tick; one that works leaves no lease expired for long."""
+    now: Instant = yield from store.schema.clock()
+    patience_us = 3 * interval_ms * 1000
+    living = yield from store.workers.page(1, max(patience_us // 1000, 60_000))
+    if not living:
+        ticks_us = yield from _patience_with_ticks(store, now)
+        if ticks_us is None:
+            return "nobody has reaped for three intervals: no worker lives"
+        patience_us = max(patience_us, ticks_us)
+    leases = yield from store.leases.page(1)
+    if leases and now - leases[0].expires_at > patience_us:
+        return "leases are expired and nobody takes them back"
+    return None
+
+
+def _patience_with_ticks(store: Store, now: Instant) -> Op[int | None]:
+    """How long single ticks may be silent, by how often they came; None when none is to be expected any more.
+
+    An installation that only ticks is as ready between two ticks as in them. One whose worker has gone missing since
+    the last of them is not.
+    """
+    runs = yield from store.runs.page(TICKS_LOOKED_AT, LIVE_WITHIN_MS, TICK)
+    starts = sorted((each.started_at for each in runs if is_single_tick(each.worker)), reverse=True)
+    if not starts:
+        return None
+    pauses = [later - earlier for later, earlier in pairwise(starts)]
+    patience_us = TICKS_MISSED * max(pauses) if pauses else FIRST_TICK_US
+    patience_us = max(patience_us, LIVE_WITHIN_MS * 1000)
+    everyone = yield from store.workers.page(MOST_WORKERS)
+    went_missing = any(each.stopped_at is None and each.seen_at > starts[0] for each in everyone)
+    return None if went_missing or now - starts[0] > patience_us else patience_us
+
+
+def _steps(now: Instant, span_us: int, step_us: int) -> list[WaitStep]:
+    last = now // step_us * step_us
+    begins = range(last - span_us + step_us, last + 1 + step_us, step_us)
+    ids = [id_at(at) for at in begins]
+    return [WaitStep(*step) for step in zip(begins, ids, ids[1:], strict=False)]
+
+
+def _by_step(waits: Sequence[Wait]) -> list[StepWait]:
+    found: dict[Instant, list[int]] = defaultdict(list)
+    for each in waits:
+        found[each.at].append(each.us)
+    return [
+        StepWait(at, p95)
+        for at, spans in sorted(found.items())
+        if (p95 := _quantile(sorted(spans), 0.95)) is not None
+    ]
+
+
+def _quantile(ordered: list[int], share: float) -> int | None:
+    if not ordered:
+        return None
+    return max(0, ordered[min(len(ordered) - 1, int(len(ordered) * share))])

@@ -1,0 +1,141 @@
+"""Secrets of tokens: made of 256 random bits, shown once, remembered only as a hash.
+
+Tokens: made and shown once, listed, revoked, and the door that opens to them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from typing import Any
+
+import msgspec
+
+from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.roles import Principal, Role
+from holdfast.admin.serializers import plain
+from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.errors import InvalidOption, TokenNotFound
+from holdfast.core.ids import parse_id
+from holdfast.core.records import NewToken, TokenRecord
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+PREFIX = "hf_"
+BYTES = 32
+
+_FORM = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}", re.ASCII)
+
+
+def new_secret() -> str:
+    """Make a secret; its prefix lets scanners and people recognise it."""
+    return f"{PREFIX}{secrets.token_urlsafe(BYTES)}"
+
+
+def is_secret(text: str) -> bool:
+    """Say whether a text could be a secret of ours; others need no question to the database."""
+    return _FORM.fullmatch(text) is not None
+
+
+def hash_of(secret: str) -> str:
+    """Return what is stored of a secret. So many random bits need no salt and no slow hash."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_same(one: str, other: str) -> bool:
+    """Compare two hashes in a time that does not depend on where they differ."""
+    return hmac.compare_digest(one, other)
+
+
+MOST_LISTED = 1_000
+LONGEST_NAME = 100
+TOUCH_EVERY_US = 60_000_000
+
+
+class MadeToken(msgspec.Struct, frozen=True):
+    """A new token, with the secret that is shown this once."""
+
+    token: dict[str, Any]
+    secret: str
+
+
+class TokenDesk:
+    """What can be asked about tokens and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def create(
+        self, caller: Caller, name: str, role: Role, lasts: Duration | None = None
+    ) -> MadeToken:
+        """Make a token. Raises: InvalidOption, InvalidDuration."""
+        secret = new_secret()
+        token = new_token(name, role, secret, lasts)
+
+        def op(store: Store) -> Op[Change]:
+            record = yield from store.tokens.create(token)
+            after = {"name": name, "role": role.word}
+            return Change(record, [Effect(f"token {record.id}", None, after)])
+
+        record: TokenRecord = await self._desk.change(caller, "token.create", op)
+        return MadeToken(shown_token(record), secret)
+
+    async def list(self, caller: Caller) -> list[dict[str, Any]]:
+        """Read tokens, the youngest first, without what could open anything."""
+        records = await self._desk.read(
+            caller, "token.list", lambda store: store.tokens.page(MOST_LISTED)
+        )
+        return [shown_token(each) for each in records]
+
+    async def revoke(self, caller: Caller, id: str) -> None:
+        """Make a token invalid from now on. Raises: TokenNotFound, InvalidId."""
+        wanted = str(parse_id(id))
+        await self._desk.change(caller, "token.revoke", lambda store: revoked(store, wanted))
+
+    async def exist(self) -> bool:
+        """Say whether any token was ever made: whether access was ever given out."""
+        return await self._desk.look(lambda store: store.tokens.exist())
+
+    async def principal(self, secret: str) -> Principal | None:
+        """Return whom a secret stands for, None when it opens nothing."""
+        if not is_secret(secret):
+            return None
+        wanted, database = hash_of(secret), self._desk.app.database
+        record = await self._desk.look(lambda store: store.tokens.find(wanted))
+        if record is None or not is_same(record.hash, wanted):
+            return None
+        used_at = record.last_used_at
+        if used_at is None or time.time_ns() // 1000 - used_at > TOUCH_EVERY_US:
+            # The statement looks again by the database's clock; this spares the write.
+            await database.run_async(database.store.tokens.touch(record.id))
+        return Principal(record.name, Role.parse(record.role))
+
+
+def new_token(name: str, role: Role, secret: str, lasts: Duration | None) -> NewToken:
+    """Return what is written of a token. Raises: InvalidOption, InvalidDuration."""
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise InvalidOption(f"a token's name has 1 to {LONGEST_NAME} printable characters")
+    lasts_ms = None if lasts is None else milliseconds(lasts)
+    if lasts_ms == 0:
+        raise InvalidOption("a token that expires at once opens nothing")
+    return NewToken(new_id(), name, role.word, hash_of(secret), lasts_ms)
+
+
+def shown_token(record: TokenRecord) -> dict[str, Any]:
+    """Show a token; its hash is nobody's business."""
+    fields = plain(record)
+    del fields["hash"]
+    return fields
+
+
+def revoked(store: Store, id: str) -> Op[Change]:
+    """Revoke a token. Raises: TokenNotFound."""
+    record = yield from store.tokens.revoke(id)
+    if record is None:
+        raise TokenNotFound(f"there is no token {id} that is not revoked")
+    before = {"name": record.name, "role": record.role}
+    return Change(None, [Effect(f"token {id}", before)])

@@ -1,0 +1,86 @@
+"""Workers: who works, what they hold, and asking one to stop."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.serializers import plain
+from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.core.errors import WorkerNotFound
+from holdfast.core.records import Instant, WorkerRecord
+from holdfast.core.redaction import redact
+from holdfast.notify.base import Hint
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+Standing = Literal["live", "draining", "silent", "stopped"]
+
+
+class WorkerFacts(msgspec.Struct, frozen=True):
+    """A worker, how it stands now, and how many jobs its leases hold."""
+
+    now: Instant
+    worker: WorkerRecord
+    standing: Standing
+    held: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the facts for programs."""
+        error = self.worker.last_error
+        return {
+            **plain(self.worker),
+            "last_error": None if error is None else redact(error),
+            "standing": self.standing,
+            "held": self.held,
+        }
+
+
+class WorkerDesk:
+    """What can be asked about workers and done to them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def list(
+        self, caller: Caller, everyone: bool = False, limit: int = 100
+    ) -> list[WorkerFacts]:
+        """Read workers, the youngest first; those that have stopped only when asked for."""
+
+        def op(store: Store) -> Op[list[WorkerFacts]]:
+            now = yield from store.schema.clock()
+            leases = yield from store.leases.page(MOST_WORKERS)
+            held = Counter[str]()
+            for each in leases:
+                held[each.worker] += each.jobs
+            records = yield from store.workers.page(limit)
+            return [
+                WorkerFacts(now, each, standing_of(each, now), held[each.id]) for each in records
+            ]
+
+        facts = await self._desk.read(caller, "worker.list", op)
+        return [each for each in facts if everyone or each.standing != "stopped"]
+
+    async def drain(self, caller: Caller, id: str) -> None:
+        """Ask a worker to take nothing new and end. Raises: WorkerNotFound."""
+
+        def op(store: Store) -> Op[Change]:
+            if not (yield from store.workers.drain(id)):
+                raise WorkerNotFound(f"there is no live worker {id[:60]}")
+            effect = Effect(f"worker {id}", {"draining": False}, {"draining": True})
+            # A worker that looks after its leases looks at this too.
+            return Change(None, [effect], [Hint("lost", worker=id)])
+
+        await self._desk.change(caller, "worker.drain", op)
+
+
+def standing_of(worker: WorkerRecord, now: Instant) -> Standing:
+    """Say how a worker stands."""
+    if worker.stopped_at is not None:
+        return "stopped"
+    if now - worker.seen_at > LIVE_WITHIN_MS * 1000:
+        return "silent"
+    return "draining" if worker.draining else "live"

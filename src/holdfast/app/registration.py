@@ -1,0 +1,186 @@
+"""What an application's modules say of it by decorators: job types, subscriptions, cycles, middlewares, observers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+
+from holdfast.client.client import Voice
+from holdfast.core.codec import TypeCodec
+from holdfast.core.cycle import CycleSpec, cycle_spec
+from holdfast.core.duration import Duration
+from holdfast.core.errors import DuplicateCycle, InvalidOption
+from holdfast.core.registry import (
+    JobType,
+    Registry,
+    TypeOptions,
+    check_name,
+    delivery_name,
+    job_type_of,
+)
+from holdfast.core.signatures import check_call
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from holdfast.core.events import Event, Observer
+    from holdfast.scheduler.call_handler import Around
+
+H = TypeVar("H", bound=Callable[..., Any])
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+class CycleOptions(TypedDict, total=False):
+    """When a cycle runs, and what becomes of slots that were missed."""
+
+    every: Duration | None
+    cron: str | None
+    tz: str | None
+    singleton: bool
+    missed: str
+    jitter: Duration
+    timeout: Duration | None
+    attempts: int
+    sharded: bool
+
+
+class Registering:
+    """The registry of an application and the decorators that fill it; nothing is connected."""
+
+    def __init__(self) -> None:
+        self.registry = Registry()
+        self.cycle_specs: dict[str, CycleSpec] = {}
+        self._time_zone = "UTC"
+        self._middlewares: list[Callable[..., Any]] = []
+        self._observers: list[Observer] = []
+        self._voice = Voice()
+        self._around_cycles: Around | None = None
+
+    def job(self, name: str, **options: Unpack[TypeOptions]) -> Callable[[H], H]:
+        """Register the decorated function as the handler of a job type.
+
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
+        """
+        check_name(name)
+
+        def register(handler: H) -> H:
+            self.registry.add(job_type_of(handler, name, _job_class(), options))
+            return handler
+
+        return register
+
+    def on(
+        self, event: str, *, name: str | None = None, **options: Unpack[TypeOptions]
+    ) -> Callable[[H], H]:
+        """Subscribe the decorated function to an event, under its own name or the one given.
+
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
+        """
+        check_name(event)
+
+        def register(handler: H) -> H:
+            type_name = delivery_name(event, name or str(getattr(handler, "__name__", "")))
+            self.registry.add(job_type_of(handler, type_name, _job_class(), options, event))
+            return handler
+
+        return register
+
+    def declare(self, name: str, input: Any = Any, output: Any = Any) -> None:
+        """Say that a job type or event exists whose handler is elsewhere, and what it exchanges.
+
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid.
+        """
+        self.registry.add(
+            JobType(
+                name=check_name(name),
+                handler=None,
+                input=TypeCodec(input, "input"),
+                output=TypeCodec(output, "output"),
+            )
+        )
+
+    def cycle(self, name: str, **options: Unpack[CycleOptions]) -> Callable[[H], H]:
+        """Run the decorated function on a schedule, one replica at a time, each slot once.
+
+        Raises: InvalidName, InvalidSchedule, InvalidOption, DuplicateCycle.
+        """
+        given = CycleOptions(**options)
+        if given.get("cron") is not None and given.get("tz") is None:
+            given["tz"] = self._time_zone
+
+        def register(handler: H) -> H:
+            if name in self.cycle_specs:
+                raise DuplicateCycle(f"there is a cycle {name} already")
+            self.cycle_specs[name] = cycle_spec(handler, name, **given)
+            return handler
+
+        return register
+
+    def middleware(self, function: M) -> M:
+        """Wrap every attempt in the decorated `async def(job, next)`; the first one registered is outermost.
+
+        Raises: HandlerInvalid.
+        """
+        check_call(function, "job", "next")
+        self._middlewares.append(function)
+        return function
+
+    def observe(self, observer: Observer) -> None:
+        """Tell an observer everything that happens in this application's workers, after commit.
+
+        Of jobs that are written on the caller's connection it hears where the library tells of the commit.
+        Raises: InvalidOption.
+        """
+        if not callable(getattr(observer, "observe", None)):
+            raise InvalidOption(
+                f"{repr(observer)[:60]} is no observer", help="give it a method observe(event)"
+            )
+        self._observers.append(observer)
+        self._voice.observer = self._observer()
+
+    def tell(self, events: Iterable[Event]) -> None:
+        """Tell the observers of events that have happened and were committed."""
+        observer = self._voice.observer
+        if observer is not None:
+            for each in events:
+                observer.observe(each)
+
+    def use_opentelemetry(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
+        """Trace sending, every attempt, linked to it, and runs of cycles, and keep the metrics; by default globally.
+
+        Raises: MissingExtra.
+        """
+        from holdfast.observe.otel import OtelObserver
+        from holdfast.observe.spans import SendSpan, attempt_span, tick_span
+
+        async def traced(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
+            first = job[0] if isinstance(job, list) else job
+            async with attempt_span(
+                first.type, str(first.id), first.trace, tracer_provider=tracer_provider
+            ):
+                return await next()
+
+        self._voice.begin_span = partial(
+            SendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
+        )
+        self.middleware(traced)
+        self._around_cycles = partial(tick_span, tracer_provider=tracer_provider)
+        self.observe(OtelObserver(meter_provider))
+
+    def _observer(self) -> Observer | None:
+        from holdfast.observe.composite import Observers
+
+        return Observers(*self._observers) if self._observers else None
+
+
+def _job_class() -> type:
+    """Return the class that handlers annotate; processes that only produce need not import it."""
+    from holdfast.worker.job import Job
+
+    return Job

@@ -1,0 +1,166 @@
+"""`holdfast dead`: dead letters by their kind, redriven at a rate, or dropped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli.bulk import Move, move
+from holdfast.cli.confirmation import Act, change_options
+from holdfast.cli.console import say, warn
+from holdfast.cli.jobs import RETRY
+from holdfast.cli.jobs import show as show_job
+from holdfast.cli.lazy import Command, Group
+from holdfast.cli.output import (
+    JOB_COLUMNS,
+    Column,
+    Format,
+    first_line,
+    list_options,
+    to_the_second,
+    write_page,
+    write_records,
+)
+from holdfast.cli.selection import choose_jobs, limit_option, targets_argument
+from holdfast.cli.session import Session, with_database
+from holdfast.core.lifecycle import DROP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.admin.dead_letters import DeadDesk
+
+_DROP = Move(DROP, "dropped", "job", JOB_COLUMNS)
+_GROUP_COLUMNS = (
+    Column("count", lambda row: row["count"]),
+    Column("type", lambda row: row["type"]),
+    Column("fingerprint", lambda row: row["fingerprint"]),
+    Column("oldest", lambda row: to_the_second(row["oldest_at"])),
+    Column("newest", lambda row: to_the_second(row["newest_at"])),
+    Column("error", lambda row: first_line(row["error"])),
+)
+
+
+@click.group(
+    "dead",
+    cls=Group,
+    examples=(
+        "holdfast dead list",
+        "holdfast dead redrive type:mail.* --rate 50/s --dry-run",
+        "holdfast dead drop type:mail.* 'age>90d'",
+    ),
+)
+def command() -> None:
+    """List, show, redrive and drop dead letters."""
+
+
+@command.command(
+    "list",
+    examples=(
+        "holdfast dead list",
+        "holdfast dead list type:mail.* fingerprint:5d1c0c6d3f1a2b4e",
+        "holdfast dead list -o json",
+    ),
+)
+@list_options
+@with_database
+def list_(
+    session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
+) -> None:
+    """List dead letters: by type and kind of error, or each that a filter finds.
+
+    -o id writes the filter of each group, to be handed to redrive or drop.
+    """
+    from holdfast.admin.jobs import JobDesk
+
+    caller = session.caller()
+    if filter:
+        text = " ".join(("state:failed", *filter))
+        page = session.run(JobDesk(session.desk).page(caller, text, limit, after))
+        write_page("dead letters", page.items, page.next, JOB_COLUMNS, output)
+        return
+    groups = session.run(_desk(session).groups(caller, limit))
+    write_records(groups.items, _GROUP_COLUMNS, output, id="filter")
+    if not groups.items:
+        say("no dead letters")
+    if groups.cut:
+        warn("only the youngest were looked at")
+
+
+@command.command(
+    "redrive",
+    examples=(
+        "holdfast dead redrive 0193a6f0-7c00-7000-8000-000000000000",
+        "holdfast dead redrive type:mail.* --rate 50/s --yes --reason 'provider is back'",
+        "holdfast dead redrive $(holdfast dead list -o id --limit 1) --dry-run",
+    ),
+)
+@targets_argument
+@click.option("--rate", metavar="N/s", help="Spread them: so many become due a second.")
+@limit_option
+@change_options
+@with_database
+def redrive(
+    session: Session, targets: tuple[str, ...], rate: str | None, limit: int, act: Act
+) -> int:
+    """Take dead letters back into the queue, at a rate if told; their history is kept."""
+    from holdfast.admin.dead_letters import per_second
+
+    pace = _Pace(None if rate is None else per_second(rate))
+    choice = choose_jobs(session, targets, limit, "state:failed")
+    return move(session, choice, act, RETRY, pace.redrive)
+
+
+class _Pace:
+    """Redrives batch after batch at one rate: each is spread behind those before it."""
+
+    def __init__(self, per_second: float | None) -> None:
+        self._per_second = per_second
+        self._taken = 0
+
+    def redrive(self, session: Session, ids: Sequence[str], act: Act) -> list[str]:
+        """Take one batch back; return the ids of those that still were dead letters."""
+        caller = session.caller(act.reason)
+        done = _desk(session).redrive(caller, ids, rate=self._per_second, behind=self._taken)
+        moved = session.run(done).ids
+        self._taken += len(moved)
+        return moved
+
+
+def _desk(session: Session) -> DeadDesk:
+    from holdfast.admin.dead_letters import DeadDesk
+
+    return DeadDesk(session.desk)
+
+
+@command.command(
+    "drop",
+    examples=(
+        "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
+        "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'nobody needs them'",
+    ),
+)
+@targets_argument
+@limit_option
+@change_options
+@with_database
+def drop(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+    """Delete dead letters with their chains; those that other jobs wait for are left alone."""
+    choice = choose_jobs(session, targets, limit, "state:failed")
+    return move(session, choice, act, _DROP, _dropped)
+
+
+def _dropped(session: Session, ids: Sequence[str], act: Act) -> list[str]:
+    return session.run(_desk(session).drop(session.caller(act.reason), ids)).ids
+
+
+command.add_command(
+    Command(
+        "show",
+        params=list(show_job.params),
+        callback=show_job.callback,
+        help="Show a dead letter: its error in full, its attempts, its input.",
+        examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",),
+    )
+)

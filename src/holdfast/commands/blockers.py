@@ -1,0 +1,160 @@
+"""Fan-in: attaching a job to the chains it waits for, and opening it when the last of them ends.
+
+Attaching marks the live tail of a blocking chain as awaited, which conflicts with its end: either the end sees the
+mark, or the attaching sees the end. Whoever ends an awaited chain locks the dependents in id order before deciding, so
+that any number of blockers ending at once open a job exactly once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.commands.chain_tail import tails_of
+from holdfast.core.errors import CircularWait, DatabaseBusy, UnknownJobType
+from holdfast.core.records import (
+    TERMINAL,
+    ChainRecord,
+    EndedJob,
+    Ending,
+    Instant,
+    JobRef,
+    NewBlocker,
+    State,
+    Tail,
+)
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+_ROUNDS = 1000
+
+FURTHEST = 10_000
+"""Edges that are followed in search of a circle."""
+
+
+class FanIn(msgspec.Struct):
+    """What the end of chains led to: jobs newly opened, and dependents that failed with them."""
+
+    opened: list[JobRef]
+    failed: list[EndedJob]
+
+
+def check_blockers(store: Store, edges: Sequence[NewBlocker]) -> Op[None]:
+    """Refuse blockers that do not exist before anything is written."""
+    yield from tails_of(store, (edge.chain_id for edge in edges))
+
+
+def check_waits(type: str, waits_for: Sequence[str], chains: Sequence[ChainRecord]) -> None:
+    """Refuse chains that a job type does not declare to wait for. Raises: UnknownJobType."""
+    for chain in chains:
+        if chain.type not in waits_for:
+            raise UnknownJobType(
+                f"{type} does not declare that it waits for {chain.type}",
+                help=f"add {chain.type!r} to waits_for of {type}, or leave waits_for out",
+            )
+
+
+def attach_blockers(
+    store: Store, edges: Sequence[NewBlocker], now: Instant | None = None
+) -> Op[dict[str, State]]:
+    """Write the edges of jobs that were inserted as blocked; return the states of those that are not any more."""
+    yield from store.blockers.insert(edges)
+    ended = yield from _settle(store, sorted({edge.chain_id for edge in edges}))
+    if not ended:
+        return {}
+    yield from _close(store, ended, now)
+    records = yield from store.jobs.get(sorted({edge.job_id for edge in edges}))
+    return {each.id: each.state for each in records if each.state != "blocked"}
+
+
+def refuse_circle(store: Store, chain_id: str, edges: Sequence[NewBlocker]) -> Op[None]:
+    """Refuse that a chain waits for one that waits for it, itself or through others. Raises: CircularWait.
+
+    Concurrency: after the edges were attached. The tails they wait for are locked then, so of two chains that close a
+    circle together the second sees the first.
+    """
+    dependents = yield from store.blockers.dependents(chain_id, FURTHEST)
+    circle = circle_of(chain_id, [edge.chain_id for edge in edges], dependents)
+    if circle:
+        raise CircularWait(
+            "the next job would wait for a chain that waits for it",
+            details=[" waits for ".join(f"chain {each}" for each in circle)],
+        )
+
+
+def circle_of(
+    chain_id: str, blockers: Sequence[str], dependents: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return the chains of a circle in the order of their waiting, the first one again at its end; none without one."""
+    # Those that were found first are the nearest, so that following them leads back.
+    waits_for = dict(reversed(dependents))
+    for blocker in blockers:
+        if blocker not in waits_for:
+            continue
+        path = [chain_id, blocker]
+        while path[-1] != chain_id and len(path) <= len(waits_for) + 1:
+            path.append(waits_for[path[-1]])
+        return path
+    return []
+
+
+def _settle(store: Store, chain_ids: Sequence[str]) -> Op[list[tuple[str, State]]]:
+    """Mark every live chain as awaited; return those that have ended, held so that no redrive slips past."""
+    open_ids = list(chain_ids)
+    ended: list[tuple[str, State]] = []
+    for _ in range(_ROUNDS):
+        tails = yield from tails_of(store, open_ids)
+        live = [tail for tail in tails if tail.state not in TERMINAL]
+        over = [tail for tail in tails if tail.state in TERMINAL]
+        marked = (yield from store.blockers.wait_on(_ids(live))) if live else set()
+        held = (yield from store.blockers.hold_ended(_ids(over))) if over else set()
+        ended += [(tail.chain_id, tail.state) for tail in over if tail.job_id in held]
+        settled = marked | held
+        open_ids = [tail.chain_id for tail in tails if tail.job_id not in settled]
+        if not open_ids:
+            return ended
+    raise DatabaseBusy("the blocking chains went on faster than they could be awaited")
+
+
+def _ids(tails: Sequence[Tail]) -> list[str]:
+    return [tail.job_id for tail in tails]
+
+
+def close_chains(
+    store: Store, ended: Sequence[tuple[str, State]], now: Instant | None = None
+) -> Op[FanIn]:
+    """Let go of everything that waits for chains that have just ended, in the transaction that ended them."""
+    chains = sorted({chain_id for chain_id, _ in ended})
+    if not chains:
+        return FanIn([], [])
+    yield from store.blockers.lock_dependents(chains)
+    return (yield from _close(store, ended, now))
+
+
+def _close(store: Store, ended: Sequence[tuple[str, State]], now: Instant | None) -> Op[FanIn]:
+    result = FanIn([], [])
+    todo = list(ended)
+    while todo:
+        closed = yield from store.blockers.close(todo)
+        failing = {edge.job_id: edge.chain_id for edge in closed if edge.fails}
+        free = sorted({edge.job_id for edge in closed} - failing.keys())
+        if free:
+            result.opened += yield from store.blockers.open_jobs(free, now)
+        todo = []
+        if failing:
+            endings = [
+                Ending(
+                    id=job_id,
+                    state="failed",
+                    error=f"BlockerFailed: chain {failing[job_id]} did not complete",
+                    fingerprint="blocker-failed",
+                )
+                for job_id in sorted(failing)
+            ]
+            failed = yield from store.jobs.end(endings, now)
+            result.failed += failed
+            todo = [(each.chain_id, "failed") for each in failed if each.awaited]
+            if todo:
+                yield from store.blockers.lock_dependents(sorted({chain for chain, _ in todo}))
+    return result

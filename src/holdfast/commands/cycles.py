@@ -1,0 +1,96 @@
+"""Slots of cycles from claim to end, and what people ask of cycles."""
+
+from __future__ import annotations
+
+from holdfast.core.cycle import REQUESTED, HeldSlot, NewRun, RunOutcome, Slot
+from holdfast.core.errors import CycleNotFound
+from holdfast.core.records import Instant
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+
+def begin_slot(
+    store: Store,
+    run: NewRun,
+    slot: Slot,
+    token: str,
+    lease_ms: int,
+    now: Instant | None = None,
+) -> Op[HeldSlot | None]:
+    """Claim a slot and record its run in one transaction; None when the slot is not to be had now."""
+    held = yield from store.slots.claim(run.name, slot, token, run.id, lease_ms, now)
+    if held is None:
+        return None
+    left_behind = yield from store.slots.abandon(held, now)
+    yield from store.runs.crashed(run, [slot.name, *left_behind])
+    yield from store.runs.begin(run, now)
+    return held
+
+
+def renew_slot(
+    store: Store, held: HeldSlot, lease_ms: int, counters: str, now: Instant | None = None
+) -> Op[bool]:
+    """Extend a slot's lease and give a sign of its run; False when the slot is lost."""
+    kept = yield from store.slots.renew(held, lease_ms, now)
+    if kept:
+        yield from store.runs.seen(held.run_id, counters, now)
+    return kept
+
+
+def complete_slot(
+    store: Store, held: HeldSlot, counters: str, now: Instant | None = None
+) -> Op[bool]:
+    """End a slot for good; False, with its run recorded as aborted, when the slot was lost."""
+    accepted = yield from store.slots.complete(held, now)
+    if not accepted:
+        error = "the slot was lost before the run ended"
+        yield from store.runs.finish(held.run_id, "aborted", counters, error, now)
+        return False
+    yield from _decide(store, held)
+    yield from store.runs.finish(held.run_id, "completed", counters, None, now)
+    return True
+
+
+def fail_slot(
+    store: Store,
+    held: HeldSlot,
+    outcome: RunOutcome,
+    counters: str,
+    error: str,
+    pause_ms: int | None,
+    now: Instant | None = None,
+) -> Op[bool]:
+    """End a run without success: its slot may run again after the pause; without a pause it is decided.
+
+    False, with the run recorded all the same, when the slot was lost.
+    """
+    accepted = yield from store.slots.fail(held, pause_ms, now)
+    if accepted and pause_ms is None:
+        yield from _decide(store, held)
+    yield from store.runs.finish(held.run_id, outcome, counters, error, now)
+    return accepted
+
+
+def _decide(store: Store, held: HeldSlot) -> Op[None]:
+    if not held.slot.requested:
+        yield from store.cycles.advance(held.cycle, held.slot)
+
+
+def pause_cycle(
+    store: Store, name: str, paused: bool, by: str | None, now: Instant | None = None
+) -> Op[list[str]]:
+    """Pause or resume a cycle with all its shards. Raises: CycleNotFound."""
+    return _found(name, (yield from store.cycles.pause(name, paused, by, now)))
+
+
+def request_cycle(
+    store: Store, name: str, request_id: str, now: Instant | None = None
+) -> Op[list[str]]:
+    """Ask for a run of a cycle now, paused or not; the next tick of any worker runs it. Raises: CycleNotFound."""
+    return _found(name, (yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)))
+
+
+def _found(name: str, names: list[str]) -> list[str]:
+    if not names:
+        raise CycleNotFound(f"there is no cycle {name[:60]!r}")
+    return names

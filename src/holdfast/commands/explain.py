@@ -1,0 +1,206 @@
+"""Why a job is not running, in one sentence: what an operator asks first, wherever jobs are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.commands.blockers import FURTHEST, circle_of
+from holdfast.core.duration import spoken
+from holdfast.core.records import (
+    BlockerRecord,
+    Identity,
+    Instant,
+    JobRecord,
+    TypeSetting,
+    WorkerRecord,
+)
+from holdfast.core.redaction import redact
+from holdfast.core.retry import SUSPECTED_FROM
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+LIVE_WITHIN_MS = 60_000
+"""A worker that was silent for longer than the usual lease is taken for dead."""
+
+MOST_WORKERS = 1_000
+_LONGEST_REASON = 200
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """What decides about a job besides the job itself; `running` counts what the live workers hold.
+
+    `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
+    another, if it is one of them.
+    """
+
+    now: Instant
+    identity: Identity | None = None
+    setting: TypeSetting | None = None
+    blockers: Sequence[BlockerRecord] = ()
+    workers: Sequence[WorkerRecord] = ()
+    running: int = 0
+    last_error: str | None = None
+    circle: Sequence[str] = ()
+
+    def handlers(self, type: str) -> list[WorkerRecord]:
+        """The live workers that handle a type and take jobs."""
+        return [each for each in self.workers if type in each.types and not each.draining]
+
+
+def why(job: JobRecord, around: Surroundings) -> str:
+    """Say in one sentence where a job stands and what it waits for."""
+    match job.state:
+        case "blocked":
+            return _blocked(around)
+        case "pending":
+            sentence = _paused(around) or _unhandled(job, around) or _pending(job, around)
+            failed = _because(around.last_error)
+            return f"{sentence}; the last attempt failed{failed}" if failed else sentence
+        case "running":
+            return _running(job, around)
+        case "completed":
+            return _completed(job, around)
+        case "failed":
+            return f"Failed {_ago(job.finished_at, around)} {_tries(job)}{_because(job.error)}"
+        case "cancelled":
+            return f"Cancelled {_ago(job.finished_at, around)}{_because(job.error)}"
+
+
+def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
+    """Read what `why` needs to know about a job."""
+    now = yield from store.schema.clock()
+    if job.state == "blocked":
+        blockers = yield from store.blockers.of_jobs([job.id])
+        dependents = yield from store.blockers.dependents(job.chain_id, FURTHEST)
+        open_chains = [each.chain_id for each in blockers if each.open]
+        circle = circle_of(job.chain_id, open_chains, dependents)
+        return Surroundings(now, blockers=blockers, circle=circle)
+    if job.state not in ("pending", "running"):
+        return Surroundings(now)
+    identity = yield from store.schema.identity()
+    settings = yield from store.workers.settings()
+    workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+    leases = yield from store.leases.page(MOST_WORKERS)
+    live = {each.id for each in workers if job.type in each.types}
+    return Surroundings(
+        now,
+        identity,
+        next((each for each in settings if each.type == job.type), None),
+        (),
+        workers,
+        sum(each.jobs for each in leases if each.worker in live),
+        (yield from _last_error(store, job)),
+    )
+
+
+def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
+    if job.state != "pending" or not job.attempt:
+        return None
+    attempts = yield from store.jobs.attempts(job.id)
+    return attempts[-1].error if attempts else None
+
+
+def _blocked(around: Surroundings) -> str:
+    if around.circle:
+        chains = " waits for ".join(f"chain {each}" for each in around.circle)
+        return f"Waits in a circle, so it never starts: {chains}; cancel one of them"
+    open_edges = [each for each in around.blockers if each.open]
+    count = len(around.blockers)
+    sentence = f"Waits for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
+    stuck = sum(each.state in ("failed", "cancelled") for each in open_edges)
+    return f"{sentence}; {stuck} of them did not complete" if stuck else sentence
+
+
+def _paused(around: Surroundings) -> str:
+    identity, setting = around.identity, around.setting
+    if identity is not None and identity.paused:
+        return f"Everything is paused{_by(identity.paused_by, identity.paused_at, around)}"
+    if setting is not None and setting.paused:
+        return f"Paused{_by(setting.paused_by, setting.paused_at, around)}"
+    return ""
+
+
+def _unhandled(job: JobRecord, around: Surroundings) -> str:
+    if around.handlers(job.type):
+        return ""
+    if any(job.type in each.types for each in around.workers):
+        return f"Every live worker that handles {job.type} is draining"
+    return f"No live worker handles {job.type}"
+
+
+def _pending(job: JobRecord, around: Surroundings) -> str:
+    due = job.available_at
+    if due is None or due > around.now:
+        when = "later" if due is None else f"in {spoken(due - around.now)}"
+        return _later(job, when, around)
+    waiting = spoken(around.now - due)
+    slots = sum(each.slots for each in around.handlers(job.type))
+    if job.crashes >= SUSPECTED_FROM:
+        return (
+            f"Due since {waiting}; {_deaths(job, 'its')}, so it waits for a worker to run it alone"
+        )
+    if around.running >= slots:
+        return f"Due since {waiting}; all workers are busy"
+    return f"Due since {waiting}; a worker takes it at its next look"
+
+
+def _later(job: JobRecord, when: str, around: Surroundings) -> str:
+    if job.crashes:
+        return f"{_deaths(job)}; next attempt {when}{_alone(job)}"
+    if job.attempt:
+        most = job.max_attempts or (around.setting.max_attempts if around.setting else None)
+        return f"Retry {job.attempt}{f' of {most - 1}' if most else ''} {when}"
+    return f"Starts {when}, as planned"
+
+
+def _deaths(job: JobRecord, its: str = "Its") -> str:
+    return f"{its} worker died {'once' if job.crashes == 1 else f'{job.crashes} times'}"
+
+
+def _alone(job: JobRecord) -> str:
+    """A suspect waits for a worker that has nothing else to run, so that its neighbours pay for nothing."""
+    return ", alone, because it is suspected" if job.crashes >= SUSPECTED_FROM else ""
+
+
+def _running(job: JobRecord, around: Surroundings) -> str:
+    expires = job.lease_expires_at
+    holder = job.worker or "a worker"
+    if expires is None:
+        return f"Leased by {holder}"
+    if expires > around.now:
+        leased = f"Leased by {holder}, expires in {spoken(expires - around.now)}"
+        suspected = job.crashes >= SUSPECTED_FROM
+        return f"{leased}; {_deaths(job, 'its')}, so it runs alone" if suspected else leased
+    sentence = f"The lease of {holder} expired {_ago(expires, around)}"
+    if around.workers:
+        return f"{sentence}; the reaper takes it back"
+    return f"{sentence}; no live worker reaps it, `holdfast reap` does"
+
+
+def _completed(job: JobRecord, around: Surroundings) -> str:
+    sentence = f"Completed {_ago(job.finished_at, around)} {_tries(job)}"
+    return f"{sentence}; the chain went on" if job.continued else sentence
+
+
+def _tries(job: JobRecord) -> str:
+    if job.attempt == 0:
+        return "before its first attempt"
+    return "at the first attempt" if job.attempt == 1 else f"after {job.attempt} attempts"
+
+
+def _because(error: str | None) -> str:
+    first_line = redact(error or "").strip().partition("\n")[0]
+    reason = first_line.removeprefix("Cancelled").lstrip(": ")
+    if len(reason) > _LONGEST_REASON:
+        reason = f"{reason[:_LONGEST_REASON]}…"
+    return f": {reason}" if reason else ""
+
+
+def _by(who: str | None, at: Instant | None, around: Surroundings) -> str:
+    return f"{f' by {who}' if who else ''}{f' {_ago(at, around)}' if at is not None else ''}"
+
+
+def _ago(at: Instant | None, around: Surroundings) -> str:
+    return f"{spoken(around.now - at)} ago" if at is not None else "some time ago"

@@ -1,0 +1,140 @@
+"""How the queue stands as a whole: figures for surfaces and monitors, and one sentence that sums them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.core.duration import spoken
+from holdfast.core.records import Identity, Instant, QueueTotals, TypeTotals
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+COUNTED = 10_000
+"""Live counts stop here: beyond it the exact number changes no decision."""
+
+LATE_US = 60_000_000
+"""A due job that waits longer than this is worth a word."""
+
+
+class Health(msgspec.Struct, frozen=True):
+    """The queue at one moment.
+
+    `silent` workers gave no sign for long and said no goodbye; of `unhandled` types something is due, but nobody alive
+    takes it.
+    """
+
+    now: Instant
+    totals: QueueTotals
+    types: Sequence[TypeTotals]
+    workers: int
+    slots: int
+    silent: int
+    unhandled: Sequence[str]
+    identity: Identity | None
+
+    @property
+    def oldest_us(self) -> int:
+        """How long the oldest due job has waited."""
+        due = self.totals.oldest_due_at
+        return 0 if due is None else max(0, self.now - due)
+
+    @property
+    def later(self) -> int | None:
+        """How many pending jobs are not due yet; unknown where not all that are due or blocked were counted."""
+        totals = self.totals
+        if totals.bounded:
+            return None
+        return max(0, totals.live - totals.blocked - totals.running - totals.due)
+
+    def figures(self) -> dict[str, Any]:
+        """Return the figures for programs, under the names that every surface uses.
+
+        `bounded` says that `due`, `blocked` and `stuck` are lower bounds: counting stopped.
+        """
+        totals = self.totals
+        return {
+            "live": totals.live,
+            "due": totals.due,
+            "later": self.later,
+            "running": totals.running,
+            "blocked": totals.blocked,
+            "stuck": totals.stuck,
+            "bounded": totals.bounded,
+            "oldest_due_seconds": round(self.oldest_us / 1_000_000, 3),
+            "completed": totals.completed,
+            "failed": totals.failed,
+            "cancelled": totals.cancelled,
+            "workers": self.workers,
+            "slots": self.slots,
+            "silent": self.silent,
+            "unhandled": list(self.unhandled),
+        }
+
+    def words(self) -> dict[str, str]:
+        """Return the main figures for people, under the same names; a lower bound has a plus."""
+        totals, more = self.totals, "+" if self.totals.bounded else ""
+        return {
+            "due": f"{totals.due:,}{more}",
+            "running": f"{totals.running:,}",
+            "blocked": f"{totals.blocked:,}{more}",
+            "later": "unknown" if self.later is None else f"{self.later:,}",
+            "completed": f"{totals.completed:,}",
+            "cancelled": f"{totals.cancelled:,}",
+            "failed": f"{totals.failed:,}",
+            "workers": f"{self.workers:,}",
+        }
+
+
+def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
+    """Read how the queue stands, cheaply at any size; live counts stop at `counted`."""
+    now = yield from store.schema.clock()
+    totals, types = yield from store.workers.totals(counted)
+    everyone = yield from store.workers.page(MOST_WORKERS)
+    identity = yield from store.schema.identity()
+    there = [each for each in everyone if each.stopped_at is None]
+    living = [each for each in there if now - each.seen_at <= LIVE_WITHIN_MS * 1000]
+    handled = {type for each in living for type in each.types}
+    return Health(
+        now=now,
+        totals=totals,
+        types=types,
+        workers=len(living),
+        slots=sum(each.slots for each in living),
+        silent=len(there) - len(living),
+        unhandled=[
+            each.type
+            for each in types
+            if each.oldest_due_at is not None and each.type not in handled
+        ],
+        identity=identity,
+    )
+
+
+def summed_up(health: Health) -> str:
+    """Say in one sentence what is most worth knowing, the worst first."""
+    totals, identity = health.totals, health.identity
+    if identity is not None and identity.paused:
+        return f"Everything is paused{f' by {identity.paused_by}' if identity.paused_by else ''}"
+    if not health.workers and totals.due:
+        return f"No live workers; {_jobs(totals)} due"
+    if totals.stuck:
+        return f"Expired leases hold {totals.stuck} job{'' if totals.stuck == 1 else 's'}"
+    if health.unhandled:
+        return f"Jobs of {health.unhandled[0]} are due, and no live worker handles them"
+    if health.oldest_us > LATE_US:
+        return f"Jobs wait: the oldest is due since {spoken(health.oldest_us)}"
+    if not health.workers:
+        return "No live workers; nothing is due"
+    if totals.failed:
+        return f"Working, with {totals.failed} dead letter{'' if totals.failed == 1 else 's'}"
+    return "Working" if totals.running or totals.due else "All is done"
+
+
+def _jobs(totals: QueueTotals) -> str:
+    if totals.due == 1:
+        return "1 job is"
+    return f"{totals.due:,}{'+' if totals.bounded else ''} jobs are"

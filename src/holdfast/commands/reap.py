@@ -1,0 +1,80 @@
+"""After the database's clock was set back: what was due by a clock that ran ahead is due by the present one.
+
+Reaping: taking back what dead workers held, and letting go of whatever waited for those that are spent.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.commands.blockers import FanIn, close_chains
+from holdfast.core.records import Held, Instant, ReapPage, State
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+AHEAD_US = 60_000_000
+"""Less than this is no reason to move anything."""
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+_MANY = 1_000
+
+
+def ahead_us(store: Store, now: Instant) -> Op[int]:
+    """Return how far the clock is behind what it showed before, by the records of workers, leases and runs."""
+    workers = yield from store.workers.page(_MANY)
+    leases = yield from store.leases.page(_MANY)
+    runs = yield from store.runs.page(1, AHEAD_US // 1000)
+    seen = [
+        *(each.seen_at for each in workers),
+        *(each.claimed_at for each in leases),
+        *(each.started_at for each in runs),
+    ]
+    return max(0, max(seen, default=now) - now)
+
+
+BATCH = 100
+POISON_LIMIT = 3
+RECENT_MS = 600_000
+MOST_WORKERS = 1_000
+
+
+class ReapReport(msgspec.Struct):
+    """One page of the reaper's work, and what it led to; `failed` are the chains of jobs that are spent."""
+
+    page: ReapPage
+    failed: list[str]
+    fan_in: FanIn
+
+
+def reap_leases(
+    store: Store,
+    limit: int = BATCH,
+    poison: int = POISON_LIMIT,
+    after: tuple[Instant, str] | None = None,
+    now: Instant | None = None,
+) -> Op[ReapReport]:
+    """Take back one page of expired leases in one transaction."""
+    page = yield from store.leases.reap(limit, poison, after, now)
+    spent = {each.id: each.awaited for each in page.reaped if each.state == "failed"}
+    records = (yield from store.jobs.get(sorted(spent))) if spent else []
+    over: list[tuple[str, State]] = [
+        (each.chain_id, "failed") for each in records if spent[each.id]
+    ]
+    fan_in = yield from close_chains(store, over, now)
+    if page.reaped:
+        # Last, when everything else has been accepted: what a lost handler has locked is free for the next one.
+        yield from store.leases.evict([Held(each.id, each.token) for each in page.reaped])
+    return ReapReport(page, [each.chain_id for each in records], fan_in)
+
+
+def fleet_fell_silent(
+    store: Store, quiet_ms: int, besides: str = "", now: Instant | None = None
+) -> Op[bool]:
+    """Say whether leases have ended, and all workers of a short while ago are silent, as after an outage."""
+    present = (yield from store.schema.clock()) if now is None else now
+    leases = yield from store.leases.page(1)
+    if not leases or leases[0].expires_at > present:
+        return False
+    there = yield from store.workers.page(MOST_WORKERS, RECENT_MS, now)
+    others = [each.seen_at for each in there if each.stopped_at is None and each.id != besides]
+    return bool(others) and all(present - seen_at > quiet_ms * 1000 for seen_at in others)

@@ -1,0 +1,73 @@
+"""Removing what is old enough: whole chains with all that belongs to them, in bounded batches, oldest first."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.ids import uuid7_text
+from holdfast.core.records import Instant
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+_DAY_US = 86_400_000_000
+
+
+class Ages(msgspec.Struct, frozen=True):
+    """How many days things are kept; 0 keeps chains, and the keys that outlive them, forever."""
+
+    chains: int
+    dead_letters: int
+    runs: int
+    keys: int = 0
+
+
+class RetentionPage(msgspec.Struct, frozen=True):
+    """One batch: how many chains were looked at and removed, and where the next begins."""
+
+    seen: int
+    removed: int
+    last: str
+
+
+def remove_chains(
+    store: Store, ages: Ages, after: str, limit: int, now: Instant | None = None
+) -> Op[RetentionPage]:
+    """Remove the ended chains among the next `limit` that are old enough and that nobody depends on."""
+    instant = yield from _instant(store, now)
+    before = instant - ages.chains * _DAY_US
+    dead_before = instant - max(ages.chains, ages.dead_letters) * _DAY_US
+    found = yield from store.retention.page(after, id_at(before), limit)
+    if not found:
+        return RetentionPage(0, 0, after)
+    held = yield from store.retention.hold(found, before, dead_before, now)
+    waited = (yield from store.retention.waited(held)) if held else set()
+    doomed = [each for each in held if each not in waited]
+    if doomed:
+        yield from store.chains.delete(doomed, now, keep_keys=True)
+    return RetentionPage(len(found), len(doomed), found[-1])
+
+
+def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:
+    """Remove old runs, slots, workers and keys; return how many rows went."""
+    instant = yield from _instant(store, now)
+    before = instant - ages.runs * _DAY_US
+    runs = yield from store.retention.drop_runs(id_at(before), limit)
+    slots = yield from store.retention.drop_slots(before, limit)
+    workers = yield from store.retention.drop_workers(before, limit)
+    keys = 0
+    if ages.keys:
+        keys = yield from store.retention.drop_keys(instant - ages.keys * _DAY_US, limit)
+    return runs + slots + workers + keys
+
+
+def _instant(store: Store, now: Instant | None) -> Op[Instant]:
+    if now is not None:
+        return now
+    return (yield from store.schema.clock())
+
+
+def id_at(instant: Instant) -> str:
+    """Return the least id of an instant."""
+    return uuid7_text(max(instant, 0) // 1000, 0, bytes(6))

@@ -1,0 +1,620 @@
+"""The records that pass between core, stores and surfaces. Instants are integer microseconds since the epoch, UTC.
+
+Small records that only stores and operations exchange.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Literal, overload
+
+import msgspec
+
+from holdfast.core.lifecycle import STATES as STATES
+from holdfast.core.lifecycle import TERMINAL as TERMINAL
+from holdfast.core.lifecycle import ChainState as ChainState
+from holdfast.core.lifecycle import State as State
+from holdfast.core.lifecycle import TerminalState as TerminalState
+
+LIVE: frozenset[State] = frozenset({"blocked", "pending", "running"})
+
+DEFAULT_PRIORITY = 5
+PRIORITIES = range(10)
+
+OnBlockerFailure = Literal["fail", "wait", "run"]
+KeyScope = Literal["open", "any"]
+
+Instant = int
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@overload
+def to_datetime(instant: Instant) -> datetime: ...
+@overload
+def to_datetime(instant: Instant | None) -> datetime | None: ...
+def to_datetime(instant: Instant | None) -> datetime | None:
+    """Show an instant as an aware datetime in UTC."""
+    return None if instant is None else _EPOCH + timedelta(microseconds=instant)
+
+
+def to_instant(moment: datetime) -> Instant:
+    """Read an aware datetime as an instant; a naive one has no meaning and is refused."""
+    if moment.tzinfo is None:
+        raise ValueError("a time without a zone has no meaning here; use datetime.now(UTC)")
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A job to be written. Its fields are the columns that the insert statement reads."""
+
+    id: str
+    chain_id: str
+    type: str
+    input: str
+    chain_index: int = 0
+    priority: int = DEFAULT_PRIORITY
+    at: Instant | None = None
+    key: str | None = None
+    trace: str | None = None
+    max_attempts: int | None = None
+    blockers: int = 0
+
+
+class NewBlocker(msgspec.Struct, frozen=True):
+    """An edge to be written: job waits for chain."""
+
+    job_id: str
+    position: int
+    chain_id: str
+    on_failure: OnBlockerFailure = "fail"
+
+
+class NewKey(msgspec.Struct, frozen=True):
+    """A claim on a deduplication key for a chain about to start."""
+
+    type: str
+    key: str
+    chain_id: str
+    scope: KeyScope = "open"
+    window_ms: int | None = None
+    exclude: list[str] = []
+
+
+class Probe(msgspec.Struct, frozen=True):
+    """Where one look of a claim begins: a type, a priority and the low-water mark behind which nothing is expected.
+
+    Without a priority it stands for all that the type has, each taken in its turn. `share` is what it gives before the
+    other probes of the same priority are asked, `room` what it gives at most. `most` limits what is taken of a type in
+    all its priorities together; it is the same in each of its probes.
+    """
+
+    type: str
+    priority: int | None
+    token: str
+    room: int
+    after: Instant
+    after_id: str
+    most: int | None = None
+    share: int | None = None
+
+
+class LeaseClass(msgspec.Struct, frozen=True):
+    """One lease to be taken by a claim; its policies travel with it, so that a reaper needs no application code.
+
+    The backoff is that of jobs whose worker died.
+    """
+
+    token: str
+    lease_ms: int
+    max_attempts: int
+    backoff_base_ms: int
+    backoff_cap_ms: int
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One round of a claimer: which types, how many, under which leases.
+
+    The most urgent jobs are taken, and of probes of one priority those of the first ones, each a share.
+    """
+
+    worker: str
+    limit: int
+    probes: tuple[Probe, ...]
+    classes: tuple[LeaseClass, ...]
+    allow_crashed: bool = True
+
+
+class ClaimedJob(msgspec.Struct, gc=False):
+    """A job as its claim found it. Not frozen and unknown to the collector: one is made per job on the hottest path."""
+
+    id: str
+    token: str
+    type: str
+    priority: int
+    available_at: Instant
+    attempt: int
+    max_attempts: int | None
+    crashes: int
+    fence: int
+    chain_id: str
+    chain_index: int
+    input: str
+    blockers: int
+    trace: str | None
+    key: str | None
+    created_at: Instant
+    claimed_at: Instant
+
+
+FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze", "release"]
+
+
+class Finish(msgspec.Struct, omit_defaults=True, gc=False):
+    """How one attempt ended; the fenced write of the completer. `id` and `token` together are the proof."""
+
+    id: str
+    token: str
+    kind: FinishKind
+    worker: str
+    chain_id: str
+    started_at: Instant | None = None
+    output: str | None = None
+    error: str | None = None
+    fingerprint: str | None = None
+    delay_ms: int = 0
+    next: NewJob | None = None
+    next_blockers: list[NewBlocker] = []
+
+
+class Finished(msgspec.Struct, frozen=True, gc=False):
+    """A finish that the store accepted."""
+
+    id: str
+    type: str
+    awaited: bool
+
+
+Standing = Literal["held", "done", "ended", "taken", "free", "gone"]
+"""What became of a job somebody holds a token for: still held by that token, ended by that token, ended by another,
+running under another token, waiting without any, or deleted."""
+
+
+class Stand(msgspec.Struct, frozen=True):
+    """What the store says of one (job, token) pair."""
+
+    id: str
+    token: str
+    standing: Standing
+    state: State | None
+
+
+class JobRef(msgspec.Struct, frozen=True):
+    """A job by id and type: enough to tell whom it concerns."""
+
+    id: str
+    type: str
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A job that bears a token of the worker that asks."""
+
+    id: str
+    token: str
+
+
+class Reaped(msgspec.Struct, frozen=True):
+    """A job taken back from an expired lease, and what became of it."""
+
+    id: str
+    type: str
+    worker: str
+    state: State
+    crashes: int
+    stale_ms: int
+    awaited: bool
+    token: str
+
+
+class EndedJob(msgspec.Struct, frozen=True):
+    """A live job that was ended from outside, with the state it was in."""
+
+    id: str
+    chain_id: str
+    type: str
+    was: State
+    worker: str | None
+    awaited: bool
+
+
+class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An end from outside: cancel, complete, continue or fail a live job whoever holds it."""
+
+    id: str
+    state: TerminalState
+    output: str | None = None
+    error: str | None = None
+    fingerprint: str | None = None
+    next: NewJob | None = None
+
+
+class JobRecord(msgspec.Struct, frozen=True):
+    """A job as people see it: what was asked, where it stands, what came of it."""
+
+    id: str
+    chain_id: str
+    chain_index: int
+    type: str
+    state: State
+    priority: int
+    input: str
+    key: str | None
+    trace: str | None
+    created_at: Instant
+    planned_at: Instant | None
+    available_at: Instant | None
+    attempt: int
+    max_attempts: int | None
+    crashes: int
+    fence: int
+    worker: str | None
+    lease_expires_at: Instant | None
+    output: str | None
+    error: str | None
+    fingerprint: str | None
+    continued: bool
+    started_at: Instant | None
+    finished_at: Instant | None
+
+
+class AttemptRecord(msgspec.Struct, frozen=True):
+    """One attempt that did not complete its job."""
+
+    job_id: str
+    attempt: int
+    fence: int
+    kind: str
+    worker: str | None
+    started_at: Instant | None
+    ended_at: Instant
+    error: str | None
+
+
+class ChainRecord(msgspec.Struct, frozen=True):
+    """A chain as people see it: its first job's request and its last job's result."""
+
+    id: str
+    type: str
+    state: State
+    key: str | None
+    input: str
+    output: str | None
+    error: str | None
+    jobs: int
+    created_at: Instant
+    finished_at: Instant | None
+
+
+class BlockerRecord(msgspec.Struct, frozen=True):
+    """An edge as people and handlers see it."""
+
+    job_id: str
+    position: int
+    chain_id: str
+    open: bool
+    on_failure: OnBlockerFailure
+    state: State | None
+    output: str | None
+
+
+class TypeSetting(msgspec.Struct, frozen=True):
+    """What was set for a job type at run time; None means that the code's own value stands."""
+
+    type: str
+    paused: bool = False
+    paused_by: str | None = None
+    paused_at: Instant | None = None
+    lease_ms: int | None = None
+    timeout_ms: int | None = None
+    concurrency: int | None = None
+    max_attempts: int | None = None
+
+
+class WorkerRecord(msgspec.Struct, frozen=True):
+    """A worker's presence and counters."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    slots: int
+    types: list[str]
+    started_at: Instant
+    seen_at: Instant
+    stopped_at: Instant | None
+    draining: bool
+    counters: dict[str, int]
+    last_error: str | None
+
+
+class QueueTotals(msgspec.Struct, frozen=True):
+    """Counts for status and statistics, cheap at any size."""
+
+    live: int
+    blocked: int
+    running: int
+    due: int
+    oldest_due_at: Instant | None
+    stuck: int
+    completed: int
+    failed: int
+    cancelled: int
+    bounded: bool
+
+
+class KeyHolder(msgspec.Struct, frozen=True):
+    """Which chain holds a deduplication key; one that is `kept` holds it beyond its own end."""
+
+    type: str
+    key: str
+    chain_id: str
+    kept: bool = False
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """The last job of a chain."""
+
+    chain_id: str
+    job_id: str
+    chain_index: int
+    state: State
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """A job of another chain that still waits for a chain."""
+
+    chain_id: str
+    job_id: str
+    waiting_chain_id: str
+
+
+class ClosedEdge(msgspec.Struct, frozen=True):
+    """An edge that was closed, and whether its policy fails the dependent."""
+
+    job_id: str
+    chain_id: str
+    fails: bool
+
+
+class HealPage(msgspec.Struct, frozen=True):
+    """What was looked at, and moved, after a clock had been set back; `last` is where to go on."""
+
+    last: str | None
+    seen: int
+    healed: int
+
+
+class ReapPage(msgspec.Struct, frozen=True):
+    """What one look of the reaper took, and where the next begins; `last` is None when no lease was expired."""
+
+    reaped: list[Reaped]
+    leases: int
+    last: tuple[Instant, str] | None
+
+
+class LeaseRecord(msgspec.Struct, frozen=True):
+    """A lease as people see it."""
+
+    token: str
+    worker: str
+    claimed_at: Instant
+    expires_at: Instant
+    jobs: int
+
+
+class NewProgress(msgspec.Struct, frozen=True):
+    """How far an attempt says it is; the token proves that it may say so."""
+
+    id: str
+    token: str
+    fence: int
+    fraction: float
+    note: str
+
+
+class ProgressRecord(msgspec.Struct, frozen=True):
+    """How far a job was when its attempt under `fence` last said so."""
+
+    id: str
+    fence: int
+    fraction: float
+    note: str
+    at: Instant
+
+
+class Subscription(msgspec.Struct, frozen=True):
+    """An event and the handler it is delivered to."""
+
+    event: str
+    handler: str
+
+    @property
+    def job_type(self) -> str:
+        """The job type that delivers this event to this handler."""
+        return f"{self.event}/{self.handler}"
+
+
+class SubscriptionRecord(Subscription, frozen=True):
+    """A subscription as it is kept: since when."""
+
+    created_at: Instant
+
+
+class WaitingEvent(msgspec.Struct, frozen=True):
+    """An event published before anybody subscribed to it."""
+
+    id: str
+    event: str
+    input: str
+    priority: int
+    trace: str | None
+    planned_at: Instant | None
+
+
+class WorkerSign(msgspec.Struct, frozen=True):
+    """What a worker says of itself at each heartbeat; `types` and `counters` are JSON texts."""
+
+    id: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    slots: int
+    types: str
+    counters: str
+    last_error: str | None
+
+
+class VanishedWorker(msgspec.Struct, frozen=True):
+    """A worker that stopped giving signs without saying goodbye."""
+
+    id: str
+    name: str
+    seen_at: Instant
+
+
+class TypeTotals(msgspec.Struct, frozen=True):
+    """Totals of one job type."""
+
+    type: str
+    live: int
+    completed: int
+    failed: int
+    cancelled: int
+    oldest_due_at: Instant | None
+
+
+class AppliedMigration(msgspec.Struct, frozen=True):
+    """A migration as the database remembers it; code older than `oldest_code` may not use the schema after it."""
+
+    version: int
+    name: str
+    checksum: str
+    oldest_code: int
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Which database this is: `recorded_name` differs from `name` in a restored copy."""
+
+    id: str
+    recorded_name: str
+    name: str
+    paused: bool
+    paused_by: str | None
+    paused_at: Instant | None
+
+
+class DeadGroup(msgspec.Struct, frozen=True):
+    """Dead letters of one type that failed alike, with the youngest of them."""
+
+    type: str
+    fingerprint: str | None
+    count: int
+    oldest_at: Instant
+    newest_at: Instant
+    newest_id: str
+    error: str | None
+
+
+class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something that somebody did; `before` and `after` are JSON texts."""
+
+    id: str
+    actor: str
+    role: str
+    action: str
+    target: str
+    before: str | None = None
+    after: str | None = None
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class AuditRecord(msgspec.Struct, frozen=True):
+    """A deed as the database remembers it."""
+
+    id: str
+    at: Instant
+    actor: str
+    role: str
+    action: str
+    target: str
+    before: str | None
+    after: str | None
+    reason: str | None
+    request_id: str | None
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token to be written: who it stands for and the hash of its secret."""
+
+    id: str
+    name: str
+    role: str
+    hash: str
+    lasts_ms: int | None = None
+
+
+class TokenRecord(msgspec.Struct, frozen=True):
+    """A token as the database remembers it; the secret is not in it."""
+
+    id: str
+    name: str
+    role: str
+    hash: str
+    created_at: Instant
+    expires_at: Instant | None
+    revoked_at: Instant | None
+    last_used_at: Instant | None
+
+
+class SeriesPoint(msgspec.Struct, frozen=True):
+    """What happened in one step of time that began at `at`."""
+
+    at: Instant
+    started: int
+    completed: int
+    failed: int
+    cancelled: int
+    retried: int
+    reaped: int
+
+
+class WaitStep(msgspec.Struct, frozen=True):
+    """A step of time that began at `at`, as the ids that were made in it: from `first` on and before `last`."""
+
+    at: Instant
+    first: str
+    last: str
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """How long a job of one step waited from due to started."""
+
+    at: Instant
+    us: int
+
+
+class TypePace(msgspec.Struct, frozen=True):
+    """How much of a type ended within a span, and how many run now."""
+
+    type: str
+    ended: int
+    running: int
+
+
+class Swept(msgspec.Struct, frozen=True):
+    """How many dead rows a sweep found, and how many it had to leave: an old snapshot may still see them."""
+
+    dead: int
+    left: int

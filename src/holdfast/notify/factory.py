@@ -1,0 +1,72 @@
+"""Chooses the notifier for a URL; without one, the database's own way of notifying."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.core.errors import ConfigError
+from holdfast.notify.base import Notifier
+from holdfast.notify.local import LocalNotifier, SilentNotifier
+from holdfast.notify.sqlite import SqliteNotifier
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+
+POSTGRES_SCHEMES = ("postgresql", "postgres")
+REDIS_SCHEMES = ("redis", "rediss", "unix")
+NATS_SCHEMES = ("nats", "tls", "ws", "wss")
+
+
+def open_notifier(
+    url: str | None = None,
+    *,
+    database_url: str,
+    schema: str = DEFAULT_SCHEMA,
+    listen_url: str | None = None,
+) -> Notifier:
+    """Return the notifier for `local`, `none` or a postgresql://, redis:// or nats:// URL.
+
+    `listen_url` is a direct PostgreSQL URL for LISTEN where the other one leads through a pooler.
+    It connects at its first use. Raises: ConfigError, MissingExtra.
+    """
+    if url == "none":
+        return SilentNotifier()
+    if url is None or url == "local":
+        if _scheme(database_url) == "sqlite":
+            return _of_sqlite(database_url)
+        if url == "local":
+            return LocalNotifier()
+        url = database_url
+    return _of_server(url, schema, listen_url)
+
+
+def _of_server(url: str, schema: str, listen_url: str | None) -> Notifier:
+    """Import only what the URL asks for: each notifier has an extra of its own."""
+    scheme = _scheme(url)
+    if scheme in POSTGRES_SCHEMES:
+        from holdfast.notify.postgres import postgres_notifier
+
+        return postgres_notifier(url, schema, listen_url=listen_url)
+    if scheme in REDIS_SCHEMES:
+        from holdfast.notify.redis import redis_notifier
+
+        return redis_notifier(url, schema)
+    if scheme in NATS_SCHEMES:
+        from holdfast.notify.nats import nats_notifier
+
+        return nats_notifier(url, schema)
+    # The rest of the URL may hold a password.
+    raise ConfigError(
+        f"there is no notifier for {scheme or 'a URL without a scheme'!r}",
+        help="use local, none, or a postgresql://, redis:// or nats:// URL",
+    )
+
+
+def _of_sqlite(url: str) -> Notifier:
+    name = url.partition("///")[2].partition("?")[0]
+    if name in ("", ":memory:"):
+        return LocalNotifier()
+    return SqliteNotifier(Path(name))
+
+
+def _scheme(url: str) -> str:
+    scheme, found, _ = url.partition("://")
+    return scheme if found else ""

@@ -1,0 +1,299 @@
+"""The names of all metrics, and what became of the names that the seeds gave theirs.
+
+What each event measures, once for all metric backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from holdfast.core.events import Event
+from holdfast.core.records import Instant, QueueTotals
+
+MetricKind = Literal["counter", "histogram", "gauge"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Metric:
+    """One metric under OpenTelemetry's name. Labels are few: no id but that of a process's own worker."""
+
+    name: str
+    kind: MetricKind
+    text: str
+    labels: tuple[str, ...] = ()
+    unit: str = "1"
+
+    @property
+    def prometheus(self) -> str:
+        """The same under Prometheus's rules: underscores, the unit, and `_total` for counters."""
+        unit = "_seconds" if self.unit == "s" else ""
+        total = "_total" if self.kind == "counter" else ""
+        return f"{self.name.replace('.', '_')}{unit}{total}"
+
+
+JOB_ATTEMPTS = Metric(
+    "holdfast.job.attempts", "counter", "Attempts that ended, by outcome.", ("type", "outcome")
+)
+JOB_DEAD_LETTERS = Metric(
+    "holdfast.job.dead_letters", "counter", "Jobs that became dead letters.", ("type",)
+)
+JOB_WAIT = Metric(
+    "holdfast.job.wait_duration", "histogram", "From due to the call.", ("type",), "s"
+)
+LEASES_LOST = Metric(
+    "holdfast.lease.lost", "counter", "Leases that ended before their handler did."
+)
+WRITES_REFUSED = Metric(
+    "holdfast.write.refused", "counter", "Writes refused for want of a valid token."
+)
+REAPER_RECOVERED = Metric(
+    "holdfast.reaper.recovered_jobs", "counter", "Jobs taken back from expired leases."
+)
+REAPER_STALE = Metric(
+    "holdfast.reaper.stale_duration",
+    "histogram",
+    "How long a lease had been expired when its job was taken back.",
+    unit="s",
+)
+REAPER_RUNS = Metric("holdfast.reaper.runs", "counter", "Runs of the reaper.")
+QUEUE_DEPTH = Metric("holdfast.queue.depth", "gauge", "Jobs in the database.", ("state",))
+QUEUE_DUE = Metric(
+    "holdfast.queue.due_jobs", "gauge", "Jobs that could start now, counted up to 10,000."
+)
+QUEUE_OLDEST_AGE = Metric(
+    "holdfast.queue.oldest_age", "gauge", "How long the oldest due job has been due.", unit="s"
+)
+TICK_DURATION = Metric("holdfast.tick.duration", "histogram", "How long a tick took.", unit="s")
+TICK_PROCESSED = Metric("holdfast.tick.processed_jobs", "counter", "Items processed by ticks.")
+CYCLE_RUNS = Metric(
+    "holdfast.cycle.runs", "counter", "Runs of cycles, by outcome.", ("cycle", "outcome")
+)
+CYCLE_DURATION = Metric(
+    "holdfast.cycle.duration", "histogram", "How long a cycle's run took.", ("cycle",), "s"
+)
+CYCLE_LAST_SUCCESS = Metric(
+    "holdfast.cycle.last_success_time",
+    "gauge",
+    "When a cycle last succeeded, as Unix time.",
+    ("cycle",),
+    "s",
+)
+WORKER_RUNNING = Metric(
+    "holdfast.worker.running", "gauge", "1 for a worker that runs in this process.", ("worker",)
+)
+WORKERS_VANISHED = Metric(
+    "holdfast.worker.vanished", "counter", "Workers that fell silent without a goodbye."
+)
+FLEET_WORKERS = Metric(
+    "holdfast.fleet.workers", "gauge", "Workers that gave a sign of life within the last minute."
+)
+FLEET_REAPING = Metric(
+    "holdfast.fleet.reaping",
+    "gauge",
+    "1 while something takes back what dead workers held, as /readyz says.",
+)
+
+METRICS: tuple[Metric, ...] = (
+    JOB_ATTEMPTS,
+    JOB_DEAD_LETTERS,
+    JOB_WAIT,
+    LEASES_LOST,
+    WRITES_REFUSED,
+    REAPER_RECOVERED,
+    REAPER_STALE,
+    REAPER_RUNS,
+    QUEUE_DEPTH,
+    QUEUE_DUE,
+    QUEUE_OLDEST_AGE,
+    TICK_DURATION,
+    TICK_PROCESSED,
+    CYCLE_RUNS,
+    CYCLE_DURATION,
+    CYCLE_LAST_SUCCESS,
+    WORKER_RUNNING,
+    WORKERS_VANISHED,
+    FLEET_WORKERS,
+    FLEET_REAPING,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SeedName:
+    """A name of the seeds, the metric that tells the same, and Prometheus's expression for it."""
+
+    seed: str
+    metric: Metric
+    query: str
+
+
+SEED_NAMES: tuple[SeedName, ...] = (
+    SeedName("reaper.recovered.count", REAPER_RECOVERED, REAPER_RECOVERED.prometheus),
+    SeedName("reaper.stale.duration", REAPER_STALE, REAPER_STALE.prometheus),
+    SeedName("reaper.runs.total", REAPER_RUNS, REAPER_RUNS.prometheus),
+    SeedName("ticks_total", TICK_DURATION, f"{TICK_DURATION.prometheus}_count"),
+    SeedName(
+        "processed_total",
+        JOB_ATTEMPTS,
+        f'{JOB_ATTEMPTS.prometheus}{{outcome=~"completed|continued"}}',
+    ),
+    SeedName("retried_total", JOB_ATTEMPTS, f'{JOB_ATTEMPTS.prometheus}{{outcome="retried"}}'),
+    SeedName("dead_letter_total", JOB_DEAD_LETTERS, JOB_DEAD_LETTERS.prometheus),
+    SeedName("recovered_stuck_total", REAPER_RECOVERED, REAPER_RECOVERED.prometheus),
+)
+
+
+Fields = Mapping[str, Any]
+Rule = Callable[[Fields, float], "Measurement | None"]
+"""From an event's fields and the Unix time."""
+
+
+class Measurement(NamedTuple):
+    """A value for a metric: to be added, recorded or set, as the metric's kind asks."""
+
+    metric: Metric
+    value: float
+    labels: tuple[str, ...] = ()
+
+
+def measure(event: Event, now: float) -> Iterator[Measurement]:
+    """Return what an event measures at this Unix time."""
+    for rule in RULES.get(event.name, ()):
+        if measurement := rule(event.fields, now):
+            yield measurement
+
+
+def measure_fleet(workers: int, is_reaping: bool) -> list[Measurement]:
+    """Turn what the database says of the fleet into gauges."""
+    return [
+        Measurement(FLEET_WORKERS, workers),
+        Measurement(FLEET_REAPING, int(is_reaping)),
+    ]
+
+
+def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
+    """Return the gauges of the whole database, at an instant of its clock."""
+    pending = totals.live - totals.blocked - totals.running
+    yield Measurement(QUEUE_DEPTH, totals.blocked, ("blocked",))
+    yield Measurement(QUEUE_DEPTH, max(0, pending), ("pending",))
+    yield Measurement(QUEUE_DEPTH, totals.running, ("running",))
+    yield Measurement(QUEUE_DEPTH, totals.completed, ("completed",))
+    yield Measurement(QUEUE_DEPTH, totals.failed, ("failed",))
+    yield Measurement(QUEUE_DEPTH, totals.cancelled, ("cancelled",))
+    yield Measurement(QUEUE_DUE, totals.due)
+    oldest = now if totals.oldest_due_at is None else totals.oldest_due_at
+    yield Measurement(QUEUE_OLDEST_AGE, max(0, now - oldest) / 1_000_000)
+
+
+def _attempt(outcome: str) -> Rule:
+    def rule(fields: Fields, _: float) -> Measurement | None:
+        # What was ended from outside was nobody's attempt.
+        if not fields.get("worker"):
+            return None
+        return Measurement(JOB_ATTEMPTS, 1, (_text(fields, "type"), outcome))
+
+    return rule
+
+
+def _one(metric: Metric) -> Rule:
+    measurement = Measurement(metric, 1)
+    return lambda *_: measurement
+
+
+def _count(metric: Metric, field: str) -> Rule:
+    return lambda fields, _: Measurement(metric, fields.get(field) or 0)
+
+
+def _seconds(metric: Metric, field: str, *labels: str) -> Rule:
+    """Measure a field of milliseconds; an event that lacks it measures nothing."""
+
+    def rule(fields: Fields, _: float) -> Measurement | None:
+        milliseconds = fields.get(field)
+        if milliseconds is None:
+            return None
+        return Measurement(
+            metric, milliseconds / 1000, tuple(_text(fields, each) for each in labels)
+        )
+
+    return rule
+
+
+def _dead_letter(fields: Fields, _: float) -> Measurement:
+    return Measurement(JOB_DEAD_LETTERS, 1, (_text(fields, "type"),))
+
+
+def _reaped_dead_letter(fields: Fields, now: float) -> Measurement | None:
+    return _dead_letter(fields, now) if fields.get("state") == "failed" else None
+
+
+def _cycle_run(fields: Fields, _: float) -> Measurement:
+    return Measurement(CYCLE_RUNS, 1, (_text(fields, "cycle"), _text(fields, "outcome")))
+
+
+def _cycle_success(fields: Fields, now: float) -> Measurement | None:
+    if fields.get("outcome") != "completed":
+        return None
+    return Measurement(CYCLE_LAST_SUCCESS, now, (_text(fields, "cycle"),))
+
+
+def _running(value: int) -> Rule:
+    return lambda fields, _: Measurement(WORKER_RUNNING, value, (_text(fields, "worker"),))
+
+
+def _text(fields: Fields, field: str) -> str:
+    return str(fields.get(field, ""))
+
+
+RULES: Mapping[str, tuple[Rule, ...]] = {
+    "job_started": (_seconds(JOB_WAIT, "wait_ms", "type"),),
+    "job_completed": (_attempt("completed"),),
+    "job_continued": (_attempt("continued"),),
+    "job_retried": (_attempt("retried"),),
+    "job_snoozed": (_attempt("snoozed"),),
+    "job_failed": (_attempt("failed"), _dead_letter),
+    "job_cancelled": (_attempt("cancelled"),),
+    "job_reaped": (
+        _attempt("reaped"),
+        _seconds(REAPER_STALE, "stale_ms"),
+        _reaped_dead_letter,
+    ),
+    "lease_lost": (_one(LEASES_LOST),),
+    "write_refused": (_one(WRITES_REFUSED),),
+    "reaper_ran": (_one(REAPER_RUNS), _count(REAPER_RECOVERED, "recovered")),
+    "tick_finished": (
+        _seconds(TICK_DURATION, "duration_ms"),
+        _count(TICK_PROCESSED, "processed"),
+    ),
+    "worker_started": (_running(1),),
+    "worker_stopped": (_running(0),),
+    "worker_vanished": (_one(WORKERS_VANISHED),),
+    "cycle_finished": (
+        _cycle_run,
+        _seconds(CYCLE_DURATION, "duration_ms", "cycle"),
+        _cycle_success,
+    ),
+}
+
+MEASURED = frozenset(RULES)
+UNMEASURED = frozenset(
+    {
+        "job_created",
+        "job_released",
+        "job_unblocked",
+        "job_redriven",
+        "slot_stuck",
+        "loop_lagged",
+        "type_unhandled",
+        "database_unreachable",
+        "database_back",
+        "worker_summary",
+        "worker_stopping",
+        "child_died",
+        "tick_failed",
+        "runner_finished",
+        "runner_skipped",
+        "cycle_started",
+        "cycle_skipped",
+    }
+)

@@ -1,0 +1,81 @@
+"""Checks of the settings; they need no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from holdfast.core.errors import ConfigError
+from holdfast.core.lease import Lease
+from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
+from holdfast.settings import Settings, check_leases, timings_under
+
+
+def check_configuration(settings: Settings, leases: Mapping[str, Lease]) -> list[Finding]:
+    """Check what is set against itself and against the leases of the job types."""
+    return [
+        _names(settings),
+        _timing(settings, leases),
+        _retention(settings),
+        _runners(settings),
+    ]
+
+
+def _names(settings: Settings) -> Finding:
+    unknown = [each.message.split()[0] for each in settings.warnings]
+    if not unknown:
+        return ok("variables", f"{len(settings.given)} set, all known")
+    return warning(
+        "variables",
+        f"unknown: {', '.join(unknown)}",
+        "a misspelt name leaves its setting at the default",
+        "; ".join(f"{each.message.split()[0]}: {each.help}" for each in settings.warnings),
+    )
+
+
+def _timing(settings: Settings, leases: Mapping[str, Lease]) -> Finding:
+    all_ms = {"default": settings.outbox.lease_duration_ms}
+    all_ms |= {f"of {name}": lease.duration_ms for name, lease in leases.items()}
+    whose, smallest_ms = min(all_ms.items(), key=lambda each: each[1])
+    heartbeat, shutdown, reaper = timings_under(settings, smallest_ms)
+    measured = (
+        f"smallest lease {smallest_ms} ms ({whose}); under it heartbeat {heartbeat.ms} ms, "
+        f"shutdown {shutdown.ms} ms, reaper every {reaper.ms} ms"
+    )
+    try:
+        check_leases(settings, leases)
+    except ConfigError as error:
+        return problem("timing", measured, error.message, error.help)
+    return ok("timing", measured)
+
+
+def _retention(settings: Settings) -> Finding:
+    days = settings.holdfast.retention_days
+    if days:
+        return ok("retention", f"finished chains are kept {days} days")
+    return warning(
+        "retention",
+        "finished chains are kept forever",
+        "tables grow without end, and backups with them",
+        "set HOLDFAST_RETENTION_DAYS=30",
+    )
+
+
+_LEFT_OUT = {
+    "outbox": "these workers run no jobs",
+    "retention": "unless other workers remove them, finished chains stay and tables grow without end",
+}
+
+
+def _runners(settings: Settings) -> Finding:
+    names = settings.worker.tick_runners
+    if names is None:
+        return ok("runners", "outbox, every cycle, retention")
+    missing = [name for name in _LEFT_OUT if name not in names]
+    if not missing:
+        return ok("runners", ", ".join(names))
+    return warning(
+        "runners",
+        f"WORKER_TICK_RUNNERS={','.join(names)} leaves out {' and '.join(missing)}",
+        "; ".join(_LEFT_OUT[name] for name in missing),
+        f"set WORKER_TICK_RUNNERS={','.join([*names, *missing])}, or unset it",
+    )

@@ -1,0 +1,207 @@
+"""Checks of the fleet: who works, on what, under which version, and what nobody looks after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.commands.reap import AHEAD_US, ahead_us
+from holdfast.core.cycle import CycleRecord, RunRecord
+from holdfast.core.duration import spoken
+from holdfast.core.records import (
+    Identity,
+    Instant,
+    LeaseRecord,
+    QueueTotals,
+    SubscriptionRecord,
+    TypeTotals,
+    WorkerRecord,
+)
+from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
+from holdfast.scheduler.maintenance import unhandled_types
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+_MANY = 1_000
+_RUNS = 200
+_NAMED = 5
+
+
+class Fleet(msgspec.Struct, frozen=True):
+    """What was read of the fleet at one moment."""
+
+    now: Instant
+    identity: Identity | None
+    workers: list[WorkerRecord]
+    types: list[TypeTotals]
+    totals: QueueTotals
+    leases: list[LeaseRecord]
+    cycles: list[CycleRecord]
+    runs: list[RunRecord]
+    subscriptions: list[SubscriptionRecord]
+    ahead_us: int = 0
+
+
+def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fleet]:
+    """Read everything that the checks need; nothing is written."""
+    instant = (yield from store.schema.clock()) if now is None else now
+    totals, types = yield from store.workers.totals(_MANY, now)
+    return Fleet(
+        now=instant,
+        identity=(yield from store.schema.identity()),
+        workers=(yield from store.workers.page(_MANY, grace_ms, now)),
+        types=types,
+        totals=totals,
+        leases=(yield from store.leases.page(1)),
+        cycles=(yield from store.cycles.page(now)),
+        runs=(yield from store.runs.page(_RUNS, grace_ms, None, now)),
+        subscriptions=(yield from store.events.page(_MANY)),
+        ahead_us=(yield from ahead_us(store, instant)),
+    )
+
+
+def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
+    """Judge what was read."""
+    return [
+        _identity(fleet.identity),
+        _pause(fleet.identity),
+        _workers(fleet),
+        _versions(fleet.workers),
+        _unhandled(fleet),
+        _subscriptions(fleet),
+        _expired(fleet, reaper_interval_ms),
+        _dead_letters(fleet.totals),
+        _cycles(fleet),
+        _clock(fleet.ahead_us),
+    ]
+
+
+def _clock(ahead: int) -> Finding:
+    if ahead <= AHEAD_US:
+        return ok("clock", "no record is of a time that is yet to come")
+    return warning(
+        "clock",
+        f"records are {spoken(ahead)} ahead of the database's clock",
+        "the clock was set back: jobs that were due by the old time are moved by the next tick or "
+        "worker, what was planned or snoozed waits for its time, and cycles for their next slot",
+        "see that the server's clock is kept by NTP and never set back",
+    )
+
+
+def _identity(identity: Identity | None) -> Finding:
+    if identity is None or identity.recorded_name == identity.name:
+        return ok("identity", identity.name if identity else "none recorded")
+    return problem(
+        "identity",
+        f"made as {identity.recorded_name}, now {identity.name}",
+        "a copied database is not worked off unasked",
+        "holdfast adopt",
+    )
+
+
+def _pause(identity: Identity | None) -> Finding:
+    if identity is None or not identity.paused:
+        return ok("pause", "nothing is paused globally")
+    return warning(
+        "pause",
+        f"everything is paused by {identity.paused_by or 'somebody'}",
+        "no job and no cycle runs",
+        "holdfast types resume --all",
+    )
+
+
+def _workers(fleet: Fleet) -> Finding:
+    more = "+" if fleet.totals.bounded else ""
+    measured = f"{len(fleet.workers)} live, {fleet.totals.due}{more} jobs due"
+    if fleet.workers or not fleet.totals.due:
+        return ok("workers", measured)
+    return problem("workers", measured, "jobs are due and nobody works", "holdfast worker APP")
+
+
+def _versions(workers: Sequence[WorkerRecord]) -> Finding:
+    versions = sorted({each.version for each in workers})
+    measured = ", ".join(versions) or "no workers"
+    if len(versions) < 2:
+        return ok("versions", measured)
+    return warning(
+        "versions",
+        measured,
+        "workers of several versions run together, which is meant for the time of an upgrade",
+        "restart the older ones: holdfast workers list",
+    )
+
+
+def _unhandled(fleet: Fleet) -> Finding:
+    waiting = unhandled_types(fleet.workers, fleet.types)
+    if not waiting or not fleet.workers:
+        return ok(
+            "unhandled_types", "every due type has a worker" if fleet.workers else "no workers"
+        )
+    return problem(
+        "unhandled_types",
+        _named(waiting),
+        "jobs of these types are due and no live worker handles them",
+        "start a worker that registers them: holdfast worker APP",
+    )
+
+
+def _subscriptions(fleet: Fleet) -> Finding:
+    handled = {name for worker in fleet.workers for name in worker.types}
+    idle = [each for each in fleet.subscriptions if each.job_type not in handled]
+    if not idle or not fleet.workers:
+        return ok("subscriptions", "each has a worker" if fleet.workers else "no workers")
+    first = idle[0]
+    return warning(
+        "subscriptions",
+        _named([each.job_type for each in idle]),
+        "events are delivered to these handlers, and no live worker has them",
+        "start a worker that has them, or, when they were removed from the code: "
+        f"holdfast events unsubscribe {first.event} {first.handler}",
+    )
+
+
+def _expired(fleet: Fleet, reaper_interval_ms: int) -> Finding:
+    oldest = fleet.leases[0].expires_at if fleet.leases else fleet.now
+    late_ms = max(0, fleet.now - oldest) // 1000
+    measured = f"{fleet.totals.stuck} jobs under expired leases, the oldest for {late_ms} ms"
+    if late_ms <= 3 * reaper_interval_ms:
+        return ok("expired_leases", measured)
+    return problem(
+        "expired_leases",
+        measured,
+        "nobody has taken them back for three intervals of the reaper",
+        "holdfast reap",
+    )
+
+
+def _dead_letters(totals: QueueTotals) -> Finding:
+    if not totals.failed:
+        return ok("dead_letters", "none")
+    return warning(
+        "dead_letters",
+        str(totals.failed),
+        "jobs failed for good and wait for somebody to look at them",
+        "holdfast dead list",
+    )
+
+
+def _cycles(fleet: Fleet) -> Finding:
+    last: dict[str, RunRecord] = {}
+    for run in fleet.runs:
+        last.setdefault(run.name, run)
+    names = [each.name for each in fleet.cycles]
+    bad = [name for name in names if name in last and last[name].outcome in ("failed", "crashed")]
+    if not bad:
+        return ok("cycles", f"{len(names)} registered")
+    return warning(
+        "cycles",
+        ", ".join(f"{name}: {last[name].outcome}" for name in bad[:5]),
+        "the last run of these cycles did not end well",
+        f"holdfast cycles list; holdfast cycles run-now {bad[0]}",
+    )
+
+
+def _named(names: Sequence[str]) -> str:
+    rest = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")

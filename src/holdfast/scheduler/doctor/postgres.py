@@ -1,0 +1,343 @@
+"""Checks of a PostgreSQL server: what holds back vacuum, what endangers durability, and whether connections suffice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
+from holdfast.settings import Settings
+from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
+from holdfast.worker.worker import COMPANIONS_LINKS, OWN_LINKS
+
+OLD_TRANSACTION_S = 300
+VERY_OLD_TRANSACTION_S = 3_600
+FEW_DEAD = 10_000
+PURPOSES = (*OWN_LINKS, *COMPANIONS_LINKS, "tick", "singleton", "hint sender", "hint listener")
+"""Connections that a worker process may have open beside its pool."""
+
+RESERVE = 5
+"""Sessions to leave for commands, the dashboard and people."""
+
+SHORT_IDLE_MS = 60_000
+"""A handler's transaction may well rest for less than this, while it talks to others."""
+
+_HOT_TABLES = ("queue", "lease", "worker")
+
+
+class Session(msgspec.Struct, frozen=True):
+    """A session with an open transaction."""
+
+    pid: int
+    who: str | None
+    state: str
+    seconds: int
+
+
+class TableVitals(msgspec.Struct, frozen=True):
+    """One of our tables."""
+
+    name: str
+    live: int
+    dead: int
+    bytes: int
+    autovacuum: bool
+
+
+class SetElsewhere(msgspec.Struct, frozen=True):
+    """A setting that the server, the database or the role makes."""
+
+    name: str
+    value: str
+    source: str
+
+
+class PostgresVitals(msgspec.Struct, frozen=True):
+    """What the server says of itself."""
+
+    settings: dict[str, str]
+    connections: int
+    own: dict[str, int]
+    oldest: Session | None
+    prepared: int
+    replication_slots: list[str]
+    tables: list[TableVitals]
+    role: str
+    database: str
+    replica: bool
+    jit: bool
+    switched_off: list[SetElsewhere]
+    limits: list[SetElsewhere]
+    may_vacuum: bool = True
+
+
+def check_postgres(
+    document: str, settings: Settings, is_pooled: bool, workers: int = 0
+) -> list[Finding]:
+    """Judge the server's own document."""
+    vitals = msgspec.json.decode(document, type=PostgresVitals)
+    schema = settings.holdfast.schema
+    return [
+        _version(vitals.settings),
+        _replica(vitals),
+        _jit(vitals),
+        _planner(vitals),
+        _limits(vitals),
+        _old_transaction(vitals.oldest),
+        _horizon(vitals),
+        _dead_tuples(vitals.tables, schema),
+        _autovacuum(vitals, schema),
+        _sweeping(vitals.may_vacuum, schema),
+        _durability(vitals.settings),
+        _connections(vitals, settings, 0 if is_pooled else workers),
+        _pooler(settings, is_pooled),
+    ]
+
+
+def _version(settings: dict[str, str]) -> Finding:
+    major = int(settings["server_version_num"]) // 10_000
+    if OLDEST_VERSION <= major <= TESTED_VERSION:
+        return ok("postgresql_version", settings["server_version"])
+    text = f"Holdfast is tested on PostgreSQL {OLDEST_VERSION} to {TESTED_VERSION}"
+    if major > TESTED_VERSION:
+        return warning(
+            "postgresql_version", settings["server_version"], text, "look for a newer Holdfast"
+        )
+    fix = f"upgrade the server to PostgreSQL {OLDEST_VERSION} or newer"
+    return problem("postgresql_version", settings["server_version"], text, fix)
+
+
+def _replica(vitals: PostgresVitals) -> Finding:
+    if not vitals.replica:
+        return ok("primary", "connected to a primary")
+    return problem(
+        "primary",
+        "connected to a replica (pg_is_in_recovery() is true)",
+        "a replica takes no writes: nothing can be started, claimed or completed here",
+        "set HOLDFAST_URL to the primary; with several hosts add target_session_attrs=read-write",
+    )
+
+
+def _jit(vitals: PostgresVitals) -> Finding:
+    if not vitals.jit:
+        return ok("jit", "off on our connections")
+    above = vitals.settings["jit_above_cost"]
+    measured = f"on, jit_above_cost={above}"
+    text = "our start-up options do not arrive, so the server decides by its estimates what it compiles"
+    if float(above) < JIT_ABOVE_COST:
+        text = f"{text}; below {JIT_ABOVE_COST} it may compile our statements at every call"
+    return warning("jit", measured, text, f'alter role "{vitals.role}" set jit = off;')
+
+
+def _planner(vitals: PostgresVitals) -> Finding:
+    if not vitals.switched_off:
+        return ok("planner", "nothing is switched off")
+    return warning(
+        "planner",
+        ", ".join(f"{each.name}=off ({_origin(each, vitals)})" for each in vitals.switched_off),
+        "without these the server may read whole tables, or compile statements that look dear",
+        " ".join(_reset(each, vitals) for each in vitals.switched_off),
+    )
+
+
+def _limits(vitals: PostgresVitals) -> Finding:
+    short = [each for each in vitals.limits if _is_short(each)]
+    told = [f"{each.name}={each.value} ({_origin(each, vitals)})" for each in vitals.limits]
+    if not short:
+        return ok(
+            "timeouts", ", ".join(told) or "none set for the role, the database or the server"
+        )
+    return warning(
+        "timeouts",
+        ", ".join(f"{each.name}={each.value} ({_origin(each, vitals)})" for each in short),
+        "callers' transactions that start jobs end at these limits, and behind a pooler that drops start-up options "
+        "so do migrations and the workers' own statements",
+        " ".join(_reset(each, vitals) for each in short),
+    )
+
+
+def _is_short(limit: SetElsewhere) -> bool:
+    """A limit on work always counts; one on resting only when a handler may well rest for so long."""
+    ms = _milliseconds(limit.value)
+    return 0 < ms < (SHORT_IDLE_MS if limit.name.startswith("idle_") else float("inf"))
+
+
+def _milliseconds(value: str) -> float:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", value)
+    if found is None:
+        return 0
+    unit = {"us": 0.001, "": 1, "ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+    return float(found[1]) * unit.get(found[2], 1)
+
+
+def _origin(setting: SetElsewhere, vitals: PostgresVitals) -> str:
+    return {
+        "user": f"role {vitals.role}",
+        "database": f"database {vitals.database}",
+        "database user": f"role {vitals.role} in database {vitals.database}",
+    }.get(setting.source, setting.source)
+
+
+def _reset(setting: SetElsewhere, vitals: PostgresVitals) -> str:
+    """The statement that takes a setting back."""
+    role, database = f'"{vitals.role}"', f'"{vitals.database}"'
+    return {
+        "user": f"alter role {role} reset {setting.name};",
+        "database": f"alter database {database} reset {setting.name};",
+        "database user": f"alter role {role} in database {database} reset {setting.name};",
+        "configuration file": f"alter system reset {setting.name}; select pg_reload_conf();",
+    }.get(setting.source, f"take {setting.name} out of the server's {setting.source};")
+
+
+def _old_transaction(oldest: Session | None) -> Finding:
+    if oldest is None or oldest.seconds < OLD_TRANSACTION_S:
+        return ok("old_transactions", f"oldest {oldest.seconds if oldest else 0} s")
+    measured = f"pid {oldest.pid} ({oldest.who}, {oldest.state}) for {oldest.seconds} s"
+    text = "an old transaction keeps vacuum from removing dead rows, so every table grows"
+    fix = f"select pg_terminate_backend({oldest.pid});"
+    if oldest.seconds < VERY_OLD_TRANSACTION_S:
+        return warning("old_transactions", measured, text, fix)
+    return problem("old_transactions", measured, text, fix)
+
+
+def _horizon(vitals: PostgresVitals) -> Finding:
+    """What holds back vacuum without being a session."""
+    if vitals.prepared:
+        return warning(
+            "vacuum_horizon",
+            f"{vitals.prepared} prepared transactions older than 5 minutes",
+            "prepared transactions hold back vacuum until they are ended",
+            "select gid from pg_prepared_xacts; then: rollback prepared 'GID';",
+        )
+    if vitals.replication_slots:
+        name = vitals.replication_slots[0]
+        return warning(
+            "vacuum_horizon",
+            f"inactive replication slots: {', '.join(vitals.replication_slots)}",
+            "a slot that nobody reads holds back vacuum and keeps WAL",
+            f"select pg_drop_replication_slot('{name}');",
+        )
+    return ok("vacuum_horizon", "no prepared transactions, no inactive replication slots")
+
+
+def _dead_tuples(tables: Sequence[TableVitals], schema: str) -> Finding:
+    bloated = [
+        each
+        for each in tables
+        if each.name in _HOT_TABLES and each.dead > max(FEW_DEAD, 5 * each.live)
+    ]
+    total = sum(each.bytes for each in tables)
+    if not bloated:
+        return ok("dead_tuples", f"{len(tables)} tables, {total // 1_048_576} MiB")
+    return warning(
+        "dead_tuples",
+        ", ".join(f"{each.name}: {each.dead} dead, {each.live} live" for each in bloated),
+        "claims walk over dead rows until vacuum removes them",
+        " ".join(f'vacuum (analyze) "{schema}".{each.name};' for each in bloated),
+    )
+
+
+def _sweeping(may_vacuum: bool, schema: str) -> Finding:
+    if may_vacuum:
+        return ok("sweeping", "workers may vacuum")
+    return warning(
+        "sweeping",
+        "this role may not vacuum",
+        "workers cannot remove dead rows themselves, and the server does so once a minute at best",
+        f'grant maintain on all tables in schema "{schema}" to the role of your workers;'
+        " before PostgreSQL 17 let them connect as the owner of the tables",
+    )
+
+
+def _autovacuum(vitals: PostgresVitals, schema: str) -> Finding:
+    if vitals.settings.get("autovacuum") == "off":
+        return problem(
+            "autovacuum",
+            "off",
+            "without it the queue's table grows and claims get slower",
+            "alter system set autovacuum = on; select pg_reload_conf();",
+        )
+    without = [each.name for each in vitals.tables if not each.autovacuum]
+    if without:
+        return problem(
+            "autovacuum",
+            f"off for {', '.join(without)}",
+            "without it these tables only grow",
+            f'alter table "{schema}".{without[0]} reset (autovacuum_enabled);',
+        )
+    return ok("autovacuum", "on")
+
+
+def _durability(settings: dict[str, str]) -> Finding:
+    off = [
+        name
+        for name in ("fsync", "full_page_writes", "synchronous_commit")
+        if settings.get(name) == "off"
+    ]
+    if not off:
+        return ok("durability", f"synchronous_commit={settings.get('synchronous_commit')}")
+    fix = f"alter system set {off[0]} = on; select pg_reload_conf();"
+    if off == ["synchronous_commit"]:
+        text = "a crash of the server may lose commits of the last moments, started jobs among them"
+        return warning("durability", "synchronous_commit=off", text, fix)
+    measured = ", ".join(f"{name}=off" for name in off)
+    return problem("durability", measured, "a crash may corrupt the database", fix)
+
+
+def _connections(vitals: PostgresVitals, settings: Settings, workers: int) -> Finding:
+    room = int(vitals.settings["max_connections"]) - sum(
+        int(vitals.settings.get(name, "0"))
+        for name in ("superuser_reserved_connections", "reserved_connections")
+    )
+    each_needs = len(PURPOSES)
+    per_process = settings.holdfast.connections + each_needs
+    need = settings.holdfast.processes * per_process
+    own = sum(vitals.own.values())
+    measured = (
+        f"{vitals.connections} of {room} in use, {own} by Holdfast; another worker may open {need}"
+    )
+    if workers * each_needs + RESERVE > room:
+        return problem(
+            "connections",
+            f"max_connections leaves {room}; {workers} live workers need {each_needs} each "
+            f"and up to {settings.holdfast.connections} for handlers, others {RESERVE}",
+            "workers share connections, which costs throughput, and some may get none at all",
+            f"raise max_connections to {_roomy(vitals, room, workers, per_process)}, or run fewer workers",
+        )
+    sharing = workers - vitals.own.get("claim", 0)
+    if sharing > 0:
+        return warning(
+            "connections",
+            f"{measured}; {sharing} of {workers} live workers claim on a shared connection or none",
+            "a worker that cannot have all its connections works with fewer, which costs throughput",
+            "raise max_connections, or the limit of the role or the database",
+        )
+    if vitals.connections + need <= room:
+        return ok("connections", measured)
+    return warning(
+        "connections",
+        measured,
+        "another worker of this configuration may find no connection left",
+        "lower HOLDFAST_CONNECTIONS or HOLDFAST_PROCESSES, or raise max_connections",
+    )
+
+
+def _roomy(vitals: PostgresVitals, room: int, workers: int, each: int) -> int:
+    """The next ten that gives every live worker all it may open, beside the reserves."""
+    reserved = int(vitals.settings["max_connections"]) - room
+    return -(-(workers * each + RESERVE + reserved) // 10) * 10
+
+
+def _pooler(settings: Settings, is_pooled: bool) -> Finding:
+    if not is_pooled:
+        return ok("pooler", "connected directly")
+    if settings.holdfast.listen_url is not None or settings.holdfast.notifier is not None:
+        return ok("pooler", "behind a pooler, hints take another way")
+    return warning(
+        "pooler",
+        "behind a pooler, with LISTEN through it",
+        "in a pooler's transaction mode hints are lost, and jobs are found by polling only",
+        "set HOLDFAST_LISTEN_URL to the server's own address, and run `holdfast migrate` there",
+    )

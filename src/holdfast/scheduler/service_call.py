@@ -1,0 +1,90 @@
+"""Service calls: how a cycle asks an API to do something, with a token, and a key that is the same for every try."""
+
+from __future__ import annotations
+
+import asyncio
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.core.error_text import clean_error
+from holdfast.core.errors import ConfigError, ServiceCallFailed
+from holdfast.settings import Settings
+
+TOKEN_HEADER = "x-service-token"
+KEY_HEADER = "idempotency-key"
+TIMEOUT_S = 30.0
+LONGEST_ANSWER = 1 << 20
+
+
+class ServiceClient:
+    """Calls one API. There is no call without a token."""
+
+    def __init__(self, base_url: str, token: str, timeout_s: float = TIMEOUT_S) -> None:
+        """Raises: ConfigError for a URL without a host, or an empty token."""
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError("the base URL of service calls is not an http:// or https:// URL")
+        if not token:
+            raise ConfigError("service calls need a token", help="set WORKER_API_SERVICE_TOKEN")
+        self._secure = parts.scheme == "https"
+        self._host = parts.hostname
+        self._port = parts.port
+        self._path = parts.path.rstrip("/")
+        self._token = token
+        self._timeout_s = timeout_s
+
+    @classmethod
+    def of(cls, settings: Settings) -> ServiceClient:
+        """Make the client that the settings describe. Raises: ConfigError when URL or token is unset."""
+        own = settings.worker
+        if own.api_base_url is None:
+            raise ConfigError("service calls need a base URL", help="set WORKER_API_BASE_URL")
+        return cls(own.api_base_url, own.api_service_token or "")
+
+    async def call(self, path: str, *, key: str, body: Any = None, method: str = "POST") -> Any:
+        """Send a request and return the decoded answer; `key` should be the run's own, `run.key`.
+
+        Raises: ServiceCallFailed for no answer, or one that is not a success.
+        """
+        return await asyncio.to_thread(self.call_sync, path, key=key, body=body, method=method)
+
+    def call_sync(self, path: str, *, key: str, body: Any = None, method: str = "POST") -> Any:
+        """The same in the other colour."""
+        kind = HTTPSConnection if self._secure else HTTPConnection
+        connection = kind(self._host, self._port, timeout=self._timeout_s)
+        what = f"{method} {path}"
+        try:
+            connection.request(
+                method,
+                f"{self._path}/{path.lstrip('/')}",
+                body=None if body is None else msgspec.json.encode(body),
+                headers=self._headers(key, body),
+            )
+            answer = connection.getresponse()
+            text = answer.read(LONGEST_ANSWER)
+        except (OSError, HTTPException, ValueError) as error:
+            reason = clean_error(type(error).__name__, str(error))
+            raise ServiceCallFailed(f"{what} was not answered: {reason}") from error
+        finally:
+            connection.close()
+        if not 200 <= answer.status < 300:
+            raise ServiceCallFailed(f"{what} was answered with {answer.status}")
+        return _decoded(what, text)
+
+    def _headers(self, key: str, body: Any) -> dict[str, str]:
+        headers = {TOKEN_HEADER: self._token, KEY_HEADER: key, "accept": "application/json"}
+        if body is not None:
+            headers["content-type"] = "application/json"
+        return headers
+
+
+def _decoded(what: str, text: bytes) -> Any:
+    if not text.strip():
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise ServiceCallFailed(f"{what} was answered with something that is not JSON") from error

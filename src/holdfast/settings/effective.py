@@ -1,0 +1,53 @@
+"""The effective settings and where each comes from, without secrets; and the table that documentation is made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from holdfast.core.redaction import MASK, redact
+from holdfast.settings.definitions import GROUPS, Settings
+from holdfast.settings.schema import Variable, variables_of
+
+_LONGEST_SHOWN = 200
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """One line of `holdfast config show --origin`."""
+
+    name: str
+    value: str
+    origin: str
+
+
+def effective(settings: Settings) -> list[Effective]:
+    """Return every setting as it stands."""
+    rows = []
+    for key, group in GROUPS.items():
+        held: Any = getattr(settings, key)
+        for each in variables_of(group):
+            value = shown(each, getattr(held, each.field))
+            rows.append(Effective(each.name, value, settings.origin(each.name)))
+    return rows
+
+
+def reference() -> dict[str, tuple[Variable, ...]]:
+    """Return every variable by group, for documentation."""
+    return {key: variables_of(group) for key, group in GROUPS.items()}
+
+
+def shown(variable: Variable, value: object) -> str:
+    """Return a value as people may see it: on one line, of bounded length, without secrets."""
+    if value is None:
+        return "(unset)"
+    if variable.secret:
+        return MASK
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    text = redact(str(value))
+    if not text.isprintable():
+        text = repr(text)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"

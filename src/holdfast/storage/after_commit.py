@@ -1,0 +1,89 @@
+"""What is to be done after a commit, and the jobs by which one can see that it still holds.
+
+A caller may undo a part of its transaction in more words and ways than could be read from its statements. So nothing is
+guessed: where a part may have been undone, the database is asked what became of one job of each write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple, Protocol, TypeAlias
+
+from holdfast.core.records import Held, Stand
+from holdfast.storage.operation import Op
+from holdfast.storage.port import Store
+
+Action: TypeAlias = Callable[[], None]
+Fate: TypeAlias = Literal["there", "completed", "cancelled", "redriven", "gone"]
+
+_NO_TOKEN = "00000000-0000-0000-0000-000000000000"
+
+
+class Witness(NamedTuple):
+    """A job, and what has become of it if the write that it stands for was not undone."""
+
+    job_id: str
+    fate: Fate
+
+    def confirms(self, stand: Stand) -> bool:
+        """Say whether the write holds, from what the database says of the job."""
+        match self.fate:
+            case "there":
+                return stand.standing != "gone"
+            case "gone":
+                return stand.standing == "gone"
+            case "redriven":
+                return stand.standing != "gone" and stand.state != "failed"
+            case _:
+                return stand.state == self.fate
+
+
+class AfterCommit(Protocol):
+    """Has something done when a transaction has committed, unless its witness says that the write was undone."""
+
+    def __call__(self, action: Action, witness: Witness | None = None, /) -> None: ...
+
+
+class Hooks:
+    """What is to be done after one transaction, in the order in which it came."""
+
+    __slots__ = ("_hooks",)
+
+    def __init__(self) -> None:
+        self._hooks: list[tuple[Action, Witness | None]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._hooks)
+
+    def add(self, action: Action, witness: Witness | None = None) -> None:
+        """Have something done after the commit; without a witness, whatever was undone."""
+        self._hooks.append((action, witness))
+
+    def update(self, others: Hooks) -> None:
+        """Take over what was to be done after a part of the transaction."""
+        self._hooks += others._hooks
+
+    def review(self, store: Store) -> Op[None]:
+        """Forget what belongs to writes that were undone. One statement, or none."""
+        # What was done twice to one job was undone in between: the later one counts.
+        latest = {each: each for _, each in self._hooks if each is not None}
+        if not latest:
+            return
+        ids = sorted({each.job_id for each in latest})
+        stands = yield from store.jobs.stand([Held(id, _NO_TOKEN) for id in ids])
+        found = {each.id: each for each in stands}
+        self._hooks = [
+            (action, witness)
+            for action, witness in self._hooks
+            if witness is None
+            or (latest[witness] is witness and witness.confirms(found[witness.job_id]))
+        ]
+
+    def forget(self) -> None:
+        """Do nothing of what only a witness could have confirmed."""
+        self._hooks = [each for each in self._hooks if each[1] is None]
+
+    def run(self) -> None:
+        """Do what was asked for, and what was asked for twice in the same words once; the transaction has committed."""
+        for action in dict.fromkeys(action for action, _ in self._hooks):
+            action()

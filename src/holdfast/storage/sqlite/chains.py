@@ -1,0 +1,67 @@
+"""Chains and blockers in SQLite: deleting takes several statements, and closing an edge reads its policy here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.records import BlockerRecord, ChainRecord, ClosedEdge, Instant, JobRecord, State
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.query import JobQuery
+from holdfast.storage.sqlite.tally import Tally, blocker_record, job_record, page_params
+from holdfast.storage.store.chains import Blockers, Chains
+from holdfast.storage.store.params import document, texts
+
+
+class SqliteChains(Chains):
+    """See `storage.chain_port.ChainStore`."""
+
+    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
+        rows = yield Statement("chain_list", {**page_params(query), "now": now})
+        return [ChainRecord(*row) for row in rows]
+
+    def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
+        rows = yield Statement("chain_jobs", {"chain": chain_id})
+        return [job_record(row) for row in rows]
+
+    def delete(
+        self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
+    ) -> Op[list[str]]:
+        given = {"chains": texts(chain_ids)}
+        tally = Tally()
+        for (type,) in (yield Statement("chain_delete_queue", given)):
+            tally.of(type).removed += 1
+        for type, state in (yield Statement("chain_delete_outcomes", given)):
+            count = tally.of(type)
+            count.removed += 1
+            count.end(state, -1)
+        yield Statement("chain_delete_attempts", given)
+        yield Statement("chain_delete_progress", given)
+        yield Statement("chain_delete_blockers", given)
+        yield Statement("chain_delete_keys", {**given, "keep_keys": keep_keys})
+        if keep_keys:
+            yield Statement("chain_outlive", {**given, "now": now})
+        rows = yield Statement("chain_delete", given)
+        yield from tally.write(now)
+        return [row[0] for row in rows]
+
+
+class SqliteBlockers(Blockers):
+    """See `storage.chain_port.BlockerStore`."""
+
+    def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
+        pairs = [{"chain_id": chain_id, "state": state} for chain_id, state in ended]
+        rows = yield Statement("blocker_close", {"rows": document(pairs)})
+        # RETURNING sees only the edge, so what its chain ended as is looked up here.
+        states = dict(ended)
+        return [
+            ClosedEdge(job_id, chain_id, bool(fails) and states[chain_id] != "completed")
+            for job_id, chain_id, fails in rows
+        ]
+
+    def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
+        rows = yield Statement("blocker_list", {"ids": texts(job_ids)})
+        return [blocker_record(row) for row in rows]
+
+    def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
+        rows = yield Statement("blocker_waiting", {"chain": chain_id, "limit": limit})
+        return [blocker_record(row) for row in rows]

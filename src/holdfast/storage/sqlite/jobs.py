@@ -1,0 +1,386 @@
+"""Live rows for jobs that were just written, and successors in their chains.
+
+Claiming in several statements: a look per type and priority, then the jobs are marked, leased and read.
+
+Finishing attempts in several statements: outcomes by kind, attempts given back, history, successors, tally.
+
+Jobs in SQLite: the operations that are one statement in PostgreSQL and several here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+import msgspec
+
+from holdfast.core.records import (
+    Claim,
+    ClaimedJob,
+    EndedJob,
+    Ending,
+    Finish,
+    Finished,
+    FinishKind,
+    Instant,
+    JobRecord,
+    JobRef,
+    NewJob,
+    Probe,
+    TerminalState,
+)
+from holdfast.storage.operation import Op, Row, Statement, Value
+from holdfast.storage.query import JobQuery
+from holdfast.storage.sqlite.tally import Tally, job_record, moment, page_params
+from holdfast.storage.store.jobs import Jobs
+from holdfast.storage.store.params import document, lists, texts
+
+
+def queue_jobs(ids: Sequence[str], awaited: bool = False) -> Op[None]:
+    """Give jobs that were just written their live rows."""
+    if ids:
+        yield Statement("job_insert_queue", {"ids": texts(ids), "awaited": awaited})
+
+
+def write_successors(
+    successors: Sequence[tuple[NewJob, bool]], now: Instant, tally: Tally
+) -> Op[None]:
+    """Continue chains; each successor is awaited if the job that it follows was."""
+    if not successors:
+        return
+    yield Statement("job_continue", {"rows": document([job for job, _ in successors]), "now": now})
+    yield from queue_jobs([job.id for job, awaited in successors if not awaited])
+    yield from queue_jobs([job.id for job, awaited in successors if awaited], awaited=True)
+    for job, _ in successors:
+        tally.of(job.type).started += 1
+
+
+READ_AT_ONCE = 200
+"""So many inputs of the largest size, escaped, still fit into one text."""
+
+
+def claim_jobs(claim: Claim, now: Instant | None) -> Op[list[ClaimedJob]]:
+    """Take due jobs under new leases. Concurrency: the write lock is held from the first look on."""
+    now = yield from moment(now)
+    due = yield from _choose(claim, now)
+    if not due:
+        return []
+    held: dict[str, list[str]] = {}
+    for _, id, _, token in due:
+        held.setdefault(token, []).append(id)
+    classes = {each.token: each for each in claim.classes}
+    for token, ids in held.items():
+        taken: dict[str, Value] = {"token": token, "ids": texts(ids), "now": now}
+        yield Statement("job_claim_take", taken)
+        policy = msgspec.structs.asdict(classes[token])
+        yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
+    jobs: list[ClaimedJob] = []
+    for first in range(0, len(due), READ_AT_ONCE):
+        named = texts(row[1] for row in due[first : first + READ_AT_ONCE])
+        rows = yield Statement("job_claim_read", {"ids": named, "now": now})
+        jobs += [ClaimedJob(*row) for row in lists(rows[0][0])]
+    return jobs
+
+
+def _choose(claim: Claim, now: Instant) -> Op[list[Row]]:
+    """Find the most urgent jobs, at most one of them a job that has crashed before.
+
+    Lines of one priority are asked in turn, each for its share and then for the rest, until there are enough.
+    """
+    chosen: list[Row] = []
+    left = {probe.type: probe.most for probe in claim.probes if probe.most is not None}
+    lines = yield from _lines(claim.probes)
+    for _, level in groupby(sorted(lines, key=itemgetter(0)), itemgetter(0)):
+        found: list[Row] = []
+        for priority, probe, passed, wanted in _turns(level):
+            wanted = min(
+                wanted, left.get(probe.type, wanted), claim.limit - len(chosen) - len(found)
+            )
+            rows = yield from _look(probe, priority, passed, wanted, claim.allow_crashed, now)
+            if probe.type in left:
+                left[probe.type] -= len(rows)
+            found += rows
+        chosen += sorted(found)
+        # Priorities are strict: what the less urgent probes would find could not be taken any more.
+        if len(chosen) >= claim.limit:
+            break
+    crashed = [row for row in chosen if row[2]]
+    return [row for row in chosen if not row[2] or row is crashed[0]]
+
+
+def _lines(probes: Sequence[Probe]) -> Op[list[tuple[int, Probe]]]:
+    """Leave out the lines without live jobs: most types have them at one priority, if at all."""
+    if len(probes) == 1 and probes[0].priority is not None:
+        return [(probes[0].priority, probes[0])]
+    types = texts({probe.type for probe in probes})
+    found: dict[str, list[int]] = {}
+    for type, priority in (yield Statement("job_claim_lines", {"types": types})):
+        found.setdefault(type, []).append(priority)
+    return [
+        (priority, probe)
+        for probe in probes
+        for priority in found.get(probe.type, ())
+        if probe.priority in (None, priority)
+    ]
+
+
+def _turns(level: Iterable[tuple[int, Probe]]) -> Iterator[tuple[int, Probe, int, int]]:
+    """Yield (priority, probe, how many to pass over, how many to take): the shares of all, then what they leave."""
+    shared: list[tuple[int, Probe, int]] = []
+    for priority, probe in level:
+        share = probe.room if probe.share is None else min(probe.share, probe.room)
+        yield priority, probe, 0, share
+        if share < probe.room:
+            shared.append((priority, probe, share))
+    for priority, probe, share in shared:
+        yield priority, probe, share, probe.room - share
+
+
+def _look(
+    probe: Probe, priority: int, passed: int, wanted: int, allow_crashed: bool, now: Instant
+) -> Op[list[Row]]:
+    if wanted <= 0:
+        return []
+    rows = yield Statement(
+        "job_claim_look",
+        {
+            "type": probe.type,
+            "priority": priority,
+            "after": probe.after,
+            "after_id": probe.after_id,
+            "passed": passed,
+            "wanted": wanted,
+            "token": probe.token,
+            "allow_crashed": allow_crashed,
+            "now": now,
+        },
+    )
+    return lists(rows[0][0])
+
+
+_ENDS: dict[FinishKind, TerminalState] = {
+    "complete": "completed",
+    "continue": "completed",
+    "fail": "failed",
+    "cancel": "cancelled",
+}
+
+# What one statement says once for all its rows: kind, worker, token, and whether there is no error to write.
+_Alike = tuple[FinishKind, str, str, bool]
+
+
+def finish_attempts(
+    finishes: Sequence[Finish], freed: Sequence[str], awaited: bool, now: Instant | None
+) -> Op[list[Finished]]:
+    """End, continue or give back attempts, each proven by its (id, token) pair."""
+    now = yield from moment(now)
+    tally = Tally()
+    done: list[Finished] = []
+    for batch in _once_per_job(finishes):
+        for alike, group in _alike(batch).items():
+            done += yield from _end(alike, group, awaited, now, tally)
+        back = [each for each in batch if each.kind not in _ENDS]
+        if back:
+            done += yield from _give_back(back, awaited, now, tally)
+    if freed:
+        yield Statement("lease_drop", {"tokens": texts(freed)})
+    yield from tally.write(now)
+    return done
+
+
+def _once_per_job(finishes: Sequence[Finish]) -> Iterator[Sequence[Finish]]:
+    """Split so that an id tells which finish it is: a lost attempt and the next one may arrive together."""
+    while finishes:
+        first: dict[str, Finish] = {}
+        again = [each for each in finishes if first.setdefault(each.id, each) is not each]
+        yield list(first.values())
+        finishes = again
+
+
+def _alike(batch: Sequence[Finish]) -> dict[_Alike, list[Finish]]:
+    """Group the finishes that end a job by the statement they need."""
+    groups: dict[_Alike, list[Finish]] = {}
+    for each in batch:
+        if each.kind in _ENDS:
+            is_plain = (
+                each.kind in ("complete", "continue")
+                and each.error is None
+                and each.fingerprint is None
+            )
+            groups.setdefault((each.kind, each.worker, each.token, is_plain), []).append(each)
+    return groups
+
+
+def _end(
+    alike: _Alike, group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
+) -> Op[list[Finished]]:
+    kind, worker, token, is_plain = alike
+    named = texts(each.id for each in group)
+    proof: dict[str, Value] = {"ids": named, "token": token, "awaited": awaited}
+    rows = lists((yield Statement("job_finish_held", proof))[0][0])
+    if not rows:
+        return []
+    hits = {row[0] for row in rows}
+    yield Statement(
+        "job_finish_end" if is_plain else "job_finish_error",
+        {
+            "rows": document({each.id: _said(each, is_plain) for each in group if each.id in hits}),
+            "state": _ENDS[kind],
+            "continued": kind == "continue",
+            "worker": worker,
+            "now": now,
+        },
+    )
+    ids = texts(row[0] for row in rows)
+    waited_for: set[str] = set()
+    if awaited:
+        waited_for = {row[0] for row in (yield Statement("queue_awaited", {"ids": ids}))}
+    yield Statement("queue_drop", {"ids": ids})
+    for type, number in Counter(row[1] for row in rows).items():
+        tally.of(type).end(_ENDS[kind], number)
+    if kind == "fail":
+        yield from _remember(group, rows, now)
+    if kind == "continue":
+        successors = [
+            (each.next, each.id in waited_for)
+            for each in group
+            if each.id in hits and each.next is not None
+        ]
+        yield from write_successors(successors, now, tally)
+    return [Finished(row[0], row[1], row[0] in waited_for) for row in rows]
+
+
+def _said(finish: Finish, is_plain: bool) -> tuple[object, ...]:
+    said = (finish.started_at, finish.output)
+    return said if is_plain else (*said, finish.error, finish.fingerprint)
+
+
+def _give_back(
+    group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
+) -> Op[list[Finished]]:
+    returns = [
+        (
+            each.id,
+            each.token,
+            0 if each.kind == "retry" else 1,
+            None if each.kind == "release" else now + each.delay_ms * 1000,
+        )
+        for each in group
+    ]
+    rows = yield Statement("job_finish_return", {"rows": document(returns), "awaited": awaited})
+    yield from _remember(group, rows, now)
+    retried = {each.id for each in group if each.kind == "retry"}
+    for row in rows:
+        if row[0] in retried:
+            tally.of(row[1]).retried += 1
+    return [Finished(row[0], row[1], bool(row[4])) for row in rows]
+
+
+def _remember(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[None]:
+    """Keep the attempts that failed; a release, and a snooze without an error, leave no trace."""
+    given = {each.id: each for each in group}
+    history = []
+    for id, _, attempt, fence, *_ in rows:
+        each = given[id]
+        if each.kind == "release" or (each.kind == "snooze" and each.error is None):
+            continue
+        # A snooze refunds its attempt, but it is remembered under the number that ran.
+        ran = attempt + (each.kind == "snooze")
+        history.append((id, fence, ran, each.kind, each.worker, each.started_at, each.error))
+    if history:
+        yield Statement("attempt_add", {"rows": document(history), "now": now})
+
+
+_NOTHING = (None, None, None, None, 0, False)
+
+
+class SqliteJobs(Jobs):
+    """See `storage.port.JobStore`."""
+
+    def insert(
+        self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
+    ) -> Op[set[str]]:
+        # There is no channel to notify on: other processes watch the file itself.
+        rows = yield _writing(jobs, now)
+        yield from queue_jobs([row[0] for row in rows])
+        tally = Tally()
+        for type, number in Counter(row[1] for row in rows).items():
+            tally.of(type).started = number
+        yield from tally.write(now)
+        return {row[0] for row in rows}
+
+    def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
+        return claim_jobs(claim, now)
+
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        freed: Sequence[str] = (),
+        awaited: bool = False,
+        now: Instant | None = None,
+    ) -> Op[list[Finished]]:
+        return finish_attempts(finishes, freed, awaited, now)
+
+    def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
+        now = yield from moment(now)
+        rows = yield Statement("job_end_read", {"ids": texts(each.id for each in endings)})
+        if not rows:
+            return []
+        yield Statement("job_end", {"rows": document(endings), "now": now})
+        yield Statement("queue_drop", {"ids": texts(row[0] for row in rows)})
+        tally = Tally()
+        given = {each.id: each for each in endings}
+        for row in rows:
+            tally.of(row[2]).end(given[row[0]].state)
+        successors = [
+            (job, bool(row[5])) for row in rows if (job := given[row[0]].next) is not None
+        ]
+        yield from write_successors(successors, now, tally)
+        yield from tally.write(now)
+        return [_ended(row) for row in rows]
+
+    def redrive(
+        self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
+    ) -> Op[list[JobRef]]:
+        rows = sorted((yield Statement("job_redrive", {"ids": texts(ids)})))
+        if not rows:
+            return []
+        spread = document([(id, fence) for id, _, fence in rows])
+        yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
+        tally = Tally()
+        for _, type, _ in rows:
+            tally.of(type).failed -= 1
+        yield from tally.write(now)
+        return [JobRef(id, type) for id, type, _ in rows]
+
+    def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
+        rows = yield Statement("job_get", {"ids": texts(ids)})
+        return [job_record(row) for row in rows]
+
+    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
+        rows = yield Statement("job_list", {**page_params(query), "now": now})
+        return [job_record(row) for row in rows]
+
+
+def _ended(row: Row) -> EndedJob:
+    id, chain_id, type, was, worker, awaited = row
+    return EndedJob(id, chain_id, type, was, worker, bool(awaited))
+
+
+def _writing(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
+    """The statement that writes jobs; a start of one or of many alike takes the straightest way."""
+    kinds = {(each.type, each.priority) for each in jobs}
+    if len(kinds) != 1 or any(_asked(each) != _NOTHING for each in jobs):
+        return Statement("job_insert", {"rows": document(jobs), "now": now})
+    ((type, priority),) = kinds
+    inputs = document({each.id: each.input for each in jobs})
+    return Statement(
+        "job_insert_alike", {"inputs": inputs, "type": type, "priority": priority, "now": now}
+    )
+
+
+def _asked(job: NewJob) -> tuple[object, ...]:
+    """What a job asks for beside its type, priority and input; a place in another's chain included."""
+    return job.at, job.key, job.trace, job.max_attempts, job.blockers, job.chain_id != job.id

@@ -1,0 +1,167 @@
+"""Leases in SQLite: releasing and reaping take several statements.
+
+Workers in SQLite: folding the tally takes several statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core.records import HealPage, Instant, JobRef, Reaped, ReapPage
+from holdfast.core.retry import suspected_from
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.sqlite.tally import Tally, moment
+from holdfast.storage.store.leases import Leases
+from holdfast.storage.store.params import document, texts
+from holdfast.storage.store.workers import Workers
+
+
+class _Dropped(NamedTuple):
+    """A job whose worker died; `next_at` is None when no further attempt is given."""
+
+    id: str
+    token: str
+    type: str
+    worker: str
+    attempt: int
+    fence: int
+    awaited: int
+    crashes: int
+    claimed_at: Instant
+    stale_ms: int
+    alone: int
+    poisoned: int
+    next_at: Instant | None
+
+    @property
+    def error(self) -> str:
+        if self.poisoned:
+            times = f"the worker died {self.crashes} times while it ran this job"
+            return f"WorkerDied: {times}, the last time alone"
+        return f"WorkerDied: the worker died and all {self.attempt} attempts are spent"
+
+    def told(self, suspected: int) -> str:
+        """What the history says of this death."""
+        ended = f"WorkerDied: the lease of {self.worker} ended {self.stale_ms} ms ago"
+        if self.alone:
+            return f"{ended}; the job ran alone"
+        if self.crashes >= suspected:
+            return f"{ended}; the job is suspected and runs alone next"
+        return ended
+
+    @property
+    def fingerprint(self) -> str:
+        return "worker-died" if self.poisoned else "worker-died-attempts-spent"
+
+
+class SqliteLeases(Leases):
+    """See `storage.port.LeaseStore`."""
+
+    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+        given = {"tokens": texts(tokens)}
+        rows = yield Statement("lease_release", given)
+        yield Statement("lease_drop", given)
+        return [JobRef(*row) for row in rows]
+
+    def heal(self, now: Instant | None = None) -> Op[int]:
+        return (yield from super().heal((yield from moment(now))))
+
+    def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
+        now = yield from moment(now)
+        ids = [row[0] for row in (yield Statement("queue_page", {"after": after}))]
+        healed = yield Statement("queue_heal", {"ids": texts(ids), "now": now})
+        return HealPage(max(ids, default=None), len(ids), len(healed))
+
+    def reap(
+        self,
+        limit: int,
+        poison: int,
+        after: tuple[Instant, str] | None = None,
+        now: Instant | None = None,
+    ) -> Op[ReapPage]:
+        now = yield from moment(now)
+        after_at, after_token = after or (None, None)
+        leases = yield Statement(
+            "lease_reap",
+            {"limit": limit, "after": after_at, "after_token": after_token, "now": now},
+        )
+        if not leases:
+            return ReapPage([], 0, None)
+        tokens = texts(token for token, _ in leases)
+        rows = yield Statement("lease_reap_jobs", {"tokens": tokens, "poison": poison, "now": now})
+        dropped = [_Dropped(*row) for row in rows]
+        if dropped:
+            yield from _settle(dropped, suspected_from(poison), now)
+        yield Statement("lease_drop", {"tokens": tokens})
+        last = max((expires_at, token) for token, expires_at in leases)
+        return ReapPage([_reaped(each) for each in dropped], len(leases), last)
+
+
+def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[None]:
+    """Fail the jobs that are poisoned or spent, give the others back, and remember every attempt."""
+    spent = [
+        (each.id, each.crashes, each.worker, each.claimed_at, each.error, each.fingerprint)
+        for each in dropped
+        if each.next_at is None
+    ]
+    if spent:
+        yield Statement("lease_reap_fail", {"rows": document(spent), "now": now})
+        yield Statement("queue_drop", {"ids": texts(row[0] for row in spent)})
+    back = [(each.id, each.crashes, each.next_at) for each in dropped if each.next_at is not None]
+    if back:
+        yield Statement("lease_reap_return", {"rows": document(back)})
+    history = [
+        (
+            each.id,
+            each.fence,
+            each.attempt,
+            "reap",
+            each.worker,
+            each.claimed_at,
+            each.told(suspected),
+        )
+        for each in dropped
+    ]
+    yield Statement("attempt_add", {"rows": document(history), "now": now})
+    tally = Tally()
+    for each in dropped:
+        count = tally.of(each.type)
+        count.reaped += 1
+        count.failed += each.next_at is None
+    yield from tally.write(now)
+
+
+def _reaped(each: _Dropped) -> Reaped:
+    return Reaped(
+        id=each.id,
+        type=each.type,
+        worker=each.worker,
+        state="failed" if each.next_at is None else "pending",
+        crashes=each.crashes,
+        stale_ms=each.stale_ms,
+        awaited=bool(each.awaited),
+        token=each.token,
+    )
+
+
+_MINUTE_US = 60_000_000
+_AGES = {"day": 25 * 60, "hours": 7 * 60, "hour": 75}
+"""After so many minutes counts are kept in steps of a day, of 24 and of 6 minutes."""
+
+
+class SqliteWorkers(Workers):
+    """See `storage.port.WorkerStore`."""
+
+    def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
+        now = yield from moment(now)
+        cut = now - now % _MINUTE_US - _MINUTE_US
+        ages = {name: now - minutes * _MINUTE_US for name, minutes in _AGES.items()}
+        rows = yield Statement("tally_fold_look", {**ages, "cut": cut, "limit": limit})
+        ids = msgspec.json.decode(rows[0][0], type=list[int])
+        if ids:
+            yield Statement("tally_fold", {**ages, "ids": rows[0][0]})
+            yield Statement("tally_fold_drop", {"ids": rows[0][0]})
+        return len(ids)

@@ -1,0 +1,184 @@
+"""Cycles, their slots and the runs of both cycles and ticks, over named statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.cycle import (
+    ClosedSlot,
+    CycleRecord,
+    CycleState,
+    HeldSlot,
+    NewCycle,
+    NewRun,
+    RunOutcome,
+    RunRecord,
+    Slot,
+)
+from holdfast.core.records import Instant
+from holdfast.storage.operation import Op, Row, Statement, Value
+from holdfast.storage.store.params import document, texts
+
+
+def _state(row: Row) -> CycleState:
+    now, requests, closed = row[3], [], []
+    for name, due_at, state, until in msgspec.json.decode(row[4]):
+        if state == "pending" or until <= now:
+            requests.append(Slot(name, due_at, True))
+        else:
+            closed.append(ClosedSlot(name, until, state == "running"))
+    return CycleState(
+        name=row[0],
+        paused=bool(row[1]),
+        last_slot=row[2],
+        now=now,
+        requests=tuple(requests),
+        closed=tuple(closed),
+    )
+
+
+def _cycle(row: Row) -> CycleRecord:
+    values = list(row)
+    values[3], values[5] = bool(row[3]), bool(row[5])
+    return CycleRecord(*values)
+
+
+def _run(row: Row) -> RunRecord:
+    values = list(row)
+    values[8] = msgspec.json.decode(row[8])
+    return RunRecord(*values)
+
+
+def _proof(held: HeldSlot) -> dict[str, Value]:
+    return {"cycle": held.cycle, "slot": held.slot.name, "token": held.token}
+
+
+class Cycles:
+    """See `storage.schedule_port.CycleStore`."""
+
+    def register(self, cycles: Sequence[NewCycle], now: Instant | None = None) -> Op[None]:
+        yield Statement("cycle_put", {"rows": document(cycles), "now": now})
+
+    def states(self, names: Sequence[str], now: Instant | None = None) -> Op[list[CycleState]]:
+        rows = yield Statement("cycle_states", {"names": texts(names), "now": now})
+        return [_state(row) for row in rows]
+
+    def page(self, now: Instant | None = None) -> Op[list[CycleRecord]]:
+        rows = yield Statement("cycle_list", {"now": now})
+        return [_cycle(row) for row in rows]
+
+    def pause(
+        self, name: str, paused: bool, by: str | None, now: Instant | None = None
+    ) -> Op[list[str]]:
+        rows = yield Statement(
+            "cycle_pause", {"name": name, "paused": paused, "by": by, "now": now}
+        )
+        return [row[0] for row in rows]
+
+    def request(self, name: str, slot: str, now: Instant | None = None) -> Op[list[str]]:
+        rows = yield Statement("cycle_request", {"name": name, "slot": slot, "now": now})
+        return [row[0] for row in rows]
+
+    def advance(self, cycle: str, slot: Slot) -> Op[None]:
+        yield Statement("cycle_advance", {"cycle": cycle, "due_at": slot.due_at})
+
+
+class Slots:
+    """See `storage.schedule_port.SlotStore`."""
+
+    def claim(
+        self,
+        cycle: str,
+        slot: Slot,
+        token: str,
+        run_id: str,
+        lease_ms: int,
+        now: Instant | None = None,
+    ) -> Op[HeldSlot | None]:
+        yield Statement("cycle_lock", {"cycle": cycle})
+        rows = yield Statement(
+            "slot_claim",
+            {
+                "cycle": cycle,
+                "slot": slot.name,
+                "due_at": slot.due_at,
+                "requested": slot.requested,
+                "token": token,
+                "run_id": run_id,
+                "lease_ms": lease_ms,
+                "now": now,
+            },
+        )
+        return HeldSlot(cycle, slot, token, run_id, rows[0][0]) if rows else None
+
+    def abandon(self, held: HeldSlot, now: Instant | None = None) -> Op[list[str]]:
+        rows = yield Statement(
+            "slot_abandon", {"cycle": held.cycle, "slot": held.slot.name, "now": now}
+        )
+        return [row[0] for row in rows]
+
+    def renew(self, held: HeldSlot, lease_ms: int, now: Instant | None = None) -> Op[bool]:
+        rows = yield Statement("slot_renew", {**_proof(held), "lease_ms": lease_ms, "now": now})
+        return bool(rows)
+
+    def fence(self, held: HeldSlot) -> Op[bool]:
+        rows = yield Statement("slot_fence", _proof(held))
+        return bool(rows)
+
+    def complete(self, held: HeldSlot, now: Instant | None = None) -> Op[bool]:
+        rows = yield Statement(
+            "slot_finish", {**_proof(held), "state": "completed", "pause_ms": None, "now": now}
+        )
+        return bool(rows)
+
+    def fail(self, held: HeldSlot, pause_ms: int | None, now: Instant | None = None) -> Op[bool]:
+        rows = yield Statement(
+            "slot_finish", {**_proof(held), "state": "failed", "pause_ms": pause_ms, "now": now}
+        )
+        return bool(rows)
+
+
+class Runs:
+    """See `storage.schedule_port.RunStore`."""
+
+    def begin(self, run: NewRun, now: Instant | None = None) -> Op[Instant]:
+        rows = yield Statement("run_begin", {**msgspec.structs.asdict(run), "now": now})
+        started_at: Instant = rows[0][0]
+        return started_at
+
+    def seen(
+        self, run_id: str, counters: str | None = None, now: Instant | None = None
+    ) -> Op[None]:
+        yield Statement("run_seen", {"id": run_id, "counters": counters, "now": now})
+
+    def finish(
+        self,
+        run_id: str,
+        outcome: RunOutcome,
+        counters: str,
+        error: str | None = None,
+        now: Instant | None = None,
+    ) -> Op[bool]:
+        rows = yield Statement(
+            "run_finish",
+            {"id": run_id, "outcome": outcome, "counters": counters, "error": error, "now": now},
+        )
+        return bool(rows)
+
+    def crashed(self, run: NewRun, slots: Sequence[str]) -> Op[list[str]]:
+        rows = yield Statement(
+            "run_crashed", {"id": run.id, "name": run.name, "slots": texts(slots)}
+        )
+        return [row[0] for row in rows]
+
+    def page(
+        self, limit: int, grace_ms: int, name: str | None = None, now: Instant | None = None
+    ) -> Op[list[RunRecord]]:
+        params: dict[str, Value] = {"limit": limit, "grace_ms": grace_ms, "now": now}
+        if name is None:
+            rows = yield Statement("run_list", params)
+        else:
+            rows = yield Statement("run_list_of", {**params, "name": name})
+        return [_run(row) for row in rows]

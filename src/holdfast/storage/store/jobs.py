@@ -1,0 +1,185 @@
+"""Jobs from insert to outcome, over named statements.
+
+Dead letters by their kind, over named statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.core.records import (
+    AttemptRecord,
+    Claim,
+    ClaimedJob,
+    DeadGroup,
+    EndedJob,
+    Ending,
+    Finish,
+    Finished,
+    Held,
+    Instant,
+    JobRecord,
+    JobRef,
+    NewJob,
+    Probe,
+    Stand,
+)
+from holdfast.storage.operation import Op, Statement, Value
+from holdfast.storage.query import JobQuery, Walk
+from holdfast.storage.store.pagination import Step, along, among, walk
+from holdfast.storage.store.params import array, document, items, texts
+
+
+class Jobs:
+    """See `storage.port.JobStore`."""
+
+    def insert(
+        self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
+    ) -> Op[set[str]]:
+        shared: dict[str, Value] = {"channel": channel, "now": now}
+        if len(jobs) == 1:
+            rows = yield Statement("job_insert_one", {**msgspec.structs.asdict(jobs[0]), **shared})
+        else:
+            rows = yield Statement("job_insert", {"rows": document(jobs), **shared})
+        return {row[0] for row in rows}
+
+    def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
+        rows = yield Statement(
+            "job_claim",
+            {
+                "worker": claim.worker,
+                "limit": claim.limit,
+                **_probed(claim.probes),
+                "classes": document(claim.classes),
+                "allow_crashed": claim.allow_crashed,
+                "now": now,
+            },
+        )
+        return [ClaimedJob(*row) for row in rows]
+
+    def next_due(
+        self, types: Sequence[str], back_us: int = 0, now: Instant | None = None
+    ) -> Op[int | None]:
+        rows = yield Statement(
+            "job_next_due", {"types": texts(types), "back_us": back_us, "now": now}
+        )
+        delay: int | None = rows[0][0]
+        return delay
+
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        freed: Sequence[str] = (),
+        awaited: bool = False,
+        now: Instant | None = None,
+    ) -> Op[list[Finished]]:
+        shared: dict[str, Value] = {"freed": texts(freed), "awaited": awaited, "now": now}
+        if not _are_completions_of_one(finishes):
+            rows = yield Statement("job_finish", {"rows": document(finishes), **shared})
+            return [Finished(*row) for row in rows]
+        rows = yield Statement("job_complete", {**_columns(finishes), **shared})
+        return [Finished(id, type, waited) for ids, type, waited in rows for id in items(ids)]
+
+    def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
+        rows = yield Statement("job_stand", {"rows": document(pairs)})
+        return [Stand(*row) for row in rows]
+
+    def lock(self, ids: Sequence[str]) -> Op[set[str]]:
+        rows = yield Statement("job_lock", {"ids": texts(ids)})
+        return {row[0] for row in rows}
+
+    def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
+        rows = yield Statement("job_end", {"rows": document(endings), "now": now})
+        return [EndedJob(*row) for row in rows]
+
+    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
+        return [JobRef(*row) for row in rows]
+
+    def redrive(
+        self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
+    ) -> Op[list[JobRef]]:
+        rows = yield Statement(
+            "job_redrive", {"ids": texts(ids), "spacing_us": spacing_us, "now": now}
+        )
+        return [JobRef(*row) for row in rows]
+
+    def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
+        rows = yield Statement("job_get", {"ids": texts(ids)})
+        return [JobRecord(*row) for row in rows]
+
+    def walk(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[JobRecord]]:
+        def match(wanted: JobQuery) -> Op[list[JobRecord]]:
+            return self._fitting(wanted, now)
+
+        return walk(query, look, _step_of(query), match, now)
+
+    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
+        return (yield from self.walk(query, now=now)).records
+
+    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
+        rows = yield Statement("job_list", {**query.params(), "now": now})
+        return [JobRecord(*row) for row in rows]
+
+    def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
+        rows = yield Statement("job_attempts", {"id": job_id})
+        return [AttemptRecord(*row) for row in rows]
+
+
+def _step_of(query: JobQuery) -> Step:
+    if query.ids is not None:
+        return among(query.ids)
+    if query.chain is not None:
+        return along("job_walk_chain", chain=query.chain)
+    if query.blocker is not None:
+        return along("job_walk_blocker", blocker=query.blocker)
+    if query.key is not None:
+        return along("job_walk_key", key=query.key)
+    return along(query.source)
+
+
+def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:
+    """Whether a flush is as it mostly is: nothing but completions, all of one worker."""
+    kinds = {(each.kind, each.worker) for each in finishes}
+    return len(kinds) == 1 and kinds.pop()[0] == "complete"
+
+
+def _probed(probes: Sequence[Probe]) -> dict[str, str]:
+    """Probes as columns, which are read in a third of the time, and of which the planner expects fewer."""
+    return {
+        "types": texts(each.type for each in probes),
+        "priorities": _numbers(each.priority for each in probes),
+        "type_tokens": array([each.token for each in probes]),
+        "rooms": _numbers(each.room for each in probes),
+        "shares": _numbers(each.room if each.share is None else each.share for each in probes),
+        "mosts": _numbers(each.most for each in probes),
+        "afters": _numbers(each.after for each in probes),
+        "after_ids": array([each.after_id for each in probes]),
+    }
+
+
+def _numbers(values: Iterable[int | None]) -> str:
+    return array(["null" if each is None else str(each) for each in values])
+
+
+def _columns(completions: Sequence[Finish]) -> dict[str, str]:
+    """Completions of one worker as columns: a flush is long, and its rows have little in them."""
+    return {
+        "worker": completions[0].worker,
+        "ids": array([each.id for each in completions]),
+        "tokens": array([each.token for each in completions]),
+        "started_at": _numbers(each.started_at for each in completions),
+        "outputs": document([each.output for each in completions]),
+    }
+
+
+class DeadLetters:
+    """See `storage.port.DeadLetterStore`."""
+
+    def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
+        rows = yield Statement("dead_groups", {"limit": limit, "look": look})
+        return [DeadGroup(*row) for row in rows]

@@ -1,0 +1,102 @@
+"""Leases: renewing, releasing, reaping, over named statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.records import (
+    HealPage,
+    Held,
+    Instant,
+    JobRef,
+    LeaseRecord,
+    NewProgress,
+    ProgressRecord,
+    Reaped,
+    ReapPage,
+)
+from holdfast.core.retry import suspected_from
+from holdfast.storage.operation import Op, Row, Statement
+from holdfast.storage.store.params import document, texts
+
+
+def reap_page(rows: Sequence[Row]) -> ReapPage:
+    """Read a reaper's look: rows with a job id are jobs taken back, the others are the leases looked at."""
+    reaped = [Reaped(*row[:8]) for row in rows if row[0] is not None]
+    leases = [(row[8], row[9]) for row in rows if row[0] is None]
+    return ReapPage(reaped, len(leases), max(leases, default=None))
+
+
+class Leases:
+    """See `storage.port.LeaseStore`."""
+
+    def renew(self, tokens: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
+        rows = yield Statement("lease_renew", {"tokens": texts(tokens), "now": now})
+        return {row[0] for row in rows}
+
+    def held(self, worker: str) -> Op[list[Held]]:
+        rows = yield Statement("lease_held", {"worker": worker})
+        return [Held(*row) for row in rows]
+
+    def free(self, tokens: Sequence[str]) -> Op[None]:
+        yield Statement("lease_free", {"tokens": texts(tokens)})
+
+    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+        rows = yield Statement("lease_release", {"tokens": texts(tokens)})
+        return [JobRef(*row) for row in rows]
+
+    def reap(
+        self,
+        limit: int,
+        poison: int,
+        after: tuple[Instant, str] | None = None,
+        now: Instant | None = None,
+    ) -> Op[ReapPage]:
+        rows = yield Statement(
+            "lease_reap",
+            {
+                "limit": limit,
+                "poison": poison,
+                "suspected": suspected_from(poison),
+                "after": after[0] if after else None,
+                "after_token": after[1] if after else None,
+                "now": now,
+            },
+        )
+        return reap_page(rows)
+
+    def evict(self, lost: Sequence[Held]) -> Op[int]:
+        rows = yield Statement("lease_evict", {"rows": document(lost)})
+        return len(rows)
+
+    def heal(self, now: Instant | None = None) -> Op[int]:
+        rows = yield Statement("lease_heal", {"now": now})
+        return len(rows)
+
+    def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
+        ((last, seen, healed),) = yield Statement("queue_heal", {"after": after, "now": now})
+        return HealPage(last, seen, healed)
+
+    def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
+        rows = yield Statement("lease_list", {"limit": limit, "worker": worker})
+        return [LeaseRecord(*row) for row in rows]
+
+    def isolate(self, token: str) -> Op[bool]:
+        rows = yield Statement("lease_isolate", {"token": token})
+        return bool(rows)
+
+    def guard(self, idle_ms: int) -> Op[None]:
+        yield Statement("lease_guard", {"idle_ms": idle_ms})
+
+    def report(self, progress: Sequence[NewProgress], now: Instant | None = None) -> Op[None]:
+        yield Statement("progress_put", {"rows": document(progress), "now": now})
+
+    def forget(self, progress: Sequence[NewProgress]) -> Op[None]:
+        yield Statement("progress_drop", {"rows": document(progress)})
+
+    def progress(self, ids: Sequence[str]) -> Op[list[ProgressRecord]]:
+        rows = yield Statement("progress_get", {"ids": texts(ids)})
+        return [
+            ProgressRecord(id, fence, float(fraction), note, at)
+            for id, fence, fraction, note, at in rows
+        ]

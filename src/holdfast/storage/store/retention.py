@@ -1,0 +1,55 @@
+"""Finding and removing what is old enough, over named statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.records import Instant
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.store.params import texts
+
+
+class Retention:
+    """See `storage.schedule_port.RetentionStore`."""
+
+    def page(self, after: str, until: str, limit: int) -> Op[list[str]]:
+        rows = yield Statement("retention_page", {"after": after, "until": until, "limit": limit})
+        return [row[0] for row in rows]
+
+    def hold(
+        self,
+        chain_ids: Sequence[str],
+        before: Instant,
+        dead_before: Instant,
+        now: Instant | None = None,
+    ) -> Op[list[str]]:
+        rows = yield Statement(
+            "retention_hold",
+            {
+                "chains": texts(chain_ids),
+                "before": before,
+                "dead_before": dead_before,
+                "now": now,
+            },
+        )
+        return [row[0] for row in rows]
+
+    def waited(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        rows = yield Statement("retention_waited", {"chains": texts(chain_ids)})
+        return {row[0] for row in rows}
+
+    def drop_runs(self, until: str, limit: int) -> Op[int]:
+        rows = yield Statement("retention_runs", {"until": until, "limit": limit})
+        return len(rows)
+
+    def drop_slots(self, before: Instant, limit: int) -> Op[int]:
+        rows = yield Statement("retention_slots", {"before": before, "limit": limit})
+        return len(rows)
+
+    def drop_keys(self, before: Instant, limit: int) -> Op[int]:
+        rows = yield Statement("retention_keys", {"before": before, "limit": limit})
+        return len(rows)
+
+    def drop_workers(self, before: Instant, limit: int) -> Op[int]:
+        rows = yield Statement("retention_workers", {"before": before, "limit": limit})
+        return len(rows)

@@ -1,0 +1,121 @@
+"""Presence of workers, settings of types and totals, over named statements."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.records import (
+    Instant,
+    QueueTotals,
+    TypeSetting,
+    TypeTotals,
+    VanishedWorker,
+    WorkerRecord,
+    WorkerSign,
+)
+from holdfast.storage.operation import Op, Row, Statement
+from holdfast.storage.store.params import document
+
+
+def _worker(row: Row) -> WorkerRecord:
+    values = list(row)
+    values[6], values[11] = msgspec.json.decode(row[6]), msgspec.json.decode(row[11])
+    values[10] = bool(row[10])
+    return WorkerRecord(*values)
+
+
+def _setting(row: Row) -> TypeSetting:
+    return TypeSetting(row[0], bool(row[1]), *row[2:])
+
+
+class Workers:
+    """See `storage.port.WorkerStore`."""
+
+    def sign(self, sign: WorkerSign, now: Instant | None = None) -> Op[bool]:
+        rows = yield Statement("worker_put", {**msgspec.structs.asdict(sign), "now": now})
+        return bool(rows[0][0])
+
+    def stop(self, worker_id: str, counters: str, now: Instant | None = None) -> Op[None]:
+        yield Statement("worker_stop", {"id": worker_id, "counters": counters, "now": now})
+
+    def drain(self, worker_id: str) -> Op[bool]:
+        rows = yield Statement("worker_drain", {"id": worker_id})
+        return bool(rows)
+
+    def page(
+        self, limit: int, live_within_ms: int | None = None, now: Instant | None = None
+    ) -> Op[list[WorkerRecord]]:
+        rows = yield Statement(
+            "worker_list",
+            {
+                "limit": limit,
+                "live": live_within_ms is not None,
+                "grace_ms": live_within_ms or 0,
+                "now": now,
+            },
+        )
+        return [_worker(row) for row in rows]
+
+    def vanished(self, grace_ms: int, now: Instant | None = None) -> Op[list[VanishedWorker]]:
+        rows = yield Statement("worker_vanished", {"grace_ms": grace_ms, "now": now})
+        return [VanishedWorker(*row) for row in rows]
+
+    def settings(self) -> Op[list[TypeSetting]]:
+        rows = yield Statement("type_setting_list", {})
+        return [_setting(row) for row in rows]
+
+    def set_type(
+        self,
+        type: str,
+        *,
+        paused: bool | None = None,
+        by: str | None = None,
+        lease_ms: int | None = None,
+        timeout_ms: int | None = None,
+        concurrency: int | None = None,
+        max_attempts: int | None = None,
+        now: Instant | None = None,
+    ) -> Op[None]:
+        yield Statement(
+            "type_setting_put",
+            {
+                "type": type,
+                "paused": paused,
+                "by": by,
+                "lease_ms": lease_ms,
+                "timeout_ms": timeout_ms,
+                "concurrency": concurrency,
+                "max_attempts": max_attempts,
+                "now": now,
+            },
+        )
+
+    def totals(
+        self, limit: int, now: Instant | None = None
+    ) -> Op[tuple[QueueTotals, list[TypeTotals]]]:
+        types = yield from self.type_totals(now)
+        live = document([each.type for each in types if each.live > 0])
+        rows = yield Statement("live_totals", {"types": live, "limit": limit, "now": now})
+        running, stuck, blocked, due = rows[0]
+        oldest = (each.oldest_due_at for each in types)
+        whole = QueueTotals(
+            live=sum(each.live for each in types),
+            blocked=blocked,
+            running=running,
+            due=due,
+            oldest_due_at=min((each for each in oldest if each is not None), default=None),
+            stuck=stuck,
+            completed=sum(each.completed for each in types),
+            failed=sum(each.failed for each in types),
+            cancelled=sum(each.cancelled for each in types),
+            bounded=blocked >= limit or due >= limit,
+        )
+        return whole, types
+
+    def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
+        rows = yield Statement("type_totals", {"now": now})
+        return [TypeTotals(*row) for row in rows]
+
+    def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
+        rows = yield Statement("tally_fold", {"limit": limit, "now": now})
+        return int(rows[0][0])

@@ -1,0 +1,1 @@
+"""The HTTP API and the dashboard: one ASGI application, served or mounted. It decides nothing; the service does."""

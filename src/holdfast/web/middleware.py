@@ -1,0 +1,130 @@
+"""Bounds on what a caller may send and how often.
+
+What every request gets: an id, and headers that keep browsers from doing what pages never asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+import time
+from collections.abc import Callable
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.core.errors import BadRequest, BodyTooLarge, RateLimited
+from holdfast.storage.id_generator import new_id
+
+BODY_LIMIT = 1_048_576
+BODY_WITHIN_S = 30.0
+
+
+class Rate:
+    """A bucket of permits that fills again with time; the first few may come at once."""
+
+    def __init__(
+        self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._clock = clock
+        self._left = self._burst
+        self._at = clock()
+
+    def take(self) -> None:
+        """Use one permit. Raises: RateLimited."""
+        now = self._clock()
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            after_s = math.ceil((1 - self._left) / self._per_second)
+            raise RateLimited("this was asked for too often", after_s)
+        self._left -= 1
+
+
+async def read_body(
+    request: Request, limit: int = BODY_LIMIT, within_s: float = BODY_WITHIN_S
+) -> bytes:
+    """Read a body of bounded size, from a client that sends it in time. Raises: BodyTooLarge, BadRequest."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise BodyTooLarge(f"the body has {announced} bytes, the limit is {limit}")
+    try:
+        async with asyncio.timeout(within_s):
+            return await _read_parts(request, limit)
+    except TimeoutError:
+        raise BadRequest(f"the body did not come within {within_s:g} s") from None
+    except ClientDisconnect:
+        raise BadRequest("the client went before its body had come") from None
+
+
+async def _read_parts(request: Request, limit: int) -> bytes:
+    parts = bytearray()
+    async for chunk in request.stream():
+        parts += chunk
+        if len(parts) > limit:
+            raise BodyTooLarge(f"the body has more than {limit} bytes")
+    return bytes(parts)
+
+
+HEADER = "X-Request-Id"
+_STATE = "holdfast_request_id"
+_GIVEN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+
+
+class Guarded:
+    """Wraps an application so that each request has an id and each answer the headers."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See the ASGI specification."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = HTTPConnection(scope).headers.get(HEADER, "")
+        id = given if _GIVEN.fullmatch(given) else new_id()
+        scope.setdefault("state", {})[_STATE] = id
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers[HEADER] = id
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, with_headers)
+
+
+def request_id_of(request: HTTPConnection) -> str:
+    """Return the id under which a request is known in answers, logs and the audit."""
+    found: str = request.scope.get("state", {}).get(_STATE, "")
+    return found

@@ -1,0 +1,112 @@
+"""The overview: one sentence, figures, and how the last hours went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from holdfast.admin.cycles import CycleFacts
+from holdfast.admin.overview import DEAD_LOOK, STEPS_MS, WAIT_LOOK, Overview, Window
+from holdfast.admin.serializers import rfc3339
+from holdfast.commands.health import Health
+from holdfast.core.duration import spoken
+from holdfast.core.records import Instant
+from holdfast.web.pages.drawing.charts import Bar, Point, bars, curve
+from holdfast.web.pages.page_context import Visit, show
+
+MOST_CYCLES = 6
+
+_MINUTE_US = 60_000_000
+_HOUR_US = 60 * _MINUTE_US
+
+
+async def overview(visit: Visit) -> Response:
+    """Show how everything stands."""
+    asked = visit.query.get("span", "1h")
+    span: Window = asked if asked in STEPS_MS else "1h"
+    board = await visit.service.overview.board(visit.caller, span)
+    found = board.overview
+    values = {
+        "health": _health(found),
+        "flow": _flow(found),
+        "look": WAIT_LOOK,
+        "spans": list(STEPS_MS),
+        "span": span,
+        "dead": board.dead,
+        "dead_look": DEAD_LOOK if found.health.totals.failed > DEAD_LOOK else None,
+        "cycles": _next(board.cycles),
+    }
+    return show(visit, "overview.html", "Overview", "overview", values, found.health.now)
+
+
+def tone_of(health: Health) -> str:
+    """Say how grave the sentence about a queue is."""
+    totals, identity = health.totals, health.identity
+    if totals.stuck or health.unhandled or (totals.due and not health.workers):
+        return "bad"
+    if (identity is not None and identity.paused) or totals.failed or not health.workers:
+        return "warn"
+    return "good"
+
+
+def _health(found: Overview) -> dict[str, Any]:
+    health, totals = found.health, found.health.totals
+    return {
+        "sentence": found.sentence,
+        "tone": tone_of(health),
+        "more": "+" if totals.bounded else "",
+        "oldest_due_at": rfc3339(totals.oldest_due_at),
+        "later": health.later,
+        "workers": health.workers,
+        "slots": health.slots,
+        "silent": health.silent,
+        **{
+            name: getattr(totals, name)
+            for name in ("due", "running", "blocked", "stuck", "failed", "completed", "cancelled")
+        },
+    }
+
+
+def _flow(found: Overview) -> dict[str, Any]:
+    steps = _steps(found)
+    by_step = {each.at: each for each in found.series}
+    ended = [by_step.get(at) for at in steps]
+    series = tuple(
+        Bar(_label(at), each.completed, each.failed) if each else Bar(_label(at), 0, 0)
+        for at, each in zip(steps, ended, strict=True)
+    )
+    waits = {each.at: each.p95_us for each in found.waits}
+    points = tuple(Point(_label(at), waits.get(at)) for at in steps)
+    p95 = found.p95_wait_us
+    return {
+        "completed": sum(each.completed for each in series),
+        "failed": sum(each.failed for each in series),
+        "bars": bars(series),
+        "curve": curve(points),
+        "p95": None if p95 is None else spoken(p95),
+    }
+
+
+def _steps(found: Overview) -> Sequence[Instant]:
+    span_us = STEPS_MS[found.window][0] * 1000
+    last = found.health.now // found.step_us * found.step_us
+    return range(last - span_us + found.step_us, last + 1, found.step_us)
+
+
+def _label(at: Instant) -> str:
+    return f"{at // _HOUR_US % 24:02d}:{at // _MINUTE_US % 60:02d}"
+
+
+def _next(cycles: Sequence[CycleFacts]) -> list[dict[str, Any]]:
+    ordered = sorted(cycles, key=lambda each: (each.cycle.paused, each.next[:1]))
+    return [
+        {
+            "name": each.cycle.name,
+            "words": each.words,
+            "paused": each.cycle.paused,
+            "next_at": rfc3339(each.next[0]) if each.next else None,
+        }
+        for each in ordered[:MOST_CYCLES]
+    ]

@@ -1,0 +1,122 @@
+"""Serves the application with uvicorn; open streams end first when it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from starlette.applications import Starlette
+
+from holdfast.core.errors import ConfigError
+from holdfast.web.app import create_probes
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.settings import Settings
+
+GRACE_S = 5
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Server(uvicorn.Server):
+    """A server that tells its address once it listens, and its streams to end before it stops."""
+
+    def __init__(self, config: uvicorn.Config, served: Starlette) -> None:
+        super().__init__(config)
+        self._served = served
+        self._listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn, which would end the whole process here. Raises: ConfigError when the port is taken."""
+        try:
+            await super().startup(sockets)
+        except SystemExit:
+            raise ConfigError(
+                f"port {self.config.port} on {self.config.host} cannot be listened on",
+                help="another program may have it; choose another one, or 0 for any that is free",
+            ) from None
+        finally:
+            self._listening.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await self._served.state.site.live.close()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at the usual signals, and then end as a process that did what it was told."""
+        loop = asyncio.get_running_loop()
+        for each in SIGNALS:
+            loop.add_signal_handler(each, self.handle_exit, each, None)
+        try:
+            yield
+        finally:
+            for each in SIGNALS:
+                loop.remove_signal_handler(each)
+
+    async def address(self) -> str | None:
+        """Wait until it listens and return where; None when it could not."""
+        await self._listening.wait()
+        if not self.started:
+            return None
+        name = self.servers[0].sockets[0].getsockname()
+        host = f"[{name[0]}]" if ":" in name[0] else name[0]
+        return f"http://{host}:{name[1]}/"
+
+
+class _Quiet(Server):
+    """A server inside a process that has its own way of stopping."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals to the process."""
+        yield
+
+
+@asynccontextmanager
+async def serving_probes(
+    app: Holdfast, settings: Settings, host: str, port: int
+) -> AsyncIterator[str]:
+    """Answer probes for as long as the block lasts; yields where. Raises: ConfigError when the port is taken."""
+    served = create_probes(app, settings)
+    server = _Quiet(_config(served, host, port), served)
+    task = asyncio.create_task(server.serve(), name="holdfast probes")
+    try:
+        address = await server.address()
+        if address is None:
+            await task
+            raise ConfigError(f"the probes on {host} did not begin")
+        yield address
+    finally:
+        server.should_exit = True
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def make_server(served: Starlette, host: str, port: int, below: str = "") -> Server:
+    """Make a server. Headers of proxies are not believed: whoever is behind one needs a token.
+
+    below: the path of it all in the browser, which a proxy takes off.
+    """
+    return Server(_config(served, host, port, below), served)
+
+
+def _config(served: Starlette, host: str, port: int, below: str = "") -> uvicorn.Config:
+    return uvicorn.Config(
+        served,
+        host=host,
+        port=port,
+        root_path=below,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=GRACE_S,
+        lifespan="on",
+    )

@@ -1,0 +1,143 @@
+"""Where the heartbeat and its companions run: a thread with an event loop of its own, or the worker's own loop.
+
+The loops beside the worker's own, from the heartbeat to the watchdog. None of them needs a slot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+from holdfast.storage.database import Link
+
+
+class Host(Protocol):
+    """Runs one coroutine until it returns."""
+
+    def start(self) -> None:
+        """Begin. Called on the worker's loop."""
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have something done on the host's loop, soon; nothing before it began and once it has ended."""
+
+    async def ended(self) -> None:
+        """Wait for the end without blocking the worker's loop. Raises: what ended it."""
+
+
+class LoopThread:
+    """A host that goes on while a handler blocks the worker's loop."""
+
+    def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
+        self._main = main
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._ended = asyncio.Event()
+        self._error: BaseException | None = None
+        self._home: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._home = asyncio.get_running_loop()
+        self._thread.start()
+        self._started.wait()
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        call_on(self._loop, function, *arguments)
+
+    async def ended(self) -> None:
+        await self._ended.wait()
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._host())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._started.set()
+            call_on(self._home, self._ended.set)
+
+    async def _host(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._started.set()
+        await self._main()
+
+
+class SameLoop:
+    """A host on the worker's own loop, for simulations in which one clock rules everything."""
+
+    def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
+        self._name = name
+        self._main = main
+        self._task: asyncio.Task[Any] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=self._name)
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        if self._task is not None:
+            call_on(self._task.get_loop(), function, *arguments)
+
+    async def ended(self) -> None:
+        if self._task is not None:
+            await asyncio.wait([self._task])
+            self._task.result()
+
+    async def _run(self) -> None:
+        await self._main()
+
+
+def call_on(
+    loop: asyncio.AbstractEventLoop | None, function: Callable[..., object], *arguments: Any
+) -> None:
+    """Have something done on a loop from any thread; nothing when there is none any more."""
+    if loop is None or loop.is_closed():
+        return
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        # It was closed between the question and the call.
+        return
+
+
+class Companion(Protocol):
+    """A loop that ends when told to."""
+
+    async def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Companions:
+    """Runs them together; one that fails takes the others down, so that the worker notices."""
+
+    def __init__(self, loops: Sequence[Companion], links: Sequence[Link]) -> None:
+        self._loops = loops
+        self._links = links
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Run until all have ended, then close their links. Raises: what ended one of them."""
+        self._task = asyncio.current_task()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in self._loops:
+                    group.create_task(each.run(), name=f"holdfast {type(each).__name__.lower()}")
+        except* asyncio.CancelledError:
+            pass
+        finally:
+            for link in self._links:
+                await link.close()
+
+    def stop(self) -> None:
+        """Let each end its present work. Called on their own loop."""
+        for each in self._loops:
+            each.stop()
+
+    def cancel(self) -> None:
+        """End now. Called on their own loop."""
+        if self._task is not None:
+            self._task.cancel()

@@ -1,0 +1,213 @@
+"""Commands change what they say, leave their audit in the same transaction, and refuse the wrong caller."""
+
+import pytest
+
+from holdfast.admin.service import Service
+from holdfast.admin.types import TypeChange
+from holdfast.app import Holdfast
+from holdfast.core.errors import (
+    ChainNotFound,
+    Changed,
+    CycleNotFound,
+    InvalidOption,
+    JobNotFound,
+    Refused,
+    StillReferenced,
+    SubscriptionNotFound,
+    UnknownJobType,
+    WorkerNotFound,
+    WrongState,
+)
+from holdfast.core.records import AuditRecord
+from holdfast.storage.id_generator import new_id
+from tests.admin.conftest import DEVELOPER, OPERATOR, VIEWER
+from tests.cli.scene import Scene
+
+
+def deeds(scene: Scene) -> list[AuditRecord]:
+    return list(reversed(scene.database.read(scene.store.audit.page(100))))
+
+
+async def test_a_retry_is_audited_with_who_what_why_and_under_which_request(
+    service: Service, scene: Scene
+) -> None:
+    id = scene.failed()
+    moved = await service.jobs.retry(OPERATOR, [id])
+    assert (moved.moved, moved.left) == ([id], [])
+    assert scene.state(id) == "pending"
+    (deed,) = deeds(scene)
+    assert (deed.actor, deed.role) == ("ana-operator", "operator")
+    assert (deed.action, deed.target) == ("job.retry", f"job {id}")
+    assert (deed.before, deed.after) == ('{"state":"failed"}', '{"state":"pending"}')
+    assert (deed.reason, deed.request_id) == ("because", "request-1")
+
+
+async def test_a_viewer_changes_nothing_and_leaves_no_audit(service: Service, scene: Scene) -> None:
+    id = scene.failed()
+    with pytest.raises(Refused):
+        await service.jobs.retry(VIEWER, [id])
+    assert scene.state(id) == "failed"
+    assert deeds(scene) == []
+
+
+async def test_jobs_in_another_state_are_left_alone_and_named(
+    service: Service, scene: Scene
+) -> None:
+    failed, waiting = scene.failed(), scene.start()
+    moved = await service.jobs.retry(OPERATOR, [failed, waiting])
+    assert (moved.moved, moved.left) == ([failed], [waiting])
+    with pytest.raises(WrongState, match="cannot retry a job that is pending"):
+        await service.jobs.retry(OPERATOR, [waiting])
+    with pytest.raises(JobNotFound):
+        await service.jobs.cancel(OPERATOR, [new_id()])
+    with pytest.raises(InvalidOption):
+        await service.jobs.cancel(OPERATOR, [])
+
+
+async def test_a_running_job_is_cancelled_with_its_former_state_in_the_audit(
+    service: Service, scene: Scene
+) -> None:
+    job = scene.running()
+    await service.jobs.cancel(OPERATOR, [job.id])
+    assert scene.state(job.id) == "cancelled"
+    (deed,) = deeds(scene)
+    assert deed.before == '{"state":"running"}'
+
+
+async def test_a_deferred_job_is_made_due(service: Service, scene: Scene) -> None:
+    id = scene.start(at=2**52)
+    assert scene.claim() == []
+    await service.jobs.run_now(OPERATOR, [id])
+    assert [each.id for each in scene.claim()] == [id]
+
+
+async def test_a_write_on_an_old_version_is_refused(service: Service, scene: Scene) -> None:
+    id = scene.start()
+    version = (await service.jobs.get(VIEWER, id)).version
+    (job,) = scene.claim()
+    with pytest.raises(Changed):
+        await service.jobs.cancel(OPERATOR, [id], [version])
+    assert scene.state(id) == "running"
+    fresh = (await service.jobs.get(VIEWER, job.id)).version
+    await service.jobs.cancel(OPERATOR, [id], [version, fresh])
+    assert scene.state(id) == "cancelled"
+
+
+async def test_a_chain_is_started_cancelled_and_deleted(
+    service: Service, scene: Scene, app: Holdfast
+) -> None:
+    with pytest.raises(Refused):
+        await service.chains.start(OPERATOR, "mail.send", {"to": "ana"})
+    chain = await service.chains.start(DEVELOPER, "mail.send", {"to": "ana"}, {"key": "k"})
+    again = await service.chains.start(DEVELOPER, "mail.send", {"to": "ana"}, {"key": "k"})
+    assert again.deduplicated
+    assert again.id == chain.id
+    id = str(chain.id)
+    await service.chains.cancel(OPERATOR, id)
+    with pytest.raises(WrongState):
+        await service.chains.cancel(OPERATOR, id)
+    with pytest.raises(Refused):
+        await service.chains.delete(OPERATOR, [id])
+    assert await service.chains.delete(DEVELOPER, [id]) == 1
+    with pytest.raises(ChainNotFound):
+        await service.chains.get(VIEWER, id)
+    assert [each.action for each in deeds(scene)] == ["chain.start", "chain.cancel", "chain.delete"]
+
+
+async def test_a_chain_that_others_wait_for_is_not_deleted(service: Service, scene: Scene) -> None:
+    awaited = scene.start()
+    scene.start(blockers=(awaited,))
+    with pytest.raises(StillReferenced):
+        await service.chains.delete(DEVELOPER, [awaited])
+    assert scene.state(awaited) == "pending"
+    assert deeds(scene) == []
+
+
+async def test_dead_letters_are_grouped_redriven_by_filter_and_dropped(
+    service: Service, scene: Scene
+) -> None:
+    timeouts = {scene.failed("TimeoutError: slow") for _ in range(3)}
+    other = scene.failed("ValueError: boom")
+    groups = await service.dead_letters.groups(VIEWER)
+    assert [each["count"] for each in groups.items] == [3, 1]
+    handled = await service.dead_letters.redrive(OPERATOR, filter=groups.items[0]["filter"], rate=2)
+    assert set(handled.ids) == timeouts
+    assert len(scene.claim()) == 1, "a rate spreads them over time"
+    dropped = await service.dead_letters.drop(DEVELOPER, [other])
+    assert dropped.ids == [other]
+    assert scene.database.read(scene.store.jobs.get([other])) == []
+    with pytest.raises(InvalidOption):
+        await service.dead_letters.redrive(OPERATOR)
+    with pytest.raises(InvalidOption):
+        await service.dead_letters.redrive(OPERATOR, [other], rate=0)
+
+
+async def test_a_type_is_paused_set_and_resumed_with_before_and_after(
+    service: Service, scene: Scene
+) -> None:
+    scene.start("pdf")
+    paused = await service.types.pause(OPERATOR, "pdf")
+    assert (paused["paused"], paused["paused_by"]) == (True, "ana-operator")
+    changed = await service.types.set(OPERATOR, "pdf", TypeChange(lease_ms=120_000))
+    assert (changed["lease_ms"], changed["paused"]) == (120_000, True)
+    await service.types.resume(OPERATOR, "pdf")
+    (facts,) = await service.types.list(VIEWER)
+    assert not facts.setting.paused
+    with pytest.raises(UnknownJobType):
+        await service.types.pause(OPERATOR, "pfd")
+    with pytest.raises(InvalidOption):
+        await service.types.set(OPERATOR, "pdf", TypeChange())
+    with pytest.raises(InvalidOption):
+        await service.types.set(OPERATOR, "pdf", TypeChange(lease_ms=5))
+    first, *_ = deeds(scene)
+    assert '"paused":false' in (first.before or "")
+    assert '"paused":true' in (first.after or "")
+
+
+async def test_everything_is_paused_at_once(service: Service, scene: Scene) -> None:
+    await service.types.pause_all(OPERATOR, True)
+    identity = scene.database.read(scene.store.schema.identity())
+    assert identity is not None
+    assert identity.paused
+    await service.types.pause_all(OPERATOR, False)
+    assert [each.action for each in deeds(scene)] == ["type.pause", "type.resume"]
+
+
+async def test_a_worker_is_asked_to_drain(service: Service, scene: Scene) -> None:
+    scene.worker("mail.send")
+    await service.workers.drain(OPERATOR, "w-7")
+    (facts,) = await service.workers.list(VIEWER)
+    assert facts.standing == "draining"
+    with pytest.raises(WorkerNotFound):
+        await service.workers.drain(OPERATOR, "w-8")
+
+
+async def test_a_removed_subscription_is_audited_and_what_is_left_of_it_is_told(
+    service: Service, scene: Scene
+) -> None:
+    scene.subscribe("order.placed", "charge", "mail")
+    scene.start("order.placed/mail")
+    with pytest.raises(Refused):
+        await service.subscriptions.remove(VIEWER, "order.placed", "mail")
+    done = await service.subscriptions.remove(OPERATOR, "order.placed", "mail")
+    assert (done.type, done.live, done.others) == ("order.placed/mail", 1, ["charge"])
+    assert scene.subscribed("order.placed") == ["charge"]
+    (deed,) = deeds(scene)
+    assert (deed.action, deed.target) == ("subscription.remove", "subscription order.placed/mail")
+    assert deed.before == '{"event":"order.placed","handler":"mail"}'
+    with pytest.raises(SubscriptionNotFound):
+        await service.subscriptions.remove(OPERATOR, "order.placed", "mail")
+    assert len(deeds(scene)) == 1
+
+
+async def test_an_unknown_cycle_is_not_found(service: Service) -> None:
+    for command in (service.cycles.pause, service.cycles.resume, service.cycles.run_now):
+        with pytest.raises(CycleNotFound):
+            await command(OPERATOR, "nightly")
+
+
+async def test_a_tick_by_hand_says_that_one_is_running(service: Service) -> None:
+    with pytest.raises(Refused):
+        await service.outbox.run_once(OPERATOR)
+    answer = await service.outbox.run_once(DEVELOPER)
+    assert answer == {"skipped": True, "reason": "tick_already_in_progress"}

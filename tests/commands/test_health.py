@@ -1,0 +1,78 @@
+"""One sentence sums the queue up, the worst first."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commands.health import Health, summed_up
+from holdfast.core.records import Identity, QueueTotals
+
+NOW = 1_800_000_000_000_000
+QUIET = QueueTotals(
+    live=0,
+    blocked=0,
+    running=0,
+    due=0,
+    oldest_due_at=None,
+    stuck=0,
+    completed=0,
+    failed=0,
+    cancelled=0,
+    bounded=False,
+)
+
+
+def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
+    quiet = Health(
+        now=NOW,
+        totals=msgspec.structs.replace(QUIET, **totals or {}),
+        types=(),
+        workers=1,
+        slots=4,
+        silent=0,
+        unhandled=(),
+        identity=None,
+    )
+    return msgspec.structs.replace(quiet, **fields)
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (health(), "All is done"),
+        (health({"running": 1}), "Working"),
+        (health({"failed": 1}), "Working, with 1 dead letter"),
+        (health({"failed": 2}), "Working, with 2 dead letters"),
+        (health(workers=0), "No live workers; nothing is due"),
+        (health({"due": 1}, workers=0), "No live workers; 1 job is due"),
+        (
+            health({"due": 1, "oldest_due_at": NOW - 61_000_000}),
+            "Jobs wait: the oldest is due since 1 min",
+        ),
+        (
+            health({"due": 1}, unhandled=["resize"]),
+            "Jobs of resize are due, and no live worker handles them",
+        ),
+        (health({"stuck": 3}, unhandled=["resize"]), "Expired leases hold 3 jobs"),
+        (
+            health({"stuck": 3}, identity=Identity("i", "d", "d", True, "ana", NOW)),
+            "Everything is paused by ana",
+        ),
+    ],
+)
+def test_the_worst_is_said_first(found: Health, sentence: str) -> None:
+    assert summed_up(found) == sentence
+
+
+def test_what_is_neither_due_nor_held_comes_later() -> None:
+    assert health({"live": 10, "blocked": 1, "running": 2, "due": 3}).later == 4
+    assert health({"live": 1, "due": 3}).later == 0
+
+
+def test_a_count_that_stopped_is_told_as_a_lower_bound() -> None:
+    found = health({"live": 90_000, "due": 10_000, "bounded": True}, workers=0)
+    assert summed_up(found) == "No live workers; 10,000+ jobs are due"
+    assert (found.words()["due"], found.words()["later"]) == ("10,000+", "unknown")
+    # What was not counted may be due or not: it is not said to come later.
+    assert (found.figures()["bounded"], found.figures()["later"]) == (True, None)

@@ -1,0 +1,222 @@
+"""One sentence says where a job stands."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commands.explain import Surroundings, why
+from holdfast.core.records import (
+    BlockerRecord,
+    Identity,
+    JobRecord,
+    State,
+    TypeSetting,
+    WorkerRecord,
+)
+
+SECOND = 1_000_000
+NOW = 1_800_000_000 * SECOND
+
+
+def job(state: State, **fields: Any) -> JobRecord:
+    record = JobRecord(
+        id="j",
+        chain_id="c",
+        chain_index=0,
+        type="resize",
+        state=state,
+        priority=5,
+        input="null",
+        key=None,
+        trace=None,
+        created_at=NOW,
+        planned_at=None,
+        available_at=NOW,
+        attempt=0,
+        max_attempts=None,
+        crashes=0,
+        fence=0,
+        worker=None,
+        lease_expires_at=None,
+        output=None,
+        error=None,
+        fingerprint=None,
+        continued=False,
+        started_at=None,
+        finished_at=None,
+    )
+    return msgspec.structs.replace(record, **fields)
+
+
+def worker(**fields: Any) -> WorkerRecord:
+    record = WorkerRecord(
+        id="w-7",
+        name="w",
+        host="h",
+        pid=1,
+        version="0",
+        slots=2,
+        types=["resize"],
+        started_at=NOW,
+        seen_at=NOW,
+        stopped_at=None,
+        draining=False,
+        counters={},
+        last_error=None,
+    )
+    return msgspec.structs.replace(record, **fields)
+
+
+def blocker(open: bool, state: State) -> BlockerRecord:
+    return BlockerRecord("j", 0, "c", open, "wait", state, None)
+
+
+def identity(paused: bool) -> Identity:
+    return Identity("i", "db", "db", paused, "ana", NOW - 7_200 * SECOND)
+
+
+HANDLED = Surroundings(NOW, workers=[worker()])
+
+
+@pytest.mark.parametrize(
+    ("record", "around", "sentence"),
+    [
+        (
+            job("blocked", available_at=None),
+            Surroundings(
+                NOW,
+                blockers=[blocker(True, "running")] * 2 + [blocker(False, "completed")] * 3,
+            ),
+            "Waits for 2 of 5 chains",
+        ),
+        (
+            job("blocked", available_at=None),
+            Surroundings(NOW, blockers=[blocker(True, "failed")]),
+            "Waits for 1 of 1 chain; 1 of them did not complete",
+        ),
+        (
+            job("pending"),
+            msgspec.structs.replace(HANDLED, identity=identity(True)),
+            "Everything is paused by ana 2 h ago",
+        ),
+        (
+            job("pending"),
+            msgspec.structs.replace(
+                HANDLED,
+                identity=identity(False),
+                setting=TypeSetting("resize", True, "ana", NOW - 10_800 * SECOND),
+            ),
+            "Paused by ana 3 h ago",
+        ),
+        (job("pending"), Surroundings(NOW), "No live worker handles resize"),
+        (
+            job("pending"),
+            Surroundings(NOW, workers=[worker(types=["other"])]),
+            "No live worker handles resize",
+        ),
+        (
+            job("pending"),
+            Surroundings(NOW, workers=[worker(draining=True)]),
+            "Every live worker that handles resize is draining",
+        ),
+        (
+            job("pending", attempt=4, max_attempts=9, available_at=NOW + 41 * SECOND),
+            HANDLED,
+            "Retry 4 of 8 in 41 s",
+        ),
+        (
+            job("pending", attempt=4, available_at=NOW + 41 * SECOND),
+            msgspec.structs.replace(HANDLED, setting=TypeSetting("resize", max_attempts=6)),
+            "Retry 4 of 5 in 41 s",
+        ),
+        (job("pending", attempt=1, available_at=NOW + 90 * SECOND), HANDLED, "Retry 1 in 1 min"),
+        (
+            job("pending", attempt=1, available_at=NOW + 90 * SECOND),
+            msgspec.structs.replace(HANDLED, last_error="ValueError: no\n  File ..."),
+            "Retry 1 in 1 min; the last attempt failed: ValueError: no",
+        ),
+        (
+            job("pending", crashes=1, attempt=1, available_at=NOW + 10 * SECOND),
+            HANDLED,
+            "Its worker died once; next attempt in 10 s",
+        ),
+        (
+            job("pending", crashes=2, attempt=2, available_at=NOW + 10 * SECOND),
+            HANDLED,
+            "Its worker died 2 times; next attempt in 10 s, alone, because it is suspected",
+        ),
+        (
+            job("pending", crashes=2, attempt=2, available_at=NOW - SECOND),
+            HANDLED,
+            "Due since 1 s; its worker died 2 times, so it waits for a worker to run it alone",
+        ),
+        (
+            job("running", crashes=2, worker="w-7", lease_expires_at=NOW + 12 * SECOND),
+            HANDLED,
+            "Leased by w-7, expires in 12 s; its worker died 2 times, so it runs alone",
+        ),
+        (
+            job("pending", available_at=NOW + 86_400 * SECOND),
+            HANDLED,
+            "Starts in 1 d, as planned",
+        ),
+        (
+            job("pending", available_at=NOW - 3 * SECOND),
+            msgspec.structs.replace(HANDLED, running=2),
+            "Due since 3 s; all workers are busy",
+        ),
+        (
+            job("pending", available_at=NOW - SECOND // 2),
+            HANDLED,
+            "Due since 500 ms; a worker takes it at its next look",
+        ),
+        (
+            job("running", worker="w-7", lease_expires_at=NOW + 12 * SECOND),
+            HANDLED,
+            "Leased by w-7, expires in 12 s",
+        ),
+        (
+            job("running", worker="w-7", lease_expires_at=NOW - 4 * SECOND),
+            HANDLED,
+            "The lease of w-7 expired 4 s ago; the reaper takes it back",
+        ),
+        (
+            job("running", worker="w-7", lease_expires_at=NOW - 4 * SECOND),
+            Surroundings(NOW),
+            "The lease of w-7 expired 4 s ago; no live worker reaps it, `holdfast reap` does",
+        ),
+        (
+            job("completed", attempt=1, finished_at=NOW - SECOND),
+            Surroundings(NOW),
+            "Completed 1 s ago at the first attempt",
+        ),
+        (
+            job("completed", attempt=3, finished_at=NOW - SECOND, continued=True),
+            Surroundings(NOW),
+            "Completed 1 s ago after 3 attempts; the chain went on",
+        ),
+        (
+            job("failed", attempt=8, finished_at=NOW - SECOND, error="Timeout: gone\n  File …"),
+            Surroundings(NOW),
+            "Failed 1 s ago after 8 attempts: Timeout: gone",
+        ),
+        (
+            job("failed", finished_at=NOW - SECOND, error="x" * 300),
+            Surroundings(NOW),
+            f"Failed 1 s ago before its first attempt: {'x' * 200}…",
+        ),
+        (
+            job("cancelled", finished_at=NOW - SECOND, error="Cancelled: no longer wanted"),
+            Surroundings(NOW),
+            "Cancelled 1 s ago: no longer wanted",
+        ),
+        (
+            job("cancelled", finished_at=NOW - SECOND, error="Cancelled"),
+            Surroundings(NOW),
+            "Cancelled 1 s ago",
+        ),
+    ],
+)
+def test_a_sentence_says_why(record: JobRecord, around: Surroundings, sentence: str) -> None:
+    assert why(record, around) == sentence

@@ -1,0 +1,312 @@
+"""Upkeep: expired leases, vanished workers and old chains, once for all replicas and within budgets."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.commands.retention import Ages
+from holdfast.commands.start import StartRequest, start_chains
+from holdfast.core.records import Claim, Finish, LeaseClass, NewBlocker, NewJob, Probe, WorkerSign
+from holdfast.notify.base import Hint
+from holdfast.notify.local import LocalNotifier
+from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
+from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner
+from holdfast.scheduler.runner import Mode, Runner
+from holdfast.scheduler.tick import Tick, TickOptions
+from holdfast.storage.database import Database
+from holdfast.storage.id_generator import new_id
+from tests.scheduler.scene import ManualClock, Recorder
+
+DAY = 86_400
+AGES = Ages(chains=30, dead_letters=90, runs=30)
+FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+def _tick(
+    database: Database,
+    clock: ManualClock,
+    recorder: Recorder,
+    *runners: Runner,
+    mode: Mode = "tick",
+    **options: Any,
+) -> Tick:
+    return Tick(
+        database,
+        runners,
+        "w-1",
+        TickOptions(**options),
+        mode=mode,
+        clock=clock,
+        observer=recorder,
+        now=clock.now,
+    )
+
+
+async def _start(database: Database, clock: ManualClock, count: int) -> list[NewJob]:
+    jobs = []
+    for _ in range(count):
+        job_id = new_id()
+        jobs.append(NewJob(job_id, job_id, "mail", "{}"))
+    await database.run_async(database.store.jobs.insert(jobs, now=clock.now()))
+    return jobs
+
+
+async def _claim(database: Database, clock: ManualClock, worker: str) -> list[Any]:
+    token = new_id()
+    probe = Probe("mail", 5, token, 100, 0, FIRST)
+    claim = Claim(worker, 100, (probe,), (LeaseClass(token, 60_000, 25, 1_000, 5_000),))
+    return await database.run_async(database.store.jobs.claim(claim, clock.now()))
+
+
+async def test_the_reaper_takes_back_what_a_dead_worker_held_and_tells_everybody(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    heard: list[Hint] = []
+    notifier = LocalNotifier()
+    notifier.listen(heard.append)
+    await _start(database, clock, 3)
+    await _claim(database, clock, "w-dead")
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 3, 60_000, notifier))
+    assert (await tick.run()).total_processed == 0
+    clock.advance(60)
+    assert (await tick.run()).total_processed == 3
+    assert (await tick.run()).total_processed == 0
+    await tick.close()
+    notifier.close()
+    assert [each["worker"] for each in recorder.named("job_reaped")] == ["w-dead"] * 3
+    assert [each["recovered"] for each in recorder.named("reaper_ran")] == [0, 3, 0]
+    assert {(each.kind, each.type, each.worker) for each in heard} >= {
+        ("due", "mail", ""),
+        ("lost", "", "w-dead"),
+    }
+
+
+async def test_the_reaper_tells_those_who_wait_that_a_chain_failed(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    heard: list[Hint] = []
+    notifier = LocalNotifier()
+    notifier.listen(heard.append)
+    (job,) = await _start(database, clock, 1)
+    behind = new_id()
+    waiting = NewJob(behind, behind, "ship", "{}", blockers=1)
+    request = StartRequest(waiting, None, (NewBlocker(behind, 0, job.id),))
+    await database.run_async(start_chains(database.store, [request], now=clock.now()))
+    (claimed,) = await _claim(database, clock, "w-dead")
+    await database.run_async(database.store.leases.isolate(claimed.token))
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 1, 60_000, notifier))
+    clock.advance(60)
+    await tick.run()
+    await tick.close()
+    notifier.close()
+    ended = [id for hint in heard if hint.kind == "ended" for id in hint.ids]
+    assert sorted(ended) == sorted([job.id, behind])
+
+
+async def test_a_vanished_worker_is_reported_by_one_of_two_replicas(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    sign = WorkerSign("w-dead", "w", "host", 1, "0.1", 10, "[]", "{}", None)
+    await database.run_async(database.store.workers.sign(sign, clock.now()))
+    replicas = [
+        _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3, 60_000))
+        for _ in range(2)
+    ]
+    for seconds in (59, 1, 60):
+        clock.advance(seconds)
+        await asyncio.gather(*(each.run() for each in replicas))
+    for each in replicas:
+        await each.close()
+    assert recorder.named("worker_vanished") == [
+        {"worker": "w-dead", "by": "w-1", "silent_ms": 60_000}
+    ]
+
+
+async def test_types_that_nobody_handles_are_told_once_until_somebody_does(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    tick = _tick(
+        database,
+        clock,
+        recorder,
+        ReaperRunner(database.store, 100, 3, 3_600_000),
+        mode="background",
+    )
+    await _start(database, clock, 1)
+    for _ in range(3):
+        await tick.run()
+        clock.advance(60)
+    assert recorder.named("type_unhandled") == [{"type": "mail", "worker": "w-1"}]
+    sign = WorkerSign("w-2", "w", "host", 1, "0.1", 10, '["mail"]', "{}", None)
+    await database.run_async(database.store.workers.sign(sign, clock.now()))
+    await tick.run()
+    await database.run_async(database.store.workers.stop("w-2", "{}", clock.now()))
+    clock.advance(60)
+    await tick.run()
+    await tick.close()
+    assert len(recorder.named("type_unhandled")) == 2
+
+
+async def test_a_type_is_not_called_unhandled_while_its_workers_start(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    reaper = ReaperRunner(database.store, 100, 3, 3_600_000)
+    tick = _tick(database, clock, recorder, reaper, mode="background")
+    await _start(database, clock, 1)
+    await tick.run()
+    sign = WorkerSign("w-1", "w", "host", 1, "0.1", 10, '["mail"]', "{}", None)
+    await database.run_async(database.store.workers.sign(sign, clock.now()))
+    clock.advance(60)
+    await tick.run()
+    await tick.close()
+    assert recorder.named("type_unhandled") == []
+
+
+async def _finished(database: Database, clock: ManualClock, count: int) -> None:
+    await _start(database, clock, count)
+    finishes = [
+        Finish(each.id, each.token, "complete", "w", each.chain_id)
+        for each in await _claim(database, clock, "w")
+    ]
+    await database.run_async(database.store.jobs.finish(finishes, now=clock.now()))
+
+
+async def test_retention_removes_a_bounded_part_in_each_tick_and_rests_when_all_is_seen(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await _finished(database, clock, 25)
+    # Ids carry the time of their making, which is now; the test's clock has to pass that first.
+    clock.advance(20 * 365 * DAY)
+    tick = _tick(
+        database,
+        clock,
+        recorder,
+        RetentionRunner(database.store, AGES, every_ms=60_000),
+        mode="background",
+        items=10,
+    )
+    counts = [(await tick.run()).total_processed for _ in range(4)]
+    assert counts == [10, 10, 5, 0]
+    await _finished(database, clock, 5)
+    clock.advance(31 * DAY)
+    assert (await tick.run()).total_processed == 5
+    await tick.close()
+
+
+async def test_zero_days_keep_chains_for_ever(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await _finished(database, clock, 3)
+    clock.advance(50 * 365 * DAY)
+    runner = RetentionRunner(database.store, Ages(0, 90, 30))
+    tick = _tick(database, clock, recorder, runner)
+    assert (await tick.run()).total_processed == 0
+    await tick.close()
+
+
+def _sign(worker: str) -> WorkerSign:
+    return WorkerSign(worker, "worker", "host", 1, "1", 10, '["mail"]', "{}", None)
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_after_an_outage_workers_have_an_interval_to_come_back(
+    database: Database, clock: ManualClock, recorder: Recorder, comes_back: bool
+) -> None:
+    await database.run_async(database.store.workers.sign(_sign("w-2"), clock.now()))
+    await _start(database, clock, 1)
+    (job,) = await _claim(database, clock, "w-2")
+    # For two minutes the database was away for all of them: the lease has ended, and nobody died.
+    clock.advance(120)
+    reaper = ReaperRunner(database.store, 100, 3, 3_600_000, interval_s=10)
+    tick = _tick(database, clock, recorder, reaper)
+    running = asyncio.create_task(tick.run())
+    assert await clock.asleep(within=10) == 10
+    if comes_back:
+        await database.run_async(database.store.leases.renew([job.token], clock.now()))
+    clock.advance(10)
+    assert (await running).total_processed == (0 if comes_back else 1)
+    (record,) = await database.run_async(database.store.jobs.get([job.id]))
+    assert (record.state, record.crashes) == (("running", 0) if comes_back else ("pending", 1))
+    # From then on it knows the database, and waits no more.
+    assert (await tick.run()).total_processed == 0
+    await tick.close()
+
+
+async def test_one_living_worker_shows_that_there_was_no_outage(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    await database.run_async(database.store.workers.sign(_sign("w-2"), clock.now()))
+    await _start(database, clock, 1)
+    await _claim(database, clock, "w-2")
+    clock.advance(120)
+    await database.run_async(database.store.workers.sign(_sign("w-3"), clock.now()))
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3, 3_600_000))
+    assert (await tick.run()).total_processed == 1
+    await tick.close()
+
+
+HOUR_US = 3_600_000_000
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["a new process", "one that saw it"])
+async def test_after_the_clock_was_set_back_nothing_waits_for_the_time_it_had_shown(
+    database: Database, clock: ManualClock, recorder: Recorder, is_new: bool
+) -> None:
+    store, ahead = database.store, [HOUR_US]
+
+    def now() -> int:
+        return clock.now() + ahead[0]
+
+    tick = Tick(
+        database,
+        [ReaperRunner(store, 100, 3, 3_600_000)],
+        "w-1",
+        clock=clock,
+        observer=recorder,
+        now=now,
+    )
+    if not is_new:
+        await tick.run()
+    ids = [new_id() for _ in range(4)]
+    plain, retried, planned, held = ids
+    jobs = [NewJob(id, id, f"mail.{place}", "{}") for place, id in enumerate(ids)]
+    at = clock.now() + HOUR_US + 600_000_000
+    jobs[2] = msgspec.structs.replace(jobs[2], at=at)
+    await database.run_async(store.jobs.insert(jobs, now=now()))
+    for place in (1, 3):
+        token = new_id()
+        lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
+        claim = Claim("w-2", 1, (Probe(f"mail.{place}", 5, token, 1, 0, FIRST),), (lease,))
+        (job,) = await database.run_async(store.jobs.claim(claim, now()))
+        if place == 1:
+            finish = Finish(
+                job.id, token, "retry", "w-2", job.chain_id, delay_ms=30_000, error="no"
+            )
+            await database.run_async(store.jobs.finish([finish], now=now()))
+    ahead[0] = 0
+    summary = await tick.run()
+    await tick.close()
+    # Two leases, one of them empty, and two jobs.
+    assert summary.runner_results["reaper"].updated == 4
+    found = {each.id: each for each in await database.run_async(store.jobs.get(ids))}
+    assert found[plain].available_at == clock.now()
+    assert found[retried].available_at == clock.now() + 30_000_000
+    assert found[planned].available_at == at
+    assert found[held].lease_expires_at == clock.now() + 60_000_000
+    assert found[held].state == "running"
+
+
+async def test_the_doctor_names_a_clock_that_was_set_back(
+    database: Database, clock: ManualClock
+) -> None:
+    ahead = clock.now() + HOUR_US
+    await database.run_async(database.store.workers.sign(_sign("w-2"), ahead))
+    for now, verdict in ((ahead, "ok"), (clock.now(), "warning")):
+        fleet = await database.run_async(read_fleet(database.store, 60_000, now))
+        (finding,) = [each for each in check_fleet(fleet, 10_000) if each.check == "clock"]
+        assert finding.verdict == verdict
+    assert "1 h ahead" in finding.measured

@@ -1,0 +1,30 @@
+"""Ticks of hand-made runners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.scheduler.tick import Tick
+
+MakeTick = Callable[..., Tick]
+
+
+class Log:
+    """Runners that write down that they ran."""
+
+    def __init__(self) -> None:
+        self.ran: list[str] = []
+
+    def runner(self, name: str, report: RunnerReport | None = None) -> FunctionRunner:
+        async def run(context: RunnerContext) -> RunnerReport:
+            self.ran.append(name)
+            return report or RunnerReport()
+
+        return FunctionRunner(name, run)
+
+
+def failing(context: RunnerContext) -> Any:
+    """Be a runner that cannot."""
+    raise RuntimeError("token=hunter2 broke")

@@ -1,0 +1,85 @@
+"""Whatever fits the API's own description, and much that does not, is never answered with a failure of ours."""
+
+import os
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import Case
+from schemathesis.core.result import Ok
+from schemathesis.generation import GenerationMode
+from starlette.testclient import TestClient
+
+from holdfast.app import Holdfast
+from holdfast.settings import read_settings
+from holdfast.web.app import create
+from holdfast.web.openapi import document
+from holdfast.web.route_table import ROUTES
+from tests.cli.scene import Scene
+
+HOST = "http://127.0.0.1"
+EXAMPLES = int(os.environ.get("HOLDFAST_FUZZ_EXAMPLES", "5"))
+
+# Streams do not end, waits and ticks take their time; they have tests of their own.
+LONG = [
+    route.path
+    for route in ROUTES
+    if route.media == "text/event-stream" or route.path.endswith(("/wait", "/run-once"))
+]
+OPEN_TO_503 = ("/readyz",)
+
+FUZZ = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def _check(client: TestClient, case: Case[Any]) -> None:
+    request: dict[str, Any] = case.as_transport_kwargs(base_url=HOST)
+    request.pop("cookies", None)
+    headers = {
+        name: str(value).encode("latin-1", "replace")
+        for name, value in request.pop("headers").items()
+    }
+    answer = client.request(**request, headers=headers)
+    if case.path in OPEN_TO_503:
+        return
+    assert answer.status_code < 500, f"{case.method} {case.path}: {answer.text[:300]}"
+    if answer.status_code >= 400:
+        assert answer.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=lambda each: each.value)
+def test_no_request_makes_the_api_fail(url: str, mode: GenerationMode) -> None:
+    app = Holdfast(url, open_types=True)
+    app.migrate()
+    scene = Scene(app.database)
+    scene.failed()
+    scene.worker("mail.send")
+    served = create(app, settings=read_settings({}), dashboard=False)
+    schema = schemathesis.openapi.from_dict(document()).exclude(path=LONG)
+    called = 0
+    with TestClient(served, base_url=HOST, client=("127.0.0.1", 1)) as client:
+        for found in schema.get_all_operations():
+            assert isinstance(found, Ok)
+            operation = found.ok()
+
+            @FUZZ
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def fuzz(case: Case[Any]) -> None:
+                nonlocal called
+                called += 1
+                _check(client, case)
+
+            if mode is GenerationMode.NEGATIVE and not (
+                operation.body or list(operation.iter_parameters())
+            ):
+                continue
+            fuzz()
+    app.close()
+    assert called > len(ROUTES)

@@ -1,0 +1,44 @@
+"""Metrics of one process: made at the first event, whoever tells it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.commands.health import Health
+from holdfast.core.events import event
+from holdfast.core.records import QueueTotals
+from holdfast.web.probes import Metrics
+
+THREADS = 4
+ROUNDS = 50
+EMPTY = Health(0, QueueTotals(0, 0, 0, 0, None, 0, 0, 0, 0, False), [], 0, 0, 0, [], None)
+
+
+@pytest.fixture
+def short_turns() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("short_turns")
+def test_threads_that_tell_the_first_events_together_count_in_one_registry() -> None:
+    for _ in range(ROUNDS):
+        metrics, start = Metrics(), threading.Barrier(THREADS)
+
+        def tell(metrics: Metrics = metrics, start: threading.Barrier = start) -> None:
+            start.wait()
+            metrics.observe(event("lease_lost"))
+
+        threads = [threading.Thread(target=tell) for _ in range(THREADS)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        shown, _ = metrics.render(EMPTY, is_reaping=False)
+        assert f"holdfast_lease_lost_total {THREADS}.0" in shown.decode()
