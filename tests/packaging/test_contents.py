@@ -51,8 +51,8 @@ def test_what_is_not_python_comes_along(wheel: Path) -> None:
     found = names(wheel)
     for needed in (
         "holdfast/py.typed",
-        "holdfast/admin/templates/layout.html",
-        "holdfast/admin/static/dashboard.js",
+        "holdfast/web/templates/layout.html",
+        "holdfast/web/static/dashboard.js",
         "holdfast/demo/static/shop.html",
         "holdfast/cli/starter/app.txt",
         "holdfast/observe/grafana/dashboard.json",

@@ -30,7 +30,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Permanent",
         "holdfast.Busy",
         "holdfast.Aborted",
-        "holdfast.runtime.cycle_run.CycleRun",
+        "holdfast.scheduler.cycle_run.CycleRun",
     ),
     "Resources": (
         "holdfast.client.chains.Chains",
@@ -52,16 +52,16 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.leases.Claimed",
     ),
     "Dashboard and observability": (
-        "holdfast.admin.app.create",
+        "holdfast.web.app.create",
         "holdfast.observe.logging.LoggingObserver",
         "holdfast.observe.prometheus.PrometheusObserver",
         "holdfast.observe.otel.OtelObserver",
         "holdfast.observe.context.JobContext",
     ),
     "Notifiers": (
-        "holdfast.notify.port.Notifier",
-        "holdfast.notify.port.Listener",
-        "holdfast.notify.port.Hint",
+        "holdfast.notify.base.Notifier",
+        "holdfast.notify.base.Listener",
+        "holdfast.notify.base.Hint",
     ),
     "Testing": ("holdfast.testing.kit.Kit",),
 }

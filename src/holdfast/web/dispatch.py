@@ -22,7 +22,7 @@ from holdfast.web.problems import failure_response, problem_response
 from holdfast.web.route import Answer, Route
 from holdfast.web.state import Site
 
-log = logging.getLogger("holdfast.admin")
+log = logging.getLogger("holdfast.web")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Absent = Callable[[Request, Exception], Awaitable[Response]]

@@ -23,7 +23,7 @@ TAIL_LOOK = 200
 ASKED_AGAIN_S = 10.0
 """So often the door is asked again for whoever watches: a token that was revoked ends what it opened."""
 
-log = logging.getLogger("holdfast.admin")
+log = logging.getLogger("holdfast.web")
 
 _ACTION = "tail.read"
 _MEDIA = "text/event-stream"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
-log = logging.getLogger("holdfast.admin")
+log = logging.getLogger("holdfast.web")
 
 _READS = ("GET", "HEAD")
 

@@ -33,7 +33,7 @@ _FILTERS = (
 def environment() -> Environment:
     """Return the one environment of this process."""
     made = Environment(
-        loader=PackageLoader("holdfast.admin"),
+        loader=PackageLoader("holdfast.web"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
