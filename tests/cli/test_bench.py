@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.bench import run as bench_run
 from holdfast.bench import servers as bench_servers
-from holdfast.cli.exits import Exit
+from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 
 

@@ -19,7 +19,7 @@ import psycopg
 from holdfast.bench.handwritten import SQL, uuid7
 from holdfast.bench.machine import cpu_seconds
 from holdfast.bench.workload import INPUT_TEXT, OUTPUT_TEXT
-from holdfast.storage.identifiers import new_id, new_ids
+from holdfast.storage.id_generator import new_id, new_ids
 
 BATCH = 200
 """What the loops claim at once."""

@@ -7,7 +7,7 @@ import click
 from holdfast.bench.catalogue import GROUPS, NAMES
 from holdfast.cli.lazy import Command
 from holdfast.core.errors import CommandUsage
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 
 SERVERS = ("stock", "wheel", "both")
 URLS = ("postgresql://", "postgres://")

@@ -128,10 +128,10 @@ class OpenPage:
 
 
 async def _serve(url: str) -> None:
-    from holdfast.admin.app import create
-    from holdfast.admin.server import make_server
-    from holdfast.cli.interpreter import make_ours
+    from holdfast.cli.serving_process import make_ours
     from holdfast.settings import read_settings
+    from holdfast.web.app import create
+    from holdfast.web.server import make_server
 
     app = make_app(url)
     server = make_server(create(app, settings=read_settings({})), "127.0.0.1", 0)

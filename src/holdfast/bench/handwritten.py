@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from uuid import UUID, uuid4
 
-from holdfast.storage.sqlfile import load_statements
+from holdfast.storage.sql_loader import load_statements
 
 SQLITE = load_statements("holdfast.bench")
 """As text, for sqlite3."""

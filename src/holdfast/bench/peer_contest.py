@@ -35,7 +35,7 @@ from holdfast.bench.peer_queues import (
 )
 from holdfast.bench.subject import PATIENCE_S, clean_environment
 from holdfast.bench.workload import INPUT, IO_SECONDS, STAMP, count_stamps
-from holdfast.cli.talk import say
+from holdfast.cli.console import say
 
 if TYPE_CHECKING:
     from holdfast.bench.servers import BenchServer

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.core.errors import CommandUsage
-from holdfast.core.nearest import nearest
+from holdfast.core.suggestions import nearest
 from holdfast.version import VERSION
 
 ADAPTERS = Path(__file__).parent / "peers"

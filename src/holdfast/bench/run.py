@@ -18,8 +18,8 @@ from holdfast.bench.machine import describe_machine
 from holdfast.bench.measurement import Bench, Result, Scale
 from holdfast.bench.peer_queues import Peer, chosen_peers
 from holdfast.bench.result_tables import print_facts, print_peers, print_result, print_table
-from holdfast.cli.exits import Exit
-from holdfast.cli.talk import say
+from holdfast.cli.console import say
+from holdfast.cli.exit_codes import Exit
 from holdfast.core.errors import ConfigError, HoldfastError, MissingExtra
 
 if TYPE_CHECKING:

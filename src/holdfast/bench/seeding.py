@@ -13,7 +13,7 @@ from holdfast.bench.baselines import LimitLoop
 from holdfast.bench.handwritten import SQL
 from holdfast.bench.servers import BenchServer
 from holdfast.bench.workload import INPUT_TEXT
-from holdfast.storage.identifiers import new_id
+from holdfast.storage.id_generator import new_id
 
 
 @dataclass(frozen=True, slots=True)

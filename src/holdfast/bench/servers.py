@@ -19,8 +19,8 @@ from psycopg import sql
 from holdfast.bench.handwritten import SQL
 from holdfast.bench.machine import cpu_seconds, process_name
 from holdfast.bench.workload import migrate
-from holdfast.cli.guardian import Guardian
 from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
+from holdfast.cli.orphan_guard import Guardian
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, HoldfastError, MissingExtra
 from holdfast.storage.postgres.connect import shown_url
 

@@ -16,7 +16,7 @@ from holdfast.bench.handwritten import SQLITE, uuid7
 from holdfast.bench.measurement import Bench, Contest, Result, Target
 from holdfast.bench.subject import BareWorkerCommand, WorkerCommand, drain
 from holdfast.bench.workload import AT_ONCE, INPUT, INPUT_TEXT, OUTPUT_TEXT, fill, make_app, migrate
-from holdfast.storage.identifiers import new_ids
+from holdfast.storage.id_generator import new_ids
 
 BATCH = 200
 """What the loop claims at once."""

@@ -24,7 +24,7 @@ import msgspec
 from holdfast.bench.handwritten import SQL, SQLITE
 from holdfast.bench.machine import cpu_seconds, family, kill_all, memory_bytes
 from holdfast.bench.workload import TYPES_VARIABLE, Backlog
-from holdfast.settings.sources import PREFIXES
+from holdfast.settings.load import PREFIXES
 
 PATIENCE_S = 60
 END_OF_LOG = 2000

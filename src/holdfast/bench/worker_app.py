@@ -11,7 +11,7 @@ import os
 import signal
 
 from holdfast.bench.workload import TYPES_VARIABLE, make_app
-from holdfast.cli.interpreter import make_ours
+from holdfast.cli.serving_process import make_ours
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 

@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
-from holdfast.cli.guardian import Guardian
+from holdfast.cli.orphan_guard import Guardian
 from holdfast.core.errors import DatabaseUnreachable
 
 LOCAL_ONLY: Mapping[str, str] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from holdfast.cli.guardian import Guardian
 from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
+from holdfast.cli.orphan_guard import Guardian
 from holdfast.core.errors import MissingExtra
 
 FOLDER = "holdfast-demo-postgres"
