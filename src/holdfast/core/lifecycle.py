@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -93,6 +93,10 @@ class Command:
     verb: str
     states: tuple[State, ...]
 
+    def allows(self, state: str) -> bool:
+        """Whether it can be given for a job in this state."""
+        return state in self.states
+
     def refusal(self, found: Sequence[tuple[str, State]], noun: str = "job") -> WrongState:
         """Return why none of these can be moved."""
         return WrongState(
@@ -107,3 +111,7 @@ CANCEL = Command("cancel", sources("cancel"))
 RUN_NOW = Command("run", sources("trigger"))
 DROP = Command("drop", sources("redrive"))
 DELETE = Command("delete", sources("delete"))
+
+JOB_COMMANDS: Mapping[str, Command] = {"retry": RETRY, "cancel": CANCEL, "run_now": RUN_NOW}
+CHAIN_COMMANDS: Mapping[str, Command] = {"cancel": CANCEL, "delete": DELETE}
+"""Commands by the name that actions, forms and routes give them: every surface offers those that a state allows."""
