@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, cycle
+from typing import Any, TypeAlias
 
 from psycopg import AsyncConnection
 
@@ -13,6 +14,9 @@ from holdfast.storage.operation import Op, Row, Statement, run_async
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
 
 LOOK_S = 0.002
+
+IsBlocked: TypeAlias = Callable[[int], Awaitable[bool]]
+"""Says whether a session waits for a lock."""
 
 
 @dataclass
@@ -53,19 +57,54 @@ class Stepper(PsycopgAsyncExecutor):
         finally:
             self._asking.set()
 
-    async def step(self, is_blocked: Callable[[int], Any]) -> None:
+    async def step(self, is_blocked: IsBlocked) -> None:
         """Give one step; return when it was made, or when it waits for a lock of the other."""
-        if self.ended is not None or not self._asking.is_set():
-            return
         self._asking.clear()
         self._permits.release()
+        await self.is_ready(is_blocked)
+
+    async def is_ready(self, is_blocked: IsBlocked) -> bool:
+        """Wait until it asks for a step; False when it has ended or waits for a lock of the other."""
         while not self._asking.is_set():
             try:
                 async with asyncio.timeout(LOOK_S):
                     await self._asking.wait()
             except TimeoutError:
                 if await is_blocked(self.connection.info.backend_pid):
-                    return
+                    return False
+        return self.ended is None
+
+
+class Orders:
+    """The orders in which two operations have made their steps.
+
+    Several schedules lead to the same one: a turn of an operation that has ended or waits for a lock is void.
+    """
+
+    def __init__(self) -> None:
+        self._ready: dict[tuple[int, ...], tuple[bool, ...]] = {}
+
+    def include(self, schedule: Sequence[int]) -> bool:
+        """Say whether a schedule leads to an order that is here."""
+        made: tuple[int, ...] = ()
+        for turn in turns_of(schedule):
+            ready = self._ready.get(made)
+            if ready is None:
+                return False
+            if not any(ready):
+                return True
+            if ready[turn]:
+                made = (*made, turn)
+        raise AssertionError("there is always another turn")
+
+    def add(self, made: tuple[int, ...], ready: tuple[bool, ...]) -> None:
+        """Note which of the operations can make a step after those that were made."""
+        self._ready[made] = ready
+
+
+def turns_of(schedule: Sequence[int]) -> Iterator[int]:
+    """The scheduled turns, then one after the other without end."""
+    return chain(schedule, cycle((0, 1)))
 
 
 async def interleave(
@@ -74,6 +113,7 @@ async def interleave(
     ops: Sequence[Op[Any]],
     schedule: Sequence[int],
     watcher: AsyncConnection[Any],
+    orders: Orders,
 ) -> list[Ended]:
     """Run the operations, giving steps in the scheduled order, then to each in turn until both have ended."""
 
@@ -84,13 +124,15 @@ async def interleave(
 
     steppers = [Stepper(each, schema) for each in connections]
     tasks = [asyncio.create_task(each.run(op)) for each, op in zip(steppers, ops, strict=True)]
-    for turn in schedule:
-        await asyncio.sleep(0)
-        await steppers[turn].step(is_blocked)
+    made: tuple[int, ...] = ()
     async with asyncio.timeout(20):
-        while any(each.ended is None for each in steppers):
-            for each in steppers:
-                await asyncio.sleep(0)
-                await each.step(is_blocked)
+        for turn in turns_of(schedule):
+            ready = tuple([await each.is_ready(is_blocked) for each in steppers])
+            orders.add(made, ready)
+            if all(each.ended for each in steppers):
+                break
+            if ready[turn]:
+                await steppers[turn].step(is_blocked)
+                made = (*made, turn)
     await asyncio.gather(*tasks)
     return [each.ended or Ended() for each in steppers]

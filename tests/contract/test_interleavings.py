@@ -32,7 +32,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.port import Store
 from holdfast.storage.postgres.database import PostgresDatabase
-from tests.contract.interleaving import interleave
+from tests.contract.interleaving import Orders, interleave
 
 # The first steps decide the order of locks; `make torture` goes deeper.
 STEPS = int(os.environ.get("HOLDFAST_INTERLEAVING_STEPS", "4"))
@@ -145,13 +145,16 @@ async def try_every_order(
     watcher = await AsyncConnection.connect(url, autocommit=True, row_factory=dict_row)
     plain, *pair = [await AsyncConnection.connect(url, autocommit=True) for _ in range(3)]
     try:
+        orders = Orders()
         for schedule in product((0, 1), repeat=steps):
+            if orders.include(schedule):
+                continue
             scene = Scene(database.store, attached)
             scene.prepare(database)
             if failed:
                 database.run(scene.finish("fail"))
             ops = [first(scene), second(scene)]
-            results = await interleave(pair, "holdfast", ops, schedule, plain)
+            results = await interleave(pair, "holdfast", ops, schedule, plain, orders)
             errors = [each.error for each in results if each.error is not None]
             assert all(isinstance(each, EXPECTED) for each in errors), (schedule, errors)
             await assert_laws(watcher, scene, f"in order {schedule}", failed)
@@ -233,7 +236,7 @@ async def test_a_waiter_attached_to_a_failed_chain_is_never_forgotten(
     postgres_url: str, move: str
 ) -> None:
     await try_every_order(
-        postgres_url, attach_and_wait_for_a_redrive, MOVES[move], False, 8, failed=True
+        postgres_url, attach_and_wait_for_a_redrive, MOVES[move], False, 6, failed=True
     )
 
 
