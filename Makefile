@@ -57,10 +57,10 @@ demo: $(if $(or $(wildcard $(INSTALLED)),$(findstring postgres,$(ARGS))),setup,$
 	@$(BIN)/python -m holdfast.demo $(ARGS)
 
 test: setup ## Run all tests, on real PostgreSQL too.
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 torture: setup ## Go deeper and longer: timing, interleavings, random moves.
-	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --timeout 1200 \
+	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
 		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
 
 .PHONY: pictures
