@@ -4,16 +4,16 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
-import psycopg
 import pytest
 
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.postgres import link as link_module
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.link import PostgresLink
+from tests.storage.roles import LimitedRole, limited_role
+from tests.support.until import breath
 
 
 async def cancelled_at_an_answer(
@@ -54,24 +54,19 @@ async def test_no_cancellation_is_lost_however_far_the_connection_is(
 
 
 @pytest.fixture
-def two_sessions(postgres_url: str) -> Iterator[str]:
-    """The address for a role that the server allows two sessions."""
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("create role two login password 'two' connection limit 2")
-        connection.execute("grant usage on schema holdfast to two")
-        place = urlsplit(postgres_url)
-        yield place._replace(netloc=f"two:two@{place.hostname}:{place.port}").geturl()
-        connection.execute("drop owned by two; drop role two")
+def two_sessions(postgres_url: str) -> Iterator[LimitedRole]:
+    """A role that the server allows two sessions."""
+    with limited_role(postgres_url, 2) as role:
+        yield role
 
 
 async def test_links_share_what_the_server_gives_and_say_so_once(
-    postgres_url: str,
-    two_sessions: str,
+    two_sessions: LimitedRole,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(link_module, "SHORTEST_PAUSE_S", 0.01)
-    database = PostgresDatabase(two_sessions)
+    database = PostgresDatabase(two_sessions.url)
     purposes = ("complete", "claim", "fan-in", "heartbeat", "reaper")
     links = [database.link(each, durable=each != "claim") for each in purposes]
     caplog.set_level("INFO", "holdfast.storage")
@@ -80,19 +75,18 @@ async def test_links_share_what_the_server_gives_and_say_so_once(
         assert await link.run_atomic(database.store.schema.clock())
     assert [each.levelname for each in caplog.records] == ["WARNING"]
     # When there is room again each has one of its own.
-    with psycopg.connect(postgres_url, autocommit=True) as owner:
-        owner.execute("alter role two connection limit 10")
+    two_sessions.allow(10)
     while any(link.loop is None for link in links):
         for link in links:
             assert await link.run(database.store.schema.clock())
-        await asyncio.sleep(0.01)
+        await breath()
     assert [each.levelname for each in caplog.records] == ["WARNING", "INFO"]
     for link in links:
         await link.close()
 
 
-async def test_a_link_shares_a_connection_of_another_thread(two_sessions: str) -> None:
-    database = PostgresDatabase(two_sessions)
+async def test_a_link_shares_a_connection_of_another_thread(two_sessions: LimitedRole) -> None:
+    database = PostgresDatabase(two_sessions.url)
     beating, blocking = database.link("heartbeat"), database.link("other")
     claiming = database.link("claim", durable=False)
     assert await claiming.run(database.store.schema.clock())
@@ -108,8 +102,10 @@ async def test_a_link_shares_a_connection_of_another_thread(two_sessions: str) -
     await blocking.close()
 
 
-async def test_what_must_last_is_durable_on_a_connection_for_claims_too(two_sessions: str) -> None:
-    database = PostgresDatabase(two_sessions)
+async def test_what_must_last_is_durable_on_a_connection_for_claims_too(
+    two_sessions: LimitedRole,
+) -> None:
+    database = PostgresDatabase(two_sessions.url)
     claims = [database.link("claim", durable=False) for _ in range(2)]
     for each in claims:
         assert await shown(each) == "off"

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.storage.postgres import pool
 from holdfast.storage.postgres.database import POOL_SIZE, PostgresDatabase
+from tests.storage.roles import limited_role
 from tests.support.postgres import StartPostgres
 from tests.support.until import until
 
@@ -131,12 +131,8 @@ async def test_a_pool_whose_connections_are_all_in_use_says_so(
 @pytest.fixture
 def few_connections(postgres_url: str) -> Iterator[str]:
     """The address for a role that the server allows three sessions."""
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("create role few login password 'few' connection limit 3")
-        connection.execute("grant usage on schema holdfast to few")
-        place = urlsplit(postgres_url)
-        yield place._replace(netloc=f"few:few@{place.hostname}:{place.port}").geturl()
-        connection.execute("drop owned by few; drop role few")
+    with limited_role(postgres_url, 3) as role:
+        yield role.url
 
 
 async def test_a_pool_that_the_server_gives_less_than_its_size_shares_what_it_has(

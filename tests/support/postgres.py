@@ -44,6 +44,7 @@ class PostgresServer:
     version: int
     template: str
     shape: str
+    is_lasting: bool
     idle: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -69,8 +70,8 @@ class PostgresServer:
         return name
 
     def drop_idle(self) -> None:
-        """Drop the databases that wait for another test."""
-        while self.idle:
+        """Drop the databases that wait for another test, unless the whole server is about to be removed."""
+        while self.is_lasting and self.idle:
             self.drop(self.idle.pop())
 
     def drop(self, name: str) -> None:
@@ -89,10 +90,10 @@ def serve_for_tests() -> Iterator[PostgresServer]:
     """Yield the server the tests run on: HOLDFAST_TEST_URL's, else the embedded one."""
     with ExitStack() as stack:
         url = os.environ.get(URL_VARIABLE)
-        if not url:
-            process = PostgresProcess(embedded_binaries(), login_rounds=QUICK_LOGIN_ROUNDS)
-            url = stack.enter_context(process).url
-        yield stack.enter_context(templated(url))
+        if url:
+            yield stack.enter_context(templated(url, is_lasting=True))
+        else:
+            yield stack.enter_context(serve_installed(embedded_binaries()))
 
 
 @contextmanager
@@ -104,8 +105,8 @@ def serve_installed(binaries: Path) -> Iterator[PostgresServer]:
 
 
 @contextmanager
-def templated(url: str) -> Iterator[PostgresServer]:
-    """Make the template on a running server and drop it afterwards."""
+def templated(url: str, is_lasting: bool = False) -> Iterator[PostgresServer]:
+    """Make the template on a running server; on one that outlives the tests, drop it afterwards."""
     template = f"holdfast_template_{uuid4().hex}"
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(
@@ -116,12 +117,13 @@ def templated(url: str) -> Iterator[PostgresServer]:
     prepare_template(template_url)
     with psycopg.connect(template_url, autocommit=True) as connection:
         shape = shape_of(connection)
-    server = PostgresServer(url, version, template, shape)
+    server = PostgresServer(url, version, template, shape, is_lasting)
     try:
         yield server
     finally:
         server.drop_idle()
-        server.drop(template)
+        if is_lasting:
+            server.drop(template)
 
 
 def with_database(url: str, name: str) -> str:
