@@ -30,8 +30,8 @@ from holdfast.core.records import (
 )
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.store import Store
 from tests.contract.interleaving import Orders, interleave
 
 # The first steps decide the order of locks; `make torture` goes deeper.

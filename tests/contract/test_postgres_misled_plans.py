@@ -9,8 +9,8 @@ from psycopg import Connection
 from holdfast.core.records import Claim, Finish, Held, LeaseClass, Probe
 from holdfast.storage.operation import Statement
 from holdfast.storage.postgres.connect import connection_string
-from holdfast.storage.store.jobs import Jobs
-from holdfast.storage.store.leases import Leases
+from holdfast.storage.store.jobs import JobStore
+from holdfast.storage.store.leases import LeaseStore
 from tests.contract.buffers import PlanMode, measure, measure_prepared, prepare
 
 TOKEN = "019c0000-0000-7000-8000-000000000000"
@@ -50,7 +50,7 @@ def test_a_claim_costs_what_it_takes_though_none_was_due_when_the_table_was_anal
         assert mark is not None
         probe = Probe("mail", 5, TOKEN, LIMIT, mark[0], FIRST_ID)
         lease = LeaseClass(TOKEN, 60_000, 25, 1_000, 5_000)
-        claim = next(Jobs().claim(Claim("worker", LIMIT, (probe,), (lease,))))
+        claim = next(JobStore().claim(Claim("worker", LIMIT, (probe,), (lease,))))
         cost = measure(connection, claim, mode)
     assert cost.rows == LIMIT
     assert cost.blocks <= 20 + 10 * LIMIT, cost.plan
@@ -71,7 +71,7 @@ def worker_statements(ids: list[str]) -> list[Statement]:
     claim = Claim("worker", FEW, (Probe("mail", 5, FIRST_ID, FEW, 0, FIRST_ID),), (lease,))
     ends = [Finish(id, TOKEN, "complete", "worker", id) for id in ids]
     retries = [Finish(id, TOKEN, "retry", "worker", id, error="Boom: no") for id in ids]
-    jobs, leases = Jobs(), Leases()
+    jobs, leases = JobStore(), LeaseStore()
     return [
         next(jobs.claim(claim)),
         next(jobs.finish(ends)),

@@ -18,8 +18,8 @@ from holdfast.core.records import (
 )
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery
-from holdfast.storage.store.jobs import Jobs
-from holdfast.storage.store.leases import Leases
+from holdfast.storage.store.jobs import JobStore
+from holdfast.storage.store.leases import LeaseStore
 from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill, sweep
 from tests.contract.buffers import Cost, PlanMode, measure
 from tests.support.postgres import PostgresServer
@@ -62,7 +62,7 @@ def mode(request: pytest.FixtureRequest) -> PlanMode:
 def claim(*types: str, limit: int = 50, share: int | None = None) -> Statement:
     probes = tuple(Probe(type, 5, TOKEN, limit, *MARK, share=share) for type in types)
     lease = LeaseClass(TOKEN, 60_000, 25, 1_000, 5_000)
-    return only(Jobs().claim(Claim("worker", limit, probes, (lease,)), NOW))
+    return only(JobStore().claim(Claim("worker", limit, probes, (lease,)), NOW))
 
 
 def only(op: Op[Any]) -> Statement:
@@ -84,7 +84,7 @@ def finish(connection: Connection[Any], count: int, kind: FinishKind) -> Stateme
         for number, each in enumerate(finishes):
             successor = f"019d0000-0000-7000-8000-{number:012x}"
             each.next = NewJob(successor, each.id, "mail", "{}", chain_index=1)
-    return only(Jobs().finish(finishes, now=NOW))
+    return only(JobStore().finish(finishes, now=NOW))
 
 
 def assert_cheap(connection: Connection[Any], cost: Cost, rows: int, written: int = 0) -> None:
@@ -124,7 +124,9 @@ def test_types_without_jobs_cost_a_look_no_more_than_one_step_each(
     names = [f"nobody's-{number}" for number in range(200)]
     probes = tuple(Probe(name, None, TOKEN, 50, 0, FIRST_ID, share=7) for name in names)
     lease = LeaseClass(TOKEN, 60_000, 25, 1_000, 5_000)
-    cost = measure(backlog, only(Jobs().claim(Claim("worker", 50, probes, (lease,)), NOW)), mode)
+    cost = measure(
+        backlog, only(JobStore().claim(Claim("worker", 50, probes, (lease,)), NOW)), mode
+    )
     assert cost.rows == 0
     assert cost.blocks <= FIXED + 4 * len(names), cost.plan
 
@@ -159,7 +161,7 @@ def test_a_flush_of_another_kind_costs_what_it_writes(
 def test_a_refused_flush_costs_next_to_nothing(backlog: Connection[Any], mode: PlanMode) -> None:
     ((job_id, _),) = held_jobs(backlog, 1)
     stale = Finish(job_id, TOKEN, "complete", "worker", job_id)
-    assert_cheap(backlog, measure(backlog, only(Jobs().finish([stale], now=NOW)), mode), 0)
+    assert_cheap(backlog, measure(backlog, only(JobStore().finish([stale], now=NOW)), mode), 0)
 
 
 @pytest.mark.parametrize("count", [1, 10])
@@ -167,27 +169,27 @@ def test_a_renewal_costs_its_leases_however_many_jobs_they_hold(
     backlog: Connection[Any], mode: PlanMode, count: int
 ) -> None:
     tokens = sorted({token for _, token in held_jobs(backlog, RUNNING)})[:count]
-    assert_cheap(backlog, measure(backlog, only(Leases().renew(tokens, NOW)), mode), count)
+    assert_cheap(backlog, measure(backlog, only(LeaseStore().renew(tokens, NOW)), mode), count)
 
 
 @pytest.mark.parametrize(("worker", "rows"), [("worker-3", 100), ("nobody", 0)])
 def test_reading_what_a_worker_holds_costs_what_it_holds(
     backlog: Connection[Any], mode: PlanMode, worker: str, rows: int
 ) -> None:
-    assert_cheap(backlog, measure(backlog, only(Leases().held(worker)), mode), rows)
+    assert_cheap(backlog, measure(backlog, only(LeaseStore().held(worker)), mode), rows)
 
 
 def test_a_reaper_that_finds_nothing_costs_next_to_nothing(
     backlog: Connection[Any], mode: PlanMode
 ) -> None:
-    assert_cheap(backlog, measure(backlog, only(Leases().reap(100, 3, now=NOW)), mode), 0)
+    assert_cheap(backlog, measure(backlog, only(LeaseStore().reap(100, 3, now=NOW)), mode), 0)
 
 
 @pytest.mark.parametrize("leases", [1, 10, 100])
 def test_a_reaper_costs_what_it_takes_back(
     backlog: Connection[Any], mode: PlanMode, leases: int
 ) -> None:
-    cost = measure(backlog, only(Leases().reap(leases, 3, now=EXPIRED)), mode)
+    cost = measure(backlog, only(LeaseStore().reap(leases, 3, now=EXPIRED)), mode)
     assert_cheap(backlog, cost, leases * (1 + PER_LEASE), written=1)
 
 
@@ -195,7 +197,7 @@ def test_a_reaper_costs_what_it_takes_back(
 def test_the_next_due_time_costs_next_to_nothing(
     backlog: Connection[Any], mode: PlanMode, type: str
 ) -> None:
-    assert_cheap(backlog, measure(backlog, only(Jobs().next_due([type], 1_000, NOW)), mode), 1)
+    assert_cheap(backlog, measure(backlog, only(JobStore().next_due([type], 1_000, NOW)), mode), 1)
 
 
 @pytest.mark.parametrize("limit", [50, 250])

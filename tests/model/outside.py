@@ -14,7 +14,7 @@ from holdfast.core.errors import StillReferenced, WrongState
 from holdfast.core.records import TERMINAL, Ending, Instant, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from tests.model.machine import Machine
 
 

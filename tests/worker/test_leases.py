@@ -12,7 +12,7 @@ from holdfast.commands.delete import delete_chains
 from holdfast.commands.reap import reap_leases
 from holdfast.core.lease import Lease
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from tests.support.manual_clock import ManualClock

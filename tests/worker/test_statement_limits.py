@@ -13,7 +13,7 @@ from holdfast.core.errors import DatabaseBusy
 from holdfast.core.records import Claim, Finish, Held, LeaseClass, NewProgress, Probe, WorkerSign
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.claim_cursors import START
 from holdfast.worker.worker import COMPANIONS_LINKS, OWN_LINKS
 from tests.worker.workshop import Workshop

@@ -45,7 +45,7 @@ async def sweep(url: str) -> Swept | None:
     database = PostgresDatabase(url)
     link = database.link("reaper")
     try:
-        return await link.run(database.store.vitals.sweep(FEW_DEAD))
+        return await link.run(database.store.server_stats.sweep(FEW_DEAD))
     finally:
         await link.close()
 

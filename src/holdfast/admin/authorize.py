@@ -18,7 +18,7 @@ from holdfast.storage.operation import Op
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.storage.port import Store
+    from holdfast.storage.store import Store
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from holdfast.core.errors import ChainNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.records import ChainRecord, State
 from holdfast.storage.operation import Op, run_async
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 MOST_CHAINS = 200
 """A tree that is larger says so where it was cut."""

@@ -21,7 +21,7 @@ from holdfast.notify.base import cycle_hint
 from holdfast.scheduler.runner import TICK
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 NEXT_RUNS = 5
 LAST_RUNS = 10

@@ -20,7 +20,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.filters import parse_filter
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 LOOK = 1_000
 """Groups are made of this many of the youngest dead letters, which a page can wait for at any size."""

@@ -32,7 +32,7 @@ from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.records import ChainRecord, Instant, JobRecord
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class Watch:

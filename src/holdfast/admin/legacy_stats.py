@@ -16,7 +16,7 @@ from holdfast.scheduler.runner import TICK, is_single_tick
 from holdfast.scheduler.tick_summary import TickSkipped, TickSummary
 from holdfast.settings import Settings
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.options import LARGEST_CLAIM
 
 _US = 1_000_000

@@ -30,7 +30,7 @@ from holdfast.scheduler.doctor.finding import Finding
 from holdfast.scheduler.runner import TICK, is_single_tick
 from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class TableSize(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 def read_sizes(store: Store, path: Path | None) -> Op[Sizes]:
     """Read what the database says of its own size; `path` is its file, if it has one."""
-    document = yield from store.vitals.document()
+    document = yield from store.server_stats.document()
     vitals: dict[str, Any] = msgspec.json.decode(document)
     if store.dialect == "sqlite":
         page = vitals["page_size"]
@@ -218,7 +218,7 @@ class OverviewDesk:
     def _look(self, store: Store, window: Window, waits: Waits | None = None) -> Op[Overview]:
         span_ms, step_ms = STEPS_MS[window]
         health = yield from read_health(store, COUNTED_LIVE)
-        series = yield from store.figures.series(span_ms, step_ms)
+        series = yield from store.statistics.series(span_ms, step_ms)
         if waits is None or health.now - waits.read_at >= WAITS_LAST_US:
             steps = _steps(health.now, span_ms * 1000, step_ms * 1000)
             waits = self._waits[window] = yield from _read_waits(store, steps, health.now)
@@ -261,7 +261,7 @@ class OverviewDesk:
 
 
 def _read_waits(store: Store, steps: Sequence[WaitStep], now: Instant) -> Op[Waits]:
-    found = yield from store.figures.waits(steps, WAIT_LOOK)
+    found = yield from store.statistics.waits(steps, WAIT_LOOK)
     spans = sorted(each.us for each in found)
     return Waits(now, _by_step(found), _quantile(spans, 0.95), _quantile(spans, 0.5))
 

@@ -13,7 +13,7 @@ from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.records import Instant, Subscription, SubscriptionRecord
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 MOST_LISTED = 1_000
 

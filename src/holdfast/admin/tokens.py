@@ -23,7 +23,7 @@ from holdfast.core.ids import parse_id
 from holdfast.core.records import NewToken, TokenRecord
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 PREFIX = "hf_"
 BYTES = 32

@@ -21,7 +21,7 @@ from holdfast.core.errors import InvalidOption, UnknownJobType
 from holdfast.core.records import Instant, TypePace, TypeSetting, TypeTotals
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class TypeFacts(msgspec.Struct, frozen=True):
@@ -147,7 +147,7 @@ class TypeDesk:
     async def paces(self, caller: Caller) -> dict[str, TypePace]:
         """Read how much of each type ended within the last minutes, and how many run."""
         found = await self._desk.read(
-            caller, "type.list", lambda store: store.figures.types(PACE_MS)
+            caller, "type.list", lambda store: store.statistics.types(PACE_MS)
         )
         return {each.type: each for each in found}
 

@@ -15,7 +15,7 @@ from holdfast.core.records import Instant, WorkerRecord
 from holdfast.core.redaction import redact
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 Standing = Literal["live", "draining", "silent", "stopped"]
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.client.url import Address
     from holdfast.storage.operation import Op
-    from holdfast.storage.port import Store
+    from holdfast.storage.store import Store
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from holdfast.notify.base import Hint
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 Said: TypeAlias = tuple[Sequence[Hint], Sequence[Event], Witness | None]
 """What is to be said of a change after its commit, and the job by which one can see whether it was undone."""

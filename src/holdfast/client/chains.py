@@ -18,7 +18,7 @@ from holdfast.client.waiting import Waiting
 from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class ChainReads:

@@ -24,7 +24,7 @@ from holdfast.storage.after_commit import Witness
 from holdfast.storage.database import Database
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from holdfast.core.records import to_datetime
 from holdfast.notify.base import cycle_hint
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class CycleInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from holdfast.commands.requeue import redrive_jobs, spacing_us
 from holdfast.core.records import JobRef
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class DeadLetterWrites:

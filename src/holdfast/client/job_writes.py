@@ -15,7 +15,7 @@ from holdfast.commands.blockers import FanIn
 from holdfast.commands.cancel import EndReport, cancel_jobs
 from holdfast.commands.requeue import trigger_jobs
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class JobWrites:

@@ -20,7 +20,7 @@ from holdfast.client.views import (
 )
 from holdfast.core.errors import JobNotFound
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class JobReads:

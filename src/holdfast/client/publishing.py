@@ -18,7 +18,7 @@ from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import DEFAULT_PRIORITY, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class PublishOptions(TypedDict, total=False):

@@ -45,7 +45,7 @@ from holdfast.core.registry import Target
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class Start:

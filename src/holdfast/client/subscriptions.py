@@ -16,7 +16,7 @@ from holdfast.client.query import check_length
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.records import Subscription, to_datetime
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from holdfast.core.errors import WorkerNotFound
 from holdfast.core.records import WorkerRecord, to_datetime
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

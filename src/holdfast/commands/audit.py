@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from holdfast.core.records import Deed
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 T = TypeVar("T")
 

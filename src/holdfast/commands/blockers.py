@@ -25,7 +25,7 @@ from holdfast.core.records import (
     Tail,
 )
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 _ROUNDS = 1000
 

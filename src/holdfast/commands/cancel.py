@@ -14,7 +14,7 @@ from holdfast.core.errors import DatabaseBusy
 from holdfast.core.lifecycle import CANCEL
 from holdfast.core.records import EndedJob, Ending, Instant, NewJob, State, TerminalState
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 _ROUNDS = 1000
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from holdfast.core.errors import ChainNotFound, WrongState
 from holdfast.core.records import TERMINAL, Tail
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 def tails_of(store: Store, chain_ids: Iterable[str]) -> Op[list[Tail]]:

@@ -6,7 +6,7 @@ from holdfast.core.cycle import REQUESTED, HeldSlot, NewRun, RunOutcome, Slot
 from holdfast.core.errors import CycleNotFound
 from holdfast.core.records import Instant
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 def begin_slot(

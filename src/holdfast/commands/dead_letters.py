@@ -10,7 +10,7 @@ from holdfast.core.errors import ChainNotFound, StillReferenced
 from holdfast.core.lifecycle import DROP
 from holdfast.core.records import JobRecord
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 def drop_dead(store: Store, ids: Sequence[str]) -> Op[list[JobRecord]]:

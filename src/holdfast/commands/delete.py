@@ -10,7 +10,7 @@ from holdfast.commands.chain_tail import tails_of
 from holdfast.core.errors import StillReferenced
 from holdfast.core.records import TERMINAL, Instant
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class DeleteReport(msgspec.Struct):

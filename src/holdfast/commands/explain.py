@@ -19,7 +19,7 @@ from holdfast.core.records import (
 from holdfast.core.redaction import redact
 from holdfast.core.retry import SUSPECTED_FROM
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 LIVE_WITHIN_MS = 60_000
 """A worker that was silent for longer than the usual lease is taken for dead."""

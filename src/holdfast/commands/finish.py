@@ -9,7 +9,7 @@ import msgspec
 from holdfast.commands.blockers import FanIn, attach_blockers, close_chains, refuse_circle
 from holdfast.core.records import Finish, Finished, Instant, State
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 _ENDS: dict[str, State] = {"complete": "completed", "fail": "failed", "cancel": "cancelled"}
 

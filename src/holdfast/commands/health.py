@@ -11,7 +11,7 @@ from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.core.duration import spoken
 from holdfast.core.records import Identity, Instant, QueueTotals, TypeTotals
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 COUNTED = 10_000
 """Live counts stop here: beyond it the exact number changes no decision."""

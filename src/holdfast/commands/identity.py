@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.core.errors import CopiedDatabase
 from holdfast.core.records import Identity
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 def check_identity(store: Store) -> Op[Identity | None]:

@@ -10,7 +10,7 @@ from holdfast.commands.blockers import FanIn
 from holdfast.commands.cancel import EndReport, end_jobs
 from holdfast.core.records import Ending, Instant, NewJob, Subscription
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 FAN_OUT_BATCH = 500
 

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.commands.blockers import FanIn, close_chains
 from holdfast.core.records import Held, Instant, ReapPage, State
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 AHEAD_US = 60_000_000
 """Less than this is no reason to move anything."""

@@ -12,7 +12,7 @@ from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.lifecycle import RETRY, RUN_NOW, Command
 from holdfast.core.records import Instant, JobRef
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 SLOWEST_RATE = 0.001
 FASTEST_RATE = 1_000_000

@@ -7,7 +7,7 @@ import msgspec
 from holdfast.core.ids import uuid7_text
 from holdfast.core.records import Instant
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 

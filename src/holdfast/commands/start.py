@@ -10,7 +10,7 @@ import msgspec
 from holdfast.commands.blockers import attach_blockers, check_blockers, check_waits
 from holdfast.core.records import ChainState, Instant, NewBlocker, NewJob, NewKey, State
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 
 class StartRequest(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ from holdfast.scheduler.slot_heartbeat import Keeper, counters_text
 from holdfast.storage.database import Database, Singleton
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 STALE_MS = 1_000
 

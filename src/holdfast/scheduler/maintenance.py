@@ -14,7 +14,7 @@ from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import Instant, TypeTotals, WorkerRecord
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.runner import RunnerContext, RunnerReport
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.counters import Counters
 from holdfast.worker.reaper import Guard
 

@@ -15,7 +15,7 @@ from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext
 from holdfast.storage.database import Singleton
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from holdfast.core.records import Held, Stand
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 Action: TypeAlias = Callable[[], None]
 Fate: TypeAlias = Literal["there", "completed", "cancelled", "redriven", "gone"]

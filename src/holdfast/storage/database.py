@@ -10,7 +10,7 @@ from holdfast.core.errors import NoTransaction
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
 from holdfast.storage.operation import Op, Row, Statement
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from holdfast.core.records import AppliedMigration, Held, Instant
 from holdfast.storage.database import AsyncTransaction, Database, Link, Singleton, Transaction
 from holdfast.storage.operation import Op, at
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 T = TypeVar("T")
 

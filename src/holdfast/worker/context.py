@@ -9,7 +9,7 @@ from holdfast.core.events import Observer
 from holdfast.core.registry import JobType
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.clock import Clock
 from holdfast.worker.counters import Counters
 from holdfast.worker.emitter import Telling, Trouble

@@ -24,7 +24,7 @@ from holdfast.core.outcome import Continue
 from holdfast.core.records import Finish, Held
 from holdfast.storage.database import Database
 from holdfast.storage.operation import Op, run, run_async
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt, lost_because
 
 Judge = Callable[[Attempt, Any], Op[Finish]]

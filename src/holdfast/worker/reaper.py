@@ -15,7 +15,7 @@ from holdfast.commands.reap import ReapReport, fleet_fell_silent, reap_leases
 from holdfast.core.records import Instant, JobRef, Subscription
 from holdfast.storage.database import Link
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.clock import Clock
 from holdfast.worker.context import Workplace
 from holdfast.worker.options import Pace

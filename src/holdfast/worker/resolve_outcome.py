@@ -24,7 +24,7 @@ from holdfast.core.errors import Busy, HoldfastError, InvalidOption, UnknownJobT
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, Instant, NewBlocker, NewJob, Stand, State
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.ipc import ChildError
 

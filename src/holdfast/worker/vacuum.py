@@ -53,7 +53,7 @@ class Sweeper:
     async def _sweep(self) -> None:
         clock = self._place.clock
         began = clock.monotonic()
-        swept = await self._link.run(self._place.store.vitals.sweep(FEW_DEAD))
+        swept = await self._link.run(self._place.store.server_stats.sweep(FEW_DEAD))
         if swept is None:
             self._pause = EVERY_S
             return

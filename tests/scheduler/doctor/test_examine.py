@@ -127,6 +127,6 @@ async def test_a_direct_connection_is_not_taken_for_a_pooled_one(database: Datab
 async def test_the_oldest_transaction_is_measured(database: Database) -> None:
     async with database.transaction_async() as tx:
         await tx.connection.execute("select pg_current_xact_id()")
-        document = await database.read_async(database.store.vitals.document())
+        document = await database.read_async(database.store.server_stats.document())
     oldest = json.loads(document)["oldest"]
     assert (oldest["who"], oldest["state"]) == ("holdfast client", "idle in transaction")

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.core.records import Claim, ClaimedJob, Finish, FinishKind, LeaseClass, NewJob, Probe
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 MAIL = "mail"
 PRIORITY = 5

@@ -15,7 +15,7 @@ from holdfast.client.url import Dialect
 from holdfast.core.errors import WrongDatabase
 from holdfast.storage.after_commit import AfterCommit, Hooks
 from holdfast.storage.operation import AsyncExecutor, SyncExecutor
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 E = TypeVar("E")
 

@@ -56,7 +56,7 @@ async def _read_fleet(database: Database, settings: Settings) -> Fleet:
 
 
 async def _database(database: Database, settings: Settings, workers: int) -> list[Finding]:
-    document = await database.read_async(database.store.vitals.document(), READ_TIMEOUT_MS)
+    document = await database.read_async(database.store.server_stats.document(), READ_TIMEOUT_MS)
     if database.store.dialect == "sqlite":
         return check_sqlite(document, database.url.removeprefix("sqlite:///"))
     is_pooled = await asyncio.to_thread(database.is_pooled)

@@ -21,7 +21,7 @@ from holdfast.core.records import (
 from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
 from holdfast.scheduler.maintenance import unhandled_types
 from holdfast.storage.operation import Op
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 _MANY = 1_000
 _RUNS = 200

@@ -21,7 +21,7 @@ from holdfast.storage.migrations import (
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.executor import PsycopgExecutor
 from holdfast.storage.sql_loader import place_schema
-from holdfast.storage.store.schema import Schema
+from holdfast.storage.store.schema import SchemaStore
 
 PACKAGE = "holdfast.storage.postgres"
 
@@ -53,7 +53,7 @@ def migration_sql(schema: str) -> str:
 def read_applied(connection: Connection[Any], schema: str) -> list[AppliedMigration]:
     """Read what was applied; a database without the schema has nothing. Needs autocommit."""
     try:
-        return run(Schema().applied(), PsycopgExecutor(connection, schema))
+        return run(SchemaStore().applied(), PsycopgExecutor(connection, schema))
     except WrongDatabase:
         return []
 
@@ -76,7 +76,7 @@ def apply_migrations(
         for step in todo:
             _apply(connection, schema, step)
         check_schema(known, read_applied(connection, schema))
-        run(Schema().identify(make_id()), PsycopgExecutor(connection, schema))
+        run(SchemaStore().identify(make_id()), PsycopgExecutor(connection, schema))
         return [step.record for step in todo]
     finally:
         if not connection.broken:
@@ -101,7 +101,7 @@ def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
         with _waiting_without_limit(connection):
             _drop_unfinished(connection, schema, step)
             connection.execute(text)
-        run(Schema().record(step.record), executor)
+        run(SchemaStore().record(step.record), executor)
         return
     with connection.transaction():
         try:
@@ -111,7 +111,7 @@ def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
                 f"this role may not create the schema: {error}",
                 help="run `holdfast migrate sql` and apply it as the owner",
             ) from error
-        run(Schema().record(step.record), executor)
+        run(SchemaStore().record(step.record), executor)
 
 
 def _drop_unfinished(connection: Connection[Any], schema: str, step: Migration) -> None:

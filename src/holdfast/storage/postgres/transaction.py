@@ -14,7 +14,6 @@ from holdfast.core.records import Held
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
-from holdfast.storage.port import Store
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.lent import (
     LentAsyncConnection,
@@ -22,6 +21,7 @@ from holdfast.storage.postgres.lent import (
     PooledAsyncConnection,
     PooledConnection,
 )
+from holdfast.storage.store import Store
 
 # Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
 _WHICH = "select extract(epoch from pg_catalog.transaction_timestamp())::text"

@@ -8,12 +8,12 @@ from holdfast.core.records import BlockerRecord, ChainRecord, ClosedEdge, Instan
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.query import JobQuery
 from holdfast.storage.sqlite.tally import Tally, blocker_record, job_record, page_params
-from holdfast.storage.store.chains import Blockers, Chains
+from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.params import document, texts
 
 
-class SqliteChains(Chains):
-    """See `storage.chain_port.ChainStore`."""
+class SqliteChainStore(ChainStore):
+    """Chains, deleted in several statements."""
 
     def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
         rows = yield Statement("chain_list", {**page_params(query), "now": now})
@@ -45,8 +45,8 @@ class SqliteChains(Chains):
         return [row[0] for row in rows]
 
 
-class SqliteBlockers(Blockers):
-    """See `storage.chain_port.BlockerStore`."""
+class SqliteBlockerStore(BlockerStore):
+    """Blockers, whose policy is read here when an edge closes."""
 
     def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
         pairs = [{"chain_id": chain_id, "state": state} for chain_id, state in ended]

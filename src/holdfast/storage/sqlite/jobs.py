@@ -34,7 +34,7 @@ from holdfast.core.records import (
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.query import JobQuery
 from holdfast.storage.sqlite.tally import Tally, job_record, moment, page_params
-from holdfast.storage.store.jobs import Jobs
+from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.params import document, lists, texts
 
 
@@ -296,8 +296,8 @@ def _remember(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[
 _NOTHING = (None, None, None, None, 0, False)
 
 
-class SqliteJobs(Jobs):
-    """See `storage.port.JobStore`."""
+class SqliteJobStore(JobStore):
+    """Jobs, claimed and ended in several statements."""
 
     def insert(
         self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None

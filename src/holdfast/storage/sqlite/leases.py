@@ -1,7 +1,4 @@
-"""Leases in SQLite: releasing and reaping take several statements.
-
-Workers in SQLite: folding the tally takes several statements.
-"""
+"""Leases and workers in SQLite: releasing, reaping and folding the tally take several statements."""
 
 from __future__ import annotations
 
@@ -14,9 +11,9 @@ from holdfast.core.records import HealPage, Instant, JobRef, Reaped, ReapPage
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite.tally import Tally, moment
-from holdfast.storage.store.leases import Leases
+from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.params import document, texts
-from holdfast.storage.store.workers import Workers
+from holdfast.storage.store.workers import WorkerStore
 
 
 class _Dropped(NamedTuple):
@@ -57,8 +54,8 @@ class _Dropped(NamedTuple):
         return "worker-died" if self.poisoned else "worker-died-attempts-spent"
 
 
-class SqliteLeases(Leases):
-    """See `storage.port.LeaseStore`."""
+class SqliteLeaseStore(LeaseStore):
+    """Leases, released and reaped in several statements."""
 
     def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
         given = {"tokens": texts(tokens)}
@@ -152,8 +149,8 @@ _AGES = {"day": 25 * 60, "hours": 7 * 60, "hour": 75}
 """After so many minutes counts are kept in steps of a day, of 24 and of 6 minutes."""
 
 
-class SqliteWorkers(Workers):
-    """See `storage.port.WorkerStore`."""
+class SqliteWorkerStore(WorkerStore):
+    """Workers, whose tally is folded in several statements."""
 
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
         now = yield from moment(now)

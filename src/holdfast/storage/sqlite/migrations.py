@@ -14,7 +14,7 @@ from holdfast.storage.sqlite.connection import MEMORY, Patience, begin
 from holdfast.storage.sqlite.errors import translate
 from holdfast.storage.sqlite.store import PACKAGE
 from holdfast.storage.sqlite.transaction import SqliteExecutor
-from holdfast.storage.store.schema import Schema
+from holdfast.storage.store.schema import SchemaStore
 
 _RECORD = """
 select 'insert into holdfast_schema_version (version, name, checksum, oldest_code, applied_at) values ('
@@ -42,7 +42,7 @@ def migration_sql() -> str:
 def read_applied(connection: sqlite3.Connection) -> list[AppliedMigration]:
     """Read what was applied; a database without the schema has nothing."""
     try:
-        return run(Schema().applied(), SqliteExecutor(connection))
+        return run(SchemaStore().applied(), SqliteExecutor(connection))
     except WrongDatabase:
         return []
 
@@ -75,9 +75,9 @@ def _apply(connection: sqlite3.Connection, make_id: Callable[[], str]) -> list[A
     for step in todo:
         for statement in _statements_of(step.text):
             connection.execute(statement)
-        run(Schema().record(step.record), executor)
+        run(SchemaStore().record(step.record), executor)
     check_schema(known, read_applied(connection))
-    run(Schema().identify(make_id()), executor)
+    run(SchemaStore().identify(make_id()), executor)
     return [step.record for step in todo]
 
 

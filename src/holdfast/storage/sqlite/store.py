@@ -1,7 +1,4 @@
-"""The SQLite store: the shared aggregates, overridden where an operation needs several statements.
-
-What a SQLite file says of itself; it has no dead rows to sweep.
-"""
+"""The SQLite store: the shared aggregates, overridden where an operation needs several statements."""
 
 from __future__ import annotations
 
@@ -11,52 +8,36 @@ from functools import cache
 from holdfast.core.records import Swept
 from holdfast.storage.operation import Op
 from holdfast.storage.sql_loader import load_statements
-from holdfast.storage.sqlite.chains import SqliteBlockers, SqliteChains
-from holdfast.storage.sqlite.jobs import SqliteJobs
-from holdfast.storage.sqlite.leases import SqliteLeases, SqliteWorkers
-from holdfast.storage.store.audit import Audit
-from holdfast.storage.store.cycles import Cycles, Runs, Slots
-from holdfast.storage.store.events import Events
-from holdfast.storage.store.jobs import DeadLetters
-from holdfast.storage.store.retention import Retention
-from holdfast.storage.store.schema import Schema
-from holdfast.storage.store.statistics import Figures, Vitals
-from holdfast.storage.store.tokens import Tokens
-
-
-class SqliteVitals(Vitals):
-    """See `storage.schedule_port.VitalsStore`."""
-
-    def sweep(self, few: int) -> Op[Swept | None]:
-        yield from ()
-        return None
-
+from holdfast.storage.sqlite.chains import SqliteBlockerStore, SqliteChainStore
+from holdfast.storage.sqlite.jobs import SqliteJobStore
+from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
+from holdfast.storage.store import Store
+from holdfast.storage.store.statistics import ServerStatsStore
 
 PACKAGE = "holdfast.storage.sqlite"
 
 
-class SqliteStore:
-    """See `storage.port.Store`."""
+class SqliteStore(Store):
+    """The store on SQLite."""
 
     dialect = "sqlite"
 
     def __init__(self) -> None:
-        self.jobs = SqliteJobs()
-        self.leases = SqliteLeases()
-        self.chains = SqliteChains()
-        self.blockers = SqliteBlockers()
-        self.events = Events()
-        self.workers = SqliteWorkers()
-        self.dead_letters = DeadLetters()
-        self.audit = Audit()
-        self.tokens = Tokens()
-        self.figures = Figures()
-        self.cycles = Cycles()
-        self.slots = Slots()
-        self.runs = Runs()
-        self.retention = Retention()
-        self.vitals = SqliteVitals()
-        self.schema = Schema()
+        super().__init__()
+        self.jobs = SqliteJobStore()
+        self.leases = SqliteLeaseStore()
+        self.chains = SqliteChainStore()
+        self.blockers = SqliteBlockerStore()
+        self.workers = SqliteWorkerStore()
+        self.server_stats = SqliteServerStatsStore()
+
+
+class SqliteServerStatsStore(ServerStatsStore):
+    """What a SQLite file says of itself; it has no dead rows to sweep."""
+
+    def sweep(self, few: int) -> Op[Swept | None]:
+        yield from ()
+        return None
 
 
 @cache

@@ -22,11 +22,11 @@ from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import Parameters, ended_by_caller
 from holdfast.storage.operation import Row, Statement, run
-from holdfast.storage.port import Store
 from holdfast.storage.sqlite.connection import LentCursor, OwnConnection, Patience, begin
 from holdfast.storage.sqlite.errors import translate
 from holdfast.storage.sqlite.pool import Lender
 from holdfast.storage.sqlite.store import sqlite_statements
+from holdfast.storage.store import Store
 
 _KEEP = 4
 

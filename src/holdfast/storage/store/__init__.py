@@ -1,2 +1,44 @@
-"""The ports over named statements, one module per aggregate. A dialect that needs several statements for one operation
-overrides that operation and nothing else."""
+"""The store: what may be done with jobs, chains, leases and the rest, as operations over named statements.
+
+Every method returns an operation; nothing runs by itself. `now` is an instant for tests; None means the database's
+clock. Operations marked *one statement* may run outside a transaction on PostgreSQL; all others need one. SQLite runs
+every operation inside BEGIN IMMEDIATE.
+"""
+
+from __future__ import annotations
+
+from holdfast.storage.store.audit import AuditStore
+from holdfast.storage.store.chains import BlockerStore, ChainStore
+from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
+from holdfast.storage.store.events import EventStore
+from holdfast.storage.store.jobs import DeadLetterStore, JobStore
+from holdfast.storage.store.leases import LeaseStore
+from holdfast.storage.store.retention import RetentionStore
+from holdfast.storage.store.schema import SchemaStore
+from holdfast.storage.store.statistics import ServerStatsStore, StatisticsStore
+from holdfast.storage.store.tokens import TokenStore
+from holdfast.storage.store.workers import WorkerStore
+
+
+class Store:
+    """Every aggregate of one dialect; a dialect replaces those whose operations take other statements."""
+
+    dialect: str
+
+    def __init__(self) -> None:
+        self.jobs = JobStore()
+        self.leases = LeaseStore()
+        self.chains = ChainStore()
+        self.blockers = BlockerStore()
+        self.events = EventStore()
+        self.workers = WorkerStore()
+        self.dead_letters = DeadLetterStore()
+        self.audit = AuditStore()
+        self.tokens = TokenStore()
+        self.statistics = StatisticsStore()
+        self.cycles = CycleStore()
+        self.slots = SlotStore()
+        self.runs = RunStore()
+        self.retention = RetentionStore()
+        self.server_stats = ServerStatsStore()
+        self.schema = SchemaStore()

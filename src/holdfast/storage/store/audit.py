@@ -9,10 +9,11 @@ from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document
 
 
-class Audit:
-    """See `storage.port.AuditStore`."""
+class AuditStore:
+    """Who did what."""
 
     def append(self, deeds: Sequence[Deed], now: Instant | None = None) -> Op[None]:
+        """Write deeds, in the transaction of what was done. One statement."""
         yield Statement("audit_append", {"rows": document(deeds), "now": now})
 
     def page(
@@ -24,6 +25,7 @@ class Audit:
         action: str | None = None,
         target: str | None = None,
     ) -> Op[list[AuditRecord]]:
+        """Read deeds, the newest first, from the deed `before` on. One statement."""
         rows = yield Statement(
             "audit_list",
             {

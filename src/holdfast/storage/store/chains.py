@@ -24,10 +24,14 @@ from holdfast.storage.store.pagination import Step, along, among, walk
 from holdfast.storage.store.params import document, texts
 
 
-class Chains:
-    """See `storage.chain_port.ChainStore`."""
+class ChainStore:
+    """Chains, their keys and the edges between them."""
 
     def claim_keys(self, keys: Sequence[NewKey], now: Instant | None = None) -> Op[set[str]]:
+        """Claim deduplication keys; return the chain ids that won theirs. All keys share one scope and exclusion list.
+
+        Concurrency: waits for a concurrent producer of the same key. Raises: KeyConflict in REPEATABLE READ.
+        """
         rows = yield Statement(
             "chain_key_claim",
             {
@@ -40,31 +44,38 @@ class Chains:
         return {row[0] for row in rows}
 
     def key_holders(self, keys: Sequence[tuple[str, str]]) -> Op[list[KeyHolder]]:
+        """Read which chain holds each (type, key), and whether the key outlives it."""
         pairs = [{"type": type, "key": key} for type, key in keys]
         rows = yield Statement("chain_key_get", {"rows": document(pairs)})
         return [KeyHolder(row[0], row[1], row[2], bool(row[3])) for row in rows]
 
     def keep_keys(self, keys: Sequence[tuple[str, str]]) -> Op[None]:
+        """Let keys outlive their chains."""
         pairs = [{"type": type, "key": key} for type, key in keys]
         yield Statement("chain_key_keep", {"rows": document(pairs)})
 
     def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
+        """Read the last job of each chain and where it stands."""
         rows = yield Statement("chain_tail", {"ids": texts(chain_ids)})
         return [Tail(*row) for row in rows]
 
     def get(self, chain_ids: Sequence[str]) -> Op[list[ChainRecord]]:
+        """Read chains by id. One statement."""
         rows = yield Statement("chain_get", {"ids": texts(chain_ids)})
         return [ChainRecord(*row) for row in rows]
 
     def walk(
         self, query: JobQuery, look: int | None = None, now: Instant | None = None
     ) -> Op[Walk[ChainRecord]]:
+        """Read a page of chains, newest first, looking at no more than `look` of them. Small statements."""
+
         def match(wanted: JobQuery) -> Op[list[ChainRecord]]:
             return self._fitting(wanted, now)
 
         return walk(query, look, _step_of(query), match, now)
 
     def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[ChainRecord]]:
+        """Read a page of chains, newest first, however many have to be looked at. Small statements."""
         return (yield from self.walk(query, now=now)).records
 
     def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
@@ -72,20 +83,27 @@ class Chains:
         return [ChainRecord(*row) for row in rows]
 
     def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
+        """Read the jobs of a chain in order. One statement."""
         rows = yield Statement("chain_jobs", {"chain": chain_id})
         return [JobRecord(*row) for row in rows]
 
     def references(self, chain_ids: Sequence[str]) -> Op[list[Reference]]:
+        """Read which jobs outside these chains still wait for them."""
         rows = yield Statement("chain_references", {"chains": texts(chain_ids)})
         return [Reference(*row) for row in rows]
 
     def blocking(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Read the chains that any job of these chains waits or waited for."""
         rows = yield Statement("chain_blockers", {"chains": texts(chain_ids)})
         return {row[0] for row in rows}
 
     def delete(
         self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
     ) -> Op[list[str]]:
+        """Remove chains with everything that belongs to them; return the job ids removed.
+
+        With `keep_keys` the keys that were claimed with scope `any` stay.
+        """
         given = {"chains": texts(chain_ids), "now": now, "keep_keys": keep_keys}
         rows = yield Statement("chain_delete", given)
         return [row[0] for row in rows]
@@ -103,45 +121,55 @@ def _step_of(query: JobQuery) -> Step:
     return along("chain_walk")
 
 
-class Blockers:
-    """See `storage.chain_port.BlockerStore`."""
+class BlockerStore:
+    """Edges: a job waits for chains. The protocol around them is in `ops.blockers`."""
 
     def insert(self, blockers: Sequence[NewBlocker]) -> Op[None]:
+        """Write open edges."""
         yield Statement("blocker_insert", {"rows": document(blockers)})
 
     def wait_on(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Mark live tails as awaited, waiting for whoever ends them; return those that were still live."""
         rows = yield Statement("blocker_await", {"tails": texts(tail_ids)})
         return {row[0] for row in rows}
 
     def hold_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Hold ended tails against a concurrent redrive; return those that are still ended."""
         rows = yield Statement("blocker_hold_ended", {"tails": texts(tail_ids)})
         return {row[0] for row in rows}
 
     def lock_ended(self, tail_ids: Sequence[str]) -> Op[set[str]]:
+        """Lock ended tails against a concurrent attachment; return those that are still ended."""
         rows = yield Statement("blocker_lock_ended", {"tails": texts(tail_ids)})
         return {row[0] for row in rows}
 
     def lock_dependents(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Lock the jobs that wait for these chains, in id order."""
         rows = yield Statement("blocker_dependents", {"chains": texts(chain_ids)})
         return {row[0] for row in rows}
 
     def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
+        """Close the edges of ended chains that their policy lets through."""
         pairs = [{"chain_id": chain_id, "state": state} for chain_id, state in ended]
         rows = yield Statement("blocker_close", {"rows": document(pairs)})
         return [ClosedEdge(row[0], row[1], bool(row[2])) for row in rows]
 
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        """Make blocked jobs without open edges pending; return those opened."""
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
         return [JobRef(*row) for row in rows]
 
     def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
+        """Read the edges of jobs in declared order, with the blocking chains' results. One statement."""
         rows = yield Statement("blocker_list", {"ids": texts(job_ids)})
         return [BlockerRecord(*row) for row in rows]
 
     def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
+        """Read the edges that lead to a chain. One statement."""
         rows = yield Statement("blocker_waiting", {"chain": chain_id, "limit": limit})
         return [BlockerRecord(*row) for row in rows]
 
     def dependents(self, chain_id: str, limit: int) -> Op[list[tuple[str, str]]]:
+        """Read which chains wait for a chain, through others too: pairs of the waiting one and the one it waits for."""
         rows = yield Statement("blocker_dependent_chains", {"chain": chain_id, "limit": limit})
         return [(row[0], row[1]) for row in rows]

@@ -55,38 +55,44 @@ def _proof(held: HeldSlot) -> dict[str, Value]:
     return {"cycle": held.cycle, "slot": held.slot.name, "token": held.token}
 
 
-class Cycles:
-    """See `storage.schedule_port.CycleStore`."""
+class CycleStore:
+    """Cycles as they are registered, and what people ask of them. A name means the cycle with all its shards."""
 
     def register(self, cycles: Sequence[NewCycle], now: Instant | None = None) -> Op[None]:
+        """Write cycles, which must be in name order; one whose schedule changed begins anew. One statement."""
         yield Statement("cycle_put", {"rows": document(cycles), "now": now})
 
     def states(self, names: Sequence[str], now: Instant | None = None) -> Op[list[CycleState]]:
+        """Read what decides whether cycles are due, by one clock. One statement."""
         rows = yield Statement("cycle_states", {"names": texts(names), "now": now})
         return [_state(row) for row in rows]
 
     def page(self, now: Instant | None = None) -> Op[list[CycleRecord]]:
+        """Read every cycle and who runs it. One statement."""
         rows = yield Statement("cycle_list", {"now": now})
         return [_cycle(row) for row in rows]
 
     def pause(
         self, name: str, paused: bool, by: str | None, now: Instant | None = None
     ) -> Op[list[str]]:
+        """Pause or resume; return the names found. What a pause left out is not caught up. One statement."""
         rows = yield Statement(
             "cycle_pause", {"name": name, "paused": paused, "by": by, "now": now}
         )
         return [row[0] for row in rows]
 
     def request(self, name: str, slot: str, now: Instant | None = None) -> Op[list[str]]:
+        """Ask for a run now; return the names found. One statement."""
         rows = yield Statement("cycle_request", {"name": name, "slot": slot, "now": now})
         return [row[0] for row in rows]
 
     def advance(self, cycle: str, slot: Slot) -> Op[None]:
+        """Note that a slot and all before it are decided. One statement."""
         yield Statement("cycle_advance", {"cycle": cycle, "due_at": slot.due_at})
 
 
-class Slots:
-    """See `storage.schedule_port.SlotStore`."""
+class SlotStore:
+    """Slot records: each completes at most once."""
 
     def claim(
         self,
@@ -97,6 +103,10 @@ class Slots:
         lease_ms: int,
         now: Instant | None = None,
     ) -> Op[HeldSlot | None]:
+        """Take a slot for one run; None when it is decided, paused, resting after a failure, or the cycle runs.
+
+        Concurrency: claims of one cycle wait for one another; at most one of its slots runs at a time.
+        """
         yield Statement("cycle_lock", {"cycle": cycle})
         rows = yield Statement(
             "slot_claim",
@@ -114,36 +124,42 @@ class Slots:
         return HeldSlot(cycle, slot, token, run_id, rows[0][0]) if rows else None
 
     def abandon(self, held: HeldSlot, now: Instant | None = None) -> Op[list[str]]:
+        """Give up the cycle's other slots that a dead process left running; return them. One statement."""
         rows = yield Statement(
             "slot_abandon", {"cycle": held.cycle, "slot": held.slot.name, "now": now}
         )
         return [row[0] for row in rows]
 
     def renew(self, held: HeldSlot, lease_ms: int, now: Instant | None = None) -> Op[bool]:
+        """Extend a slot's lease; False when it is lost. One statement."""
         rows = yield Statement("slot_renew", {**_proof(held), "lease_ms": lease_ms, "now": now})
         return bool(rows)
 
     def fence(self, held: HeldSlot) -> Op[bool]:
+        """Prove, last in a transaction, that the slot is still held; it cannot be taken over before the commit."""
         rows = yield Statement("slot_fence", _proof(held))
         return bool(rows)
 
     def complete(self, held: HeldSlot, now: Instant | None = None) -> Op[bool]:
+        """End a slot for good; False when it is lost. Repeating it is harmless. One statement."""
         rows = yield Statement(
             "slot_finish", {**_proof(held), "state": "completed", "pause_ms": None, "now": now}
         )
         return bool(rows)
 
     def fail(self, held: HeldSlot, pause_ms: int | None, now: Instant | None = None) -> Op[bool]:
+        """End a run without success: the slot may run again after the pause, without one never. One statement."""
         rows = yield Statement(
             "slot_finish", {**_proof(held), "state": "failed", "pause_ms": pause_ms, "now": now}
         )
         return bool(rows)
 
 
-class Runs:
-    """See `storage.schedule_port.RunStore`."""
+class RunStore:
+    """Runs of cycles and ticks, also of those that never came to an end."""
 
     def begin(self, run: NewRun, now: Instant | None = None) -> Op[Instant]:
+        """Write a run; return when it began. One statement."""
         rows = yield Statement("run_begin", {**msgspec.structs.asdict(run), "now": now})
         started_at: Instant = rows[0][0]
         return started_at
@@ -151,6 +167,7 @@ class Runs:
     def seen(
         self, run_id: str, counters: str | None = None, now: Instant | None = None
     ) -> Op[None]:
+        """Give a sign of life, with counters as JSON. One statement."""
         yield Statement("run_seen", {"id": run_id, "counters": counters, "now": now})
 
     def finish(
@@ -161,6 +178,7 @@ class Runs:
         error: str | None = None,
         now: Instant | None = None,
     ) -> Op[bool]:
+        """End a run; False when it was found dead before. One statement."""
         rows = yield Statement(
             "run_finish",
             {"id": run_id, "outcome": outcome, "counters": counters, "error": error, "now": now},
@@ -168,6 +186,7 @@ class Runs:
         return bool(rows)
 
     def crashed(self, run: NewRun, slots: Sequence[str]) -> Op[list[str]]:
+        """Mark earlier runs of these slots that never ended as crashed; return their ids. One statement."""
         rows = yield Statement(
             "run_crashed", {"id": run.id, "name": run.name, "slots": texts(slots)}
         )
@@ -176,6 +195,7 @@ class Runs:
     def page(
         self, limit: int, grace_ms: int, name: str | None = None, now: Instant | None = None
     ) -> Op[list[RunRecord]]:
+        """Read the last runs, newest first; one that gave no sign within the grace counts as crashed. One statement."""
         params: dict[str, Value] = {"limit": limit, "grace_ms": grace_ms, "now": now}
         if name is None:
             rows = yield Statement("run_list", params)

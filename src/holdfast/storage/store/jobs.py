@@ -1,7 +1,4 @@
-"""Jobs from insert to outcome, over named statements.
-
-Dead letters by their kind, over named statements.
-"""
+"""Jobs from insert to outcome, and dead letters by their kind."""
 
 from __future__ import annotations
 
@@ -32,12 +29,16 @@ from holdfast.storage.store.pagination import Step, along, among, walk
 from holdfast.storage.store.params import array, document, items, texts
 
 
-class Jobs:
-    """See `storage.port.JobStore`."""
+class JobStore:
+    """Jobs from insert to outcome."""
 
     def insert(
         self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
     ) -> Op[set[str]]:
+        """Write jobs and their live rows; return the ids that were new. One statement.
+
+        With a channel, a hint per type is sent with the caller's commit, where the database can do that.
+        """
         shared: dict[str, Value] = {"channel": channel, "now": now}
         if len(jobs) == 1:
             rows = yield Statement("job_insert_one", {**msgspec.structs.asdict(jobs[0]), **shared})
@@ -46,6 +47,10 @@ class Jobs:
         return {row[0] for row in rows}
 
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
+        """Take due jobs under new leases, most urgent and oldest first. One statement.
+
+        Concurrency: rows locked by others are skipped; two claimers never get the same job.
+        """
         rows = yield Statement(
             "job_claim",
             {
@@ -62,6 +67,10 @@ class Jobs:
     def next_due(
         self, types: Sequence[str], back_us: int = 0, now: Instant | None = None
     ) -> Op[int | None]:
+        """Say in how many microseconds the next free job of these types becomes due. One statement.
+
+        What became due less than `back_us` ago counts too, with a delay below zero.
+        """
         rows = yield Statement(
             "job_next_due", {"types": texts(types), "back_us": back_us, "now": now}
         )
@@ -75,6 +84,11 @@ class Jobs:
         awaited: bool = False,
         now: Instant | None = None,
     ) -> Op[list[Finished]]:
+        """End, continue or give back attempts, each proven by its (id, token) pair. One statement.
+
+        Concurrency: locked rows are skipped; what is not returned was lost, is locked, or is awaited while `awaited` is
+        false. `freed` names leases whose jobs are known to have ended and that may be removed.
+        """
         shared: dict[str, Value] = {"freed": texts(freed), "awaited": awaited, "now": now}
         if not _are_completions_of_one(finishes):
             rows = yield Statement("job_finish", {"rows": document(finishes), **shared})
@@ -83,42 +97,51 @@ class Jobs:
         return [Finished(id, type, waited) for ids, type, waited in rows for id in items(ids)]
 
     def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
+        """Say what became of (id, token) pairs that a finish or heartbeat did not find. One statement."""
         rows = yield Statement("job_stand", {"rows": document(pairs)})
         return [Stand(*row) for row in rows]
 
     def lock(self, ids: Sequence[str]) -> Op[set[str]]:
+        """Lock live rows in id order, waiting under the lock timeout; return the ids that are live."""
         rows = yield Statement("job_lock", {"ids": texts(ids)})
         return {row[0] for row in rows}
 
     def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
+        """End live jobs from outside, whoever holds them; jobs that are not live are not returned."""
         rows = yield Statement("job_end", {"rows": document(endings), "now": now})
         return [EndedJob(*row) for row in rows]
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        """Make pending jobs due now; return those that were. One statement."""
         rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
         return [JobRef(*row) for row in rows]
 
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
     ) -> Op[list[JobRef]]:
+        """Take failed jobs back into the queue, `spacing_us` apart; return those that were failed. One statement."""
         rows = yield Statement(
             "job_redrive", {"ids": texts(ids), "spacing_us": spacing_us, "now": now}
         )
         return [JobRef(*row) for row in rows]
 
     def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
+        """Read jobs by id, in id order. One statement."""
         rows = yield Statement("job_get", {"ids": texts(ids)})
         return [JobRecord(*row) for row in rows]
 
     def walk(
         self, query: JobQuery, look: int | None = None, now: Instant | None = None
     ) -> Op[Walk[JobRecord]]:
+        """Read a page of jobs, newest first, looking at no more than `look` of them. Small statements."""
+
         def match(wanted: JobQuery) -> Op[list[JobRecord]]:
             return self._fitting(wanted, now)
 
         return walk(query, look, _step_of(query), match, now)
 
     def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
+        """Read a page of jobs, newest first, however many have to be looked at. Small statements."""
         return (yield from self.walk(query, now=now)).records
 
     def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
@@ -126,6 +149,7 @@ class Jobs:
         return [JobRecord(*row) for row in rows]
 
     def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
+        """Read the attempts of a job that did not complete it, oldest first. One statement."""
         rows = yield Statement("job_attempts", {"id": job_id})
         return [AttemptRecord(*row) for row in rows]
 
@@ -177,9 +201,10 @@ def _columns(completions: Sequence[Finish]) -> dict[str, str]:
     }
 
 
-class DeadLetters:
-    """See `storage.port.DeadLetterStore`."""
+class DeadLetterStore:
+    """Failed jobs by their kind. Redriving is a move of jobs, dropping one of chains."""
 
     def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
+        """Read the `limit` largest groups by type and kind of error among the youngest `look`. One statement."""
         rows = yield Statement("dead_groups", {"limit": limit, "look": look})
         return [DeadGroup(*row) for row in rows]

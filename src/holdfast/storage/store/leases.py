@@ -27,21 +27,25 @@ def reap_page(rows: Sequence[Row]) -> ReapPage:
     return ReapPage(reaped, len(leases), max(leases, default=None))
 
 
-class Leases:
-    """See `storage.port.LeaseStore`."""
+class LeaseStore:
+    """Who holds what until when."""
 
     def renew(self, tokens: Sequence[str], now: Instant | None = None) -> Op[set[str]]:
+        """Extend leases by token; return those that still exist. One statement."""
         rows = yield Statement("lease_renew", {"tokens": texts(tokens), "now": now})
         return {row[0] for row in rows}
 
     def held(self, worker: str) -> Op[list[Held]]:
+        """Read every job that bears a token of this worker. One statement."""
         rows = yield Statement("lease_held", {"worker": worker})
         return [Held(*row) for row in rows]
 
     def free(self, tokens: Sequence[str]) -> Op[None]:
+        """Remove leases that hold nothing any more. One statement."""
         yield Statement("lease_free", {"tokens": texts(tokens)})
 
     def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+        """Give back everything these claims hold, attempts refunded. One statement."""
         rows = yield Statement("lease_release", {"tokens": texts(tokens)})
         return [JobRef(*row) for row in rows]
 
@@ -52,6 +56,12 @@ class Leases:
         after: tuple[Instant, str] | None = None,
         now: Instant | None = None,
     ) -> Op[ReapPage]:
+        """Take back the jobs of at most `limit` expired leases, oldest first.
+
+        A job fails as poison when `poison` workers died while they ran it, and the last of them ran nothing else.
+
+        Concurrency: locked leases and rows are skipped and found by a later run; `after` pages past them.
+        """
         rows = yield Statement(
             "lease_reap",
             {
@@ -66,35 +76,44 @@ class Leases:
         return reap_page(rows)
 
     def evict(self, lost: Sequence[Held]) -> Op[int]:
+        """End the transactions that handlers of these attempts still hold open, where a server can; say how many."""
         rows = yield Statement("lease_evict", {"rows": document(lost)})
         return len(rows)
 
     def heal(self, now: Instant | None = None) -> Op[int]:
+        """Shorten leases that end later than they can by the present clock; return how many. One statement."""
         rows = yield Statement("lease_heal", {"now": now})
         return len(rows)
 
     def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
+        """Move what is due by a clock that ran ahead, in a page of jobs by id; nothing that was planned."""
         ((last, seen, healed),) = yield Statement("queue_heal", {"after": after, "now": now})
         return HealPage(last, seen, healed)
 
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
+        """Read leases, the soonest to end first. One statement."""
         rows = yield Statement("lease_list", {"limit": limit, "worker": worker})
         return [LeaseRecord(*row) for row in rows]
 
     def isolate(self, token: str) -> Op[bool]:
+        """Note that the worker runs nothing but this lease's one job; False when the lease is gone. One statement."""
         rows = yield Statement("lease_isolate", {"token": token})
         return bool(rows)
 
     def guard(self, idle_ms: int) -> Op[None]:
+        """Have the server, where there is one, end this transaction after so long a silence. One statement."""
         yield Statement("lease_guard", {"idle_ms": idle_ms})
 
     def report(self, progress: Sequence[NewProgress], now: Instant | None = None) -> Op[None]:
+        """Record how far attempts are; what comes without a valid token is ignored. One statement."""
         yield Statement("progress_put", {"rows": document(progress), "now": now})
 
     def forget(self, progress: Sequence[NewProgress]) -> Op[None]:
+        """Remove what these attempts said, unless a later attempt has spoken since. One statement."""
         yield Statement("progress_drop", {"rows": document(progress)})
 
     def progress(self, ids: Sequence[str]) -> Op[list[ProgressRecord]]:
+        """Read how far running jobs are; only what their present attempt said. One statement."""
         rows = yield Statement("progress_get", {"ids": texts(ids)})
         return [
             ProgressRecord(id, fence, float(fraction), note, at)

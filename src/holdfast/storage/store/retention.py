@@ -9,10 +9,11 @@ from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import texts
 
 
-class Retention:
-    """See `storage.schedule_port.RetentionStore`."""
+class RetentionStore:
+    """What is old enough to be removed, in bounded batches."""
 
     def page(self, after: str, until: str, limit: int) -> Op[list[str]]:
+        """Read the ids of chains between two ids, oldest first. One statement."""
         rows = yield Statement("retention_page", {"after": after, "until": until, "limit": limit})
         return [row[0] for row in rows]
 
@@ -23,6 +24,10 @@ class Retention:
         dead_before: Instant,
         now: Instant | None = None,
     ) -> Op[list[str]]:
+        """Lock and return the chains that ended before the instants and whose key no longer counts.
+
+        Concurrency: what others hold is skipped.
+        """
         rows = yield Statement(
             "retention_hold",
             {
@@ -35,21 +40,26 @@ class Retention:
         return [row[0] for row in rows]
 
     def waited(self, chain_ids: Sequence[str]) -> Op[set[str]]:
+        """Read which of the chains a live job depends on. One statement."""
         rows = yield Statement("retention_waited", {"chains": texts(chain_ids)})
         return {row[0] for row in rows}
 
     def drop_runs(self, until: str, limit: int) -> Op[int]:
+        """Remove runs whose id lies before one; return how many. One statement."""
         rows = yield Statement("retention_runs", {"until": until, "limit": limit})
         return len(rows)
 
     def drop_slots(self, before: Instant, limit: int) -> Op[int]:
+        """Remove slots that ended before an instant; return how many. One statement."""
         rows = yield Statement("retention_slots", {"before": before, "limit": limit})
         return len(rows)
 
     def drop_keys(self, before: Instant, limit: int) -> Op[int]:
+        """Remove keys whose chains went before an instant; return how many. One statement."""
         rows = yield Statement("retention_keys", {"before": before, "limit": limit})
         return len(rows)
 
     def drop_workers(self, before: Instant, limit: int) -> Op[int]:
+        """Remove workers that stopped before an instant; return how many. One statement."""
         rows = yield Statement("retention_workers", {"before": before, "limit": limit})
         return len(rows)

@@ -11,17 +11,20 @@ from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document
 
 
-class Schema:
-    """See `storage.port.SchemaStore`."""
+class SchemaStore:
+    """The schema's own records."""
 
     def applied(self) -> Op[list[AppliedMigration]]:
+        """Read the migrations applied, in order. One statement."""
         rows = yield Statement("schema_version", {})
         return [AppliedMigration(*row) for row in rows]
 
     def record(self, migration: AppliedMigration) -> Op[None]:
+        """Record a migration as applied."""
         yield Statement("schema_record", msgspec.structs.asdict(migration))
 
     def identity(self) -> Op[Identity | None]:
+        """Read which database this is and whether everything is paused. One statement."""
         rows = yield Statement("identity_get", {})
         if not rows:
             return None
@@ -29,18 +32,23 @@ class Schema:
         return Identity(id, recorded, name, bool(paused), by, at)
 
     def identify(self, id: str) -> Op[None]:
+        """Give a new database its identity; an existing one stays. One statement."""
         yield Statement("identity_put", {"id": id})
 
     def adopt(self, id: str) -> Op[None]:
+        """Give a copied database a new identity under its present name. One statement."""
         yield Statement("identity_adopt", {"id": id})
 
     def pause(self, paused: bool, by: str | None, now: Instant | None = None) -> Op[None]:
+        """Pause or resume everything. One statement."""
         yield Statement("pause_all", {"paused": paused, "by": by, "now": now})
 
     def clock(self) -> Op[Instant]:
+        """Read the database's clock. One statement."""
         rows = yield Statement("clock", {})
         instant: Instant = rows[0][0]
         return instant
 
     def notify(self, channel: str, payloads: Sequence[str]) -> Op[None]:
+        """Have hints sent with the caller's commit, where the database can do that. One statement."""
         yield Statement("hint_send", {"channel": channel, "payloads": document(payloads)})

@@ -1,7 +1,4 @@
-"""Figures over time, over named statements.
-
-What the database says of itself, over named statements.
-"""
+"""Statistics over time, and what the database says of itself."""
 
 from __future__ import annotations
 
@@ -12,35 +9,43 @@ from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document
 
 
-class Figures:
-    """See `storage.figure_port.FigureStore`."""
+class StatisticsStore:
+    """Figures over time, from the tally and from the youngest results; never from a count of all rows."""
 
     def series(
         self, span_ms: int, step_ms: int, now: Instant | None = None
     ) -> Op[list[SeriesPoint]]:
+        """Read what happened in each step of the last span, oldest first; empty steps are left out. One statement."""
         rows = yield Statement(
             "figure_series", {"span_us": span_ms * 1000, "step_us": step_ms * 1000, "now": now}
         )
         return [SeriesPoint(*row) for row in rows]
 
     def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
+        """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""
         rows = yield Statement("figure_waits", {"rows": document(steps), "look": look})
         return [Wait(*row) for row in rows]
 
     def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
+        """Read what each type ended within the last span, and how many of it run. One statement."""
         rows = yield Statement("figure_types", {"span_us": span_ms * 1000, "now": now})
         return [TypePace(*row) for row in rows]
 
 
-class Vitals:
-    """See `storage.schedule_port.VitalsStore`."""
+class ServerStatsStore:
+    """What the database says of itself."""
 
     def document(self) -> Op[str]:
+        """Read the dialect's own figures as one JSON object. It only reads."""
         rows = yield Statement("vitals", {})
         text: str = rows[0][0]
         return text
 
     def sweep(self, few: int) -> Op[Swept | None]:
+        """Remove dead rows where there are more than a few; None where there was nothing to do, or no right to do it.
+
+        Runs outside a transaction only.
+        """
         before, allowed = (yield Statement("dead_rows", {}))[0]
         if before <= few or not allowed:
             return None

@@ -28,23 +28,27 @@ def _setting(row: Row) -> TypeSetting:
     return TypeSetting(row[0], bool(row[1]), *row[2:])
 
 
-class Workers:
-    """See `storage.port.WorkerStore`."""
+class WorkerStore:
+    """Presence of workers, settings of types, totals."""
 
     def sign(self, sign: WorkerSign, now: Instant | None = None) -> Op[bool]:
+        """Write presence and counters; return whether the worker was asked to drain. One statement."""
         rows = yield Statement("worker_put", {**msgspec.structs.asdict(sign), "now": now})
         return bool(rows[0][0])
 
     def stop(self, worker_id: str, counters: str, now: Instant | None = None) -> Op[None]:
+        """Say goodbye. One statement."""
         yield Statement("worker_stop", {"id": worker_id, "counters": counters, "now": now})
 
     def drain(self, worker_id: str) -> Op[bool]:
+        """Ask a worker to drain; False when there is no such live worker. One statement."""
         rows = yield Statement("worker_drain", {"id": worker_id})
         return bool(rows)
 
     def page(
         self, limit: int, live_within_ms: int | None = None, now: Instant | None = None
     ) -> Op[list[WorkerRecord]]:
+        """Read workers, the youngest first; only live ones when a grace is given. One statement."""
         rows = yield Statement(
             "worker_list",
             {
@@ -57,10 +61,12 @@ class Workers:
         return [_worker(row) for row in rows]
 
     def vanished(self, grace_ms: int, now: Instant | None = None) -> Op[list[VanishedWorker]]:
+        """Mark and return workers that stopped giving signs; each is returned to one caller. One statement."""
         rows = yield Statement("worker_vanished", {"grace_ms": grace_ms, "now": now})
         return [VanishedWorker(*row) for row in rows]
 
     def settings(self) -> Op[list[TypeSetting]]:
+        """Read the settings changed at run time. One statement."""
         rows = yield Statement("type_setting_list", {})
         return [_setting(row) for row in rows]
 
@@ -76,6 +82,7 @@ class Workers:
         max_attempts: int | None = None,
         now: Instant | None = None,
     ) -> Op[None]:
+        """Change settings of a type; None leaves a value, -1 takes it back to the code's own. One statement."""
         yield Statement(
             "type_setting_put",
             {
@@ -93,6 +100,7 @@ class Workers:
     def totals(
         self, limit: int, now: Instant | None = None
     ) -> Op[tuple[QueueTotals, list[TypeTotals]]]:
+        """Read totals of the whole and of each type; live counts stop at `limit`."""
         types = yield from self.type_totals(now)
         live = document([each.type for each in types if each.live > 0])
         rows = yield Statement("live_totals", {"types": live, "limit": limit, "now": now})
@@ -113,9 +121,11 @@ class Workers:
         return whole, types
 
     def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
+        """Read totals per type. One statement."""
         rows = yield Statement("type_totals", {"now": now})
         return [TypeTotals(*row) for row in rows]
 
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
+        """Fold at most `limit` tally rows together, the older the wider the step; return how many."""
         rows = yield Statement("tally_fold", {"limit": limit, "now": now})
         return int(rows[0][0])

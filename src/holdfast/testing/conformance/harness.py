@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from holdfast.storage.database import AsyncTransaction, Database, Transaction
 from holdfast.storage.operation import Op, run, run_async
-from holdfast.storage.port import Store
+from holdfast.storage.store import Store
 
 T = TypeVar("T")
 
