@@ -9,7 +9,6 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg import AsyncConnection
 
 from holdfast.core.errors import DatabaseBusy, NoTransaction, UnusableUrl
 from holdfast.core.records import NewJob
@@ -17,6 +16,7 @@ from holdfast.storage.operation import run, run_async
 from holdfast.storage.postgres.connect import STATEMENT_TIMEOUT_MS
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.lent import PooledAsyncConnection
+from holdfast.storage.postgres.waiting import PoolConnection
 from tests.support.until import until
 
 THREADS = 16
@@ -124,16 +124,12 @@ async def test_an_asker_who_is_gone_as_its_limit_is_set_leaves_it_to_no_transact
     database = PostgresDatabase(postgres_url, pool_size=1)
     assert await limit_of(database) == f"{STATEMENT_TIMEOUT_MS // 1000}s"
 
-    async def answered_too_late(
-        connection: PooledAsyncConnection, query: Any, *given: Any, **options: Any
-    ) -> Any:
-        cursor = await AsyncConnection.execute(connection, query, *given, **options)
-        if "set_config" in query:
-            raise asyncio.CancelledError
-        return cursor
+    async def answered_too_late(connection: PooledAsyncConnection, *given: Any) -> Any:
+        await PoolConnection.wait(connection, *given)
+        raise asyncio.CancelledError
 
     with monkeypatch.context() as patched:
-        patched.setattr(PooledAsyncConnection, "execute", answered_too_late)
+        patched.setattr(PooledAsyncConnection, "wait", answered_too_late)
         with pytest.raises(asyncio.CancelledError):
             await database.read_async(database.store.schema.clock(), 50)
     assert await limit_of(database) == f"{STATEMENT_TIMEOUT_MS // 1000}s"

@@ -42,6 +42,19 @@ LEFT = (
     "set session characteristics as transaction read only",
     "deallocate all",
 )
+DYNAMIC = """
+create or replace function public.dynamic(statement text) returns void language plpgsql as
+  $$ begin execute statement; end $$
+"""
+LEFT_BY_ROWS = (
+    "select set_config('work_mem', '5MB', false)",
+    "select set_config('role', 'pg_monitor', false)",
+    "select pg_advisory_lock(42)",
+    "select 1 as n into temporary left_behind",
+    "select public.dynamic('listen left_channel')",
+    "select public.dynamic('prepare left_statement as select 1')",
+    "select public.dynamic('deallocate all')",
+)
 # One value of each setting's own kind that it does not have.
 OTHERS = """
 select name, case vartype
@@ -113,6 +126,37 @@ def test_nothing_in_a_session_outlasts_its_transaction(
     for _ in range(7):
         postgres.run(postgres.store.schema.identity())
     assert seen(postgres) == before
+
+
+@pytest.mark.parametrize("statement", LEFT_BY_ROWS)
+def test_nor_what_statements_leave_that_only_seem_to_read_rows(
+    postgres: PostgresDatabase, statement: str
+) -> None:
+    with postgres.transaction() as transaction:
+        transaction.execute(DYNAMIC)
+    before = seen(postgres)
+    for _ in range(7):
+        with postgres.transaction() as transaction:
+            run(postgres.store.schema.identity(), transaction)
+            transaction.execute(statement)
+            assert not asked(transaction)
+        assert seen(postgres) == before
+    for _ in range(7):
+        postgres.run(postgres.store.schema.identity())
+
+
+def test_statements_that_only_read_and_write_rows_leave_those_of_others_prepared(
+    postgres: PostgresDatabase,
+) -> None:
+    for _ in range(9):
+        with postgres.transaction() as transaction:
+            run(postgres.store.schema.identity(), transaction)
+            transaction.execute("select 1 as n")
+    with postgres.transaction() as transaction:
+        cursor = transaction.execute("select statement from pg_prepared_statements")
+        prepared = {text for (text,) in cursor.fetchall()}
+    assert "select 1 as n" in prepared
+    assert any("identity" in text for text in prepared)
 
 
 @pytest.mark.parametrize("statement", LEFT)

@@ -45,7 +45,8 @@ def postgres_notifier(
         parse_url(each)
 
     async def dial(purpose: Purpose) -> PostgresLine:
-        text = connection_string(urls[purpose], purpose, STATEMENT_TIMEOUT_MS)
+        # A hint says what is committed already, so its own commit need not wait for the disk.
+        text = connection_string(urls[purpose], purpose, STATEMENT_TIMEOUT_MS, durable=False)
         connection = await AsyncConnection.connect(text, autocommit=True, prepare_threshold=None)
         return PostgresLine(connection, channel)
 

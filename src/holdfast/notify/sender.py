@@ -162,11 +162,13 @@ class CoalescingSender:
             if self._closed:
                 self._dropped += len(hints)
                 return
+            is_first = not self._pending
             self._pending.add(hints)
-            if self._running:
-                self._changed.notify()
-            else:
+            if not self._running:
                 self._start()
+            elif is_first:
+                # While others wait for their turn the thread knows already when to wake.
+                self._changed.notify()
 
     def close(self) -> None:
         """Send what waits, within a bounded time, and end the thread."""

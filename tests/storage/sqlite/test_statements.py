@@ -17,6 +17,7 @@ FIRST_STEPS = {
     "job_claim": "job_claim_look",
     "job_complete": "job_finish_end",
     "job_finish": "job_finish_end",
+    "job_insert_new": "job_insert_alike",
     "job_insert_one": "job_insert_alike",
 }
 # A file has no dead rows to remove.

@@ -6,7 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -33,8 +34,12 @@ from holdfast.storage.postgres.pool import AsyncPool, Pool
 from holdfast.storage.postgres.pooler import is_pooled, is_pooled_async
 from holdfast.storage.postgres.singleton import PostgresSingleton
 from holdfast.storage.postgres.store import PostgresStore
-from holdfast.storage.postgres.tidying import tidy, tidy_async
-from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
+from holdfast.storage.postgres.tidying import NOTHING, make_ready, make_ready_async, send_reset
+from holdfast.storage.postgres.transaction import (
+    PostgresAsyncTransaction,
+    PostgresTransaction,
+    begin_message,
+)
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, check_identifier
 
 T = TypeVar("T")
@@ -67,27 +72,26 @@ class PostgresDatabase:
         self._pid = os.getpid()
 
     def run(self, op: Op[T]) -> T:
-        with self._connection() as connection, connection.transaction():
+        with self._begun() as connection:
             return run(op, PsycopgExecutor(connection, self.schema))
 
     async def run_async(self, op: Op[T]) -> T:
-        async with self._connection_async() as connection:
-            await _limit(connection, STATEMENT_TIMEOUT_MS)
-            async with connection.transaction():
-                return await run_async(op, PsycopgAsyncExecutor(connection, self.schema))
+        async with self._begun_async() as connection:
+            return await run_async(op, PsycopgAsyncExecutor(connection, self.schema))
 
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        with self._connection() as connection, connection.transaction():
+        with self._begun() as connection:
             if timeout_ms is not None:
                 connection.execute(_LIMIT, [str(timeout_ms), True])
             return run(op, PsycopgExecutor(connection, self.schema))
 
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        async with self._connection_async() as connection:
+        async with self._connection_async(
+            limit_ms=timeout_ms or STATEMENT_TIMEOUT_MS
+        ) as connection:
             executor = PsycopgAsyncExecutor(connection, self.schema)
-            if connection.prepare_threshold is not None:
+            if connection.prepares_after is not None:
                 # The session is ours alone: its limit outlasts the statement, and pages ask many small questions.
-                await _limit(connection, timeout_ms or STATEMENT_TIMEOUT_MS)
                 return await run_async(op, executor)
             async with connection.transaction():
                 if timeout_ms is not None:
@@ -96,8 +100,8 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, mark: Held | None = None) -> Iterator[PostgresTransaction]:
-        with self._connection() as connection:
-            transaction = PostgresTransaction(connection, self.schema, mark)
+        with self._connection(begin_message(mark)) as connection:
+            transaction = PostgresTransaction(connection, self.schema)
             try:
                 yield transaction
                 transaction.review(self.store)
@@ -113,11 +117,9 @@ class PostgresDatabase:
     async def transaction_async(
         self, mark: Held | None = None
     ) -> AsyncIterator[PostgresAsyncTransaction]:
-        async with self._connection_async() as connection:
-            await _limit(connection, STATEMENT_TIMEOUT_MS)
+        async with self._connection_async(begin_message(mark)) as connection:
             transaction = PostgresAsyncTransaction(connection, self.schema)
             try:
-                await transaction.begin(mark)
                 yield transaction
                 await transaction.review(self.store)
                 await transaction.commit()
@@ -185,23 +187,50 @@ class PostgresDatabase:
             yield connection
 
     @contextmanager
-    def _connection(self) -> Iterator[PooledConnection]:
+    def _begun(self) -> Iterator[PooledConnection]:
+        """Lend a connection for one transaction of ours."""
+        with self._connection(begin_message()) as connection:
+            try:
+                yield connection
+                connection.commit()
+            except BaseException:
+                with suppress(psycopg.Error):
+                    connection.rollback()
+                raise
+
+    @asynccontextmanager
+    async def _begun_async(self) -> AsyncIterator[PooledAsyncConnection]:
+        """The same in the other colour."""
+        async with self._connection_async(begin_message()) as connection:
+            try:
+                yield connection
+                await connection.commit()
+            except BaseException:
+                with suppress(psycopg.Error):
+                    await connection.rollback()
+                raise
+
+    @contextmanager
+    def _connection(self, first: bytes) -> Iterator[PooledConnection]:
         self._forget_parent()
         try:
-            with self._sync_pool().connection() as connection:
+            with self._sync_pool().connection(partial(make_ready, first=first)) as connection:
                 yield connection
         except psycopg.Error as error:
             raise translate(error) or error from error
 
     @asynccontextmanager
-    async def _connection_async(self) -> AsyncIterator[PooledAsyncConnection]:
+    async def _connection_async(
+        self, first: bytes = NOTHING, limit_ms: int = STATEMENT_TIMEOUT_MS
+    ) -> AsyncIterator[PooledAsyncConnection]:
         self._forget_parent()
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = self._pools[loop] = AsyncPool(self._connect_async, tidy_async, self._pool_size)
+            pool = self._pools[loop] = AsyncPool(self._connect_async, send_reset, self._pool_size)
         try:
-            async with pool.connection() as connection:
+            ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
+            async with pool.connection(ready) as connection:
                 yield connection
         except psycopg.Error as error:
             raise translate(error) or error from error
@@ -210,7 +239,7 @@ class PostgresDatabase:
         """The pool of this process; threads that come first together make one."""
         with self._making_pool:
             if self._pool is None:
-                self._pool = Pool(self._connect, tidy, self._pool_size)
+                self._pool = Pool(self._connect, send_reset, self._pool_size)
             return self._pool
 
     def _connect(self) -> PooledConnection:
@@ -247,15 +276,6 @@ class PostgresDatabase:
 
 
 _LIMIT = "select set_config('statement_timeout', %s, %s)"
-
-
-async def _limit(connection: PooledAsyncConnection, timeout_ms: int) -> None:
-    """Have the session's statements end after so long, if another user of the connection wanted it otherwise."""
-    if connection.limit_ms != timeout_ms:
-        # Who is cancelled here does not learn whether the server heard it.
-        connection.limit_ms = None
-        await connection.execute(_LIMIT, [str(timeout_ms), False])
-        connection.limit_ms = timeout_ms
 
 
 def _configure(connection: PooledConnection) -> None:

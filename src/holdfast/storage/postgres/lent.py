@@ -7,10 +7,13 @@ it, because a transaction has to ask the server what came of it only where somet
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Any
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Literal, TypeAlias
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, pq
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, generators, pq
+from psycopg.abc import PQGen
 
 from holdfast.storage.postgres.waiting import PoolConnection
 
@@ -18,15 +21,21 @@ from holdfast.storage.postgres.waiting import PoolConnection
 _QUIET = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}
 
 
+Used: TypeAlias = Literal["rows", "anything"]
+
+
 class PooledConnection(Connection[Any]):
     """A connection of our pool.
 
-    `is_used` says that its session may hold what a caller's own statements left there; `prepares_after` is how often a
-    statement is seen before it is prepared, None where nothing may be.
+    `used` says what its session may hold: None while only our statements were run on it, `rows` when a caller's were
+    which at first sight only read and write rows. `resetting` is the reset that was sent and not yet answered.
+    `prepares_after` is how often a statement is seen before it is prepared, None where nothing may be.
     """
 
-    is_used: bool = False
+    used: Used | None = None
+    resetting: bytes | None = None
     prepares_after: int | None = None
+    limit_ms: int | None = None
     # psycopg's own word for a connection that may end with its loop or process, unclosed and without a warning.
     _pool = None
 
@@ -34,19 +43,50 @@ class PooledConnection(Connection[Any]):
 class PooledAsyncConnection(PoolConnection):
     """The same in the other colour; `limit_ms` is how long a statement may take, None when nobody knows."""
 
-    is_used: bool = False
+    used: Used | None = None
+    resetting: bytes | None = None
     prepares_after: int | None = None
     limit_ms: int | None = None
     _pool = None
 
 
+# Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
+_WHICH = b"select extract(epoch from pg_catalog.transaction_timestamp())::text"
+_NO_ANSWER = b""
+# A text of one statement that the server will call quiet. Nothing depends on it but when the server is asked.
+_ROWS_ONLY = re.compile(rb"\s*(?:select|insert|update|delete|merge|with|values)\b[^;]*", re.I)
+
+
 class Watched:
-    """How much of what was done on a lent connection is known to have left the transaction as it was."""
+    """How much of what was done on a lent connection is known to have left the transaction as it was.
+
+    `began` says which transaction it was before the first statement that could end it, None while there was none.
+    """
 
     def __init__(self) -> None:
         self.is_taken = False
         self.done = 0
         self.known = 0
+        self.began: bytes | None = None
+        self._expects_rows = False
+
+    def is_same(self, which: bytes) -> bool:
+        """Say whether a transaction is the one that was open when this was lent."""
+        return self.began is None or self.began == which != _NO_ANSWER
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether the server has to say which transaction it is before anything else is done."""
+        return self.began is None and not self._expects_rows
+
+    @contextmanager
+    def expecting(self, query: bytes) -> Iterator[None]:
+        """Run a text; one that cannot end the transaction needs no question before it."""
+        self._expects_rows = _ROWS_ONLY.fullmatch(query) is not None
+        try:
+            yield
+        finally:
+            self._expects_rows = False
 
     @property
     def is_known(self) -> bool:
@@ -65,13 +105,23 @@ class LentConnection(Connection[Any]):
 
     def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
+        if self.watched.is_unasked:
+            self.watched.began = super().wait(ask_which(self.pgconn))
         self.watched.done += 1
         return super().wait(*args, **kwargs)
+
+    def take(self) -> LentConnection:
+        """Leave it to the caller, who may use what it is made of."""
+        if self.watched.is_unasked:
+            self.watched.began = super().wait(ask_which(self.pgconn))
+        self.watched.is_taken = True
+        return self
 
     def run(self, query: bytes, params: Any) -> Cursor[Any]:
         """Run a statement whose answer shows what it was."""
         done = self.watched.done
-        cursor = self.execute(query, params)
+        with self.watched.expecting(query):
+            cursor = self.execute(query, params)
         if is_quiet(cursor):
             self.watched.known += self.watched.done - done
         cursor.is_answer = True  # type: ignore[attr-defined]
@@ -93,13 +143,16 @@ class LentAsyncConnection(PoolConnection):
 
     async def wait(self, *args: Any, **kwargs: Any) -> Any:
         """Drive one of psycopg's operations; there is none that does not pass here."""
+        if self.watched.is_unasked:
+            self.watched.began = await super().wait(ask_which(self.pgconn))
         self.watched.done += 1
         return await super().wait(*args, **kwargs)
 
     async def run(self, query: bytes, params: Any) -> AsyncCursor[Any]:
         """Run a statement whose answer shows what it was."""
         done = self.watched.done
-        cursor = await self.execute(query, params)
+        with self.watched.expecting(query):
+            cursor = await self.execute(query, params)
         if is_quiet(cursor):
             self.watched.known += self.watched.done - done
         cursor.is_answer = True  # type: ignore[attr-defined]
@@ -117,9 +170,7 @@ class LentCursor(Cursor[Any]):
 
     @property
     def connection(self) -> Connection[Any]:
-        if self.is_answer:
-            self._conn.watched.is_taken = True  # type: ignore[attr-defined]
-        return self._conn
+        return self._conn.take() if self.is_answer else self._conn  # type: ignore[attr-defined]
 
 
 class LentAsyncCursor(AsyncCursor[Any]):
@@ -132,6 +183,14 @@ class LentAsyncCursor(AsyncCursor[Any]):
         if self.is_answer:
             self._conn.watched.is_taken = True  # type: ignore[attr-defined]
         return self._conn
+
+
+def ask_which(session: pq.abc.PGconn) -> PQGen[bytes]:
+    """Ask the server which transaction is open; one that has failed cannot say."""
+    session.send_query(_WHICH)
+    (result,) = yield from generators.execute(session)
+    answer = result.get_value(0, 0) if result.status == pq.ExecStatus.TUPLES_OK else None
+    return answer or _NO_ANSWER
 
 
 def is_quiet(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
@@ -147,10 +206,11 @@ def _share(lent: Any, owner: Any) -> None:
     lent._autocommit = True
     # So that commit() and rollback() are refused: the block ends the transaction.
     lent._num_transactions = 1
-    owner.is_used = True
+    lent.owner = owner
 
 
 def _let_go(lent: Any) -> None:
+    lent.owner.used = "rows" if lent.watched.is_known else "anything"
     session, lent.pgconn = lent.pgconn, _closed()
     session.notice_handler = session.notify_handler = None
     with suppress(Exception):

@@ -67,21 +67,30 @@ def _all_in_use(size: int) -> DatabaseUnreachable:
     )
 
 
-def _is_clean(connection: PooledConnection | PooledAsyncConnection) -> bool:
-    return connection.pgconn.transaction_status == TransactionStatus.IDLE
+def _is_reset(connection: C, reset: Callable[[C], None]) -> bool:
+    """Have a connection reset that comes back; say whether it can be lent again."""
+    if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+        return False
+    try:
+        reset(connection)
+    except psycopg.Error:
+        return False
+    return True
 
 
 class Pool:
-    """For threads. `connect` opens a connection; `check` fails on one that no longer works."""
+    """For threads. `connect` opens a connection; `reset` is called with each that comes back, and fails on one that
+    cannot be lent again.
+    """
 
     def __init__(
         self,
         connect: Callable[[], PooledConnection],
-        check: Callable[[PooledConnection], None],
+        reset: Callable[[PooledConnection], None],
         size: int,
     ) -> None:
         self._connect = connect
-        self._check = check
+        self._reset = reset
         self._size = size
         self._free = threading.Semaphore(size)
         self._shelf: _Shelf[PooledConnection] = _Shelf()
@@ -90,13 +99,15 @@ class Pool:
         self._sweeping = threading.Lock()
 
     @contextmanager
-    def connection(self) -> Iterator[PooledConnection]:
-        """Lend a connection. Raises: DatabaseUnreachable."""
+    def connection(
+        self, make_ready: Callable[[PooledConnection], None]
+    ) -> Iterator[PooledConnection]:
+        """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable."""
         deadline = time.monotonic() + WAIT_S
         if not self._free.acquire(timeout=WAIT_S):
             raise _all_in_use(self._size)
         try:
-            connection = self._working(deadline)
+            connection = self._working(make_ready, deadline)
             try:
                 yield connection
             finally:
@@ -118,33 +129,30 @@ class Pool:
         while (connection := self._shelf.take()) is not None:
             connection.close()
 
-    def _working(self, deadline: float) -> PooledConnection:
+    def _working(
+        self, make_ready: Callable[[PooledConnection], None], deadline: float
+    ) -> PooledConnection:
         while True:
             connection = self._shelf.take()
-            if connection is None:
-                try:
-                    return self._connect()
-                except DatabaseUnreachable:
-                    if time.monotonic() + RETRY_S >= deadline:
-                        raise
-                    # Another may give its own back before the server has one for us.
-                    time.sleep(RETRY_S)
-            elif self._works(connection):
+            try:
+                connection = connection or self._connect()
+            except DatabaseUnreachable:
+                if time.monotonic() + RETRY_S >= deadline:
+                    raise
+                # Another may give its own back before the server has one for us.
+                time.sleep(RETRY_S)
+                continue
+            try:
+                make_ready(connection)
+            except BaseException as error:
+                connection.close()
+                if not isinstance(error, psycopg.Error) or time.monotonic() >= deadline:
+                    raise
+            else:
                 return connection
 
-    def _works(self, connection: PooledConnection) -> bool:
-        try:
-            self._check(connection)
-        except psycopg.Error:
-            connection.close()
-            return False
-        except BaseException:
-            connection.close()
-            raise
-        return True
-
     def _give_back(self, connection: PooledConnection) -> None:
-        if self._closed.is_set() or not _is_clean(connection):
+        if self._closed.is_set() or not _is_reset(connection, self._reset):
             connection.close()
             return
         self._shelf.put(connection)
@@ -176,11 +184,11 @@ class AsyncPool:
     def __init__(
         self,
         connect: Callable[[], Awaitable[PooledAsyncConnection]],
-        check: Callable[[PooledAsyncConnection], Awaitable[None]],
+        reset: Callable[[PooledAsyncConnection], None],
         size: int,
     ) -> None:
         self._connect = connect
-        self._check = check
+        self._reset = reset
         self._size = size
         self._free = asyncio.Semaphore(size)
         self._shelf: _Shelf[PooledAsyncConnection] = _Shelf()
@@ -189,8 +197,10 @@ class AsyncPool:
         self._opening: set[asyncio.Future[PooledAsyncConnection]] = set()
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[PooledAsyncConnection]:
-        """Lend a connection. Raises: DatabaseUnreachable."""
+    async def connection(
+        self, make_ready: Callable[[PooledAsyncConnection], Awaitable[None]]
+    ) -> AsyncIterator[PooledAsyncConnection]:
+        """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable."""
         deadline = time.monotonic() + WAIT_S
         try:
             async with asyncio.timeout(WAIT_S):
@@ -198,7 +208,7 @@ class AsyncPool:
         except TimeoutError:
             raise _all_in_use(self._size) from None
         try:
-            connection = await self._working(deadline)
+            connection = await self._working(make_ready, deadline)
             try:
                 yield connection
             finally:
@@ -216,17 +226,25 @@ class AsyncPool:
         while (connection := self._shelf.take()) is not None:
             await connection.close()
 
-    async def _working(self, deadline: float) -> PooledAsyncConnection:
+    async def _working(
+        self, make_ready: Callable[[PooledAsyncConnection], Awaitable[None]], deadline: float
+    ) -> PooledAsyncConnection:
         while True:
             connection = self._shelf.take()
-            if connection is None:
-                try:
-                    return await self._opened()
-                except DatabaseUnreachable:
-                    if time.monotonic() + RETRY_S >= deadline:
-                        raise
-                    await asyncio.sleep(RETRY_S)
-            elif await self._works(connection):
+            try:
+                connection = connection or await self._opened()
+            except DatabaseUnreachable:
+                if time.monotonic() + RETRY_S >= deadline:
+                    raise
+                await asyncio.sleep(RETRY_S)
+                continue
+            try:
+                await make_ready(connection)
+            except BaseException as error:
+                await connection.close()
+                if not isinstance(error, psycopg.Error) or time.monotonic() >= deadline:
+                    raise
+            else:
                 return connection
 
     async def _opened(self) -> PooledAsyncConnection:
@@ -249,19 +267,8 @@ class AsyncPool:
         else:
             self._shelf.put(opening.result())
 
-    async def _works(self, connection: PooledAsyncConnection) -> bool:
-        try:
-            await self._check(connection)
-        except psycopg.Error:
-            await connection.close()
-            return False
-        except BaseException:
-            await connection.close()
-            raise
-        return True
-
     async def _give_back(self, connection: PooledAsyncConnection) -> None:
-        if self._closed or not _is_clean(connection):
+        if self._closed or not _is_reset(connection, self._reset):
             await connection.close()
             return
         self._shelf.put(connection)

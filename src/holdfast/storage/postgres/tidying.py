@@ -1,43 +1,104 @@
-"""Spares the next user of a pool's connection what the last one left in its session.
+"""Spares the next user of a pool's connection what the last one left in its session, and begins the next one's work.
 
-It is done when the connection is lent again, in place of the empty statement that proves that it works: so it costs no
-round trip, and nothing at all where no statement but ours was run. Settings, roles, temporary tables, channels listened
-to, cursors, locks and prepared statements all go. What lies in the pool unused is closed after a minute.
+The reset is sent when the connection comes back and its answer is read when it is lent again, so nobody waits for it.
+Settings, roles, temporary tables, channels listened to, cursors, locks and the last values of sequences go. Where no
+statement but ours was run there is nothing to reset. The first message of the next user, mostly BEGIN, also shows that
+the connection still works. What lies in the pool unused is closed after a minute.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+from psycopg import errors, generators
+from psycopg.abc import PQGen
+from psycopg.pq import ExecStatus
+from psycopg.pq.abc import PGresult
 
 from holdfast.storage.postgres.connect import STATEMENT_TIMEOUT_MS
 from holdfast.storage.postgres.lent import PooledAsyncConnection, PooledConnection
 
-_NOTHING = ""
-_UNDO = "discard all"
+NOTHING = b""
+"""The message of those who begin with none of their own."""
+
+# All that DISCARD ALL does but for prepared statements and plans, for callers who only read and wrote rows: without
+# those every statement would be planned anew. The last answer shows whether they are still as psycopg knows them.
+_RESET = (
+    b"close all; set session authorization default; reset all; unlisten *; discard sequences; discard temp; "
+    b"select pg_catalog.pg_advisory_unlock_all(), (select pg_catalog.count(*) from pg_catalog.pg_prepared_statements)"
+)
+_RESET_ALL = b"discard all"
+
+_LIMIT = b"set statement_timeout = %d"
+
+_OK = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
 
 
-def tidy(connection: PooledConnection) -> None:
-    """Undo what a caller's statements left behind; fails on a connection that no longer works."""
-    if not connection.is_used:
-        connection.execute(_NOTHING, prepare=False)
+def send_reset(connection: PooledConnection | PooledAsyncConnection) -> None:
+    """Have the server undo what a caller left, without waiting for it; fails on a connection that no longer works."""
+    if connection.used is None:
         return
-    connection.execute(_UNDO, prepare=False)
-    _forget_prepared(connection)
-    connection.is_used = False
+    is_light = connection.used == "rows" and connection.prepares_after is not None
+    connection.resetting = _RESET if is_light else _RESET_ALL
+    connection.pgconn.send_query(connection.resetting)
 
 
-async def tidy_async(connection: PooledAsyncConnection) -> None:
-    """The same in the other colour."""
-    if not connection.is_used:
-        await connection.execute(_NOTHING, prepare=False)
+def make_ready(connection: PooledConnection, first: bytes = NOTHING) -> None:
+    """Have a connection be as good as new and send the first message; fails on one that no longer works."""
+    for step in _steps(connection, first):
+        connection.wait(step)
+
+
+async def make_ready_async(
+    connection: PooledAsyncConnection,
+    first: bytes = NOTHING,
+    limit_ms: int = STATEMENT_TIMEOUT_MS,
+) -> None:
+    """The same in the other colour, and have statements end after so long where the session is ours alone."""
+    for step in _steps(connection, first, limit_ms):
+        await connection.wait(step)
+
+
+def _steps(connection: Any, first: bytes, limit_ms: int | None = None) -> Iterator[PQGen[Any]]:
+    if connection.resetting is not None:
+        yield _collect_reset(connection)
+    if connection.resetting is not None:
+        connection.pgconn.send_query(connection.resetting)
+        yield _collect_reset(connection)
+    if limit_ms != connection.limit_ms and None not in (limit_ms, connection.prepares_after):
+        yield _run(connection, _LIMIT % limit_ms)
+        connection.limit_ms = limit_ms
+    yield _run(connection, first)
+
+
+def _collect_reset(connection: Any) -> PQGen[None]:
+    """Read the answer to a reset; where prepared statements came or went unseen another one is to be sent."""
+    results = yield from _answers(connection)
+    if connection.resetting == _RESET and _prepared_unseen(connection, results[-1]):
+        connection.resetting = _RESET_ALL
         return
-    await connection.execute(_UNDO, prepare=False)
-    _forget_prepared(connection)
-    connection.is_used = False
+    if connection.resetting == _RESET_ALL:
+        # psycopg knows of no prepared statement, as the server does.
+        connection._prepared = type(connection._prepared)()
+    connection.resetting = connection.used = None
+    connection.prepare_threshold = connection.prepares_after
     connection.limit_ms = STATEMENT_TIMEOUT_MS
 
 
-def _forget_prepared(connection: Any) -> None:
-    """Have psycopg know of no prepared statement, as the server does, whatever its user set about them."""
-    connection._prepared = type(connection._prepared)()
-    connection.prepare_threshold = connection.prepares_after
+def _run(connection: Any, message: bytes) -> PQGen[list[PGresult]]:
+    connection.pgconn.send_query(message)
+    return (yield from _answers(connection))
+
+
+def _answers(connection: Any) -> PQGen[list[PGresult]]:
+    results: list[PGresult] = yield from generators.execute(connection.pgconn)
+    for each in results:
+        if each.status not in _OK:
+            raise errors.error_from_result(each)
+    return results
+
+
+def _prepared_unseen(connection: Any, answer: PGresult) -> bool:
+    prepared = connection._prepared
+    return int(answer.get_value(0, 1) or 0) != len(prepared._names) + len(prepared._to_flush)

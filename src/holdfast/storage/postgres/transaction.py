@@ -20,41 +20,33 @@ from holdfast.storage.postgres.lent import (
     LentConnection,
     PooledAsyncConnection,
     PooledConnection,
+    ask_which,
 )
 from holdfast.storage.store import Store
 
-# Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
-_WHICH = "select extract(epoch from pg_catalog.transaction_timestamp())::text"
-_BEGIN = (
-    "begin isolation level read committed; "
-    "select extract(epoch from pg_catalog.transaction_timestamp())::text"
-)
+_BEGIN = b"begin isolation level read committed"
 # The mark of an attempt comes in the same message. It waits for nobody, and ends with the transaction.
 _BEGIN_MARKED = sql.SQL(
     "begin isolation level read committed; "
     "select pg_catalog.pg_try_advisory_xact_lock_shared("
-    "pg_catalog.hashtext({token}), pg_catalog.hashtext({id})); "
-    "select extract(epoch from pg_catalog.transaction_timestamp())::text"
+    "pg_catalog.hashtext({token}), pg_catalog.hashtext({id}))"
 )
 
 
 class PostgresTransaction:
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
-    def __init__(self, pooled: PooledConnection, schema: str, mark: Held | None = None) -> None:
+    def __init__(self, pooled: PooledConnection, schema: str) -> None:
         self.hooks = Hooks()
         self._pooled = pooled
         self._executor = PsycopgExecutor(pooled, schema)
         self._lent: LentConnection | None = None
         self._is_over = False
-        self._began = pooled.execute(_begin(mark), prepare=False)
 
     @property
     def connection(self) -> Connection[Any]:
         """The connection for the caller's own statements."""
-        lent = self._lend()
-        lent.watched.is_taken = True
-        return lent
+        return self._lend().take()
 
     @overload
     def execute(self, statement: Statement) -> list[Row]: ...
@@ -84,7 +76,7 @@ class PostgresTransaction:
         if self._lent is None or self._lent.watched.is_known:
             return
         self.check_open()
-        if _answer(self._pooled.execute(_WHICH)) != _answer(self._began):
+        if not self._lent.watched.is_same(self._pooled.wait(ask_which(self._pooled.pgconn))):
             raise ended_by_caller()
         run(self.hooks.review(store), self._executor)
 
@@ -120,11 +112,6 @@ class PostgresAsyncTransaction:
         self._executor = PsycopgAsyncExecutor(pooled, schema)
         self._lent: LentAsyncConnection | None = None
         self._is_over = False
-        self._began: AsyncCursor[Any] | None = None
-
-    async def begin(self, mark: Held | None = None) -> None:
-        """Begin."""
-        self._began = await self._pooled.execute(_begin(mark), prepare=False)
 
     @property
     def connection(self) -> AsyncConnection[Any]:
@@ -161,7 +148,7 @@ class PostgresAsyncTransaction:
         if self._lent is None or self._lent.watched.is_known:
             return
         self.check_open()
-        if _answer(await self._pooled.execute(_WHICH)) != _answer(self._began):
+        if not self._lent.watched.is_same(await self._pooled.wait(ask_which(self._pooled.pgconn))):
             raise ended_by_caller()
         await run_async(self.hooks.review(store), self._executor)
 
@@ -188,15 +175,12 @@ class PostgresAsyncTransaction:
         return self._lent
 
 
-def _begin(mark: Held | None) -> str | sql.Composed:
+def begin_message(mark: Held | None = None) -> bytes:
+    """The message that begins a transaction, with the mark of the attempt that it belongs to."""
     if mark is None:
         return _BEGIN
-    return _BEGIN_MARKED.format(token=sql.Literal(mark.token), id=sql.Literal(mark.id))
-
-
-def _answer(cursor: Cursor[Any] | AsyncCursor[Any] | None) -> bytes | None:
-    """The value that the last of a cursor's statements answered; nobody looks unless it matters."""
-    return None if cursor is None else cursor._results[-1].get_value(0, 0)
+    marked = _BEGIN_MARKED.format(token=sql.Literal(mark.token), id=sql.Literal(mark.id))
+    return marked.as_bytes(None)
 
 
 def _check_open(is_over: bool, pooled: PooledConnection | PooledAsyncConnection) -> None:

@@ -311,6 +311,11 @@ class SqliteJobStore(JobStore):
         yield from tally.write(now)
         return {row[0] for row in rows}
 
+    def insert_new(
+        self, job: NewJob, channel: str | None = None, now: Instant | None = None
+    ) -> Op[None]:
+        yield from self.insert([job], channel, now)
+
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
         return claim_jobs(claim, now)
 

@@ -46,6 +46,25 @@ class JobStore:
             rows = yield Statement("job_insert", {"rows": document(jobs), **shared})
         return {row[0] for row in rows}
 
+    def insert_new(
+        self, job: NewJob, channel: str | None = None, now: Instant | None = None
+    ) -> Op[None]:
+        """Write a job that begins a chain without key or blockers, under an id just made. One statement."""
+        yield Statement(
+            "job_insert_new",
+            {
+                "id": job.id,
+                "type": job.type,
+                "input": job.input,
+                "priority": job.priority,
+                "at": job.at,
+                "trace": job.trace,
+                "max_attempts": job.max_attempts,
+                "channel": channel,
+                "now": now,
+            },
+        )
+
     def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
         """Take due jobs under new leases, most urgent and oldest first. One statement.
 
