@@ -12,9 +12,9 @@ from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.ids import uuid7_text
 from holdfast.core.records import (
+    AuditRecord,
     Claim,
     ClaimedJob,
-    Deed,
     Finish,
     FinishKind,
     Instant,
@@ -190,7 +190,7 @@ class Afternoon:
 
     def _note_deeds(self) -> None:
         deeds = [
-            Deed(
+            AuditRecord(
                 new_id(),
                 "ana",
                 "operator",
@@ -203,7 +203,7 @@ class Afternoon:
             )
             for each in self.failed[:3]
         ]
-        pause = Deed(
+        pause = AuditRecord(
             new_id(),
             "ben",
             "operator",

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.admin.roles import Principal, check, may
 from holdfast.commands.audit import audited
 from holdfast.core.events import Event
-from holdfast.core.records import Deed
+from holdfast.core.records import AuditRecord
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -95,10 +95,10 @@ class Desk:
         return change.answer
 
 
-def deeds_of(caller: Caller, action: str, effects: Sequence[Effect]) -> list[Deed]:
+def deeds_of(caller: Caller, action: str, effects: Sequence[Effect]) -> list[AuditRecord]:
     """Return what the audit log says of effects."""
     return [
-        Deed(
+        AuditRecord(
             id=new_id(),
             actor=caller.name,
             role=caller.principal.role.word,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from holdfast.core.records import Deed
+from holdfast.core.records import AuditRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 T = TypeVar("T")
 
 
-def audited(store: Store, op: Op[T], deeds_of: Callable[[T], Sequence[Deed]]) -> Op[T]:
+def audited(store: Store, op: Op[T], deeds_of: Callable[[T], Sequence[AuditRecord]]) -> Op[T]:
     """Run an operation and write the deeds that its result amounts to; one without effect leaves no trace."""
     result = yield from op
     deeds = deeds_of(result)

@@ -526,8 +526,8 @@ class DeadGroup(msgspec.Struct, frozen=True):
     error: str | None
 
 
-class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something that somebody did; `before` and `after` are JSON texts."""
+class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who changed what; `before` and `after` are JSON texts, and the database sets `at` when it writes the record."""
 
     id: str
     actor: str
@@ -538,21 +538,7 @@ class Deed(msgspec.Struct, frozen=True, omit_defaults=True):
     after: str | None = None
     reason: str | None = None
     request_id: str | None = None
-
-
-class AuditRecord(msgspec.Struct, frozen=True):
-    """A deed as the database remembers it."""
-
-    id: str
-    at: Instant
-    actor: str
-    role: str
-    action: str
-    target: str
-    before: str | None
-    after: str | None
-    reason: str | None
-    request_id: str | None
+    at: Instant = 0
 
 
 class NewToken(msgspec.Struct, frozen=True):

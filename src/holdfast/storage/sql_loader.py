@@ -15,7 +15,8 @@ ParamStyle = Literal["pyformat", "dollar", "named"]
 
 DEFAULT_SCHEMA = "holdfast"
 
-_HEADER = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_HEADER = re.compile(r"^-- (name|fragment): (\w+)\s*$", re.MULTILINE)
+_FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 # PostgreSQL keeps names that begin with pg_ to itself.
 _IDENTIFIER = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,47}")
 # Quoted strings, quoted identifiers, comments and casts come first, so that a colon inside them is never a parameter.
@@ -46,17 +47,28 @@ def check_identifier(name: str) -> str:
 
 @lru_cache(maxsize=8)
 def load_statements(package: str) -> Mapping[str, str]:
-    """Read every named statement of a dialect's `sql` folder."""
-    found: dict[str, str] = {}
+    """Read every named statement of a dialect's `sql` folder, with `{name}` replaced by the fragment of that name."""
+    found: dict[str, dict[str, str]] = {"name": {}, "fragment": {}}
     for entry in sorted(files(package).joinpath("sql").iterdir(), key=lambda each: each.name):
         if not entry.name.endswith(".sql"):
             continue
         parts = _HEADER.split(entry.read_text(encoding="utf-8"))
-        for name, body in zip(parts[1::2], parts[2::2], strict=True):
-            if name in found:
-                raise ValueError(f"statement {name} is defined twice in {package}")
-            found[name] = body.strip().rstrip(";")
-    return found
+        for kind, name, body in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+            if name in found[kind]:
+                raise ValueError(f"{name} is defined twice in {package}")
+            found[kind][name] = body.strip().rstrip(";")
+
+    def expand(text: str) -> str:
+        return _FRAGMENT.sub(
+            lambda match: expand(without_comments(found["fragment"][match[1]])), text
+        )
+
+    return {name: expand(text) for name, text in found["name"].items()}
+
+
+def without_comments(text: str) -> str:
+    """Drop the lines that are comments."""
+    return "\n".join(line for line in text.splitlines() if not line.startswith("--"))
 
 
 def place_schema(text: str, schema: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.records import BlockerRecord, ChainRecord, ClosedEdge, Instant, JobRecord, State
-from holdfast.storage.operation import Op, Statement
+from holdfast.core.records import ClosedEdge, Instant, State
+from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery
-from holdfast.storage.sqlite.tally import Tally, blocker_record, job_record, page_params
+from holdfast.storage.sqlite.tally import Tally, page_params
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.params import document, texts
 
@@ -15,13 +15,8 @@ from holdfast.storage.store.params import document, texts
 class SqliteChainStore(ChainStore):
     """Chains, deleted in several statements."""
 
-    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
-        rows = yield Statement("chain_list", {**page_params(query), "now": now})
-        return [ChainRecord(*row) for row in rows]
-
-    def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
-        rows = yield Statement("chain_jobs", {"chain": chain_id})
-        return [job_record(row) for row in rows]
+    def _page_params(self, query: JobQuery) -> dict[str, Value]:
+        return page_params(query)
 
     def delete(
         self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
@@ -57,11 +52,3 @@ class SqliteBlockerStore(BlockerStore):
             ClosedEdge(job_id, chain_id, bool(fails) and states[chain_id] != "completed")
             for job_id, chain_id, fails in rows
         ]
-
-    def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
-        rows = yield Statement("blocker_list", {"ids": texts(job_ids)})
-        return [blocker_record(row) for row in rows]
-
-    def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
-        rows = yield Statement("blocker_waiting", {"chain": chain_id, "limit": limit})
-        return [blocker_record(row) for row in rows]

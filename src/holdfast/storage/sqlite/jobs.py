@@ -25,7 +25,6 @@ from holdfast.core.records import (
     Finished,
     FinishKind,
     Instant,
-    JobRecord,
     JobRef,
     NewJob,
     Probe,
@@ -33,9 +32,9 @@ from holdfast.core.records import (
 )
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.query import JobQuery
-from holdfast.storage.sqlite.tally import Tally, job_record, moment, page_params
+from holdfast.storage.sqlite.tally import Tally, moment, page_params
 from holdfast.storage.store.jobs import JobStore
-from holdfast.storage.store.params import document, lists, texts
+from holdfast.storage.store.params import document, lists, records_of, texts
 
 
 def queue_jobs(ids: Sequence[str], awaited: bool = False) -> Op[None]:
@@ -293,9 +292,6 @@ def _remember(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[
         yield Statement("attempt_add", {"rows": document(history), "now": now})
 
 
-_NOTHING = (None, None, None, None, 0, False)
-
-
 class SqliteJobStore(JobStore):
     """Jobs, claimed and ended in several statements."""
 
@@ -344,7 +340,7 @@ class SqliteJobStore(JobStore):
         ]
         yield from write_successors(successors, now, tally)
         yield from tally.write(now)
-        return [_ended(row) for row in rows]
+        return records_of(EndedJob, rows)
 
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
@@ -360,24 +356,14 @@ class SqliteJobStore(JobStore):
         yield from tally.write(now)
         return [JobRef(id, type) for id, type, _ in rows]
 
-    def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
-        rows = yield Statement("job_get", {"ids": texts(ids)})
-        return [job_record(row) for row in rows]
-
-    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
-        rows = yield Statement("job_list", {**page_params(query), "now": now})
-        return [job_record(row) for row in rows]
-
-
-def _ended(row: Row) -> EndedJob:
-    id, chain_id, type, was, worker, awaited = row
-    return EndedJob(id, chain_id, type, was, worker, bool(awaited))
+    def _page_params(self, query: JobQuery) -> dict[str, Value]:
+        return page_params(query)
 
 
 def _writing(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
     """The statement that writes jobs; a start of one or of many alike takes the straightest way."""
     kinds = {(each.type, each.priority) for each in jobs}
-    if len(kinds) != 1 or any(_asked(each) != _NOTHING for each in jobs):
+    if len(kinds) != 1 or not all(map(_is_plain, jobs)):
         return Statement("job_insert", {"rows": document(jobs), "now": now})
     ((type, priority),) = kinds
     inputs = document({each.id: each.input for each in jobs})
@@ -386,6 +372,6 @@ def _writing(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
     )
 
 
-def _asked(job: NewJob) -> tuple[object, ...]:
-    """What a job asks for beside its type, priority and input; a place in another's chain included."""
-    return job.at, job.key, job.trace, job.max_attempts, job.blockers, job.chain_id != job.id
+def _is_plain(job: NewJob) -> bool:
+    """Whether a job is the first of its chain and has nothing but its type, priority and input."""
+    return job == NewJob(job.id, job.id, job.type, job.input, priority=job.priority)

@@ -7,7 +7,7 @@ from functools import cache
 
 from holdfast.core.records import Swept
 from holdfast.storage.operation import Op
-from holdfast.storage.sql_loader import load_statements
+from holdfast.storage.sql_loader import load_statements, without_comments
 from holdfast.storage.sqlite.chains import SqliteBlockerStore, SqliteChainStore
 from holdfast.storage.sqlite.jobs import SqliteJobStore
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
@@ -46,9 +46,4 @@ def sqlite_statements() -> Mapping[str, str]:
 
     The driver opens a transaction by itself only for a text that begins with the verb of a write.
     """
-    return {name: _bare(text) for name, text in load_statements(PACKAGE).items()}
-
-
-def _bare(text: str) -> str:
-    lines = text.splitlines()
-    return "\n".join(line for line in lines if not line.startswith("--"))
+    return {name: without_comments(text) for name, text in load_statements(PACKAGE).items()}

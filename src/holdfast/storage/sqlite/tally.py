@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.records import BlockerRecord, Instant, JobRecord, TerminalState
-from holdfast.storage.operation import Op, Row, Statement, Value
+from holdfast.core.records import Instant, TerminalState
+from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery
 from holdfast.storage.store.params import document
 
@@ -24,23 +24,7 @@ def moment(now: Instant | None) -> Op[Instant]:
     return instant
 
 
-_CONTINUED = JobRecord.__struct_fields__.index("continued")
-_OPEN = BlockerRecord.__struct_fields__.index("open")
 _GLOB_SPECIAL = "*?["
-
-
-def job_record(row: Row) -> JobRecord:
-    """Read a job."""
-    values = list(row)
-    values[_CONTINUED] = bool(row[_CONTINUED])
-    return JobRecord(*values)
-
-
-def blocker_record(row: Row) -> BlockerRecord:
-    """Read an edge."""
-    values = list(row)
-    values[_OPEN] = bool(row[_OPEN])
-    return BlockerRecord(*values)
 
 
 def page_params(query: JobQuery) -> dict[str, Value]:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.records import AuditRecord, Deed, Instant
+from holdfast.core.records import AuditRecord, Instant
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document
+from holdfast.storage.store.params import document, records_of
 
 
 class AuditStore:
     """Who did what."""
 
-    def append(self, deeds: Sequence[Deed], now: Instant | None = None) -> Op[None]:
-        """Write deeds, in the transaction of what was done. One statement."""
-        yield Statement("audit_append", {"rows": document(deeds), "now": now})
+    def append(self, records: Sequence[AuditRecord], now: Instant | None = None) -> Op[None]:
+        """Write records in the transaction of the change. One statement."""
+        yield Statement("audit_append", {"rows": document(records), "now": now})
 
     def page(
         self,
@@ -25,7 +25,7 @@ class AuditStore:
         action: str | None = None,
         target: str | None = None,
     ) -> Op[list[AuditRecord]]:
-        """Read deeds, the newest first, from the deed `before` on. One statement."""
+        """Read records, newest first, from `before` on. One statement."""
         rows = yield Statement(
             "audit_list",
             {
@@ -37,4 +37,4 @@ class AuditStore:
                 "target": target,
             },
         )
-        return [AuditRecord(*row) for row in rows]
+        return records_of(AuditRecord, rows)

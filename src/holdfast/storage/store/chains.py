@@ -18,10 +18,10 @@ from holdfast.core.records import (
     State,
     Tail,
 )
-from holdfast.storage.operation import Op, Statement
+from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery, Walk
 from holdfast.storage.store.pagination import Step, along, among, walk
-from holdfast.storage.store.params import document, texts
+from holdfast.storage.store.params import document, records_of, texts
 
 
 class ChainStore:
@@ -47,7 +47,7 @@ class ChainStore:
         """Read which chain holds each (type, key), and whether the key outlives it."""
         pairs = [{"type": type, "key": key} for type, key in keys]
         rows = yield Statement("chain_key_get", {"rows": document(pairs)})
-        return [KeyHolder(row[0], row[1], row[2], bool(row[3])) for row in rows]
+        return records_of(KeyHolder, rows)
 
     def keep_keys(self, keys: Sequence[tuple[str, str]]) -> Op[None]:
         """Let keys outlive their chains."""
@@ -57,12 +57,12 @@ class ChainStore:
     def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
         """Read the last job of each chain and where it stands."""
         rows = yield Statement("chain_tail", {"ids": texts(chain_ids)})
-        return [Tail(*row) for row in rows]
+        return records_of(Tail, rows)
 
     def get(self, chain_ids: Sequence[str]) -> Op[list[ChainRecord]]:
         """Read chains by id. One statement."""
         rows = yield Statement("chain_get", {"ids": texts(chain_ids)})
-        return [ChainRecord(*row) for row in rows]
+        return records_of(ChainRecord, rows)
 
     def walk(
         self, query: JobQuery, look: int | None = None, now: Instant | None = None
@@ -79,18 +79,21 @@ class ChainStore:
         return (yield from self.walk(query, now=now)).records
 
     def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
-        rows = yield Statement("chain_list", {**query.params(), "now": now})
-        return [ChainRecord(*row) for row in rows]
+        rows = yield Statement("chain_list", {**self._page_params(query), "now": now})
+        return records_of(ChainRecord, rows)
+
+    def _page_params(self, query: JobQuery) -> dict[str, Value]:
+        return query.params()
 
     def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
         """Read the jobs of a chain in order. One statement."""
         rows = yield Statement("chain_jobs", {"chain": chain_id})
-        return [JobRecord(*row) for row in rows]
+        return records_of(JobRecord, rows)
 
     def references(self, chain_ids: Sequence[str]) -> Op[list[Reference]]:
         """Read which jobs outside these chains still wait for them."""
         rows = yield Statement("chain_references", {"chains": texts(chain_ids)})
-        return [Reference(*row) for row in rows]
+        return records_of(Reference, rows)
 
     def blocking(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         """Read the chains that any job of these chains waits or waited for."""
@@ -152,22 +155,22 @@ class BlockerStore:
         """Close the edges of ended chains that their policy lets through."""
         pairs = [{"chain_id": chain_id, "state": state} for chain_id, state in ended]
         rows = yield Statement("blocker_close", {"rows": document(pairs)})
-        return [ClosedEdge(row[0], row[1], bool(row[2])) for row in rows]
+        return records_of(ClosedEdge, rows)
 
     def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         """Make blocked jobs without open edges pending; return those opened."""
         rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
-        return [JobRef(*row) for row in rows]
+        return records_of(JobRef, rows)
 
     def of_jobs(self, job_ids: Sequence[str]) -> Op[list[BlockerRecord]]:
         """Read the edges of jobs in declared order, with the blocking chains' results. One statement."""
         rows = yield Statement("blocker_list", {"ids": texts(job_ids)})
-        return [BlockerRecord(*row) for row in rows]
+        return records_of(BlockerRecord, rows)
 
     def waiting(self, chain_id: str, limit: int) -> Op[list[BlockerRecord]]:
         """Read the edges that lead to a chain. One statement."""
         rows = yield Statement("blocker_waiting", {"chain": chain_id, "limit": limit})
-        return [BlockerRecord(*row) for row in rows]
+        return records_of(BlockerRecord, rows)
 
     def dependents(self, chain_id: str, limit: int) -> Op[list[tuple[str, str]]]:
         """Read which chains wait for a chain, through others too: pairs of the waiting one and the one it waits for."""

@@ -19,7 +19,7 @@ from holdfast.core.cycle import (
 )
 from holdfast.core.records import Instant
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.store.params import document, texts
+from holdfast.storage.store.params import document, records_of, texts
 
 
 def _state(row: Row) -> CycleState:
@@ -37,18 +37,6 @@ def _state(row: Row) -> CycleState:
         requests=tuple(requests),
         closed=tuple(closed),
     )
-
-
-def _cycle(row: Row) -> CycleRecord:
-    values = list(row)
-    values[3], values[5] = bool(row[3]), bool(row[5])
-    return CycleRecord(*values)
-
-
-def _run(row: Row) -> RunRecord:
-    values = list(row)
-    values[8] = msgspec.json.decode(row[8])
-    return RunRecord(*values)
 
 
 def _proof(held: HeldSlot) -> dict[str, Value]:
@@ -70,7 +58,7 @@ class CycleStore:
     def page(self, now: Instant | None = None) -> Op[list[CycleRecord]]:
         """Read every cycle and who runs it. One statement."""
         rows = yield Statement("cycle_list", {"now": now})
-        return [_cycle(row) for row in rows]
+        return records_of(CycleRecord, rows)
 
     def pause(
         self, name: str, paused: bool, by: str | None, now: Instant | None = None
@@ -201,4 +189,4 @@ class RunStore:
             rows = yield Statement("run_list", params)
         else:
             rows = yield Statement("run_list_of", {**params, "name": name})
-        return [_run(row) for row in rows]
+        return records_of(RunRecord, rows)

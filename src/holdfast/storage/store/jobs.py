@@ -26,7 +26,7 @@ from holdfast.core.records import (
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery, Walk
 from holdfast.storage.store.pagination import Step, along, among, walk
-from holdfast.storage.store.params import array, document, items, texts
+from holdfast.storage.store.params import array, document, items, records_of, texts
 
 
 class JobStore:
@@ -118,7 +118,7 @@ class JobStore:
     def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
         """Say what became of (id, token) pairs that a finish or heartbeat did not find. One statement."""
         rows = yield Statement("job_stand", {"rows": document(pairs)})
-        return [Stand(*row) for row in rows]
+        return records_of(Stand, rows)
 
     def lock(self, ids: Sequence[str]) -> Op[set[str]]:
         """Lock live rows in id order, waiting under the lock timeout; return the ids that are live."""
@@ -128,12 +128,12 @@ class JobStore:
     def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
         """End live jobs from outside, whoever holds them; jobs that are not live are not returned."""
         rows = yield Statement("job_end", {"rows": document(endings), "now": now})
-        return [EndedJob(*row) for row in rows]
+        return records_of(EndedJob, rows)
 
     def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         """Make pending jobs due now; return those that were. One statement."""
         rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
-        return [JobRef(*row) for row in rows]
+        return records_of(JobRef, rows)
 
     def redrive(
         self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
@@ -142,12 +142,12 @@ class JobStore:
         rows = yield Statement(
             "job_redrive", {"ids": texts(ids), "spacing_us": spacing_us, "now": now}
         )
-        return [JobRef(*row) for row in rows]
+        return records_of(JobRef, rows)
 
     def get(self, ids: Sequence[str]) -> Op[list[JobRecord]]:
         """Read jobs by id, in id order. One statement."""
         rows = yield Statement("job_get", {"ids": texts(ids)})
-        return [JobRecord(*row) for row in rows]
+        return records_of(JobRecord, rows)
 
     def walk(
         self, query: JobQuery, look: int | None = None, now: Instant | None = None
@@ -164,13 +164,16 @@ class JobStore:
         return (yield from self.walk(query, now=now)).records
 
     def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
-        rows = yield Statement("job_list", {**query.params(), "now": now})
-        return [JobRecord(*row) for row in rows]
+        rows = yield Statement("job_list", {**self._page_params(query), "now": now})
+        return records_of(JobRecord, rows)
+
+    def _page_params(self, query: JobQuery) -> dict[str, Value]:
+        return query.params()
 
     def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
         """Read the attempts of a job that did not complete it, oldest first. One statement."""
         rows = yield Statement("job_attempts", {"id": job_id})
-        return [AttemptRecord(*row) for row in rows]
+        return records_of(AttemptRecord, rows)
 
 
 def _step_of(query: JobQuery) -> Step:
@@ -226,4 +229,4 @@ class DeadLetterStore:
     def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
         """Read the `limit` largest groups by type and kind of error among the youngest `look`. One statement."""
         rows = yield Statement("dead_groups", {"limit": limit, "look": look})
-        return [DeadGroup(*row) for row in rows]
+        return records_of(DeadGroup, rows)

@@ -17,7 +17,7 @@ from holdfast.core.records import (
 )
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Row, Statement
-from holdfast.storage.store.params import document, texts
+from holdfast.storage.store.params import document, records_of, texts
 
 
 def reap_page(rows: Sequence[Row]) -> ReapPage:
@@ -38,7 +38,7 @@ class LeaseStore:
     def held(self, worker: str) -> Op[list[Held]]:
         """Read every job that bears a token of this worker. One statement."""
         rows = yield Statement("lease_held", {"worker": worker})
-        return [Held(*row) for row in rows]
+        return records_of(Held, rows)
 
     def free(self, tokens: Sequence[str]) -> Op[None]:
         """Remove leases that hold nothing any more. One statement."""
@@ -47,7 +47,7 @@ class LeaseStore:
     def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
         """Give back everything these claims hold, attempts refunded. One statement."""
         rows = yield Statement("lease_release", {"tokens": texts(tokens)})
-        return [JobRef(*row) for row in rows]
+        return records_of(JobRef, rows)
 
     def reap(
         self,
@@ -93,7 +93,7 @@ class LeaseStore:
     def page(self, limit: int, worker: str | None = None) -> Op[list[LeaseRecord]]:
         """Read leases, the soonest to end first. One statement."""
         rows = yield Statement("lease_list", {"limit": limit, "worker": worker})
-        return [LeaseRecord(*row) for row in rows]
+        return records_of(LeaseRecord, rows)
 
     def isolate(self, token: str) -> Op[bool]:
         """Note that the worker runs nothing but this lease's one job; False when the lease is gone. One statement."""
@@ -115,7 +115,4 @@ class LeaseStore:
     def progress(self, ids: Sequence[str]) -> Op[list[ProgressRecord]]:
         """Read how far running jobs are; only what their present attempt said. One statement."""
         rows = yield Statement("progress_get", {"ids": texts(ids)})
-        return [
-            ProgressRecord(id, fence, float(fraction), note, at)
-            for id, fence, fraction, note, at in rows
-        ]
+        return records_of(ProgressRecord, rows)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar, get_origin
 
 import msgspec
+
+from holdfast.storage.operation import Row
+
+R = TypeVar("R", bound=msgspec.Struct)
 
 _encoder = msgspec.json.Encoder()
 _lists = msgspec.json.Decoder(list[Any])
@@ -34,3 +39,30 @@ def array(values: Sequence[str]) -> str:
 def items(array: str) -> list[str]:
     """Read the text of a PostgreSQL array of ids."""
     return array[1:-1].split(",")
+
+
+def record_of(kind: type[R], row: Row) -> R:
+    """Read a row whose columns are the fields of a record, in their order.
+
+    SQLite has no booleans, and what is no plain value comes as a JSON text.
+    """
+    values = list(row)
+    for place, convert in _converters(kind):
+        values[place] = convert(values[place])
+    return kind(*values)
+
+
+def records_of(kind: type[R], rows: Iterable[Row]) -> list[R]:
+    """Read rows as records."""
+    return [record_of(kind, row) for row in rows]
+
+
+@cache
+def _converters(kind: type[msgspec.Struct]) -> list[tuple[int, Callable[[Any], Any]]]:
+    found: list[tuple[int, Callable[[Any], Any]]] = []
+    for place, field in enumerate(msgspec.structs.fields(kind)):
+        if field.type in (bool, float):
+            found.append((place, field.type))
+        elif get_origin(field.type) in (list, dict):
+            found.append((place, msgspec.json.decode))
+    return found

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.records import AppliedMigration, Identity, Instant
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document
+from holdfast.storage.store.params import document, record_of, records_of
 
 
 class SchemaStore:
@@ -17,7 +17,7 @@ class SchemaStore:
     def applied(self) -> Op[list[AppliedMigration]]:
         """Read the migrations applied, in order. One statement."""
         rows = yield Statement("schema_version", {})
-        return [AppliedMigration(*row) for row in rows]
+        return records_of(AppliedMigration, rows)
 
     def record(self, migration: AppliedMigration) -> Op[None]:
         """Record a migration as applied."""
@@ -26,10 +26,7 @@ class SchemaStore:
     def identity(self) -> Op[Identity | None]:
         """Read which database this is and whether everything is paused. One statement."""
         rows = yield Statement("identity_get", {})
-        if not rows:
-            return None
-        id, recorded, name, paused, by, at = rows[0]
-        return Identity(id, recorded, name, bool(paused), by, at)
+        return record_of(Identity, rows[0]) if rows else None
 
     def identify(self, id: str) -> Op[None]:
         """Give a new database its identity; an existing one stays. One statement."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.core.records import Instant, SeriesPoint, Swept, TypePace, Wait, WaitStep
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document
+from holdfast.storage.store.params import document, records_of
 
 
 class StatisticsStore:
@@ -19,17 +19,17 @@ class StatisticsStore:
         rows = yield Statement(
             "figure_series", {"span_us": span_ms * 1000, "step_us": step_ms * 1000, "now": now}
         )
-        return [SeriesPoint(*row) for row in rows]
+        return records_of(SeriesPoint, rows)
 
     def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
         """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""
         rows = yield Statement("figure_waits", {"rows": document(steps), "look": look})
-        return [Wait(*row) for row in rows]
+        return records_of(Wait, rows)
 
     def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
         """Read what each type ended within the last span, and how many of it run. One statement."""
         rows = yield Statement("figure_types", {"span_us": span_ms * 1000, "now": now})
-        return [TypePace(*row) for row in rows]
+        return records_of(TypePace, rows)
 
 
 class ServerStatsStore:

@@ -6,6 +6,7 @@ import msgspec
 
 from holdfast.core.records import Instant, NewToken, TokenRecord
 from holdfast.storage.operation import Op, Statement
+from holdfast.storage.store.params import record_of, records_of
 
 
 class TokenStore:
@@ -14,12 +15,12 @@ class TokenStore:
     def create(self, token: NewToken, now: Instant | None = None) -> Op[TokenRecord]:
         """Write a token and return it. One statement."""
         rows = yield Statement("token_create", {**msgspec.structs.asdict(token), "now": now})
-        return TokenRecord(*rows[0])
+        return record_of(TokenRecord, rows[0])
 
     def find(self, hash: str, now: Instant | None = None) -> Op[TokenRecord | None]:
         """Read the token of a hash; None unless it is valid now. One statement."""
         rows = yield Statement("token_find", {"hash": hash, "now": now})
-        return TokenRecord(*rows[0]) if rows else None
+        return record_of(TokenRecord, rows[0]) if rows else None
 
     def touch(self, id: str, now: Instant | None = None) -> Op[None]:
         """Note that a token was used, to the minute. One statement."""
@@ -28,12 +29,12 @@ class TokenStore:
     def revoke(self, id: str, now: Instant | None = None) -> Op[TokenRecord | None]:
         """Make a token invalid from now on; None when there is none that is not revoked. One statement."""
         rows = yield Statement("token_revoke", {"id": id, "now": now})
-        return TokenRecord(*rows[0]) if rows else None
+        return record_of(TokenRecord, rows[0]) if rows else None
 
     def page(self, limit: int) -> Op[list[TokenRecord]]:
         """Read tokens, the youngest first. One statement."""
         rows = yield Statement("token_list", {"limit": limit})
-        return [TokenRecord(*row) for row in rows]
+        return records_of(TokenRecord, rows)
 
     def exist(self) -> Op[bool]:
         """Say whether any token was ever made. One statement."""

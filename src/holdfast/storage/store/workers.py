@@ -13,19 +13,8 @@ from holdfast.core.records import (
     WorkerRecord,
     WorkerSign,
 )
-from holdfast.storage.operation import Op, Row, Statement
-from holdfast.storage.store.params import document
-
-
-def _worker(row: Row) -> WorkerRecord:
-    values = list(row)
-    values[6], values[11] = msgspec.json.decode(row[6]), msgspec.json.decode(row[11])
-    values[10] = bool(row[10])
-    return WorkerRecord(*values)
-
-
-def _setting(row: Row) -> TypeSetting:
-    return TypeSetting(row[0], bool(row[1]), *row[2:])
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.store.params import document, records_of
 
 
 class WorkerStore:
@@ -58,17 +47,17 @@ class WorkerStore:
                 "now": now,
             },
         )
-        return [_worker(row) for row in rows]
+        return records_of(WorkerRecord, rows)
 
     def vanished(self, grace_ms: int, now: Instant | None = None) -> Op[list[VanishedWorker]]:
         """Mark and return workers that stopped giving signs; each is returned to one caller. One statement."""
         rows = yield Statement("worker_vanished", {"grace_ms": grace_ms, "now": now})
-        return [VanishedWorker(*row) for row in rows]
+        return records_of(VanishedWorker, rows)
 
     def settings(self) -> Op[list[TypeSetting]]:
         """Read the settings changed at run time. One statement."""
         rows = yield Statement("type_setting_list", {})
-        return [_setting(row) for row in rows]
+        return records_of(TypeSetting, rows)
 
     def set_type(
         self,
@@ -123,7 +112,7 @@ class WorkerStore:
     def type_totals(self, now: Instant | None = None) -> Op[list[TypeTotals]]:
         """Read totals per type. One statement."""
         rows = yield Statement("type_totals", {"now": now})
-        return [TypeTotals(*row) for row in rows]
+        return records_of(TypeTotals, rows)
 
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
         """Fold at most `limit` tally rows together, the older the wider the step; return how many."""

@@ -1,3 +1,9 @@
+-- fragment: chain_columns
+-- A chain of its first job `f` and its last job `t`: the fields of `ChainRecord`, in their order.
+f.id::text, f.type, t.state, f.key, f.input,
+       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
+       t.chain_index + 1, holdfast.us(f.created_at), holdfast.us(t.finished_at)
+
 -- name: chain_key_claim
 -- Claims deduplication keys in key order; a producer of the same key waits here for the other's commit. A key is free again
 -- when its chain ended other than by failure (scope open), when its window has passed, or when its chain is excluded. One
@@ -38,9 +44,7 @@ select t.chain_id::text, t.id::text, t.chain_index, t.state
    select v.* from holdfast.jobs v where v.chain_id = c.id::uuid order by v.chain_index desc limit 1) t;
 
 -- name: chain_get
-select f.id::text, f.type, t.state, f.key, f.input,
-       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
-       t.chain_index + 1, holdfast.us(f.created_at), holdfast.us(t.finished_at)
+select {chain_columns}
   from json_array_elements_text(:ids::json) c(id)
   join holdfast.job f on f.id = c.id::uuid and f.chain_index = 0
  cross join lateral (
@@ -66,9 +70,7 @@ select distinct on (j.chain_id) chain_id::text
 
 -- name: chain_list
 -- Those of these chains that fit, the newest first; every filter is optional.
-select f.id::text, f.type, t.state, f.key, f.input,
-       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
-       t.chain_index + 1, holdfast.us(f.created_at), holdfast.us(t.finished_at)
+select {chain_columns}
   from holdfast.job f
  cross join lateral (
    select v.state, v.output, v.error, v.fingerprint, v.chain_index, v.finished_at, v.attempt, v.locked_by
@@ -95,9 +97,7 @@ select f.id::text, f.type, t.state, f.key, f.input,
  limit :limit::integer;
 
 -- name: chain_jobs
-select id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
-       holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
-       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+select {job_columns}
   from holdfast.jobs
  where chain_id = :chain::uuid
  order by chain_index;

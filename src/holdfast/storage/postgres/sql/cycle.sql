@@ -133,22 +133,24 @@ update holdfast.worker_runs
    and id <> :id::uuid and finished_at is null
 returning id::text;
 
--- name: run_list
--- The last runs of everything. One that has given no sign for a while and has not ended belongs to a dead process.
-select id::text, worker_name, worker_id, slot, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(finished_at),
+-- fragment: run_columns
+-- The fields of `RunRecord`, in their order. A run that has given no sign for a while and has not ended belongs to a dead
+-- process.
+id::text, worker_name, worker_id, slot, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(finished_at),
        case when finished_at is not null then outcome
             when seen_at <= holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms' then 'crashed' else 'running' end,
        counters, error_message
+
+-- name: run_list
+-- The last runs of everything.
+select {run_columns}
   from holdfast.worker_runs r
  order by r.id desc
  limit :limit::integer;
 
 -- name: run_list_of
 -- The last runs of one cycle, or of ticks.
-select id::text, worker_name, worker_id, slot, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(finished_at),
-       case when finished_at is not null then outcome
-            when seen_at <= holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms' then 'crashed' else 'running' end,
-       counters, error_message
+select {run_columns}
   from holdfast.worker_runs r
  where r.worker_name = :name
  order by r.started_at desc, r.id desc

@@ -1,15 +1,38 @@
+-- fragment: new_job_fields
+-- What a start says of a job: the fields of `NewJob`. A new column of the job is added to the next five fragments.
+id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text, trace text,
+    max_attempts integer, blockers integer
+
+-- fragment: new_job_columns
+id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at
+
+-- fragment: new_job_values
+id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
+         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint)
+
+-- fragment: new_job_params
+-- The same of a single job, whose fields are parameters.
+:id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint, :blockers::integer,
+          :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint)
+
+-- fragment: job_columns
+-- A job as people see it, of the view `jobs`: the fields of `JobRecord`, in their order.
+id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
+       holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
+       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+
+-- fragment: attempt_columns
+job_id, fence, attempt, kind, worker, started_at, ended_at, error
+
 -- name: job_insert
 -- Writes jobs, their live rows and the tally in one statement. A job whose id exists already is left alone and not
 -- returned, so that a start repeated after an unknown commit is harmless.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
-    id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text,
-    trace text, max_attempts integer, blockers integer)),
+    {new_job_fields})),
 written as (
-  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at)
-  select id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
-         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint)
-    from given
+  insert into holdfast.job ({new_job_columns})
+  select {new_job_values} from given
   on conflict (id) do nothing
   returning id, type, priority, blockers, max_attempts, planned_at, created_at),
 queued as (
@@ -27,9 +50,8 @@ select id::text, case when :channel::text is not null and row_number() over (par
 -- name: job_insert_one
 -- A start as it mostly is: what job_insert does, for a single job, at three quarters of its cost.
 with written as (
-  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at)
-  values (:id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint, :blockers::integer,
-          :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint))
+  insert into holdfast.job ({new_job_columns})
+  values ({new_job_params})
   on conflict (id) do nothing
   returning id, type, priority, blockers, max_attempts, planned_at, created_at),
 queued as (
@@ -214,7 +236,7 @@ kept as (
          to_timestamp(m.started_at / 1000000.0), holdfast.moment(:now::bigint)
     from ended e join mine m on m.id = e.job_id),
 remembered as (
-  insert into holdfast.attempt (job_id, fence, attempt, kind, worker, started_at, ended_at, error)
+  insert into holdfast.attempt ({attempt_columns})
   select m.id, coalesce(e.fence, r.fence), coalesce(e.attempt, r.attempt + (m.kind = 'snooze')::integer), m.kind, m.worker,
          to_timestamp(m.started_at / 1000000.0), holdfast.moment(:now::bigint), m.error
     from mine m left join ended e on e.job_id = m.id left join returned r on r.job_id = m.id
@@ -224,13 +246,11 @@ successor as materialized (
   select x.*, e.awaited from mine m
     join ended e on e.job_id = m.id
    cross join lateral json_to_record(m.next) as x(
-    id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, trace text, max_attempts integer, blockers integer)
+    {new_job_fields})
    where m.kind = 'continue'),
 continued as (
-  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, trace, created_at)
-  select id, chain_id, chain_index, type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
-         to_timestamp(at / 1000000.0), trace, holdfast.moment(:now::bigint)
-    from successor),
+  insert into holdfast.job ({new_job_columns})
+  select {new_job_values} from successor),
 requeued as (
   insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, awaited)
   select id, type, coalesce(priority, 5),
@@ -313,13 +333,11 @@ successor as materialized (
   select x.*, e.awaited from given g
     join ended e on e.job_id = g.id
    cross join lateral json_to_record(g.next) as x(
-    id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, trace text, max_attempts integer, blockers integer)
+    {new_job_fields})
    where g.next is not null),
 continued as (
-  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, trace, created_at)
-  select id, chain_id, chain_index, type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
-         to_timestamp(at / 1000000.0), trace, holdfast.moment(:now::bigint)
-    from successor),
+  insert into holdfast.job ({new_job_columns})
+  select {new_job_values} from successor),
 requeued as (
   insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, awaited)
   select id, type, coalesce(priority, 5),
@@ -374,9 +392,7 @@ tallied as (
 select job_id::text, type from queued;
 
 -- name: job_get
-select id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
-       holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
-       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+select {job_columns}
   from holdfast.jobs
  where id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
  order by id;
@@ -479,9 +495,7 @@ select 1
 
 -- name: job_list
 -- Those of these jobs that fit, the newest first; every filter is optional.
-select id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
-       holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
-       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+select {job_columns}
   from holdfast.jobs j
  where j.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
    and (:states::json is null or state in (select json_array_elements_text(:states::json)))

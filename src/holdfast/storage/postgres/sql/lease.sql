@@ -80,7 +80,7 @@ kept as (
          e.attempt, j.crashes, e.fence, null, j.worker, j.claimed_at, holdfast.moment(:now::bigint)
     from ended e join judged j on j.job_id = e.job_id),
 remembered as (
-  insert into holdfast.attempt (job_id, fence, attempt, kind, worker, started_at, ended_at, error)
+  insert into holdfast.attempt ({attempt_columns})
   select r.job_id, r.fence, r.attempt, 'reap', j.worker, j.claimed_at, holdfast.moment(:now::bigint),
          'WorkerDied: the lease of ' || j.worker || ' ended ' || j.stale_ms || ' ms ago' || j.verdict
     from (select job_id, fence, attempt from ended union all select job_id, fence, attempt from freed) r

@@ -1,15 +1,15 @@
 -- name: audit_append
 -- Writes what somebody did, in the transaction that did it.
 insert into holdfast_audit (id, at, actor, role, action, target, before, after, reason, request_id)
-select json_extract(value, '$.id'), coalesce(:now, (select now from holdfast_clock)), json_extract(value, '$.actor'),
+select json_extract(value, '$.id'), {now}, json_extract(value, '$.actor'),
        json_extract(value, '$.role'), json_extract(value, '$.action'), json_extract(value, '$.target'),
        json_extract(value, '$.before'), json_extract(value, '$.after'), json_extract(value, '$.reason'),
        json_extract(value, '$.request_id')
   from json_each(:rows);
 
 -- name: audit_list
--- The newest first, from a deed on; every condition is optional.
-select id, at, actor, role, action, target, before, after, reason, request_id
+-- The newest first, from a given one on; every condition is optional.
+select id, actor, role, action, target, before, after, reason, request_id, at
   from holdfast_audit
  where (:before_at is null or (at, id) < (:before_at, :before_id))
    and (:actor is null or actor = :actor)

@@ -1,16 +1,22 @@
+-- fragment: chain_columns
+-- A chain of its first job `f` and its last job `t`: the fields of `ChainRecord`, in their order.
+f.id, f.type, t.state, f.key, f.input,
+       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
+       t.chain_index + 1, f.created_at, t.finished_at
+
 -- name: chain_key_claim
 -- Claims deduplication keys. A key is free again when its chain ended other than by failure (scope open), when its window has
 -- passed, or when its chain is excluded. One that was claimed with scope any and no window is kept: it outlives its chain, and
 -- still counts for those with that scope. Whoever gets no row back lost and asks chain_key_get.
 insert into holdfast_chain_key as held (type, key, chain_id, until, kept)
 select json_extract(value, '$.type'), json_extract(value, '$.key'), json_extract(value, '$.chain_id'),
-       coalesce(:now, (select now from holdfast_clock)) + json_extract(value, '$.window_ms') * 1000,
+       {now} + json_extract(value, '$.window_ms') * 1000,
        :scope = 'any' and json_extract(value, '$.window_ms') is null
   from json_each(:rows)
  where true
 on conflict (type, key) do update
    set chain_id = excluded.chain_id, until = excluded.until, kept = held.kept or excluded.kept, gone_at = null
-  where held.until <= coalesce(:now, (select now from holdfast_clock))
+  where held.until <= {now}
      or held.chain_id in (select value from json_each(:exclude))
      or (:scope = 'open' and held.gone_at is not null and not exists (
           select 1 from holdfast_job j where j.id = held.chain_id))
@@ -37,9 +43,7 @@ select t.chain_id, t.id, t.chain_index, t.state
     on t.id = (select j.id from holdfast_job j where j.chain_id = c.value order by j.chain_index desc limit 1);
 
 -- name: chain_get
-select f.id, f.type, t.state, f.key, f.input,
-       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
-       t.chain_index + 1, f.created_at, t.finished_at
+select {chain_columns}
   from json_each(:ids) c
  cross join holdfast_job f on f.id = c.value and f.chain_index = 0
  cross join holdfast_job_state t
@@ -64,9 +68,7 @@ select distinct j.chain_id
 -- name: chain_list
 -- Those of these chains that fit, the newest first; every filter is optional. Types are matched by a glob because LIKE does
 -- not tell upper from lower case here.
-select f.id, f.type, t.state, f.key, f.input,
-       case when t.state = 'completed' then t.output end, case when t.state in ('failed', 'cancelled') then t.error end,
-       t.chain_index + 1, f.created_at, t.finished_at
+select {chain_columns}
   from holdfast_job f
  cross join holdfast_job_state t
     on t.id = (select j.id from holdfast_job j where j.chain_id = f.id order by j.chain_index desc limit 1)
@@ -85,14 +87,13 @@ select f.id, f.type, t.state, f.key, f.input,
    and (:worker is null or t.locked_by = :worker)
    and (:attempt_min is null or t.attempt >= :attempt_min)
    and (:attempt_max is null or t.attempt <= :attempt_max)
-   and (:age_min_ms is null or f.created_at <= coalesce(:now, (select now from holdfast_clock)) - :age_min_ms * 1000)
-   and (:age_max_ms is null or f.created_at >= coalesce(:now, (select now from holdfast_clock)) - :age_max_ms * 1000)
+   and (:age_min_ms is null or f.created_at <= {now} - :age_min_ms * 1000)
+   and (:age_max_ms is null or f.created_at >= {now} - :age_max_ms * 1000)
  order by f.id desc
  limit :limit;
 
 -- name: chain_jobs
-select id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
-       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+select {job_columns}
   from holdfast_job_state
  where chain_id = :chain
  order by chain_index;
@@ -142,7 +143,7 @@ delete from holdfast_chain_key
 
 -- name: chain_outlive
 -- Keys that were claimed with scope any stay when retention takes their chains.
-update holdfast_chain_key set gone_at = coalesce(:now, (select now from holdfast_clock))
+update holdfast_chain_key set gone_at = {now}
  where (type, key) in (
      select j.type, j.key from holdfast_job j
       where j.chain_id in (select value from json_each(:chains)) and j.chain_index = 0 and j.key is not null)
@@ -194,7 +195,7 @@ returning job_id, chain_id, on_failure = 'fail';
 -- Opens the dependents that have no open edge left.
 update holdfast_queue
    set available_at = max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0),
-                          coalesce(:now, (select now from holdfast_clock)))
+                          {now})
  where job_id in (select value from json_each(:ids)) and available_at = 9223372036854775807
    and not exists (select 1 from holdfast_blocker b where b.job_id = holdfast_queue.job_id and b.open)
 returning job_id, type;

@@ -2,7 +2,7 @@
 -- What the tally says of each step of the last span; the tally is small, because it is folded by the minute.
 select t.at / :step_us * :step_us as step, sum(t.started), sum(t.completed), sum(t.failed), sum(t.cancelled), sum(t.retried), sum(t.reaped)
   from holdfast_tally t
- where t.at > coalesce(:now, (select now from holdfast_clock)) - :span_us
+ where t.at > {now} - :span_us
  group by step
  order by step;
 
@@ -23,7 +23,7 @@ select type, max(sum(ended), 0), sum(running)
   from (
     select t.type as type, t.completed + t.failed + t.cancelled as ended, 0 as running
       from holdfast_tally t
-     where t.at > coalesce(:now, (select now from holdfast_clock)) - :span_us
+     where t.at > {now} - :span_us
     union all
     select q.type, 0, 1
       from holdfast_lease l

@@ -1,12 +1,25 @@
+-- fragment: new_job_columns
+-- A new column of the job is added to the next three fragments.
+id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at
+
+-- fragment: new_job_values
+-- What a start says of a job, in the same order: the fields of `NewJob`.
+json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_extract(value, '$.chain_index'), 0),
+       json_extract(value, '$.type'), json_extract(value, '$.input'), coalesce(json_extract(value, '$.priority'), 5),
+       coalesce(json_extract(value, '$.blockers'), 0), json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
+       json_extract(value, '$.key'), json_extract(value, '$.trace'),
+       {now}
+
+-- fragment: job_columns
+-- A job as people see it, of the view `holdfast_job_state`: the fields of `JobRecord`, in their order.
+id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
+       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+
 -- name: job_insert
 -- Writes jobs. One whose id exists already is left alone and not returned, so that a start repeated after an unknown commit
 -- is harmless; `not exists` comes first because the place in the chain, which such a job holds too, must not be complained of.
-insert into holdfast_job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at)
-select json_extract(x.value, '$.id'), json_extract(x.value, '$.chain_id'), coalesce(json_extract(x.value, '$.chain_index'), 0),
-       json_extract(x.value, '$.type'), json_extract(x.value, '$.input'), coalesce(json_extract(x.value, '$.priority'), 5),
-       coalesce(json_extract(x.value, '$.blockers'), 0), json_extract(x.value, '$.max_attempts'), json_extract(x.value, '$.at'),
-       json_extract(x.value, '$.key'), json_extract(x.value, '$.trace'),
-       coalesce(:now, (select now from holdfast_clock))
+insert into holdfast_job ({new_job_columns})
+select {new_job_values}
   from json_each(:rows) x
  where not exists (select 1 from holdfast_job j where j.id = json_extract(x.value, '$.id'))
 on conflict (id) do nothing
@@ -16,7 +29,7 @@ returning id, type;
 -- The same for first jobs of chains that differ in nothing but their input, which is given by id: every field that is looked
 -- for in a row costs half a microsecond.
 insert into holdfast_job (id, chain_id, chain_index, type, input, priority, blockers, created_at)
-select x.key, x.key, 0, :type, x.value, :priority, 0, coalesce(:now, (select now from holdfast_clock))
+select x.key, x.key, 0, :type, x.value, :priority, 0, {now}
   from json_each(:inputs) x
  where not exists (select 1 from holdfast_job j where j.id = x.key)
 on conflict (id) do nothing
@@ -73,7 +86,7 @@ select json_group_array(json_array(
 -- name: job_next_due
 -- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago.
 with priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
-clock (now) as (select coalesce(:now, (select now from holdfast_clock)))
+clock (now) as (select {now})
 select min((
          select q.available_at from holdfast_queue q
           where q.type = t.value and q.priority = p.level and q.token is null and q.available_at > c.now - :back_us
@@ -122,11 +135,8 @@ returning job_id, type, attempt, fence, awaited;
 
 -- name: job_continue
 -- Writes successors; a second one for the same place in a chain is refused by the unique index. `job_insert_queue` follows.
-insert into holdfast_job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, trace, created_at)
-select json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_extract(value, '$.chain_index'), 0),
-       json_extract(value, '$.type'), json_extract(value, '$.input'), coalesce(json_extract(value, '$.priority'), 5),
-       coalesce(json_extract(value, '$.blockers'), 0), json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
-       json_extract(value, '$.trace'), :now
+insert into holdfast_job ({new_job_columns})
+select {new_job_values}
   from json_each(:rows);
 
 -- name: queue_awaited
@@ -184,7 +194,7 @@ select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$
 
 -- name: job_trigger
 -- Makes pending jobs due now.
-update holdfast_queue set available_at = coalesce(:now, (select now from holdfast_clock))
+update holdfast_queue set available_at = {now}
  where job_id in (select value from json_each(:ids)) and token is null and available_at < 9223372036854775807
 returning job_id, type;
 
@@ -198,14 +208,13 @@ returning job_id, type, fence;
 -- Takes failed jobs back into the queue, rows [id, fence] spread in order: attempts and crashes begin anew, the fence only
 -- grows, the history stays.
 insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited)
-select j.id, j.type, j.priority, coalesce(:now, (select now from holdfast_clock)) + x.key * :spacing_us, j.max_attempts,
+select j.id, j.type, j.priority, {now} + x.key * :spacing_us, j.max_attempts,
        json_extract(x.value, '$[1]'),
        exists (select 1 from holdfast_blocker b where b.chain_id = j.chain_id and b.open = 1)
   from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
 
 -- name: job_get
-select id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
-       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+select {job_columns}
   from holdfast_job_state
  where id in (select value from json_each(:ids))
  order by id;
@@ -286,8 +295,7 @@ select 1
 -- name: job_list
 -- Those of these jobs that fit, the newest first; every filter is optional. Types are matched by a glob because LIKE does not
 -- tell upper from lower case here.
-select id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
-       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+select {job_columns}
   from holdfast_job_state
  where id in (select value from json_each(:ids))
    and (:states is null or state in (select value from json_each(:states)))
@@ -302,8 +310,8 @@ select id, chain_id, chain_index, type, state, priority, input, key, trace, crea
    and (:worker is null or locked_by = :worker)
    and (:attempt_min is null or attempt >= :attempt_min)
    and (:attempt_max is null or attempt <= :attempt_max)
-   and (:age_min_ms is null or created_at <= coalesce(:now, (select now from holdfast_clock)) - :age_min_ms * 1000)
-   and (:age_max_ms is null or created_at >= coalesce(:now, (select now from holdfast_clock)) - :age_max_ms * 1000)
+   and (:age_min_ms is null or created_at <= {now} - :age_min_ms * 1000)
+   and (:age_max_ms is null or created_at >= {now} - :age_max_ms * 1000)
  order by id desc
  limit :limit;
 

@@ -2,7 +2,7 @@
 -- Extends leases by token. What is not returned has been reaped. An expired lease that nobody reaped yet may be renewed:
 -- nobody else can have its token.
 update holdfast_lease
-   set expires_at = coalesce(:now, (select now from holdfast_clock)) + lease_ms * 1000
+   set expires_at = {now} + lease_ms * 1000
  where token in (select value from json_each(:tokens))
 returning token;
 
@@ -124,7 +124,7 @@ select :idle_ms;
 -- How far attempts are, proven by their tokens.
 insert into holdfast_progress (job_id, fence, fraction, note, at)
 select q.job_id, q.fence, json_extract(x.value, '$.fraction'), json_extract(x.value, '$.note'),
-       coalesce(:now, (select now from holdfast_clock))
+       {now}
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id') and q.token = json_extract(x.value, '$.token')
  where true

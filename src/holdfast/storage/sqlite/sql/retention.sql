@@ -16,7 +16,7 @@ select j.id
    and o.finished_at < case when o.state = 'failed' then :dead_before else :before end
    and not exists (
      select 1 from holdfast_chain_key k
-      where k.type = j.type and k.key = j.key and k.chain_id = j.id and k.until > coalesce(:now, (select now from holdfast_clock)))
+      where k.type = j.type and k.key = j.key and k.chain_id = j.id and k.until > {now})
  order by o.job_id;
 
 -- name: retention_waited

@@ -1,3 +1,7 @@
+-- fragment: now
+-- The instant that a test gave, or the database's clock.
+coalesce(:now, (select now from holdfast_clock))
+
 -- name: schema_version
 select version, name, checksum, oldest_code from holdfast_schema_version order by version;
 
@@ -23,7 +27,7 @@ returning id;
 -- name: pause_all
 update holdfast_identity
    set paused = :paused, paused_by = case when :paused then :by end,
-       paused_at = case when :paused then coalesce(:now, (select now from holdfast_clock)) end
+       paused_at = case when :paused then {now} end
 returning paused;
 
 -- name: clock

@@ -4,9 +4,9 @@ select type, paused, paused_by, paused_at, lease_ms, timeout_ms, concurrency, ma
 -- name: type_setting_put
 -- Null leaves a value as it is, -1 takes it back to the code's own.
 insert into holdfast_type_setting as t (type, paused, paused_by, paused_at, lease_ms, timeout_ms, concurrency, max_attempts, changed_at)
-values (:type, coalesce(:paused, 0), case when :paused then :by end, case when :paused then coalesce(:now, (select now from holdfast_clock)) end,
+values (:type, coalesce(:paused, 0), case when :paused then :by end, case when :paused then {now} end,
         nullif(:lease_ms, -1), nullif(:timeout_ms, -1), nullif(:concurrency, -1), nullif(:max_attempts, -1),
-        coalesce(:now, (select now from holdfast_clock)))
+        {now})
 on conflict (type) do update
    set paused = coalesce(:paused, t.paused),
        paused_by = case when :paused is null then t.paused_by else excluded.paused_by end,
@@ -20,8 +20,8 @@ on conflict (type) do update
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it.
 insert into holdfast_worker (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error)
-values (:id, :name, :host, :pid, :version, :slots, :types, coalesce(:now, (select now from holdfast_clock)),
-        coalesce(:now, (select now from holdfast_clock)), :counters, :last_error)
+values (:id, :name, :host, :pid, :version, :slots, :types, {now},
+        {now}, :counters, :last_error)
 on conflict (id) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
        last_error = excluded.last_error, stopped_at = null
@@ -29,7 +29,7 @@ returning draining;
 
 -- name: worker_stop
 update holdfast_worker
-   set stopped_at = coalesce(:now, (select now from holdfast_clock)), seen_at = coalesce(:now, (select now from holdfast_clock)),
+   set stopped_at = {now}, seen_at = {now},
        counters = :counters
  where id = :id;
 
@@ -39,7 +39,7 @@ update holdfast_worker set draining = 1 where id = :id and stopped_at is null re
 -- name: worker_list
 select id, name, host, pid, version, slots, types, started_at, seen_at, stopped_at, draining, counters, last_error
   from holdfast_worker
- where not :live or (stopped_at is null and seen_at > coalesce(:now, (select now from holdfast_clock)) - :grace_ms * 1000)
+ where not :live or (stopped_at is null and seen_at > {now} - :grace_ms * 1000)
  order by started_at desc, id
  limit :limit;
 
@@ -49,7 +49,7 @@ update holdfast_worker
    set stopped_at = seen_at, last_error = 'vanished: no heartbeat'
  where id in (
    select id from holdfast_worker
-    where stopped_at is null and seen_at <= coalesce(:now, (select now from holdfast_clock)) - :grace_ms * 1000
+    where stopped_at is null and seen_at <= {now} - :grace_ms * 1000
     order by id limit 100)
 returning id, name, seen_at;
 
@@ -59,7 +59,7 @@ returning id, name, seen_at;
 -- along the claim's index alone, so that a backlog of delayed jobs is not read: whoever runs was due, and is taken off again.
 -- What a row is compared with stands in the line: for constants the planner would read all of an analysed queue into a Bloom
 -- filter.
-with clock (now) as (select coalesce(:now, (select now from holdfast_clock))),
+with clock (now) as (select {now}),
 priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
 line as (
   select t.value as type, p.level, c.now, 9223372036854775807 as never
@@ -84,7 +84,7 @@ select h.running, h.stuck,
 -- name: type_totals
 -- Per type: live depth from the tally, finished counts and the oldest due row by its index.
 with priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
-clock (now) as (select coalesce(:now, (select now from holdfast_clock))),
+clock (now) as (select {now}),
 total as (
   select type, sum(started - completed - failed - cancelled - removed) as live, sum(completed) as completed,
          sum(failed) as failed, sum(cancelled) as cancelled
@@ -102,7 +102,7 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, case when t.live > 0 
 -- name: tally_add
 -- Appends counts, one row per type.
 insert into holdfast_tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
-select coalesce(:now, (select now from holdfast_clock)), json_extract(value, '$.type'),
+select {now}, json_extract(value, '$.type'),
        coalesce(json_extract(value, '$.started'), 0), coalesce(json_extract(value, '$.completed'), 0),
        coalesce(json_extract(value, '$.failed'), 0), coalesce(json_extract(value, '$.cancelled'), 0),
        coalesce(json_extract(value, '$.retried'), 0), coalesce(json_extract(value, '$.reaped'), 0),

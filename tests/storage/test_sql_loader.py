@@ -54,6 +54,31 @@ def test_a_name_given_twice_is_refused(tmp_path: Path, package: str) -> None:
         load_statements(package)
 
 
+def test_a_fragment_is_written_once_and_used_in_every_file(tmp_path: Path, package: str) -> None:
+    write(
+        tmp_path,
+        package,
+        "job.sql",
+        "-- fragment: job_columns\n-- Why.\nid, {now}\n\n-- name: job_get\nselect {job_columns} from job;",
+    )
+    write(
+        tmp_path,
+        package,
+        "other.sql",
+        "-- name: all\nselect '{1,2}', {job_columns};\n\n-- fragment: now\nclock()",
+    )
+    assert load_statements(package) == {
+        "job_get": "select id, clock() from job",
+        "all": "select '{1,2}', id, clock()",
+    }
+
+
+def test_a_fragment_that_does_not_exist_is_refused(tmp_path: Path, package: str) -> None:
+    write(tmp_path, package, "job.sql", "-- name: job_get\nselect {job_colums};")
+    with pytest.raises(KeyError, match="job_colums"):
+        load_statements(package)
+
+
 @pytest.mark.parametrize(
     ("style", "expected"),
     [
