@@ -23,7 +23,7 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.core.errors import DatabaseUnreachable, HoldfastError
-from holdfast.core.records import Claim, ClaimedJob, Instant, LeaseClass, Probe
+from holdfast.core.records import Claim, Instant, LeaseClass, NewJob, Probe
 from holdfast.notify.base import Hint
 from holdfast.scheduler.background import Background
 from holdfast.scheduler.cycle_run import CycleRun
@@ -34,7 +34,8 @@ from holdfast.settings import GROUPS, load_settings, variables_of
 from holdfast.storage.id_generator import new_id
 from tests.client.conftest import Heard
 
-DAY_US = 86_400_000_000
+HOUR_US = 3_600_000_000
+DAY_US = 24 * HOUR_US
 FIRST = "00000000-0000-0000-0000-000000000000"
 VARIABLES = [each.name for group in GROUPS.values() for each in variables_of(group)]
 MAIL = "order.placed/mail"
@@ -48,15 +49,26 @@ class Place:
     postgres_url: Callable[[], str]
     monkeypatch: pytest.MonkeyPatch
     seen: list[Any] = field(default_factory=list)
+    opened: list[Holdfast] = field(default_factory=list)
 
     @property
     def url(self) -> str:
         """A file of this look's own."""
         return f"sqlite:///{self.path}/jobs.db"
 
-    def app(self, url: str | None = None, **options: Any) -> Holdfast:
+    def open(self, *url: str, **options: Any) -> Holdfast:
+        """An application of nothing yet, closed after the look."""
+        self.opened.append(Holdfast(*url, **options))
+        return self.opened[-1]
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        for each in self.opened:
+            await each.aclose()
+
+    def app(self, **options: Any) -> Holdfast:
         """An application whose job and whose subscriber fail, and with a cycle."""
-        app = Holdfast(url or self.url, **options)
+        app = self.open(self.url, **options)
 
         @app.job("charge")
         async def charge(job: Job[Any]) -> None:
@@ -87,9 +99,9 @@ class Place:
         finally:
             await tick.close()
 
-    def background(self, app: Holdfast, embedded: bool = False) -> Background:
+    def background(self, embedded: bool = False) -> Background:
         """The background mode as the environment says, not running."""
-        return app.assembly(load_settings()).background(embedded)
+        return self.app().assembly(load_settings()).background(embedded)
 
 
 Look: TypeAlias = Callable[[Place], Awaitable[Any]]
@@ -138,7 +150,10 @@ async def test_a_setting_has_an_effect(
             for each, value in {**found.beside, **environ}.items():
                 patch.setenv(each, value)
             made = Place(path, lambda: str(request.getfixturevalue("postgres_url")), patch)
-            results.append(await found.look(made))
+            try:
+                results.append(await found.look(made))
+            finally:
+                await made.close()
     assert results == [found.before, found.after]
 
 
@@ -151,9 +166,7 @@ def test_nothing_is_observed_that_is_no_setting() -> None:
 
 @seen("HOLDFAST_URL", "sqlite:///shop.db", "holdfast.db", "shop.db")
 async def database_file(place: Place) -> Any:
-    app = Holdfast()
-    app.migrate()
-    app.close()
+    place.open().migrate()
     (found,) = place.path.glob("*.db")
     return found.name
 
@@ -163,9 +176,7 @@ async def tables(place: Place) -> Any:
     url = place.postgres_url()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("drop schema if exists holdfast cascade")
-    app = Holdfast(url)
-    app.migrate()
-    app.close()
+    place.open(url).migrate()
     with psycopg.connect(url) as connection:
         rows = connection.execute("select schemaname from pg_tables where tablename = 'queue'")
         return [name for (name,) in rows]
@@ -178,21 +189,17 @@ async def synchronous(place: Place) -> Any:
     app = place.app()
     with app.transaction() as tx:
         (found,) = tx.execute("pragma synchronous").fetchone()
-    app.close()
     return found
 
 
 @seen("HOLDFAST_NOTIFIER", "none", "SqliteNotifier", "SilentNotifier")
 async def notifier(place: Place) -> Any:
-    app = place.app()
-    found = type(app.notifier).__name__
-    app.close()
-    return found
+    return type(place.app().notifier).__name__
 
 
 @seen("HOLDFAST_LISTEN_URL", "postgresql://127.0.0.1:1/nowhere", "heard", "deaf")
 async def listening(place: Place) -> Any:
-    app = Holdfast(place.postgres_url(), open_types=True)
+    app = place.open(place.postgres_url(), open_types=True)
     app.migrate()
     heard = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -213,7 +220,6 @@ async def listening(place: Place) -> Any:
         return "deaf"
     finally:
         await asyncio.to_thread(listener.close)
-        await app.aclose()
 
 
 @seen("HOLDFAST_HINTS", "false", ["order.charge"], [])
@@ -222,36 +228,31 @@ async def hints(place: Place) -> Any:
     app = place.app(notifier=heard, open_types=True)
     with app.transaction() as tx:
         app.start(tx, "order.charge")
-    app.close()
     return heard.types
 
 
 @seen("HOLDFAST_CONNECTIONS", "1", "two", "one")
 async def connections(place: Place) -> Any:
     place.monkeypatch.setattr("holdfast.storage.postgres.pool.WAIT_S", 0.2)
-    app = Holdfast(place.postgres_url())
-    try:
-        with app.transaction() as tx:
-            tx.execute("select 1")
-            try:
-                with app.transaction() as other:
-                    other.execute("select 1")
-            except DatabaseUnreachable:
-                return "one"
-            return "two"
-    finally:
-        app.close()
+    app = place.open(place.postgres_url())
+    with app.transaction() as tx:
+        tx.execute("select 1")
+        try:
+            with app.transaction() as other:
+                other.execute("select 1")
+        except DatabaseUnreachable:
+            return "one"
+        return "two"
 
 
 @seen("HOLDFAST_PREPARE", "false", True, False)
 async def prepared(place: Place) -> Any:
-    app = Holdfast(place.postgres_url(), open_types=True)
+    app = place.open(place.postgres_url(), open_types=True)
     app.migrate()
     with app.transaction() as tx:
         for _ in range(8):
             app.start(tx, "report")
         (count,) = tx.execute("select count(*) from pg_prepared_statements").fetchone()
-    app.close()
     return count > 0
 
 
@@ -265,14 +266,13 @@ async def worker_name(place: Place) -> Any:
     async with app.transaction() as tx:
         cursor = await tx.execute("select distinct name from holdfast_worker")
         ((found,),) = await cursor.fetchall()
-    await app.aclose()
     return found
 
 
 @seen("OUTBOX_CONCURRENCY", "2", 10, 2)
 @seen("HOLDFAST_SLOTS", "3", 10, 3)
 async def handlers_at_once(place: Place) -> Any:
-    app = Holdfast(place.url)
+    app = place.open(place.url)
     running, peak = 0, 0
 
     @app.job("slow")
@@ -285,9 +285,8 @@ async def handlers_at_once(place: Place) -> Any:
 
     app.migrate()
     with app.transaction() as tx:
-        app.start_many(tx, slow, range(20))
+        app.start_many(tx, slow, range(12))
     await place.tick(app)
-    await app.aclose()
     return peak
 
 
@@ -312,15 +311,14 @@ async def processes(place: Place) -> Any:
         capture_output=True,
         timeout=100,
     )
-    app = Holdfast()
+    app = place.open()
     found = app.workers.list(everyone=True)
-    app.close()
     return len(found)
 
 
 @seen("OUTBOX_BATCH_SIZE", "2", False, True)
 async def claims_are_small(place: Place) -> Any:
-    app = Holdfast(place.url)
+    app = place.open(place.url)
 
     @app.job("quick")
     async def quick(job: Job[Any]) -> None: ...
@@ -338,14 +336,13 @@ async def claims_are_small(place: Place) -> Any:
 
     place.monkeypatch.setattr(jobs, "claim", watched)
     await place.tick(app)
-    await app.aclose()
     assert asked
     return max(asked) <= 2
 
 
 @seen("OUTBOX_LEASE_DURATION_MS", "30000", 60, 30)
 async def lease_s(place: Place) -> Any:
-    app = Holdfast(place.url)
+    app = place.open(place.url)
 
     @app.job("look")
     async def look(job: Job[Any]) -> None:
@@ -358,20 +355,14 @@ async def lease_s(place: Place) -> Any:
     with app.transaction() as tx:
         app.start(tx, look)
     await place.tick(app)
-    await app.aclose()
     (found,) = place.seen
     return found
 
 
 async def started(place: Place, name: str, embedded: bool = False) -> Any:
     """What an assembled worker says of itself: its timings and options, as its loops use them."""
-    app = place.app()
-    worker = place.background(app, embedded).worker
-    found = getattr(worker._place.timings, name, None)
-    if found is None:
-        found = getattr(worker._place.options, name)
-    await app.aclose()
-    return found
+    made = place.background(embedded).worker._place
+    return getattr(made.timings if hasattr(made.timings, name) else made.options, name)
 
 
 @seen("OUTBOX_LEASE_HEARTBEAT_MS", "5000", 15_000, 5_000)
@@ -396,7 +387,7 @@ async def next_job_delay(place: Place) -> Any:
 
 @seen("HOLDFAST_STATEMENT_TIMEOUT_MS", "2000", "10s", "2s")
 async def statement_timeout(place: Place) -> Any:
-    app = Holdfast(place.postgres_url())
+    app = place.open(place.postgres_url())
     app.migrate()
     found: list[str] = []
 
@@ -406,17 +397,13 @@ async def statement_timeout(place: Place) -> Any:
         return RunnerReport()
 
     await place.tick(app, FunctionRunner("mine", run))
-    await app.aclose()
     return found[0]
 
 
 @seen("WORKER_SHUTDOWN_TIMEOUT_MS", "2000", (30.0, 30_000), (2.0, 2_000))
 async def shutdown(place: Place) -> Any:
-    app = place.app()
-    background = place.background(app)
-    found = (background._shutdown_s, background.worker._place.timings.shutdown_ms)
-    await app.aclose()
-    return found
+    background = place.background()
+    return (background._shutdown_s, background.worker._place.timings.shutdown_ms)
 
 
 # Attempts and the pauses between them.
@@ -428,9 +415,7 @@ async def states(place: Place) -> Mapping[str, str]:
         app.start(tx, "charge")
         app.publish(tx, "order.placed")
     await place.tick(app)
-    found = {each.type: each.state for each in await app.aio.jobs.list()}
-    await app.aclose()
-    return found
+    return {each.type: each.state for each in await app.aio.jobs.list()}
 
 
 @seen("OUTBOX_MAX_ATTEMPTS", "1", "pending", "failed")
@@ -445,9 +430,7 @@ async def jobs_fail(place: Place) -> Any:
 
 async def pauses(place: Place, type: str, embedded: bool = False, jitter: float = 0.0) -> list[int]:
     """The pauses after the first and after a late attempt, as the assembled worker takes them."""
-    app = place.app()
-    retry = place.background(app, embedded).worker._place.terms.of(type).retry
-    await app.aclose()
+    retry = place.background(embedded).worker._place.terms.of(type).retry
     return [retry.delay_ms(attempt, jitter) for attempt in (1, 20)]
 
 
@@ -481,9 +464,7 @@ async def embedded_pauses(place: Place) -> Any:
 async def is_embedded(place: Place) -> Any:
     app = place.app()
     async with app.worker() as worker:
-        found = worker.is_running
-    await app.aclose()
-    return found
+        return worker.is_running
 
 
 @seen("OUTBOX_WORKER_POLL_MS", "3000", 1_000, 3_000)
@@ -498,18 +479,12 @@ async def embedded_batch(place: Place) -> Any:
 
 @seen("OUTBOX_WORKER_MAX_ATTEMPTS", "1", 3, 1)
 async def embedded_attempts(place: Place) -> Any:
-    app = place.app()
-    found = place.background(app, embedded=True).worker._place.terms.of(MAIL).max_attempts
-    await app.aclose()
-    return found
+    return place.background(embedded=True).worker._place.terms.of(MAIL).max_attempts
 
 
 @seen("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS", "30000", 60_000, 30_000)
 async def embedded_lease(place: Place) -> Any:
-    app = place.app()
-    found = place.background(app, embedded=True).worker._place.terms.of(MAIL).lease_ms
-    await app.aclose()
-    return found
+    return place.background(embedded=True).worker._place.terms.of(MAIL).lease_ms
 
 
 # Ticks and the loop that repeats them.
@@ -524,7 +499,6 @@ async def embedded_lease(place: Place) -> Any:
 async def runners(place: Place) -> Any:
     app = place.app()
     summary = await place.tick(app)
-    await app.aclose()
     return list(summary.runner_results)
 
 
@@ -537,7 +511,6 @@ async def _dawdle(context: RunnerContext) -> RunnerReport:
 async def failed_runners(place: Place) -> Any:
     app = place.app()
     summary = await place.tick(app, FunctionRunner("mine", _dawdle))
-    await app.aclose()
     return summary.failed_runners
 
 
@@ -545,13 +518,12 @@ async def failed_runners(place: Place) -> Any:
 async def left_out(place: Place) -> Any:
     app = place.app()
     summary = await place.tick(app, FunctionRunner("mine", _dawdle))
-    await app.aclose()
     return summary.runner_results["retention"].note
 
 
 @seen("WORKER_TICK_RUNNER_MAX_ITEMS", "3", 10, 3)
 async def items(place: Place) -> Any:
-    app = Holdfast(place.url)
+    app = place.open(place.url)
 
     @app.job("quick")
     async def quick(job: Job[Any]) -> None: ...
@@ -560,7 +532,6 @@ async def items(place: Place) -> Any:
     with app.transaction() as tx:
         app.start_many(tx, quick, range(10))
     summary = await place.tick(app)
-    await app.aclose()
     return summary.runner_results["outbox"].processed
 
 
@@ -577,7 +548,6 @@ async def shard(place: Place) -> Any:
         for each in app.cycles.list():
             app.cycles.run_now(tx, each.name)
     await place.tick(app)
-    await app.aclose()
     return place.seen[-1]
 
 
@@ -586,15 +556,12 @@ async def zone(place: Place) -> Any:
     app = place.app()
     await place.tick(app)
     (found,) = await app.aio.cycles.list()
-    await app.aclose()
     return found.zone
 
 
 async def pace(place: Place, random: float, ticks: int = 1, processed: int = 0) -> float:
     """The pause after some ticks, as the assembled loop takes it."""
-    app = place.app()
-    found = place.background(app)._pace
-    await app.aclose()
+    found = place.background()._pace
     return [found.after_tick(processed, None, random) for _ in range(ticks)][-1]
 
 
@@ -621,10 +588,7 @@ async def jittered_pause(place: Place) -> Any:
 @seen("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "9000", 31.0, 10.0)
 @seen("WORKER_TICK_LOOP_MAX_JITTER_MS", "6000", 31.0, 33.0)
 async def pause_after_error(place: Place) -> Any:
-    app = place.app()
-    found = place.background(app)._pace.after_error(0.5)
-    await app.aclose()
-    return found
+    return place.background()._pace.after_error(0.5)
 
 
 class Answering:
@@ -675,29 +639,26 @@ async def called_token(place: Place) -> Any:
 # Reaping and retention.
 
 
-def abandoned(app: Holdfast, count: int) -> list[ClaimedJob]:
-    """Make jobs whose workers are gone, under one lease each."""
+def abandoned(app: Holdfast, count: int) -> None:
+    """Make jobs whose workers took them an hour ago and are gone, under one lease each."""
     database = app.database
-    with app.transaction() as tx:
-        for _ in range(count):
-            app.start(tx, "charge")
-    found: list[ClaimedJob] = []
-    for _ in range(count):
+    past = database.read(database.store.schema.clock()) - HOUR_US
+    ids = [new_id() for _ in range(count)]
+    jobs = [NewJob(id=each, chain_id=each, type="charge", input="null") for each in ids]
+    database.run(database.store.jobs.insert(jobs, now=past))
+    for _ in ids:
         token = new_id()
         probe, lease = Probe("charge", 5, token, 1, 0, FIRST), LeaseClass(token, 1, 25, 1, 1)
-        found += database.run(database.store.jobs.claim(Claim("w", 1, (probe,), (lease,))))
+        database.run(database.store.jobs.claim(Claim("w", 1, (probe,), (lease,)), past))
         database.run(database.store.leases.isolate(token))
-    return found
 
 
 @seen("HOLDFAST_POISON_LIMIT", "1", "pending", "failed", WORKER_TICK_RUNNERS="retention")
 async def poisoned(place: Place) -> Any:
     app = place.app()
     abandoned(app, 1)
-    await asyncio.sleep(0.01)
     await place.tick(app)
     (found,) = await app.aio.jobs.list()
-    await app.aclose()
     return found.state
 
 
@@ -705,7 +666,6 @@ async def poisoned(place: Place) -> Any:
 async def reaping_rounds(place: Place) -> Any:
     app = place.app()
     abandoned(app, 5)
-    await asyncio.sleep(0.01)
     leases = type(app.database.store.leases)
     rounds: list[int] = []
     reap = leases.reap
@@ -716,7 +676,6 @@ async def reaping_rounds(place: Place) -> Any:
 
     place.monkeypatch.setattr(leases, "reap", watched)
     await place.tick(app)
-    await app.aclose()
     return len(rounds)
 
 
@@ -729,9 +688,7 @@ async def left_after(place: Place, days: int, failing: bool) -> int:
             app.chains.complete(tx, chain.id)
     await place.tick(app)
     await place.tick(app, late_us=days * DAY_US)
-    found = len(await app.aio.chains.list())
-    await app.aclose()
-    return found
+    return len(await app.aio.chains.list())
 
 
 @seen("HOLDFAST_RETENTION_DAYS", "60", 0, 1)
@@ -752,9 +709,7 @@ async def keys(place: Place) -> Any:
     await place.tick(app, late_us=31 * DAY_US)
     await place.tick(app, late_us=42 * DAY_US)
     with app.transaction() as tx:
-        found = app.start(tx, "charge", key="k", scope="any").deduplicated
-    await app.aclose()
-    return found
+        return app.start(tx, "charge", key="k", scope="any").deduplicated
 
 
 @seen("HOLDFAST_RUN_DAYS", "60", False, True)
@@ -763,5 +718,4 @@ async def runs(place: Place) -> Any:
     first = (await place.tick(app)).run_id
     await place.tick(app, late_us=31 * DAY_US)
     found = {str(each.id) for each in await app.aio.cycles.runs("tick")}
-    await app.aclose()
     return first in found
