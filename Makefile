@@ -56,8 +56,10 @@ setup-system: ## Install redis-server and chromium from the system's packages, w
 demo: $(if $(or $(wildcard $(INSTALLED)),$(findstring postgres,$(ARGS))),setup,$(DEMO)) ## Run the demo shop on embedded SQLite.
 	@$(BIN)/python -m holdfast.demo $(ARGS)
 
+# Tests wait about as long as they compute: three processes keep two processors busy. Each keeps to neighbouring tests,
+# so that what they share is made once.
 test: setup ## Run all tests, on real PostgreSQL too.
-	@$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
