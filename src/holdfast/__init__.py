@@ -8,7 +8,7 @@ from holdfast.version import VERSION
 if TYPE_CHECKING:
     from holdfast import errors as errors
     from holdfast.app import Holdfast as Holdfast
-    from holdfast.client.starting import Start as Start
+    from holdfast.client.enqueue import Start as Start
     from holdfast.client.views import AttemptInfo as AttemptInfo
     from holdfast.client.views import Chain as Chain
     from holdfast.client.views import JobInfo as JobInfo
@@ -42,7 +42,7 @@ _HOMES = {
     "Permanent": "holdfast.core.errors",
     "Retry": "holdfast.core.retry",
     "Snooze": "holdfast.core.outcome",
-    "Start": "holdfast.client.starting",
+    "Start": "holdfast.client.enqueue",
     "errors": "holdfast.errors",
 }
 

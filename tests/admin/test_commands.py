@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast.admin.service import Service
-from holdfast.admin.types import TypeChange
 from holdfast.app import Holdfast
+from holdfast.commands.types import TypeChange
 from holdfast.core.errors import (
     ChainNotFound,
     Changed,

@@ -32,7 +32,7 @@ async def test_a_page_says_when_it_stopped_looking_and_goes_on_from_there(
     rare = scene.start("rare")
     for _ in range(6):
         scene.start("common")
-    monkeypatch.setattr("holdfast.client.listing.LOOK", 4)
+    monkeypatch.setattr("holdfast.client.pagination.LOOK", 4)
     first = await service.jobs.page(VIEWER, "type:rare", 3, None)
     assert (first.items, first.cut) == ([], True)
     second = await service.jobs.page(VIEWER, "type:rare", 3, first.next)

@@ -9,7 +9,7 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from holdfast.admin.authorize import Caller, Desk
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.roles import Principal, Role
 from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import Exit
@@ -34,7 +34,7 @@ def shown(url: str, scene: Scene) -> Shown:
     ) -> AsyncIterator[tuple[TopApp, Pilot[None]]]:
         app = Holdfast(url)
         caller = Caller(Principal("ana", Role.DEVELOPER), reason="by hand")
-        top = TopApp(Source(Desk(app), caller, filter), NEVER, read_only)
+        top = TopApp(Source(Gateway(app), caller, filter), NEVER, read_only)
         async with top.run_test(size=SIZE) as pilot:
             await until(lambda: head(top) != "…")
             yield top, pilot

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Chain, Holdfast
 from holdfast.client.options import StartOptions
-from holdfast.commands.cancel import end_jobs
+from holdfast.commands.jobs import end_jobs
 from holdfast.core.errors import (
     ChainCancelled,
     ChainDeleted,

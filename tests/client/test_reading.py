@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Chain, Holdfast
-from holdfast.commands.cancel import end_chain
+from holdfast.commands.chains import end_chain
 from holdfast.core.errors import (
     ChainNotFound,
     FilterError,

@@ -394,7 +394,7 @@ def test_spans_of_what_was_undone_are_not_ended(app: Holdfast, words: str) -> No
         def end(self, job_id: str | None = None) -> None:
             ended.append(self._type)
 
-    app._client._voice.begin_span = Span
+    app._client._outputs.begin_span = Span
     with app.transaction() as tx:
         app.start(tx, "first")
         tx.execute(words)

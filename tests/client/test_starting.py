@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Chain, Holdfast, Job, Start
-from holdfast.commands.cancel import end_chain
+from holdfast.commands.chains import end_chain
 from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
 from holdfast.core.errors import (
     ChainNotFound,

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.client import waiting
-from holdfast.commands.cancel import end_chain
+from holdfast.commands.chains import end_chain
 from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
 from tests.support.proxy import Proxy

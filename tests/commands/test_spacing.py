@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from holdfast.commands.requeue import spacing_us
+from holdfast.commands.jobs import spacing_us
 from holdfast.core.errors import InvalidOption
 
 

@@ -17,7 +17,7 @@ import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from holdfast import Holdfast
-from holdfast.admin.authorize import Caller, Desk
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.roles import LOCAL
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
@@ -189,7 +189,7 @@ class Surfaces:
         return found.group() if found else None
 
     async def _top(self, command: str, ids: list[str]) -> str | None:
-        return await _code(Source(Desk(self.app), Caller(LOCAL)).action(command)(ids[0]))
+        return await _code(Source(Gateway(self.app), Caller(LOCAL)).action(command)(ids[0]))
 
 
 def command_line(*words: str) -> Result:

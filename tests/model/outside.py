@@ -7,9 +7,14 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.commands.cancel import cancel_chain, cancel_jobs, end_chain
-from holdfast.commands.delete import delete_chains
-from holdfast.commands.requeue import redrive_jobs, retry_chain, trigger_chain, trigger_jobs
+from holdfast.commands.chains import (
+    cancel_chain,
+    delete_chains,
+    end_chain,
+    retry_chain,
+    run_chain_now,
+)
+from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
 from holdfast.core.errors import StillReferenced, WrongState
 from holdfast.core.records import TERMINAL, Ending, Instant, NewJob
 from holdfast.storage.id_generator import new_id
@@ -65,23 +70,23 @@ class Outside(Machine):
         ids = self.draw_some(data, sorted(self.model.jobs), 1)
         reports = self.both(lambda store: cancel_jobs(store, ids, now=self.now))
         ended = self.model.end_outside([Ending(each, "cancelled") for each in ids], self.now)
-        told = [set() if each is WrongState else {job.id for job in each.ended} for each in reports]
+        told = [set() if each is WrongState else set(each.answer) for each in reports]
         assert told == [set(ended)] * 2
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
-    def trigger_jobs(self, data: st.DataObject) -> None:
+    def run_jobs_now(self, data: st.DataObject) -> None:
         ids = self.draw_some(data, sorted(self.model.jobs), 1)
-        answers = self.both(lambda store: trigger_jobs(store, ids, self.now))
+        answers = self.both(lambda store: run_jobs_now(store, ids, self.now))
         moved = {each for each in ids if self.model.trigger([each], self.now)}
-        told = [set() if each is WrongState else {job.id for job in each} for each in answers]
+        told = [set() if each is WrongState else set(each.answer) for each in answers]
         assert told == [moved] * 2
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
     def trigger_a_chain(self, data: st.DataObject) -> None:
         chain_id = data.draw(st.sampled_from(self.model.chains))
-        answers = self.both(lambda store: trigger_chain(store, chain_id, self.now))
+        answers = self.both(lambda store: run_chain_now(store, chain_id, self.now))
         moved = self.model.trigger([self.model.tail(chain_id).new.id], self.now)
         assert [each is not WrongState for each in answers] == [moved, moved]
 
@@ -91,7 +96,7 @@ class Outside(Machine):
         ids = self.draw_some(data, sorted(self.model.jobs), 1)
         answers = self.both(lambda store: redrive_jobs(store, ids, 0, self.now))
         moved = {each for each in ids if self.model.redrive(each, self.now)}
-        told = [set() if each is WrongState else {job.id for job in each} for each in answers]
+        told = [set() if each is WrongState else set(each.answer) for each in answers]
         assert told == [moved] * 2
 
     @precondition(lambda self: self.model.jobs)
@@ -115,7 +120,7 @@ class Outside(Machine):
         if refused:
             return
         gone = {each.new.id for chain in doomed for each in self.model.chain(chain)}
-        assert [set(each.removed) for each in answers] == [gone, gone]
+        assert [set(each.answer) for each in answers] == [gone, gone]
         for chain in doomed:
             self.model.delete(chain)
 

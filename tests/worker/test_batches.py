@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.commands.cancel import cancel_jobs
+from holdfast.commands.jobs import cancel_jobs
 from holdfast.core.errors import HandlerInvalid, Permanent
 from holdfast.core.outcome import Cancel, Snooze
 from holdfast.worker.job import Job, Next

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.commands.cancel import cancel_chain, end_chain
-from holdfast.commands.delete import delete_chains
+from holdfast.commands.chains import cancel_chain, delete_chains, end_chain
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import WrongState
 from holdfast.core.lease import Lease

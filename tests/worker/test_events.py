@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from holdfast.commands.cancel import cancel_jobs
+from holdfast.commands.jobs import cancel_jobs
 from holdfast.core.errors import Permanent
 from holdfast.core.events import CATALOGUE, Event
 from holdfast.core.outcome import Cancel, Continue, Snooze

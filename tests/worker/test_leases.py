@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.commands.cancel import cancel_chain, end_chain
-from holdfast.commands.delete import delete_chains
+from holdfast.commands.chains import cancel_chain, delete_chains, end_chain
 from holdfast.commands.reap import reap_leases
 from holdfast.core.lease import Lease
 from holdfast.storage.operation import Op

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Desk
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.serializers import rfc3339
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import InvalidCursor, InvalidId, InvalidOption
@@ -26,11 +26,11 @@ class AuditPage(msgspec.Struct, frozen=True):
     next: str | None
 
 
-class AuditDesk:
+class AuditLog:
     """What can be asked about deeds."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def page(
         self,
@@ -46,7 +46,7 @@ class AuditDesk:
         if not 1 <= limit <= LONGEST_PAGE:
             raise InvalidOption(f"limit={limit} is not a whole number from 1 to {LONGEST_PAGE}")
         before = None if after is None else _read_cursor(after)
-        found = await self._desk.read(
+        found = await self._gateway.read(
             caller,
             "audit.list",
             lambda store: store.audit.page(

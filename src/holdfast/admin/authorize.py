@@ -1,18 +1,18 @@
-"""The desk: where every question and command of every surface passes, its role checked and its effect audited."""
+"""The gateway of HTTP, pages and the command line: checks the caller's role, runs a read or a command, audits it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from holdfast.admin.roles import Principal, check, may
-from holdfast.commands.audit import audited
-from holdfast.core.events import Event
+from holdfast.admin.serializers import plain
+from holdfast.commands.change import Change, Effect, with_audit
 from holdfast.core.records import AuditRecord
-from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 
@@ -28,7 +28,7 @@ READ_TIMEOUT_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, under which request, and why they want a change."""
+    """Who is calling, in which request, and why."""
 
     principal: Principal
     request_id: str | None = None
@@ -36,33 +36,16 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """Who it is."""
+        """The caller's name."""
         return self.principal.name
 
     def may(self, action: str) -> bool:
-        """Say whether the caller may do this."""
+        """Whether the caller's role allows an action."""
         return may(self.principal, action)
 
 
-class Effect(NamedTuple):
-    """One thing that a command changed, with what was and what is."""
-
-    target: str
-    before: Any = None
-    after: Any = None
-
-
-class Change(NamedTuple):
-    """What came of a command: its answer, its effects, whom it concerns, and what observers are told."""
-
-    answer: Any
-    effects: Sequence[Effect]
-    hints: Sequence[Hint] = ()
-    events: Sequence[Event] = ()
-
-
-class Desk:
-    """Runs operations for callers. Reads have a statement timeout; a write and its audit are one transaction."""
+class Gateway:
+    """Runs reads and commands for callers. A read has a time limit; a command and its audit are one transaction."""
 
     def __init__(self, app: Holdfast, read_timeout_ms: int = READ_TIMEOUT_MS) -> None:
         self.app = app
@@ -74,29 +57,34 @@ class Desk:
         return self.app.database.store
 
     async def read(self, caller: Caller, action: str, op: Callable[[Store], Op[T]]) -> T:
-        """Answer a question. Raises: Refused, DatabaseBusy, DatabaseUnreachable."""
+        """Check the caller's role and read. Raises: Refused, DatabaseBusy, DatabaseUnreachable."""
         check(caller.principal, action)
-        return await self.look(op)
+        return await self.read_unchecked(op)
 
-    async def look(self, op: Callable[[Store], Op[T]]) -> T:
-        """Read what is nobody's business but the service's own: who asks. Raises: DatabaseBusy, DatabaseUnreachable."""
+    async def read_unchecked(self, op: Callable[[Store], Op[T]]) -> T:
+        """Read for the service itself, such as who the caller is. Raises: DatabaseBusy, DatabaseUnreachable."""
         return await self.app.database.read_async(op(self.store), self._read_timeout_ms)
 
-    async def change(self, caller: Caller, action: str, op: Callable[[Store], Op[Change]]) -> Any:
-        """Carry out a command, audited, and tell workers and observers after its commit. Raises: Refused."""
+    async def run(
+        self, caller: Caller, action: str, command: Callable[[Store], Op[Change[T]]]
+    ) -> T:
+        """Check the caller's role, run a command with its audit, and notify after the commit. Raises: Refused."""
         check(caller.principal, action)
-        store = self.store
-        change = await self.app.database.run_async(
-            audited(store, op(store), lambda done: deeds_of(caller, action, done.effects))
-        )
+        op = with_audit(self.store, command(self.store), partial(audit_entries, caller, action))
+        change = await self.app.database.run_async(op)
         if change.hints:
             self.app.notifier.send(change.hints)
         self.app.tell(change.events)
         return change.answer
 
+    async def record(self, caller: Caller, action: str, effect: Effect) -> None:
+        """Audit something that was done outside a command."""
+        entries = audit_entries(caller, action, [effect])
+        await self.app.database.run_async(self.store.audit.append(entries))
 
-def deeds_of(caller: Caller, action: str, effects: Sequence[Effect]) -> list[AuditRecord]:
-    """Return what the audit log says of effects."""
+
+def audit_entries(caller: Caller, action: str, effects: Sequence[Effect]) -> list[AuditRecord]:
+    """Return the audit entries of a command's effects."""
     return [
         AuditRecord(
             id=new_id(),
@@ -114,4 +102,7 @@ def deeds_of(caller: Caller, action: str, effects: Sequence[Effect]) -> list[Aud
 
 
 def _json(value: Any) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()
+    if value is None:
+        return None
+    fields = plain(value) if isinstance(value, msgspec.Struct) else value
+    return msgspec.json.encode(fields).decode()

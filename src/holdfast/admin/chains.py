@@ -11,18 +11,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect, deeds_of
+from holdfast.admin.authorize import Caller, Gateway, audit_entries
 from holdfast.admin.etags import chain_version, require
 from holdfast.admin.jobs import Expected, checked_ids, payloads_of
 from holdfast.admin.roles import check
 from holdfast.admin.serializers import payload, shown_blocker, shown_chain, shown_job
-from holdfast.client import news
-from holdfast.client.hints import of_deleted, of_ended
-from holdfast.client.listing import read_page
 from holdfast.client.options import StartOptions
+from holdfast.client.pagination import read_page
 from holdfast.client.views import Chain
-from holdfast.commands.cancel import cancel_chain
-from holdfast.commands.delete import delete_chains
+from holdfast.commands.chains import cancel_chain, delete_chains
+from holdfast.commands.change import Change, Effect, counted
 from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
 from holdfast.core.ids import parse_id
@@ -79,11 +77,11 @@ class ChainDetail(msgspec.Struct, frozen=True):
     version: str
 
 
-class ChainDesk:
+class ChainAdmin:
     """What can be asked about chains and done to them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def page(self, caller: Caller, filter: str, limit: int, after: str | None) -> ChainPage:
         """Read a page of chains, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
@@ -93,7 +91,7 @@ class ChainDesk:
             found = yield from read_page("chains", filter, limit, after, read, shown_chain)
             return ChainPage(list(found.items), found.next, found.cut)
 
-        return await self._desk.read(caller, "chain.list", op)
+        return await self._gateway.read(caller, "chain.list", op)
 
     async def get(self, caller: Caller, id: str) -> ChainDetail:
         """Read a chain with its tree and those who wait for it. Raises: ChainNotFound."""
@@ -111,17 +109,17 @@ class ChainDesk:
                 version=chain_version(record),
             )
 
-        return await self._desk.read(caller, "chain.get", op)
+        return await self._gateway.read(caller, "chain.get", op)
 
     async def wait(self, caller: Caller, id: str, timeout: Duration) -> Chain:
         """Wait until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
         check(caller.principal, "chain.wait")
-        return await self._desk.app.aio.chains.wait(parse_id(id), timeout)
+        return await self._gateway.app.aio.chains.wait(parse_id(id), timeout)
 
     async def state(self, caller: Caller, id: str) -> State:
         """Read where a chain stands that is waited for. Raises: ChainNotFound."""
         wanted = str(parse_id(id))
-        record = await self._desk.read(caller, "chain.wait", lambda store: _one(store, wanted))
+        record = await self._gateway.read(caller, "chain.wait", lambda store: _one(store, wanted))
         return record.state
 
     async def start(
@@ -129,29 +127,25 @@ class ChainDesk:
     ) -> Chain:
         """Start a chain. Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption."""
         check(caller.principal, "chain.start")
-        app = self._desk.app
+        app = self._gateway.app
         async with app.transaction() as tx:
             chain: Chain = await app.start(tx, type, input, **(options or {}))
-            effects = [Effect(f"chain {chain.id}", None, {"type": type, "state": chain.state})]
             if not chain.deduplicated:
-                deeds = deeds_of(caller, "chain.start", effects)
-                await run_async(self._desk.store.audit.append(deeds), tx)
+                effect = Effect(f"chain {chain.id}", None, {"type": type, "state": chain.state})
+                entries = audit_entries(caller, "chain.start", [effect])
+                await run_async(self._gateway.store.audit.append(entries), tx)
         return chain
 
     async def cancel(self, caller: Caller, id: str, expected: Expected = None) -> str:
         """Cancel a chain's live job. Raises: ChainNotFound, WrongState, Changed."""
         wanted = str(parse_id(id))
 
-        def op(store: Store) -> Op[Change]:
+        def op(store: Store) -> Op[Change[str]]:
             record = yield from _one(store, wanted)
             require(expected, chain_version(record))
-            report = yield from cancel_chain(store, wanted, caller.reason or "")
-            effect = Effect(f"chain {wanted}", {"state": record.state}, {"state": "cancelled"})
-            events = news.of_ended(report, "cancelled", caller.reason)
-            return Change(wanted, [effect], of_ended(report), events)
+            return (yield from cancel_chain(store, wanted, caller.reason or ""))
 
-        answer: str = await self._desk.change(caller, "chain.cancel", op)
-        return answer
+        return await self._gateway.run(caller, "chain.cancel", op)
 
     async def delete(
         self, caller: Caller, ids: Sequence[str], cascade: bool = False, expected: Expected = None
@@ -159,16 +153,12 @@ class ChainDesk:
         """Delete chains with all their jobs; return how many jobs. Raises: ChainNotFound, StillReferenced, Changed."""
         wanted = checked_ids(ids)
 
-        def op(store: Store) -> Op[Change]:
-            records = yield from store.chains.get(wanted)
-            for each in records:
+        def op(store: Store) -> Op[Change[int]]:
+            for each in (yield from store.chains.get(wanted)) if expected is not None else []:
                 require(expected, chain_version(each))
-            report = yield from delete_chains(store, wanted, cascade)
-            effects = [Effect(f"chain {each.id}", {"state": each.state}) for each in records]
-            return Change(len(report.removed), effects, of_deleted(report))
+            return (yield from counted(delete_chains(store, wanted, cascade)))
 
-        answer: int = await self._desk.change(caller, "chain.delete", op)
-        return answer
+        return await self._gateway.run(caller, "chain.delete", op)
 
 
 def _one(store: Store, id: str) -> Op[ChainRecord]:

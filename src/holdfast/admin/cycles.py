@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.serializers import plain, rfc3339
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import LIVE_WITHIN_MS
@@ -17,7 +17,6 @@ from holdfast.core.records import Instant
 from holdfast.core.redaction import redact
 from holdfast.core.schedule import parse_schedule
 from holdfast.core.suggestions import nearest
-from holdfast.notify.base import cycle_hint
 from holdfast.scheduler.runner import TICK
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -48,15 +47,17 @@ class CycleFacts(msgspec.Struct, frozen=True):
         }
 
 
-class CycleDesk:
+class CycleAdmin:
     """What can be asked about cycles and done to them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def list(self, caller: Caller, runs: int = LAST_RUNS) -> list[CycleFacts]:
         """Read every cycle."""
-        return await self._desk.read(caller, "cycle.list", lambda store: cycle_facts(store, runs))
+        return await self._gateway.read(
+            caller, "cycle.list", lambda store: cycle_facts(store, runs)
+        )
 
     async def runs(
         self, caller: Caller, name: str | None = None, limit: int = 50
@@ -72,38 +73,25 @@ class CycleDesk:
                     raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
             return found
 
-        return await self._desk.read(caller, "cycle.list", op)
+        return await self._gateway.read(caller, "cycle.list", op)
 
     async def pause(self, caller: Caller, name: str) -> None:
-        """Let a cycle rest. Raises: CycleNotFound."""
-        await self._switch(caller, name, True)
+        """Pause a cycle. Raises: CycleNotFound."""
+        await self._gateway.run(
+            caller, "cycle.pause", lambda store: pause_cycle(store, name, True, caller.name)
+        )
 
     async def resume(self, caller: Caller, name: str) -> None:
-        """Let a cycle run again; what the pause left out is not caught up. Raises: CycleNotFound."""
-        await self._switch(caller, name, False)
+        """Resume a cycle; runs missed during the pause are not caught up. Raises: CycleNotFound."""
+        await self._gateway.run(
+            caller, "cycle.resume", lambda store: pause_cycle(store, name, False, caller.name)
+        )
 
     async def run_now(self, caller: Caller, name: str) -> None:
         """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
-
-        def op(store: Store) -> Op[Change]:
-            names = yield from request_cycle(store, name, new_id())
-            effects = [Effect(f"cycle {each}", None, {"run": "now"}) for each in names]
-            return Change(None, effects, [cycle_hint(name)])
-
-        await self._desk.change(caller, "cycle.run_now", op)
-
-    async def _switch(self, caller: Caller, name: str, paused: bool) -> None:
-        def op(store: Store) -> Op[Change]:
-            cycles = yield from store.cycles.page()
-            was = {each.name: each.paused for each in cycles}
-            names = yield from pause_cycle(store, name, paused, caller.name)
-            effects = [
-                Effect(f"cycle {each}", {"paused": was.get(each)}, {"paused": paused})
-                for each in names
-            ]
-            return Change(None, effects, [] if paused else [cycle_hint(name)])
-
-        await self._desk.change(caller, "cycle.pause" if paused else "cycle.resume", op)
+        await self._gateway.run(
+            caller, "cycle.run_now", lambda store: request_cycle(store, name, new_id())
+        )
 
 
 def cycle_facts(store: Store, runs: int) -> Op[list[CycleFacts]]:

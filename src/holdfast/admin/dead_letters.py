@@ -8,22 +8,20 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.jobs import MOST_AT_ONCE, checked_ids
 from holdfast.admin.serializers import shown_dead_group
-from holdfast.client import news
-from holdfast.client.hints import of_moved
 from holdfast.client.query import query_of
-from holdfast.commands.dead_letters import drop_dead
-from holdfast.commands.requeue import redrive_jobs, spacing_us
+from holdfast.commands.change import Change
+from holdfast.commands.dead_letters import drop_jobs
+from holdfast.commands.jobs import redrive_jobs, spacing_us
 from holdfast.core.errors import InvalidOption
 from holdfast.core.filters import parse_filter
-from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 LOOK = 1_000
-"""Groups are made of this many of the youngest dead letters, which a page can wait for at any size."""
+"""Groups are made of this many of the newest dead letters, which a page can wait for at any size."""
 
 LOOK_FAR = 100_000
 """A command looks at this many at most for those that its filter means."""
@@ -32,7 +30,7 @@ _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(?:/([smh]))?", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600}
 
 
-class Handled(msgspec.Struct, frozen=True):
+class HandledDeadLetters(msgspec.Struct, frozen=True):
     """What a command did to dead letters; `more` says that it found more than it may take at once."""
 
     ids: list[str]
@@ -40,21 +38,21 @@ class Handled(msgspec.Struct, frozen=True):
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """Dead letters by their kind; `cut` says that only the youngest were looked at."""
+    """Dead letters by their kind; `cut` says that only the newest were looked at."""
 
     items: list[dict[str, Any]]
     cut: bool
 
 
-class DeadDesk:
+class DeadLetterAdmin:
     """What can be asked about dead letters and done to them. Each command takes ids, or a filter that finds them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def groups(self, caller: Caller, limit: int = 100, look: int = LOOK) -> Groups:
-        """Read the largest groups by type and kind of error among the youngest."""
-        return await self._desk.read(
+        """Read the largest groups by type and kind of error among the newest."""
+        return await self._gateway.read(
             caller, "dead.list", lambda store: dead_groups(store, limit, look)
         )
 
@@ -65,46 +63,40 @@ class DeadDesk:
         filter: str | None = None,
         rate: float | None = None,
         behind: int = 0,
-    ) -> Handled:
-        """Take dead letters back into the queue, at most `rate` a second.
+    ) -> HandledDeadLetters:
+        """Put dead letters back into the queue, at most `rate` a second.
 
         Raises: JobNotFound, WrongState when none is one; InvalidOption, FilterError.
-        `behind` are those that were taken back at the same rate just before; these come due after them.
+        `behind` counts those redriven at the same rate just before; these become due after them.
         """
         spacing = spacing_us(rate)
 
-        def op(store: Store) -> Op[Change]:
+        def op(store: Store) -> Op[Change[HandledDeadLetters]]:
             wanted, more = yield from _chosen(store, ids, filter)
             first = (yield from store.schema.clock()) + behind * spacing
-            moved = yield from redrive_jobs(store, wanted, spacing, first) if wanted else _none()
-            effects = [
-                Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"})
-                for each in moved
-            ]
-            handled = Handled([each.id for each in moved], more)
-            return Change(handled, effects, of_moved(moved), news.of_redriven(moved))
+            if not wanted:
+                return Change(HandledDeadLetters([], more))
+            change = yield from redrive_jobs(store, wanted, spacing, first)
+            return change.with_answer(HandledDeadLetters(change.answer, more))
 
-        answer: Handled = await self._desk.change(caller, "dead.redrive", op)
-        return answer
+        return await self._gateway.run(caller, "dead.redrive", op)
 
     async def drop(
         self, caller: Caller, ids: Sequence[str] = (), filter: str | None = None
-    ) -> Handled:
+    ) -> HandledDeadLetters:
         """Delete dead letters with their chains; those that other jobs wait for are left alone.
 
         Raises: JobNotFound, WrongState, StillReferenced when none could be dropped.
         """
 
-        def op(store: Store) -> Op[Change]:
+        def op(store: Store) -> Op[Change[HandledDeadLetters]]:
             wanted, more = yield from _chosen(store, ids, filter)
-            dropped = yield from drop_dead(store, wanted) if wanted else _none()
-            gone = sorted({each.chain_id for each in dropped})
-            effects = [Effect(f"chain {each}", {"state": "failed"}) for each in gone]
-            hints = [Hint("ended", ids=tuple(gone))] if gone else []
-            return Change(Handled([each.id for each in dropped], more), effects, hints)
+            if not wanted:
+                return Change(HandledDeadLetters([], more))
+            change = yield from drop_jobs(store, wanted)
+            return change.with_answer(HandledDeadLetters(change.answer, more))
 
-        answer: Handled = await self._desk.change(caller, "dead.drop", op)
-        return answer
+        return await self._gateway.run(caller, "dead.drop", op)
 
 
 def dead_groups(store: Store, limit: int, look: int) -> Op[Groups]:
@@ -135,9 +127,3 @@ def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[li
     found = yield from store.jobs.walk(query_of(text, MOST_AT_ONCE, None), LOOK_FAR)
     ids = [each.id for each in found.records if each.state == "failed"]
     return ids, found.end is not None
-
-
-def _none() -> Op[list[Any]]:
-    """Ask nothing and find nothing."""
-    yield from ()
-    return []

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.etags import job_version, require
 from holdfast.admin.roles import check
 from holdfast.admin.serializers import (
@@ -21,13 +21,11 @@ from holdfast.admin.serializers import (
     shown_job,
     shown_progress,
 )
-from holdfast.client import news
-from holdfast.client.hints import of_ended, of_moved
-from holdfast.client.listing import read_page
+from holdfast.client.pagination import read_page
 from holdfast.client.query import query_of
-from holdfast.commands.cancel import cancel_jobs
+from holdfast.commands.change import Change
 from holdfast.commands.explain import look_around, why
-from holdfast.commands.requeue import redrive_jobs, trigger_jobs
+from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
 from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.records import ChainRecord, Instant, JobRecord
@@ -87,11 +85,11 @@ class Moved(msgspec.Struct, frozen=True):
     left: list[str]
 
 
-class JobDesk:
+class JobAdmin:
     """What can be asked about jobs and done to them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def page(self, caller: Caller, filter: str, limit: int, after: str | None) -> JobPage:
         """Read a page of jobs, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
@@ -100,7 +98,7 @@ class JobDesk:
             found = yield from read_page("jobs", filter, limit, after, store.jobs.walk, shown_job)
             return JobPage(list(found.items), found.next, found.cut)
 
-        return await self._desk.read(caller, "job.list", op)
+        return await self._gateway.read(caller, "job.list", op)
 
     async def get(self, caller: Caller, id: str, raw: bool = False) -> JobDetail:
         """Read a job in full; payloads, and raw ones, only for those who may see them. Raises: JobNotFound, Refused."""
@@ -108,40 +106,32 @@ class JobDesk:
         if raw:
             check(caller.principal, "job.payload")
         show = partial(payload, raw=raw) if caller.may("job.payload") else None
-        return await self._desk.read(caller, "job.get", lambda store: _detail(store, wanted, show))
+        return await self._gateway.read(
+            caller, "job.get", lambda store: _detail(store, wanted, show)
+        )
 
     async def changes(
         self, caller: Caller, filter: str, watch: Watch, look: int
     ) -> list[dict[str, Any]]:
         """Read what is new or changed among the newest jobs since the watch's last look. Raises: FilterError."""
         query = query_of(filter, look, None)
-        found = await self._desk.read(
+        found = await self._gateway.read(
             caller, "tail.read", lambda store: store.jobs.walk(query, TAIL_LOOK)
         )
         return [shown_job(each) for each in watch.changes(found.records)]
 
     async def retry(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
-        """Take failed jobs back into the queue. Raises: JobNotFound, WrongState, Changed."""
-        return await self._move(caller, "job.retry", ids, expected, _redriven)
+        """Put failed jobs back into the queue. Raises: JobNotFound, WrongState, Changed."""
+        return await self._move(caller, "job.retry", ids, expected, redrive_jobs)
 
     async def cancel(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
-        """End live jobs at once; a running handler is told. Raises: JobNotFound, WrongState, Changed."""
-
-        def cancelled(store: Store, wanted: Sequence[str]) -> Op[Change]:
-            report = yield from cancel_jobs(store, wanted, caller.reason or "")
-            effects = [
-                Effect(f"job {each.id}", {"state": each.was}, {"state": "cancelled"})
-                for each in report.ended
-            ]
-            events = news.of_ended(report, "cancelled", caller.reason)
-            ids = [each.id for each in report.ended]
-            return Change(ids, effects, of_ended(report), events)
-
-        return await self._move(caller, "job.cancel", ids, expected, cancelled)
+        """Cancel live jobs; running handlers get their abort signal. Raises: JobNotFound, WrongState, Changed."""
+        cancel = partial(cancel_jobs, reason=caller.reason or "")
+        return await self._move(caller, "job.cancel", ids, expected, cancel)
 
     async def run_now(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
         """Make pending jobs due now. Raises: JobNotFound, WrongState, Changed."""
-        return await self._move(caller, "job.run_now", ids, expected, _triggered)
+        return await self._move(caller, "job.run_now", ids, expected, run_jobs_now)
 
     async def _move(
         self,
@@ -149,20 +139,18 @@ class JobDesk:
         action: str,
         ids: Sequence[str],
         expected: Expected,
-        make: Callable[[Store, Sequence[str]], Op[Change]],
+        command: Callable[[Store, Sequence[str]], Op[Change[list[str]]]],
     ) -> Moved:
         wanted = checked_ids(ids)
 
-        def op(store: Store) -> Op[Change]:
+        def op(store: Store) -> Op[Change[Moved]]:
             if len(wanted) == 1:
                 yield from _check_one(store, wanted[0], expected)
-            change = yield from make(store, wanted)
-            moved: list[str] = change.answer
-            left = sorted(set(wanted) - set(moved))
-            return change._replace(answer=Moved(moved, left))
+            change = yield from command(store, wanted)
+            left = sorted(set(wanted) - set(change.answer))
+            return change.with_answer(Moved(change.answer, left))
 
-        answer: Moved = await self._desk.change(caller, action, op)
-        return answer
+        return await self._gateway.run(caller, action, op)
 
 
 def checked_ids(ids: Sequence[str]) -> list[str]:
@@ -216,18 +204,3 @@ def _check_one(store: Store, id: str, expected: Expected) -> Op[None]:
         yield from store.jobs.lock([id])
     record = yield from _one(store, id)
     require(expected, job_version(record))
-
-
-def _redriven(store: Store, wanted: Sequence[str]) -> Op[Change]:
-    moved = yield from redrive_jobs(store, wanted)
-    effects = [
-        Effect(f"job {each.id}", {"state": "failed"}, {"state": "pending"}) for each in moved
-    ]
-    ids = [each.id for each in moved]
-    return Change(ids, effects, of_moved(moved), news.of_redriven(moved))
-
-
-def _triggered(store: Store, wanted: Sequence[str]) -> Op[Change]:
-    moved = yield from trigger_jobs(store, wanted)
-    effects = [Effect(f"job {each.id}", {"state": "pending"}, {"due": "now"}) for each in moved]
-    return Change([each.id for each in moved], effects, of_moved(moved))

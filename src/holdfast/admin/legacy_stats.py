@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.roles import check
 from holdfast.admin.serializers import rfc3339
+from holdfast.commands.change import Effect
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.commands.health import COUNTED
 from holdfast.core.cycle import RunRecord
@@ -30,17 +31,17 @@ class Ticks(Protocol):
         """Run a tick unless one runs already."""
 
 
-class OutboxDesk:
+class LegacyStats:
     """What developers ask about the outbox."""
 
-    def __init__(self, desk: Desk, settings: Settings, ticks: Ticks) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway, settings: Settings, ticks: Ticks) -> None:
+        self._gateway = gateway
         self._settings = settings
         self._ticks = ticks
 
     async def stats(self, caller: Caller) -> dict[str, Any]:
         """Read queue, runtime and configuration; running shows as processing and completed as sent."""
-        return await self._desk.read(caller, "outbox.stats", self._read)
+        return await self._gateway.read(caller, "outbox.stats", self._read)
 
     async def run_once(self, caller: Caller) -> dict[str, Any]:
         """Run one tick in this process, or say that one is running."""
@@ -48,9 +49,8 @@ class OutboxDesk:
         answer = await self._ticks.run_once()
         if isinstance(answer, TickSkipped):
             return {"skipped": True, "reason": answer.reason}
-        await self._desk.change(
-            caller, "outbox.run_once", lambda _: _noted(answer.run_id, answer.total_processed)
-        )
+        effect = Effect(f"run {answer.run_id}", None, {"processed": answer.total_processed})
+        await self._gateway.record(caller, "outbox.run_once", effect)
         return {"summary": answer.as_dict()}
 
     def _read(self, store: Store) -> Op[dict[str, Any]]:
@@ -107,9 +107,3 @@ def _runtime(workers: list[WorkerRecord], ticks: list[RunRecord]) -> dict[str, A
         "recovered_stuck_total": total("recovered"),
         "last_error": redact(latest.last_error or "") if latest else None,
     }
-
-
-def _noted(run_id: str, processed: int) -> Op[Change]:
-    """Have the tick in the audit log; the tick's own writes are its own."""
-    yield from ()
-    return Change(None, [Effect(f"run {run_id}", None, {"processed": processed})])

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Desk
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.dead_letters import dead_groups
 from holdfast.admin.roles import LOCAL, check
@@ -72,17 +72,17 @@ def _log_bytes(path: Path | None) -> int:
     return log.stat().st_size if log is not None and log.exists() else 0
 
 
-class DoctorDesk:
+class DoctorAdmin:
     """What can be asked about the health of the installation; nothing is mended from here."""
 
-    def __init__(self, desk: Desk, settings: Settings) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway, settings: Settings) -> None:
+        self._gateway = gateway
         self._settings = settings
 
     async def findings(self, caller: Caller) -> list[Finding]:
         """Check configuration, fleet and database, the worst first."""
         check(caller.principal, "doctor.read")
-        app = self._desk.app
+        app = self._gateway.app
         leases = {each.name: each.lease for each in app.registry if each.lease is not None}
         found = await examine(app.database, self._settings, leases)
         ordered = sorted(found, key=lambda each: _ORDER.index(each.verdict))
@@ -174,17 +174,17 @@ class System(msgspec.Struct, frozen=True):
     configuration: list[dict[str, str]]
 
 
-class OverviewDesk:
+class Overviews:
     """What can be asked about the whole."""
 
-    def __init__(self, desk: Desk, settings: Settings) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway, settings: Settings) -> None:
+        self._gateway = gateway
         self._settings = settings
         self._waits: dict[Window, Waits] = {}
 
     async def health(self, caller: Caller) -> Health:
         """Read how the queue stands."""
-        return await self._desk.read(caller, "overview.read", read_health)
+        return await self._gateway.read(caller, "overview.read", read_health)
 
     async def metrics(self, caller: Caller) -> tuple[Health, bool]:
         """Read the same for a machine that keeps figures, and whether something reaps."""
@@ -194,11 +194,11 @@ class OverviewDesk:
             health = yield from read_health(store)
             return health, (yield from _unready(store, interval_ms)) is None
 
-        return await self._desk.read(caller, "metrics.read", op)
+        return await self._gateway.read(caller, "metrics.read", op)
 
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
         """Read how the queue stands and how it went."""
-        return await self._desk.read(
+        return await self._gateway.read(
             caller, "overview.read", lambda store: self._look(store, window)
         )
 
@@ -213,7 +213,7 @@ class OverviewDesk:
             cycles = yield from cycle_facts(store, runs=0)
             return Board(overview, dead.items, cycles)
 
-        return await self._desk.read(caller, "overview.read", op)
+        return await self._gateway.read(caller, "overview.read", op)
 
     def _look(self, store: Store, window: Window, waits: Waits | None = None) -> Op[Overview]:
         span_ms, step_ms = STEPS_MS[window]
@@ -235,7 +235,7 @@ class OverviewDesk:
 
     async def system(self, caller: Caller) -> System:
         """Read what the database and the settings are."""
-        database = self._desk.app.database
+        database = self._gateway.app.database
 
         def op(store: Store) -> Op[System]:
             applied = yield from store.schema.applied()
@@ -250,12 +250,12 @@ class OverviewDesk:
                 configuration=[msgspec.structs.asdict(each) for each in effective(self._settings)],
             )
 
-        return await self._desk.read(caller, "system.read", op)
+        return await self._gateway.read(caller, "system.read", op)
 
     async def unready(self) -> str | None:
         """Say why this installation is not ready, None when it is. Raises: DatabaseError when it is away."""
         interval_ms = self._settings.outbox.reaper_interval_ms
-        return await self._desk.read(
+        return await self._gateway.read(
             Caller(LOCAL), "overview.read", lambda store: _unready(store, interval_ms)
         )
 

@@ -55,6 +55,7 @@ POLICY: dict[str, Role] = {
     "cycle.pause": Role.OPERATOR,
     "cycle.resume": Role.OPERATOR,
     "cycle.run_now": Role.OPERATOR,
+    "database.adopt": Role.DEVELOPER,
     "dead.drop": Role.DEVELOPER,
     "dead.list": Role.VIEWER,
     "dead.redrive": Role.OPERATOR,

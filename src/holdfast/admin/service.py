@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.admin.audit import AuditDesk
-from holdfast.admin.authorize import READ_TIMEOUT_MS, Desk
-from holdfast.admin.chains import ChainDesk
-from holdfast.admin.cycles import CycleDesk
-from holdfast.admin.dead_letters import DeadDesk
-from holdfast.admin.jobs import JobDesk
-from holdfast.admin.legacy_stats import OutboxDesk, Ticks
-from holdfast.admin.overview import DoctorDesk, OverviewDesk
-from holdfast.admin.subscriptions import SubscriptionDesk
-from holdfast.admin.tokens import TokenDesk
-from holdfast.admin.types import TypeDesk
-from holdfast.admin.workers import WorkerDesk
+from holdfast.admin.audit import AuditLog
+from holdfast.admin.authorize import READ_TIMEOUT_MS, Gateway
+from holdfast.admin.chains import ChainAdmin
+from holdfast.admin.cycles import CycleAdmin
+from holdfast.admin.dead_letters import DeadLetterAdmin
+from holdfast.admin.jobs import JobAdmin
+from holdfast.admin.legacy_stats import LegacyStats, Ticks
+from holdfast.admin.overview import DoctorAdmin, Overviews
+from holdfast.admin.subscriptions import SubscriptionAdmin
+from holdfast.admin.tokens import TokenAdmin
+from holdfast.admin.types import TypeAdmin
+from holdfast.admin.workers import WorkerAdmin
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -32,18 +32,18 @@ class Service:
         ticks: Ticks,
         read_timeout_ms: int = READ_TIMEOUT_MS,
     ) -> None:
-        desk = Desk(app, read_timeout_ms)
+        gateway = Gateway(app, read_timeout_ms)
         self.app = app
         self.settings = settings
-        self.jobs = JobDesk(desk)
-        self.chains = ChainDesk(desk)
-        self.dead_letters = DeadDesk(desk)
-        self.types = TypeDesk(desk)
-        self.workers = WorkerDesk(desk)
-        self.cycles = CycleDesk(desk)
-        self.subscriptions = SubscriptionDesk(desk)
-        self.audit = AuditDesk(desk)
-        self.overview = OverviewDesk(desk, settings)
-        self.outbox = OutboxDesk(desk, settings, ticks)
-        self.tokens = TokenDesk(desk)
-        self.doctor = DoctorDesk(desk, settings)
+        self.jobs = JobAdmin(gateway)
+        self.chains = ChainAdmin(gateway)
+        self.dead_letters = DeadLetterAdmin(gateway)
+        self.types = TypeAdmin(gateway)
+        self.workers = WorkerAdmin(gateway)
+        self.cycles = CycleAdmin(gateway)
+        self.subscriptions = SubscriptionAdmin(gateway)
+        self.audit = AuditLog(gateway)
+        self.overview = Overviews(gateway, settings)
+        self.outbox = LegacyStats(gateway, settings, ticks)
+        self.tokens = TokenAdmin(gateway)
+        self.doctor = DoctorAdmin(gateway, settings)

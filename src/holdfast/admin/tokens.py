@@ -14,16 +14,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.roles import Principal, Role
 from holdfast.admin.serializers import plain
+from holdfast.commands.tokens import create_token, revoke_token
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidOption, TokenNotFound
+from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import parse_id
 from holdfast.core.records import NewToken, TokenRecord
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.operation import Op
-from holdfast.storage.store import Store
 
 PREFIX = "hf_"
 BYTES = 32
@@ -63,11 +62,11 @@ class MadeToken(msgspec.Struct, frozen=True):
     secret: str
 
 
-class TokenDesk:
+class TokenAdmin:
     """What can be asked about tokens and done to them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def create(
         self, caller: Caller, name: str, role: Role, lasts: Duration | None = None
@@ -75,18 +74,14 @@ class TokenDesk:
         """Make a token. Raises: InvalidOption, InvalidDuration."""
         secret = new_secret()
         token = new_token(name, role, secret, lasts)
-
-        def op(store: Store) -> Op[Change]:
-            record = yield from store.tokens.create(token)
-            after = {"name": name, "role": role.word}
-            return Change(record, [Effect(f"token {record.id}", None, after)])
-
-        record: TokenRecord = await self._desk.change(caller, "token.create", op)
+        record = await self._gateway.run(
+            caller, "token.create", lambda store: create_token(store, token)
+        )
         return MadeToken(shown_token(record), secret)
 
     async def list(self, caller: Caller) -> list[dict[str, Any]]:
         """Read tokens, the youngest first, without what could open anything."""
-        records = await self._desk.read(
+        records = await self._gateway.read(
             caller, "token.list", lambda store: store.tokens.page(MOST_LISTED)
         )
         return [shown_token(each) for each in records]
@@ -94,18 +89,18 @@ class TokenDesk:
     async def revoke(self, caller: Caller, id: str) -> None:
         """Make a token invalid from now on. Raises: TokenNotFound, InvalidId."""
         wanted = str(parse_id(id))
-        await self._desk.change(caller, "token.revoke", lambda store: revoked(store, wanted))
+        await self._gateway.run(caller, "token.revoke", lambda store: revoke_token(store, wanted))
 
     async def exist(self) -> bool:
         """Say whether any token was ever made: whether access was ever given out."""
-        return await self._desk.look(lambda store: store.tokens.exist())
+        return await self._gateway.read_unchecked(lambda store: store.tokens.exist())
 
     async def principal(self, secret: str) -> Principal | None:
         """Return whom a secret stands for, None when it opens nothing."""
         if not is_secret(secret):
             return None
-        wanted, database = hash_of(secret), self._desk.app.database
-        record = await self._desk.look(lambda store: store.tokens.find(wanted))
+        wanted, database = hash_of(secret), self._gateway.app.database
+        record = await self._gateway.read_unchecked(lambda store: store.tokens.find(wanted))
         if record is None or not is_same(record.hash, wanted):
             return None
         used_at = record.last_used_at
@@ -130,12 +125,3 @@ def shown_token(record: TokenRecord) -> dict[str, Any]:
     fields = plain(record)
     del fields["hash"]
     return fields
-
-
-def revoked(store: Store, id: str) -> Op[Change]:
-    """Revoke a token. Raises: TokenNotFound."""
-    record = yield from store.tokens.revoke(id)
-    if record is None:
-        raise TokenNotFound(f"there is no token {id} that is not revoked")
-    before = {"name": record.name, "role": record.role}
-    return Change(None, [Effect(f"token {id}", before)])

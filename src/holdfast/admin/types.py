@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.etags import require, version_of
 from holdfast.admin.jobs import Expected
 from holdfast.admin.serializers import plain, rfc3339
+from holdfast.commands.change import Change
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.commands.types import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.duration import format_duration, spoken
-from holdfast.core.errors import InvalidOption, UnknownJobType
 from holdfast.core.records import Instant, TypePace, TypeSetting, TypeTotals
-from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -101,97 +102,55 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
     }
 
 
-UNSET = -1
-"""Takes a setting back to the code's own."""
-
 PACE_MS = 300_000
-"""Rates are told of the last five minutes: long enough to be steady, short enough to be now."""
-
-_LONGEST_MS = 86_400_000
-_MOST = 1_000_000
+"""Rates cover the last five minutes: long enough to be steady, short enough to be current."""
 
 
-class TypeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings to be changed while workers run; None leaves a value, -1 takes it back to the code's own."""
-
-    lease_ms: int | None = None
-    timeout_ms: int | None = None
-    concurrency: int | None = None
-    max_attempts: int | None = None
-
-    def check(self) -> None:
-        """Refuse values without meaning. Raises: InvalidOption."""
-        fields = msgspec.structs.asdict(self)
-        given = {name: value for name, value in fields.items() if value is not None}
-        if not given:
-            raise InvalidOption("nothing is to be set")
-        for name, value in given.items():
-            most = _LONGEST_MS if name.endswith("_ms") else _MOST
-            if value != UNSET and not 1 <= value <= most:
-                raise InvalidOption(f"{name}={value} is not between 1 and {most}")
-        if self.lease_ms is not None and 0 <= self.lease_ms < 100:
-            raise InvalidOption(f"a lease of {self.lease_ms} ms is too short, the least is 100")
-
-
-class TypeDesk:
+class TypeAdmin:
     """What can be asked about job types and done to them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def list(self, caller: Caller) -> list[TypeFacts]:
         """Read every type that was ever started, handled or set."""
-        found = await self._desk.read(caller, "type.list", type_facts)
+        found = await self._gateway.read(caller, "type.list", type_facts)
         return [*found.values()]
 
     async def paces(self, caller: Caller) -> dict[str, TypePace]:
         """Read how much of each type ended within the last minutes, and how many run."""
-        found = await self._desk.read(
-            caller, "type.list", lambda store: store.statistics.types(PACE_MS)
+        found = await self._gateway.read(
+            caller, "type.list", lambda store: store.figures.types(PACE_MS)
         )
         return {each.type: each for each in found}
 
     async def pause(self, caller: Caller, type: str, expected: Expected = None) -> dict[str, Any]:
-        """Let workers take no more of a type. Raises: UnknownJobType, Changed."""
-        return await self._switch(caller, type, True, expected)
+        """Stop workers from taking jobs of a type. Raises: UnknownJobType, Changed."""
+        return await self._pause(caller, type, True, expected)
 
     async def resume(self, caller: Caller, type: str, expected: Expected = None) -> dict[str, Any]:
-        """Let workers take a type again. Raises: UnknownJobType, Changed."""
-        return await self._switch(caller, type, False, expected)
+        """Let workers take jobs of a type again. Raises: UnknownJobType, Changed."""
+        return await self._pause(caller, type, False, expected)
 
     async def pause_all(self, caller: Caller, paused: bool) -> None:
         """Pause or resume everything."""
-
-        def op(store: Store) -> Op[Change]:
-            before = yield from store.schema.identity()
-            yield from store.schema.pause(paused, caller.name)
-            was = {"paused": before.paused} if before else None
-            effect = Effect("everything", was, {"paused": paused})
-            return Change(None, [effect], [LOOK_EVERYWHERE])
-
-        await self._desk.change(caller, "type.pause" if paused else "type.resume", op)
+        action = "type.pause" if paused else "type.resume"
+        await self._gateway.run(caller, action, lambda store: pause_all(store, paused, caller.name))
 
     async def set(
         self, caller: Caller, type: str, change: TypeChange, expected: Expected = None
     ) -> dict[str, Any]:
         """Change settings of a type. Raises: UnknownJobType, InvalidOption, Changed."""
         change.check()
-        fields = msgspec.structs.asdict(change)
-        return await self._change(
-            caller, "type.set", type, expected, lambda store: store.workers.set_type(type, **fields)
-        )
+        command = partial(set_type, type=type, change=change)
+        return await self._change(caller, "type.set", type, expected, command)
 
-    async def _switch(
+    async def _pause(
         self, caller: Caller, type: str, paused: bool, expected: Expected
     ) -> dict[str, Any]:
+        command = partial(pause_type, type=type, paused=paused, by=caller.name)
         action = "type.pause" if paused else "type.resume"
-        return await self._change(
-            caller,
-            action,
-            type,
-            expected,
-            lambda store: store.workers.set_type(type, paused=paused, by=caller.name),
-        )
+        return await self._change(caller, action, type, expected, command)
 
     async def _change(
         self,
@@ -199,22 +158,13 @@ class TypeDesk:
         action: str,
         type: str,
         expected: Expected,
-        write: Callable[[Store], Op[None]],
+        command: Callable[[Store], Op[Change[TypeSetting]]],
     ) -> dict[str, Any]:
-        def op(store: Store) -> Op[Change]:
-            known = yield from type_facts(store)
-            if type not in known:
-                raise UnknownJobType(f"the database has not seen the type {type[:60]!r}")
-            before = plain(known[type].setting)
-            require(expected, version_of(before))
-            yield from write(store)
-            after = plain((yield from _setting(store, type)))
-            return Change(after, [Effect(f"type {type}", before, after)], [Hint("look", type)])
+        def op(store: Store) -> Op[Change[TypeSetting]]:
+            if expected is not None:
+                setting = yield from read_setting(store, type)
+                require(expected, version_of(plain(setting)))
+            return (yield from command(store))
 
-        answer: dict[str, Any] = await self._desk.change(caller, action, op)
-        return answer
-
-
-def _setting(store: Store, type: str) -> Op[TypeSetting]:
-    settings = yield from store.workers.settings()
-    return next((each for each in settings if each.type == type), TypeSetting(type))
+        setting = await self._gateway.run(caller, action, op)
+        return plain(setting)

@@ -7,13 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Change, Desk, Effect
+from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.serializers import plain
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
-from holdfast.core.errors import WorkerNotFound
+from holdfast.commands.workers import drain_worker
 from holdfast.core.records import Instant, WorkerRecord
 from holdfast.core.redaction import redact
-from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -39,16 +38,16 @@ class WorkerFacts(msgspec.Struct, frozen=True):
         }
 
 
-class WorkerDesk:
+class WorkerAdmin:
     """What can be asked about workers and done to them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
 
     async def list(
         self, caller: Caller, everyone: bool = False, limit: int = 100
     ) -> list[WorkerFacts]:
-        """Read workers, the youngest first; those that have stopped only when asked for."""
+        """Read workers, newest first; stopped ones only with `everyone`."""
 
         def op(store: Store) -> Op[list[WorkerFacts]]:
             now = yield from store.schema.clock()
@@ -61,20 +60,12 @@ class WorkerDesk:
                 WorkerFacts(now, each, standing_of(each, now), held[each.id]) for each in records
             ]
 
-        facts = await self._desk.read(caller, "worker.list", op)
+        facts = await self._gateway.read(caller, "worker.list", op)
         return [each for each in facts if everyone or each.standing != "stopped"]
 
     async def drain(self, caller: Caller, id: str) -> None:
-        """Ask a worker to take nothing new and end. Raises: WorkerNotFound."""
-
-        def op(store: Store) -> Op[Change]:
-            if not (yield from store.workers.drain(id)):
-                raise WorkerNotFound(f"there is no live worker {id[:60]}")
-            effect = Effect(f"worker {id}", {"draining": False}, {"draining": True})
-            # A worker that looks after its leases looks at this too.
-            return Change(None, [effect], [Hint("lost", worker=id)])
-
-        await self._desk.change(caller, "worker.drain", op)
+        """Ask a worker to take nothing new, finish what it runs, and exit. Raises: WorkerNotFound."""
+        await self._gateway.run(caller, "worker.drain", lambda store: drain_worker(store, id))
 
 
 def standing_of(worker: WorkerRecord, now: Instant) -> Standing:

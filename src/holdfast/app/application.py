@@ -13,11 +13,11 @@ from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client
 from holdfast.client.cycles import AsyncCycles, Cycles
 from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
-from holdfast.client.hints import HintSender, of_delivered
+from holdfast.client.enqueue import Targets
+from holdfast.client.hints import HintSender
 from holdfast.client.jobs import AsyncJobs, Jobs
 from holdfast.client.producer import Producer
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
-from holdfast.client.targets import Targets
 from holdfast.client.transaction import TransactionScope
 from holdfast.client.url import parse_url
 from holdfast.client.waiting import Waiting
@@ -209,7 +209,7 @@ class Holdfast(Registering, Producer):
         if subscriptions:
             store = self.database.store
             deliveries = self.database.run(subscribe_handlers(store, subscriptions, new_id))
-            hints = [hint for each in deliveries for hint in of_delivered(each)]
+            hints = [hint for each in deliveries for hint in each.hints()]
             if hints and self._chosen.hints:
                 self._sender.send(hints)
         return applied

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
-from holdfast.client.client import Voice
+from holdfast.client.client import Outputs
 from holdfast.core.codec import TypeCodec
 from holdfast.core.cycle import CycleSpec, cycle_spec
 from holdfast.core.duration import Duration
@@ -55,7 +55,7 @@ class Registering:
         self._time_zone = "UTC"
         self._middlewares: list[Callable[..., Any]] = []
         self._observers: list[Observer] = []
-        self._voice = Voice()
+        self._voice = Outputs()
         self._around_cycles: Around | None = None
 
     def job(self, name: str, **options: Unpack[TypeOptions]) -> Callable[[H], H]:

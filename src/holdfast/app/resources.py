@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
-from holdfast.client.opening import Pooling, open_database
-from holdfast.client.url import Address
+from holdfast.client.url import Address, Pooling, open_database
 from holdfast.notify.base import Notifier
 from holdfast.notify.encoding import channel_name
 from holdfast.notify.factory import POSTGRES_SCHEMES, open_notifier

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.client.starting import Start
+from holdfast.client.enqueue import Start
 from holdfast.core.outcome import Continue
 from holdfast.worker.job import Job
 

@@ -13,7 +13,7 @@ from holdfast.cli.session import Session, with_database
 from holdfast.core.errors import NotConfirmed
 
 if TYPE_CHECKING:
-    from holdfast.core.records import Identity
+    pass
 
 _ACTION = "database.adopt"
 
@@ -44,18 +44,13 @@ def command(session: Session, act: Act) -> None:
         return
     if not act.yes and not (is_interactive() and click.confirm(f"{question}. Go on?", err=True)):
         raise NotConfirmed(question)
-    _adopt(session, identity, act.reason)
+    _adopt(session, act.reason)
     say(f"adopted {identity.name}")
 
 
-def _adopt(session: Session, identity: Identity, reason: str | None) -> None:
-    from holdfast.admin.authorize import Effect, deeds_of
-    from holdfast.commands.audit import audited
+def _adopt(session: Session, reason: str | None) -> None:
+    from holdfast.commands.identity import adopt_database
     from holdfast.storage.id_generator import new_id
 
-    effect = Effect(
-        "database", {"name": identity.recorded_name, "id": identity.id}, {"name": identity.name}
-    )
-    deeds = deeds_of(session.caller(reason), _ACTION, [effect])
-    op = audited(session.store, session.store.schema.adopt(new_id()), lambda _: deeds)
-    session.app.database.run(op)
+    gateway, caller = session.gateway, session.caller(reason)
+    session.run(gateway.run(caller, _ACTION, lambda store: adopt_database(store, new_id())))

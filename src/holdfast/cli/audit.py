@@ -19,7 +19,7 @@ from holdfast.cli.output import (
 from holdfast.cli.session import Session, with_database
 
 if TYPE_CHECKING:
-    from holdfast.admin.audit import AuditDesk
+    from holdfast.admin.audit import AuditLog
 
 _COLUMNS = (
     Column("at", lambda row: to_the_second(row["at"])),
@@ -71,7 +71,7 @@ def list_(
     write_page("changes", page.items, page.next, _COLUMNS, output)
 
 
-def _desk(session: Session) -> AuditDesk:
-    from holdfast.admin.audit import AuditDesk
+def _desk(session: Session) -> AuditLog:
+    from holdfast.admin.audit import AuditLog
 
-    return AuditDesk(session.desk)
+    return AuditLog(session.gateway)

@@ -37,7 +37,7 @@ from holdfast.core.ids import parse_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.admin.chains import ChainDesk
+    from holdfast.admin.chains import ChainAdmin
 
 
 def write_tree(tree: dict[str, Any]) -> None:
@@ -201,10 +201,10 @@ def _cancelled(session: Session, ids: Sequence[str], act: Act) -> list[str]:
     return done
 
 
-def _desk(session: Session) -> ChainDesk:
-    from holdfast.admin.chains import ChainDesk
+def _desk(session: Session) -> ChainAdmin:
+    from holdfast.admin.chains import ChainAdmin
 
-    return ChainDesk(session.desk)
+    return ChainAdmin(session.gateway)
 
 
 @command.command(

@@ -24,7 +24,7 @@ from holdfast.core.errors import CycleNotFound
 from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from holdfast.admin.cycles import CycleDesk, CycleFacts
+    from holdfast.admin.cycles import CycleAdmin, CycleFacts
 
 _OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
 _COLUMNS = (
@@ -190,7 +190,7 @@ def _refuse_unknown(names: tuple[str, ...], known: dict[str, CycleFacts]) -> Non
             raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
 
 
-def _desk(session: Session) -> CycleDesk:
-    from holdfast.admin.cycles import CycleDesk
+def _desk(session: Session) -> CycleAdmin:
+    from holdfast.admin.cycles import CycleAdmin
 
-    return CycleDesk(session.desk)
+    return CycleAdmin(session.gateway)

@@ -29,7 +29,7 @@ from holdfast.core.lifecycle import DROP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.admin.dead_letters import DeadDesk
+    from holdfast.admin.dead_letters import DeadLetterAdmin
 
 _DROP = Move(DROP, "dropped", "job", JOB_COLUMNS)
 _GROUP_COLUMNS = (
@@ -72,12 +72,12 @@ def list_(
 
     -o id writes the filter of each group, to be handed to redrive or drop.
     """
-    from holdfast.admin.jobs import JobDesk
+    from holdfast.admin.jobs import JobAdmin
 
     caller = session.caller()
     if filter:
         text = " ".join(("state:failed", *filter))
-        page = session.run(JobDesk(session.desk).page(caller, text, limit, after))
+        page = session.run(JobAdmin(session.gateway).page(caller, text, limit, after))
         write_page("dead letters", page.items, page.next, JOB_COLUMNS, output)
         return
     groups = session.run(_desk(session).groups(caller, limit))
@@ -128,10 +128,10 @@ class _Pace:
         return moved
 
 
-def _desk(session: Session) -> DeadDesk:
-    from holdfast.admin.dead_letters import DeadDesk
+def _desk(session: Session) -> DeadLetterAdmin:
+    from holdfast.admin.dead_letters import DeadLetterAdmin
 
-    return DeadDesk(session.desk)
+    return DeadLetterAdmin(session.gateway)
 
 
 @command.command(

@@ -15,7 +15,8 @@ from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from holdfast.admin.subscriptions import SubscriptionDesk, Unsubscribed
+    from holdfast.admin.subscriptions import SubscriptionAdmin
+    from holdfast.commands.subscriptions import RemovedSubscription
 
 
 def _colour(row: Record) -> str | None:
@@ -95,7 +96,7 @@ def _found(session: Session, event: str, handler: str) -> Record:
     return rows[wanted]
 
 
-def _tell_rest(done: Unsubscribed) -> None:
+def _tell_rest(done: RemovedSubscription) -> None:
     if not done.others:
         say(f"no other handler subscribes to {done.event}: what is published waits for one")
     if done.live:
@@ -107,7 +108,7 @@ def _rows(session: Session) -> list[Record]:
     return [each.as_json() for each in session.run(_desk(session).list(session.caller()))]
 
 
-def _desk(session: Session) -> SubscriptionDesk:
-    from holdfast.admin.subscriptions import SubscriptionDesk
+def _desk(session: Session) -> SubscriptionAdmin:
+    from holdfast.admin.subscriptions import SubscriptionAdmin
 
-    return SubscriptionDesk(session.desk)
+    return SubscriptionAdmin(session.gateway)

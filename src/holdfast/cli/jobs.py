@@ -47,7 +47,7 @@ from holdfast.core.suggestions import nearest
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
-    from holdfast.admin.jobs import JobDesk, JobDetail, Moved
+    from holdfast.admin.jobs import JobAdmin, JobDetail, Moved
     from holdfast.app import Holdfast
     from holdfast.client.options import StartOptions
     from holdfast.client.views import Chain
@@ -102,10 +102,10 @@ def list_(
     write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
 
 
-def _desk(session: Session) -> JobDesk:
-    from holdfast.admin.jobs import JobDesk
+def _desk(session: Session) -> JobAdmin:
+    from holdfast.admin.jobs import JobAdmin
 
-    return JobDesk(session.desk)
+    return JobAdmin(session.gateway)
 
 
 @command.command(
@@ -330,11 +330,11 @@ def start(
 
 
 def _started(session: Session, type: str, value: Any, options: StartOptions, act: Act) -> Chain:
-    from holdfast.admin.chains import ChainDesk
+    from holdfast.admin.chains import ChainAdmin
 
     if act.dry_run:
         return _started_in_vain(session.app, type, value, options)
-    desk = ChainDesk(session.desk)
+    desk = ChainAdmin(session.gateway)
     return session.run(desk.start(session.caller(act.reason), type, value, options))
 
 
@@ -429,9 +429,9 @@ def tail(session: Session, filter: tuple[str, ...], lines: int, output: Format) 
     Once a second the newest 2,000 jobs are looked through, and the newest 500 of the filter are watched; JSON comes one
     object a line.
     """
-    from holdfast.admin.jobs import TAILED, JobDesk, Watch
+    from holdfast.admin.jobs import TAILED, JobAdmin, Watch
 
-    watch, desk, caller = Watch(), JobDesk(session.desk), session.caller()
+    watch, desk, caller = Watch(), JobAdmin(session.gateway), session.caller()
     wanted = " ".join(filter)
     earlier = session.run(desk.changes(caller, wanted, watch, TAILED))
     for job in earlier[len(earlier) - lines :]:

@@ -44,7 +44,6 @@ def command(session: Session, poison_limit: int | None, output: Format) -> None:
 
     Workers do this by themselves; the command is for a fleet that is down, and for cron.
     """
-    from holdfast.client.hints import of_reap
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit})
@@ -53,7 +52,7 @@ def command(session: Session, poison_limit: int | None, output: Format) -> None:
 
     def found(report: ReapReport) -> None:
         reaped.extend(report.page.reaped)
-        notifier.send(of_reap(report))
+        notifier.send(report.hints())
 
     session.run(_reap(session.app.database, settings, found))
     write_records([_row(each) for each in reaped], _COLUMNS, output)

@@ -16,7 +16,7 @@ from holdfast.core.errors import CommandUsage, WrongDatabase
 if TYPE_CHECKING:
     from asyncio import Runner
 
-    from holdfast.admin.authorize import Caller, Desk
+    from holdfast.admin.authorize import Caller, Gateway
     from holdfast.app import Holdfast
     from holdfast.client.url import Address
     from holdfast.storage.operation import Op
@@ -57,11 +57,11 @@ class Session:
         return parse_url(self.app.database.url)
 
     @property
-    def desk(self) -> Desk:
+    def gateway(self) -> Gateway:
         """Where commands are checked and audited."""
-        from holdfast.admin.authorize import Desk
+        from holdfast.admin.authorize import Gateway
 
-        return Desk(self.app, READ_TIMEOUT_MS)
+        return Gateway(self.app, READ_TIMEOUT_MS)
 
     def caller(self, reason: str | None = None) -> Caller:
         """Return who asks: the user of this process, who could open the database without us as well."""

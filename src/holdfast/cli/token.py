@@ -13,7 +13,7 @@ from holdfast.cli.session import Session, with_database
 from holdfast.core.errors import InvalidId
 
 if TYPE_CHECKING:
-    from holdfast.admin.tokens import TokenDesk
+    from holdfast.admin.tokens import TokenAdmin
 
 ROLES = ("user", "viewer", "operator", "developer")
 
@@ -103,7 +103,7 @@ def revoke(session: Session, ids: tuple[str, ...], reason: str | None) -> None:
         say(f"revoked {id}")
 
 
-def _desk(session: Session) -> TokenDesk:
-    from holdfast.admin.tokens import TokenDesk
+def _desk(session: Session) -> TokenAdmin:
+    from holdfast.admin.tokens import TokenAdmin
 
-    return TokenDesk(session.desk)
+    return TokenAdmin(session.gateway)

@@ -17,7 +17,7 @@ from holdfast.core.suggestions import nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.admin.types import TypeDesk
+    from holdfast.admin.types import TypeAdmin
 
 _UNSET = -1
 _DEFAULT = "default"
@@ -125,10 +125,10 @@ def _refuse_unknown(session: Session, types: Sequence[str]) -> None:
             )
 
 
-def _desk(session: Session) -> TypeDesk:
-    from holdfast.admin.types import TypeDesk
+def _desk(session: Session) -> TypeAdmin:
+    from holdfast.admin.types import TypeAdmin
 
-    return TypeDesk(session.desk)
+    return TypeAdmin(session.gateway)
 
 
 def _or_default(read_value: Callable[[str], int]) -> Callable[..., int | None]:
@@ -192,7 +192,7 @@ def set_(session: Session, type: str, act: Act, **values: int | None) -> None:
 
     Workers read them at their next heartbeat; leases already taken keep their length.
     """
-    from holdfast.admin.types import TypeChange
+    from holdfast.commands.types import TypeChange
 
     if all(each is None for each in values.values()):
         raise CommandUsage("nothing is to be set", help="give --lease, --timeout, --concurrency …")

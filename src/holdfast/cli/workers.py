@@ -15,7 +15,7 @@ from holdfast.core.errors import WorkerNotFound
 from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from holdfast.admin.workers import WorkerDesk, WorkerFacts
+    from holdfast.admin.workers import WorkerAdmin, WorkerFacts
 
 MOST = 1_000
 
@@ -67,10 +67,10 @@ def list_(session: Session, everyone: bool, limit: int, output: Format) -> None:
         say("no worker lives")
 
 
-def _desk(session: Session) -> WorkerDesk:
-    from holdfast.admin.workers import WorkerDesk
+def _desk(session: Session) -> WorkerAdmin:
+    from holdfast.admin.workers import WorkerAdmin
 
-    return WorkerDesk(session.desk)
+    return WorkerAdmin(session.gateway)
 
 
 def _row(facts: WorkerFacts) -> dict[str, Any]:

@@ -1,28 +1,146 @@
-"""The noun `chains`: reading them, writing to them and waiting for them, in either colour."""
+"""The noun `chains`: reading them, writing to them and waiting for them, in either colour.
+
+Writes to chains from outside a worker, in the caller's transaction: complete, continue, cancel, delete, retry.
+"""
 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Coroutine
+from typing import Any, overload
 
 import msgspec
 
-from holdfast.client.chain_writes import ChainWrites
-from holdfast.client.client import Client
-from holdfast.client.kinds import AsyncTx, SyncTx
-from holdfast.client.listing import PAGE_LENGTH, read_page
-from holdfast.client.options import Id, id_text
+from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Client, Command, Conditions
+from holdfast.client.enqueue import Targets
+from holdfast.client.options import Id, id_text, id_texts
+from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.query import check_length
-from holdfast.client.targets import Targets
 from holdfast.client.views import BlockerInfo, Chain, JobInfo, Page, blocker_of, chain_of, job_of
 from holdfast.client.waiting import Waiting
+from holdfast.commands.chains import (
+    cancel_chain,
+    complete_chain,
+    continue_chain,
+    delete_chains,
+    retry_chain,
+    run_chain_now,
+)
+from holdfast.commands.change import Change, counted
+from holdfast.core.codec import encode_output
 from holdfast.core.duration import Duration
-from holdfast.core.errors import ChainNotFound
+from holdfast.core.errors import ChainNotFound, InvalidOption
+from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.records import NewJob
+from holdfast.core.registry import Target
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 
+class ChainCommands:
+    """What can be done to chains in the caller's transaction; with an async one, await the answer."""
+
+    def __init__(self, client: Client, targets: Targets) -> None:
+        self._client = client
+        self._targets = targets
+
+    @overload
+    def complete(self, tx: SyncTx, id: Id, output: Any = None) -> Chain: ...
+    @overload
+    def complete(self, tx: AsyncTx, id: Id, output: Any = None) -> Coroutine[Any, Any, Chain]: ...
+    def complete(self, tx: Any, id: Id, output: Any = None) -> Any:
+        """Complete a chain with an output; a handler that is running its job is aborted with `already_completed`.
+
+        Raises: ChainNotFound, WrongState when it has ended, PayloadError, InvalidOption.
+        """
+        if isinstance(output, Continue | Snooze | Cancel):
+            raise InvalidOption(
+                f"{type(output).__name__} is a handler's answer, and no output",
+                help="from outside there are continue_with(), trigger() and cancel()",
+            )
+        chain, text = id_text(id), encode_output(output)
+        return self._write(tx, chain, lambda store, _: complete_chain(store, chain, text))
+
+    @overload
+    def continue_with(self, tx: SyncTx, id: Id, target: Target, input: Any = None) -> Chain: ...
+    @overload
+    def continue_with(
+        self, tx: AsyncTx, id: Id, target: Target, input: Any = None
+    ) -> Coroutine[Any, Any, Chain]: ...
+    def continue_with(self, tx: Any, id: Id, target: Target, input: Any = None) -> Any:
+        """Complete a chain's present job from outside and continue with another; repeat it for several steps.
+
+        Raises: ChainNotFound, WrongState, UnknownJobType, InputInvalid.
+        """
+        chain, entry = id_text(id), self._targets.successor(target)
+        text = self._targets.encode(entry, input)
+
+        def command(store: Store, conditions: Conditions) -> Op[Change[str]]:
+            trace = None if conditions.trace is None else conditions.trace(entry.name)
+            next = NewJob(id=new_id(), chain_id=chain, type=entry.name, input=text, trace=trace)
+            return continue_chain(store, chain, next)
+
+        return self._write(tx, chain, command)
+
+    @overload
+    def cancel(self, tx: SyncTx, id: Id, reason: str = "") -> Chain: ...
+    @overload
+    def cancel(self, tx: AsyncTx, id: Id, reason: str = "") -> Coroutine[Any, Any, Chain]: ...
+    def cancel(self, tx: Any, id: Id, reason: str = "") -> Any:
+        """Cancel a chain: a waiting job at once, a running one through its abort signal.
+
+        Raises: ChainNotFound, WrongState when it has ended.
+        """
+        chain = id_text(id)
+        return self._write(tx, chain, lambda store, _: cancel_chain(store, chain, reason))
+
+    @overload
+    def trigger(self, tx: SyncTx, id: Id) -> Chain: ...
+    @overload
+    def trigger(self, tx: AsyncTx, id: Id) -> Coroutine[Any, Any, Chain]: ...
+    def trigger(self, tx: Any, id: Id) -> Any:
+        """Make a chain's pending job due now. Raises: ChainNotFound, WrongState."""
+        chain = id_text(id)
+        return self._write(tx, chain, lambda store, _: run_chain_now(store, chain))
+
+    @overload
+    def retry(self, tx: SyncTx, id: Id) -> Chain: ...
+    @overload
+    def retry(self, tx: AsyncTx, id: Id) -> Coroutine[Any, Any, Chain]: ...
+    def retry(self, tx: Any, id: Id) -> Any:
+        """Resume a failed chain from its failed job. Raises: ChainNotFound, WrongState."""
+        chain = id_text(id)
+        return self._write(tx, chain, lambda store, _: retry_chain(store, chain))
+
+    @overload
+    def delete(self, tx: SyncTx, *ids: Id, cascade: bool = False) -> int: ...
+    @overload
+    def delete(self, tx: AsyncTx, *ids: Id, cascade: bool = False) -> Coroutine[Any, Any, int]: ...
+    def delete(self, tx: Any, *ids: Id, cascade: bool = False) -> Any:
+        """Delete chains with all their jobs, and with `cascade` the chains those waited for; return how many jobs.
+
+        Raises: ChainNotFound, StillReferenced when jobs of other chains wait for one of them.
+        """
+        chains = id_texts(ids)
+        return self._client.write(
+            tx, lambda store, _: counted(delete_chains(store, chains, cascade))
+        )
+
+    def _write(self, tx: Any, chain: str, command: Command[str]) -> Any:
+        """Run a command and return the chain as it is then."""
+
+        def op(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
+            change = yield from command(store, conditions)
+            records = yield from store.chains.get([chain])
+            return change.with_answer(chain_of(records[0]))
+
+        return self._client.write(tx, op)
+
+
 class ChainReads:
-    """What can be asked about chains, without colour."""
+    """Reads of chains, sync or async."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -52,12 +170,11 @@ class ChainReads:
         return [msgspec.structs.replace(each, state=chain.state) for each in shown]
 
 
-class Chains(ChainWrites):
+class Chains(ChainCommands):
     """Reads chains, on a connection of ours or, with `tx`, inside the caller's transaction; writes take it first."""
 
     def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
         super().__init__(client, targets)
-        self._client = client
         self._reads = ChainReads(client.store)
         self._waiting = waiting
 
@@ -97,12 +214,11 @@ class Chains(ChainWrites):
         return self._client.read(self._reads.waiting(id, limit), tx)
 
 
-class AsyncChains(ChainWrites):
-    """See `Chains`; the same operations in the other colour."""
+class AsyncChains(ChainCommands):
+    """Async version of `Chains`."""
 
     def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
         super().__init__(client, targets)
-        self._client = client
         self._reads = ChainReads(client.store)
         self._waiting = waiting
 

@@ -1,26 +1,24 @@
-"""Runs the producer's operations where they belong: on the caller's transaction, in its colour, or on our own."""
+"""Runs commands on the caller's transaction, sync or async, and reads on the caller's connection or one of ours."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.client.hints import Hints, HintSender
-from holdfast.client.kinds import AsyncTx, SyncTx
-from holdfast.client.providers import provider_of
-from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
+from holdfast.client.adapters import adapter_of
+from holdfast.client.adapters.base import Access, AsyncAdapter, AsyncTx, Need, SyncAdapter, SyncTx
+from holdfast.client.hints import HintSender, SendHints
 from holdfast.client.tracing import BeginSpan, Sending, Trace, ambient_trace
 from holdfast.client.url import Address
+from holdfast.commands.change import Change
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.events import Event, Observer
 from holdfast.core.records import Instant
-from holdfast.notify.base import Hint
 from holdfast.notify.encoding import encode
-from holdfast.storage.after_commit import Witness
 from holdfast.storage.database import Database
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
@@ -32,29 +30,23 @@ _PACKAGES = {"postgresql": "holdfast.storage.postgres", "sqlite": "holdfast.stor
 
 
 class Conditions(msgspec.Struct, frozen=True):
-    """What a transaction allows: hints within it, where nobody tells of its commit, and a trace for new jobs."""
+    """What a command needs to know of the transaction it runs in.
+
+    `channel` is where hints go within the transaction, set where its commit cannot be observed; `trace` gives new jobs
+    their trace context; without observers a command need not describe its `events`.
+    """
 
     channel: str | None = None
     trace: Trace | None = None
+    has_observers: bool = True
 
 
-class Write(msgspec.Struct, Generic[T], frozen=True):
-    """An operation that writes jobs, and what is said of its result after the commit: hints and events.
-
-    A caller can undo all of it or nothing, so one of its jobs can be the witness of the whole.
-    """
-
-    op: Callable[[Store, Conditions], Op[T]]
-    hints: Callable[[T], Sequence[Hint]]
-    events: Callable[[T], Sequence[Event]] = lambda _: ()
-    witness: Callable[[T], Witness | None] = lambda _: None
-    notifies: bool = False
-    """Whether the operation itself sends its hints where they are part of the transaction."""
+Command: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
 
 
 @dataclass(slots=True)
-class Voice:
-    """How a producer makes itself heard: hints to workers, events to observers, spans to whoever traces."""
+class Outputs:
+    """Where a producer sends hints, events and spans after a commit."""
 
     sender: HintSender | None = None
     channel: str | None = None
@@ -70,7 +62,7 @@ class Client:
         address: Address,
         schema: str,
         database: Callable[[], Database],
-        voice: Voice,
+        outputs: Outputs,
         instant: Callable[[], Instant | None] = lambda: None,
     ) -> None:
         self.store = _store_of(address)
@@ -78,55 +70,55 @@ class Client:
         self._dialect = address.dialect
         self._schema = schema
         self._database = database
-        self._voice = voice
+        self._outputs = outputs
         self._schema_is_known = False
 
-    def write(self, tx: Any, write: Write[T]) -> T | Coroutine[Any, Any, T]:
-        """Run an operation on the caller's transaction; on an async one return what is to be awaited."""
-        provider = provider_of(tx)
-        if isinstance(provider, AsyncProvider):
-            return self._write_async(provider, write)
-        return self._write(provider, write)
+    def write(self, tx: Any, command: Command[T]) -> T | Coroutine[Any, Any, T]:
+        """Run a command on the caller's transaction and return its answer; with an async one, an awaitable of it."""
+        adapter = adapter_of(tx)
+        if isinstance(adapter, AsyncAdapter):
+            return self._write_async(adapter, command)
+        return self._write(adapter, command)
 
     def read(self, op: Op[T], tx: SyncTx | None = None) -> T:
         """Run an operation that only reads, on the caller's connection or on one of ours."""
         if tx is None:
             return self._database().read(op)
-        provider = provider_of(tx)
-        if isinstance(provider, AsyncProvider):
+        adapter = adapter_of(tx)
+        if isinstance(adapter, AsyncAdapter):
             raise UnsupportedConnection("the connection is async", help="use app.aio and await it")
-        access = provider.open(self._need(writes=False))
+        access = adapter.open(self._need(writes=False))
         return run(self._checked(op), access.executor)
 
     async def read_async(self, op: Op[T], tx: AsyncTx | None = None) -> T:
-        """The same in the other colour."""
+        """Async version of `read`."""
         if tx is None:
             return await self._database().read_async(op)
-        provider = provider_of(tx)
-        if isinstance(provider, SyncProvider):
+        adapter = adapter_of(tx)
+        if isinstance(adapter, SyncAdapter):
             raise UnsupportedConnection("the connection is sync", help="leave out .aio")
-        access = await provider.open(self._need(writes=False))
+        access = await adapter.open(self._need(writes=False))
         return await run_async(self._checked(op), access.executor)
 
-    def _write(self, provider: SyncProvider, write: Write[T]) -> T:
-        access = provider.open(self._need(writes=True))
-        sending = self._sending(access)
-        op = self._heard(write, self._conditions(access, sending))
-        result = run(self._checked(op), access.executor)
-        self._announce(access, write, result, sending)
-        return result
+    def _write(self, adapter: SyncAdapter, command: Command[T]) -> T:
+        access = adapter.open(self._need(writes=True))
+        sending = self._begin_sending(access)
+        op = self._with_hints(command, self._conditions(access, sending))
+        change = run(self._checked(op), access.executor)
+        self._announce(access, change, sending)
+        return change.answer
 
-    async def _write_async(self, provider: AsyncProvider, write: Write[T]) -> T:
-        access = await provider.open(self._need(writes=True))
-        sending = self._sending(access)
-        op = self._heard(write, self._conditions(access, sending))
-        result = await run_async(self._checked(op), access.executor)
-        self._announce(access, write, result, sending)
-        return result
+    async def _write_async(self, adapter: AsyncAdapter, command: Command[T]) -> T:
+        access = await adapter.open(self._need(writes=True))
+        sending = self._begin_sending(access)
+        op = self._with_hints(command, self._conditions(access, sending))
+        change = await run_async(self._checked(op), access.executor)
+        self._announce(access, change, sending)
+        return change.answer
 
     def _checked(self, op: Op[T]) -> Op[T]:
         """Look at the schema before the first operation of this process."""
-        # Tests move time; everybody else has the database's clock.
+        # Only tests set the time; otherwise it is the database's clock.
         instant = self._instant()
         if instant is not None:
             op = at(op, instant)
@@ -141,53 +133,47 @@ class Client:
     def _need(self, writes: bool) -> Need:
         return Need(self.store, self._schema, writes)
 
-    def _heard(self, write: Write[T], conditions: Conditions) -> Op[T]:
-        """Run a write; where nobody tells of the commit its hints are part of the transaction."""
-        op = write.op(self.store, conditions)
-        if conditions.channel is None or write.notifies:
-            return op
-        return self._notified(op, write, conditions.channel)
+    def _with_hints(self, command: Command[T], conditions: Conditions) -> Op[Change[T]]:
+        """Send the hints within the transaction where its commit cannot be observed."""
+        op = command(self.store, conditions)
+        return op if conditions.channel is None else self._notify(op, conditions.channel)
 
-    def _notified(self, op: Op[T], write: Write[T], channel: str) -> Op[T]:
-        result = yield from op
-        payloads = encode(write.hints(result))
+    def _notify(self, op: Op[Change[T]], channel: str) -> Op[Change[T]]:
+        change = yield from op
+        payloads = encode(change.hints)
         if payloads:
             yield from self.store.schema.notify(channel, payloads)
-        return result
+        return change
 
-    def _sending(self, access: Access[Any]) -> Sending | None:
-        """Begin to send, where somebody traces and the commit will be known."""
-        begin = self._voice.begin_span
+    def _begin_sending(self, access: Access[Any]) -> Sending | None:
+        """Begin the send spans, where this process traces and the commit can be observed."""
+        begin = self._outputs.begin_span
         return None if begin is None or access.after_commit is None else Sending(begin)
 
     def _conditions(self, access: Access[Any], sending: Sending | None) -> Conditions:
-        channel = self._voice.channel if access.after_commit is None else None
-        return Conditions(channel, ambient_trace() if sending is None else sending.trace)
+        outputs = self._outputs
+        channel = outputs.channel if access.after_commit is None else None
+        trace = ambient_trace() if sending is None else sending.trace
+        return Conditions(channel, trace, outputs.observer is not None or sending is not None)
 
-    def _announce(
-        self, access: Access[Any], write: Write[T], result: T, sending: Sending | None
-    ) -> None:
-        """Have everything said after the commit that is to be said of a write."""
+    def _announce(self, access: Access[Any], change: Change[T], sending: Sending | None) -> None:
+        """Have hints, events and spans sent after the commit."""
         if access.after_commit is None:
             return
-        voice = self._voice
-        witness = write.witness(result)
-        hints = write.hints(result)
-        if hints and voice.sender is not None:
-            access.after_commit(Hints(voice.sender, tuple(hints)), witness)
-        if voice.observer is None and sending is None:
-            return
-        events = write.events(result)
+        outputs = self._outputs
+        if change.hints and outputs.sender is not None:
+            access.after_commit(SendHints(outputs.sender, tuple(change.hints)), change.witness)
+        events = change.events
         if not events:
             return
-        if voice.observer is not None:
-            access.after_commit(partial(_tell, voice.observer, events), witness)
+        if outputs.observer is not None:
+            access.after_commit(partial(_emit, outputs.observer, events), change.witness)
         if sending is not None:
             only = events[0].fields["job_id"] if len(events) == 1 else None
-            access.after_commit(partial(sending.end, only), witness)
+            access.after_commit(partial(sending.end, only), change.witness)
 
 
-def _tell(observer: Observer, events: Sequence[Event]) -> None:
+def _emit(observer: Observer, events: Sequence[Event]) -> None:
     for each in events:
         observer.observe(each)
 

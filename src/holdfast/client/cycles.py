@@ -10,18 +10,17 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.client import Client, Conditions, Write
-from holdfast.client.kinds import AsyncTx, SyncTx
-from holdfast.client.listing import PAGE_LENGTH
+from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Client
+from holdfast.client.pagination import PAGE_LENGTH
 from holdfast.client.query import check_length
+from holdfast.commands.change import unanswered
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import LIVE_WITHIN_MS
 from holdfast.core.cycle import CycleRecord, RunOutcome, RunRecord
 from holdfast.core.records import to_datetime
-from holdfast.notify.base import cycle_hint
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.store import Store
 
 
 class CycleInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +52,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
 
 
-class CycleWrites:
-    """What can be done to cycles; on an async transaction the answer is awaited."""
+class CycleCommands:
+    """What can be done to cycles in the caller's transaction; with an async one, await the answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -64,16 +63,16 @@ class CycleWrites:
     @overload
     def pause(self, tx: AsyncTx, name: str, by: str | None = None) -> Coroutine[Any, Any, None]: ...
     def pause(self, tx: Any, name: str, by: str | None = None) -> Any:
-        """Let a cycle rest, with all its shards. Raises: CycleNotFound."""
-        return self._switch(tx, name, True, by)
+        """Pause a cycle with all its shards. Raises: CycleNotFound."""
+        return self._pause(tx, name, True, by)
 
     @overload
     def resume(self, tx: SyncTx, name: str) -> None: ...
     @overload
     def resume(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
     def resume(self, tx: Any, name: str) -> Any:
-        """Let a cycle go on; what the pause left out is not caught up. Raises: CycleNotFound."""
-        return self._switch(tx, name, False, None)
+        """Resume a cycle; runs missed during the pause are not caught up. Raises: CycleNotFound."""
+        return self._pause(tx, name, False, None)
 
     @overload
     def run_now(self, tx: SyncTx, name: str) -> None: ...
@@ -81,17 +80,14 @@ class CycleWrites:
     def run_now(self, tx: AsyncTx, name: str) -> Coroutine[Any, Any, None]: ...
     def run_now(self, tx: Any, name: str) -> Any:
         """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+        return self._client.write(
+            tx, lambda store, _: unanswered(request_cycle(store, name, new_id()))
+        )
 
-        def op(store: Store, _: Conditions) -> Op[None]:
-            yield from request_cycle(store, name, new_id())
-
-        return self._client.write(tx, Write(op, lambda _: [cycle_hint(name)]))
-
-    def _switch(self, tx: Any, name: str, paused: bool, by: str | None) -> Any:
-        def op(store: Store, _: Conditions) -> Op[None]:
-            yield from pause_cycle(store, name, paused, by)
-
-        return self._client.write(tx, Write(op, lambda _: [] if paused else [cycle_hint(name)]))
+    def _pause(self, tx: Any, name: str, paused: bool, by: str | None) -> Any:
+        return self._client.write(
+            tx, lambda store, _: unanswered(pause_cycle(store, name, paused, by))
+        )
 
     def _list(self) -> Op[builtins.list[CycleInfo]]:
         return [_cycle_of(each) for each in (yield from self._client.store.cycles.page())]
@@ -101,7 +97,7 @@ class CycleWrites:
         return [_run_of(each) for each in (yield from page)]
 
 
-class Cycles(CycleWrites):
+class Cycles(CycleCommands):
     """Reads cycles on a connection of ours; writes take the transaction first."""
 
     def list(self) -> builtins.list[CycleInfo]:
@@ -113,8 +109,8 @@ class Cycles(CycleWrites):
         return self._client.read(self._runs(name, limit))
 
 
-class AsyncCycles(CycleWrites):
-    """See `Cycles`; the same operations in the other colour."""
+class AsyncCycles(CycleCommands):
+    """Async version of `Cycles`."""
 
     async def list(self) -> builtins.list[CycleInfo]:
         """See `Cycles.list`."""

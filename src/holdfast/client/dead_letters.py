@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Coroutine
 from typing import Any, overload
 
-from holdfast.client import news
-from holdfast.client.client import Client, Conditions, Write
-from holdfast.client.hints import of_moved
-from holdfast.client.kinds import AsyncTx, SyncTx
-from holdfast.client.listing import PAGE_LENGTH, read_page
+from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Client
 from holdfast.client.options import Id, id_texts
+from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.views import JobInfo, Page, job_of
-from holdfast.client.witnesses import gone_among, redriven_among
-from holdfast.commands.dead_letters import drop_dead
-from holdfast.commands.requeue import redrive_jobs, spacing_us
-from holdfast.core.records import JobRef
-from holdfast.notify.base import Hint
+from holdfast.commands.change import counted
+from holdfast.commands.dead_letters import drop_jobs
+from holdfast.commands.jobs import redrive_jobs, spacing_us
 from holdfast.storage.operation import Op
-from holdfast.storage.store import Store
 
 
-class DeadLetterWrites:
-    """What can be done to dead letters; on an async transaction the answer is awaited."""
+class DeadLetterCommands:
+    """What can be done to dead letters in the caller's transaction; with an async one, await the answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -35,26 +29,14 @@ class DeadLetterWrites:
         self, tx: AsyncTx, *ids: Id, rate: float | None = None
     ) -> Coroutine[Any, Any, int]: ...
     def redrive(self, tx: Any, *ids: Id, rate: float | None = None) -> Any:
-        """Take those of the jobs that failed back into the queue, at most `rate` a second; return how many.
+        """Put those of the jobs that failed back into the queue, at most `rate` a second; return how many.
 
         Attempts begin anew, the history of earlier ones stays.
         Raises: JobNotFound, WrongState when none has failed; InvalidOption, InvalidId.
         """
-        spacing = spacing_us(rate)
-        wanted, moved = id_texts(ids), builtins.list[JobRef]()
-
-        def op(store: Store, _: Conditions) -> Op[int]:
-            moved[:] = yield from redrive_jobs(store, wanted, spacing)
-            return len(moved)
-
+        spacing, wanted = spacing_us(rate), id_texts(ids)
         return self._client.write(
-            tx,
-            Write(
-                op,
-                lambda _: of_moved(moved),
-                lambda _: news.of_redriven(moved),
-                lambda _: redriven_among(moved),
-            ),
+            tx, lambda store, _: counted(redrive_jobs(store, wanted, spacing))
         )
 
     @overload
@@ -67,21 +49,8 @@ class DeadLetterWrites:
         Those that other jobs wait for are left alone.
         Raises: JobNotFound, WrongState, StillReferenced when none could be dropped; InvalidId.
         """
-        wanted, gone = id_texts(ids), set[str]()
-
-        def op(store: Store, _: Conditions) -> Op[int]:
-            dropped = yield from drop_dead(store, wanted)
-            gone.update(each.chain_id for each in dropped)
-            return len(dropped)
-
-        return self._client.write(
-            tx,
-            Write(
-                op,
-                lambda _: [Hint("ended", ids=tuple(sorted(gone)))] if gone else [],
-                witness=lambda _: gone_among(sorted(gone)),
-            ),
-        )
+        wanted = id_texts(ids)
+        return self._client.write(tx, lambda store, _: counted(drop_jobs(store, wanted)))
 
     def _page(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
         return read_page(
@@ -94,7 +63,7 @@ class DeadLetterWrites:
         )
 
 
-class DeadLetters(DeadLetterWrites):
+class DeadLetters(DeadLetterCommands):
     """Lists dead letters on a connection of ours; writes take the transaction first."""
 
     def list(
@@ -104,8 +73,8 @@ class DeadLetters(DeadLetterWrites):
         return self._client.read(self._page(filter, limit, after))
 
 
-class AsyncDeadLetters(DeadLetterWrites):
-    """See `DeadLetters`; the same operations in the other colour."""
+class AsyncDeadLetters(DeadLetterCommands):
+    """Async version of `DeadLetters`."""
 
     async def list(
         self, filter: str = "", *, limit: int = PAGE_LENGTH, after: str | None = None

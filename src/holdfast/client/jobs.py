@@ -1,14 +1,18 @@
-"""The noun `jobs`: reading them, by id or as lists, and what can be done to them, in either colour."""
+"""The noun `jobs`: reading them, by id or as lists, and what can be done to them, in either colour.
+
+Writes to single jobs from outside a worker, in the caller's transaction: cancel them, make them due now.
+"""
 
 from __future__ import annotations
 
 import builtins
+from collections.abc import Coroutine
+from typing import Any, overload
 
+from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client
-from holdfast.client.job_writes import JobWrites
-from holdfast.client.kinds import AsyncTx, SyncTx
-from holdfast.client.listing import PAGE_LENGTH, read_page
-from holdfast.client.options import Id, id_text
+from holdfast.client.options import Id, id_text, id_texts
+from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.views import (
     AttemptInfo,
     BlockerInfo,
@@ -18,13 +22,46 @@ from holdfast.client.views import (
     blocker_of,
     job_of,
 )
+from holdfast.commands.change import counted
+from holdfast.commands.jobs import cancel_jobs, run_jobs_now
 from holdfast.core.errors import JobNotFound
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 
+class JobCommands:
+    """What can be done to jobs in the caller's transaction; with an async one, await the answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    @overload
+    def cancel(self, tx: SyncTx, *ids: Id, reason: str = "") -> int: ...
+    @overload
+    def cancel(self, tx: AsyncTx, *ids: Id, reason: str = "") -> Coroutine[Any, Any, int]: ...
+    def cancel(self, tx: Any, *ids: Id, reason: str = "") -> Any:
+        """Cancel those of the jobs that have not ended, running ones through their abort signal; return how many.
+
+        Raises: JobNotFound, WrongState when all have ended; InvalidId.
+        """
+        wanted = id_texts(ids)
+        return self._client.write(tx, lambda store, _: counted(cancel_jobs(store, wanted, reason)))
+
+    @overload
+    def trigger(self, tx: SyncTx, *ids: Id) -> int: ...
+    @overload
+    def trigger(self, tx: AsyncTx, *ids: Id) -> Coroutine[Any, Any, int]: ...
+    def trigger(self, tx: Any, *ids: Id) -> Any:
+        """Make those of the jobs due now that are pending; return how many.
+
+        Raises: JobNotFound, WrongState when none is; InvalidId.
+        """
+        wanted = id_texts(ids)
+        return self._client.write(tx, lambda store, _: counted(run_jobs_now(store, wanted)))
+
+
 class JobReads:
-    """What can be asked about jobs, without colour."""
+    """Reads of jobs, sync or async."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,12 +91,11 @@ class JobReads:
         return [blocker_of(each) for each in records]
 
 
-class Jobs(JobWrites):
+class Jobs(JobCommands):
     """Reads jobs, on a connection of ours or, with `tx`, inside the caller's transaction; writes take it first."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self._client = client
         self._reads = JobReads(client.store)
 
     def get(self, id: Id, *, tx: SyncTx | None = None) -> JobInfo:
@@ -89,12 +125,11 @@ class Jobs(JobWrites):
         return self._client.read(self._reads.blockers(id), tx)
 
 
-class AsyncJobs(JobWrites):
-    """See `Jobs`; the same operations in the other colour."""
+class AsyncJobs(JobCommands):
+    """Async version of `Jobs`."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
-        self._client = client
         self._reads = JobReads(client.store)
 
     async def get(self, id: Id, *, tx: AsyncTx | None = None) -> JobInfo:

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any, Unpack, overload
 
-from holdfast.client.client import Client
-from holdfast.client.kinds import AsyncTx, SyncTx
+from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Client, Command, Conditions
+from holdfast.client.enqueue import (
+    PublishOptions,
+    Start,
+    Starter,
+    Targets,
+    publish_command,
+    start_command,
+)
 from holdfast.client.options import SharedOptions, StartOptions
-from holdfast.client.publishing import PublishOptions, publish_write
-from holdfast.client.starting import Start, Starter, first_of, start_write
-from holdfast.client.targets import Targets
 from holdfast.client.views import Chain
+from holdfast.commands.change import Change
 from holdfast.core.registry import Target
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
 
 
 class Producer:
@@ -41,7 +49,7 @@ class Producer:
         blocker, and the errors of connections and schema; nothing is written then.
         """
         batch = self._starter.one(target, input, options)
-        return self._client.write(tx, first_of(start_write(batch)))
+        return self._client.write(tx, _only(start_command(batch)))
 
     @overload
     def start_many(
@@ -74,7 +82,7 @@ class Producer:
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Start a chain for each input in one round trip; `keys` go with the inputs one by one."""
         batch = self._starter.many(target, inputs, keys, options)
-        return self._client.write(tx, start_write(batch))
+        return self._client.write(tx, start_command(batch))
 
     @overload
     def start_all(self, tx: SyncTx, starts: Iterable[Start]) -> list[Chain]: ...
@@ -86,7 +94,7 @@ class Producer:
         self, tx: Any, starts: Iterable[Start]
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Start chains of different types and options in one round trip."""
-        return self._client.write(tx, start_write(self._starter.all(starts)))
+        return self._client.write(tx, start_command(self._starter.all(starts)))
 
     @overload
     def publish(
@@ -103,4 +111,14 @@ class Producer:
 
         Before anybody has subscribed it is one chain under the event's own name, which waits.
         """
-        return self._client.write(tx, publish_write(self._targets, event, input, **options))
+        return self._client.write(tx, publish_command(self._targets, event, input, **options))
+
+
+def _only(command: Command[list[Chain]]) -> Command[Chain]:
+    """Return the command that answers with its only chain."""
+
+    def only(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
+        change = yield from command(store, conditions)
+        return change.with_answer(change.answer[0])
+
+    return only

@@ -9,14 +9,14 @@ from typing import Any, overload
 
 import msgspec
 
-from holdfast.client.client import Client, Conditions, Write
-from holdfast.client.kinds import AsyncTx, SyncTx
-from holdfast.client.listing import PAGE_LENGTH
+from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Client
+from holdfast.client.pagination import PAGE_LENGTH
 from holdfast.client.query import check_length
-from holdfast.core.errors import SubscriptionNotFound
-from holdfast.core.records import Subscription, to_datetime
+from holdfast.commands.change import unanswered
+from holdfast.commands.subscriptions import remove_subscription
+from holdfast.core.records import to_datetime
 from holdfast.storage.operation import Op
-from holdfast.storage.store import Store
 
 
 class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,8 +28,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class SubscriptionWrites:
-    """What can be done to subscriptions; on an async transaction the answer is awaited."""
+class SubscriptionCommands:
+    """What can be done to subscriptions in the caller's transaction; with an async one, await the answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -39,18 +39,13 @@ class SubscriptionWrites:
     @overload
     def remove(self, tx: AsyncTx, event: str, handler: str) -> Coroutine[Any, Any, None]: ...
     def remove(self, tx: Any, event: str, handler: str) -> Any:
-        """Deliver an event to a handler no more; what was delivered stays. Raises: SubscriptionNotFound.
+        """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound.
 
         A worker that still has the handler subscribes it again when it starts.
         """
-
-        def op(store: Store, _: Conditions) -> Op[None]:
-            if not (yield from store.events.unsubscribe([Subscription(event, handler)])):
-                raise SubscriptionNotFound(
-                    f"no handler {handler[:60]!r} subscribes to {event[:60]!r}"
-                )
-
-        return self._client.write(tx, Write(op, lambda _: []))
+        return self._client.write(
+            tx, lambda store, _: unanswered(remove_subscription(store, event, handler))
+        )
 
     def _list(self, limit: int) -> Op[builtins.list[SubscriptionInfo]]:
         records = yield from self._client.store.events.page(check_length(limit))
@@ -65,7 +60,7 @@ class SubscriptionWrites:
         ]
 
 
-class Subscriptions(SubscriptionWrites):
+class Subscriptions(SubscriptionCommands):
     """Reads subscriptions on a connection of ours; writes take the transaction first."""
 
     def list(self, *, limit: int = PAGE_LENGTH) -> builtins.list[SubscriptionInfo]:
@@ -73,8 +68,8 @@ class Subscriptions(SubscriptionWrites):
         return self._client.read(self._list(limit))
 
 
-class AsyncSubscriptions(SubscriptionWrites):
-    """See `Subscriptions`; the same operations in the other colour."""
+class AsyncSubscriptions(SubscriptionCommands):
+    """Async version of `Subscriptions`."""
 
     async def list(self, *, limit: int = PAGE_LENGTH) -> builtins.list[SubscriptionInfo]:
         """See `Subscriptions.list`."""

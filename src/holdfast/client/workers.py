@@ -9,16 +9,14 @@ from typing import Any, overload
 
 import msgspec
 
-from holdfast.client.client import Client, Conditions, Write
-from holdfast.client.kinds import AsyncTx, SyncTx
-from holdfast.client.listing import PAGE_LENGTH
+from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Client
+from holdfast.client.pagination import PAGE_LENGTH
 from holdfast.client.query import check_length
 from holdfast.commands.explain import LIVE_WITHIN_MS
-from holdfast.core.errors import WorkerNotFound
+from holdfast.commands.workers import drain_worker
 from holdfast.core.records import WorkerRecord, to_datetime
-from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
-from holdfast.storage.store import Store
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,8 +37,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
-class WorkerWrites:
-    """What can be done to workers; on an async transaction the answer is awaited."""
+class WorkerCommands:
+    """What can be done to workers in the caller's transaction; with an async one, await the answer."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -50,14 +48,8 @@ class WorkerWrites:
     @overload
     def drain(self, tx: AsyncTx, id: str) -> Coroutine[Any, Any, None]: ...
     def drain(self, tx: Any, id: str) -> Any:
-        """Ask a worker to take nothing new, to end what it runs, and to end. Raises: WorkerNotFound."""
-
-        def op(store: Store, _: Conditions) -> Op[None]:
-            if not (yield from store.workers.drain(id)):
-                raise WorkerNotFound(f"there is no live worker {id[:60]}")
-
-        # A worker that looks after its leases looks at this too.
-        return self._client.write(tx, Write(op, lambda _: [Hint("lost", worker=id)]))
+        """Ask a worker to take nothing new, finish what it runs, and exit. Raises: WorkerNotFound."""
+        return self._client.write(tx, lambda store, _: drain_worker(store, id))
 
     def _list(self, everyone: bool, limit: int) -> Op[builtins.list[WorkerInfo]]:
         within = None if everyone else LIVE_WITHIN_MS
@@ -65,18 +57,18 @@ class WorkerWrites:
         return [_worker_of(each) for each in records]
 
 
-class Workers(WorkerWrites):
+class Workers(WorkerCommands):
     """Reads workers on a connection of ours; writes take the transaction first."""
 
     def list(
         self, *, everyone: bool = False, limit: int = PAGE_LENGTH
     ) -> builtins.list[WorkerInfo]:
-        """Read the workers that live, the youngest first, or everyone known. Raises: InvalidOption."""
+        """Read the workers that live, newest first, or all that are known. Raises: InvalidOption."""
         return self._client.read(self._list(everyone, limit))
 
 
-class AsyncWorkers(WorkerWrites):
-    """See `Workers`; the same operations in the other colour."""
+class AsyncWorkers(WorkerCommands):
+    """Async version of `Workers`."""
 
     async def list(
         self, *, everyone: bool = False, limit: int = PAGE_LENGTH

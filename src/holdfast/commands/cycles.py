@@ -1,10 +1,12 @@
-"""Slots of cycles from claim to end, and what people ask of cycles."""
+"""Slots of cycles from claim to end, and commands on cycles: pause, resume, run now."""
 
 from __future__ import annotations
 
+from holdfast.commands.change import Change, Effect
 from holdfast.core.cycle import REQUESTED, HeldSlot, NewRun, RunOutcome, Slot
 from holdfast.core.errors import CycleNotFound
 from holdfast.core.records import Instant
+from holdfast.notify.base import cycle_hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -78,19 +80,27 @@ def _decide(store: Store, held: HeldSlot) -> Op[None]:
 
 def pause_cycle(
     store: Store, name: str, paused: bool, by: str | None, now: Instant | None = None
-) -> Op[list[str]]:
+) -> Op[Change[list[str]]]:
     """Pause or resume a cycle with all its shards. Raises: CycleNotFound."""
-    return _found(name, (yield from store.cycles.pause(name, paused, by, now)))
+    was = {each.name: each.paused for each in (yield from store.cycles.page())}
+    names = yield from store.cycles.pause(name, paused, by, now)
+    _check_found(name, names)
+    effects = [
+        Effect(f"cycle {each}", {"paused": was.get(each)}, {"paused": paused}) for each in names
+    ]
+    return Change(names, effects, [] if paused else [cycle_hint(name)])
 
 
 def request_cycle(
     store: Store, name: str, request_id: str, now: Instant | None = None
-) -> Op[list[str]]:
-    """Ask for a run of a cycle now, paused or not; the next tick of any worker runs it. Raises: CycleNotFound."""
-    return _found(name, (yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)))
+) -> Op[Change[list[str]]]:
+    """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
+    names = yield from store.cycles.request(name, f"{REQUESTED}{request_id}", now)
+    _check_found(name, names)
+    effects = [Effect(f"cycle {each}", None, {"run": "now"}) for each in names]
+    return Change(names, effects, [cycle_hint(name)])
 
 
-def _found(name: str, names: list[str]) -> list[str]:
+def _check_found(name: str, names: list[str]) -> None:
     if not names:
         raise CycleNotFound(f"there is no cycle {name[:60]!r}")
-    return names

@@ -1,20 +1,21 @@
-"""Dropping dead letters: a failed chain goes with everything that belongs to it, unless others wait for it."""
+"""Dropping dead letters: a failed chain is deleted with all that belongs to it, unless other jobs wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.commands.delete import delete_chains
-from holdfast.commands.requeue import refuse
+from holdfast.commands.chains import delete_chains
+from holdfast.commands.change import Change, Effect, ended_hints
+from holdfast.commands.jobs import refuse
 from holdfast.core.errors import ChainNotFound, StillReferenced
 from holdfast.core.lifecycle import DROP
-from holdfast.core.records import JobRecord
+from holdfast.storage.after_commit import Witness
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 
-def drop_dead(store: Store, ids: Sequence[str]) -> Op[list[JobRecord]]:
-    """Delete the chains of failed jobs, each for itself; return the jobs that were dropped with theirs.
+def drop_jobs(store: Store, ids: Sequence[str]) -> Op[Change[list[str]]]:
+    """Delete the chains of failed jobs, each on its own; return the ids of the dropped jobs.
 
     Those that did not fail, and those that other jobs wait for, are left alone.
     Raises: JobNotFound, WrongState, StillReferenced when none could be dropped.
@@ -23,22 +24,27 @@ def drop_dead(store: Store, ids: Sequence[str]) -> Op[list[JobRecord]]:
     failed = [each for each in records if each.state in DROP.states]
     if not failed:
         yield from refuse(store, ids, DROP)
-    gone = yield from _drop(store, sorted({each.chain_id for each in failed}))
-    return [each for each in failed if each.chain_id in gone]
+    gone = yield from _drop_chains(store, sorted({each.chain_id for each in failed}))
+    return Change(
+        [each.id for each in failed if each.chain_id in gone],
+        [Effect(f"chain {each}", {"state": "failed"}) for each in sorted(gone)],
+        ended_hints(gone),
+        witness=Witness(min(gone), "gone") if gone else None,
+    )
 
 
-def _drop(store: Store, chain_ids: Sequence[str]) -> Op[set[str]]:
+def _drop_chains(store: Store, chain_ids: Sequence[str]) -> Op[set[str]]:
     try:
         yield from delete_chains(store, chain_ids)
     except (StillReferenced, ChainNotFound):
         # Nothing was deleted yet: the references are read before anything is written.
         if len(chain_ids) == 1:
             raise
-        return (yield from _one_by_one(store, chain_ids))
+        return (yield from _drop_one_by_one(store, chain_ids))
     return set(chain_ids)
 
 
-def _one_by_one(store: Store, chain_ids: Sequence[str]) -> Op[set[str]]:
+def _drop_one_by_one(store: Store, chain_ids: Sequence[str]) -> Op[set[str]]:
     gone: set[str] = set()
     refused: StillReferenced | ChainNotFound | None = None
     for chain_id in chain_ids:

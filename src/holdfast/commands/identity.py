@@ -1,7 +1,8 @@
-"""Which database this is: a copy under another name is not worked off unasked."""
+"""Which database this is: jobs of a copy under another name do not run until it is adopted."""
 
 from __future__ import annotations
 
+from holdfast.commands.change import Change, Effect
 from holdfast.core.errors import CopiedDatabase
 from holdfast.core.records import Identity
 from holdfast.storage.operation import Op
@@ -16,3 +17,12 @@ def check_identity(store: Store) -> Op[Identity | None]:
             f"this database was made as {identity.recorded_name} and is now called {identity.name}"
         )
     return identity
+
+
+def adopt_database(store: Store, id: str) -> Op[Change[Identity]]:
+    """Allow the jobs of a copied database to run, under its present name and a new id."""
+    was = yield from store.schema.identity()
+    assert was is not None
+    yield from store.schema.adopt(id)
+    before = {"name": was.recorded_name, "id": was.id}
+    return Change(was, [Effect("database", before, {"name": was.name})])

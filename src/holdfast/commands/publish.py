@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from holdfast.commands.blockers import FanIn
-from holdfast.commands.cancel import EndReport, end_jobs
+from holdfast.commands.change import due_hints
+from holdfast.commands.jobs import EndReport, end_jobs
 from holdfast.core.records import Ending, Instant, NewJob, Subscription
+from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -21,6 +23,10 @@ class Delivery(msgspec.Struct, frozen=True):
     count: int
     types: tuple[str, ...]
     end: EndReport
+
+    def hints(self) -> list[Hint]:
+        """Deliveries may be due, and the chains of the waiting events have ended."""
+        return [*due_hints(self.types), *self.end.hints()]
 
 
 NOTHING = Delivery(0, (), EndReport([], FanIn([], [])))

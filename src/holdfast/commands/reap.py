@@ -5,10 +5,14 @@ Reaping: taking back what dead workers held, and letting go of whatever waited f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.commands.blockers import FanIn, close_chains
-from holdfast.core.records import Held, Instant, ReapPage, State
+from holdfast.commands.change import due_hints, ended_hints, group_by_worker, lost_hints
+from holdfast.core.records import Held, Instant, Reaped, ReapPage, State
+from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -44,6 +48,22 @@ class ReapReport(msgspec.Struct):
     page: ReapPage
     failed: list[str]
     fan_in: FanIn
+
+    def hints(self) -> list[Hint]:
+        """Jobs are due again and their workers lost them; chains failed, and jobs that waited for them may be due."""
+        return [
+            *reaped_hints(self.page.reaped),
+            *ended_hints((*self.failed, *(each.chain_id for each in self.fan_in.failed))),
+            *due_hints(each.type for each in self.fan_in.opened),
+        ]
+
+
+def reaped_hints(jobs: Sequence[Reaped]) -> list[Hint]:
+    """Jobs that were taken back are due again, and their workers have lost them."""
+    return [
+        *due_hints(each.type for each in jobs if each.state == "pending"),
+        *lost_hints(group_by_worker((each.worker, each.id) for each in jobs)),
+    ]
 
 
 def reap_leases(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.client.hints import of_reap
 from holdfast.commands.reap import AHEAD_US, ReapReport, ahead_us, reap_leases
 from holdfast.commands.retention import FIRST_ID, Ages, remove_chains, remove_records
 from holdfast.core.errors import DatabaseUnreachable
@@ -224,7 +223,7 @@ class ReaperRunner:
                 stale_ms=each.stale_ms,
             )
         if self._notifier is not None and jobs:
-            self._notifier.send(of_reap(report))
+            self._notifier.send(report.hints())
 
 
 class RetentionRunner:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from holdfast.admin.roles import LOCAL, Principal
-from holdfast.admin.tokens import PREFIX, TokenDesk
+from holdfast.admin.tokens import PREFIX, TokenAdmin
 from holdfast.core.errors import CrossSite, Unauthenticated, UnsafeBind
 
 COOKIE = "holdfast"
@@ -37,7 +37,7 @@ class Entry:
 class Door:
     """Establishes who asks. It fails closed: whoever is not known stays outside."""
 
-    def __init__(self, tokens: TokenDesk, hook: Hook | None = None) -> None:
+    def __init__(self, tokens: TokenAdmin, hook: Hook | None = None) -> None:
         self._tokens = tokens
         self._hook = hook
         self._given_out = False

@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from types import TracebackType
 from typing import Any
 
-from holdfast.client.providers import provider_of
-from holdfast.client.providers.port import AsyncProvider, Need
+from holdfast.client.adapters import adapter_of
+from holdfast.client.adapters.base import AsyncAdapter, Need
 from holdfast.commands.finish import FinishReport, finish_attempts
 from holdfast.core.errors import (
     AlreadyCompleting,
@@ -46,16 +46,16 @@ class Handover:
         Raises: LeaseLost, OutputInvalid, UnknownJobType, and the errors of connections.
         """
         op = self._finished(output)
-        provider = provider_of(tx)
+        adapter = adapter_of(tx)
         need = Need(self._database.store, self._database.schema, True)
-        if isinstance(provider, AsyncProvider):
+        if isinstance(adapter, AsyncAdapter):
 
             async def write() -> None:
-                access = await provider.open(need)
+                access = await adapter.open(need)
                 self._made = await run_async(op, access.executor)
 
             return write()
-        self._made = run(op, provider.open(need).executor)
+        self._made = run(op, adapter.open(need).executor)
         return None
 
     def _finished(self, output: Any) -> Op[tuple[Finish, FinishReport]]:

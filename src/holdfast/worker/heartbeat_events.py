@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.client.hints import of_due, of_reaped
+from holdfast.commands.change import due_hints
 from holdfast.commands.publish import Delivery
-from holdfast.commands.reap import ReapReport
+from holdfast.commands.reap import ReapReport, reaped_hints
 from holdfast.core.records import Finish, JobRef, TypeSetting
 from holdfast.notify.base import Hint
 from holdfast.worker.after_commit import Records
@@ -85,13 +85,13 @@ class News:
         """Jobs of dead workers were taken back."""
         jobs = report.page.reaped
         self._place.telling.reaped(jobs)
-        self._hints.send(of_reaped(jobs))
+        self._hints.send(reaped_hints(jobs))
         self._to_loop(self._claimer.hint)
         self._to_loop(self._records.over, report.failed, report.fan_in)
 
     def delivered(self, delivery: Delivery) -> None:
         """Events that waited for a subscriber have become jobs."""
-        self._hints.send(of_due(delivery.types))
+        self._hints.send(due_hints(delivery.types))
         for type in delivery.types:
             self._to_loop(self._claimer.hint, type)
         chains = [each.chain_id for each in delivery.end.ended]

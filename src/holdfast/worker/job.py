@@ -21,7 +21,7 @@ from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.handler_transactions import Completion, Handover, Judge, Preparation
 
 if TYPE_CHECKING:
-    from holdfast.client.kinds import AsyncTx, SyncTx
+    from holdfast.client.adapters.base import AsyncTx, SyncTx
 
 T = TypeVar("T")
 

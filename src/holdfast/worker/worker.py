@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
-from holdfast.client.targets import Targets, open_targets
+from holdfast.client.enqueue import Targets, open_targets
 from holdfast.commands.identity import check_identity
 from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import Observer

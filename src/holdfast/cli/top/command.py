@@ -44,5 +44,5 @@ def command(session: Session, read_only: bool, interval: float, filter: str) -> 
         ) from error
     from holdfast.cli.top.source import Source
 
-    source = Source(session.desk, session.caller(), filter)
+    source = Source(session.gateway, session.caller(), filter)
     session.run(TopApp(source, interval, read_only).run_async())

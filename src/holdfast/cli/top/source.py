@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.admin.cycles import CycleDesk
-from holdfast.admin.dead_letters import DeadDesk
-from holdfast.admin.jobs import JobDesk
-from holdfast.admin.types import TypeDesk
-from holdfast.admin.workers import WorkerDesk
+from holdfast.admin.cycles import CycleAdmin
+from holdfast.admin.dead_letters import DeadLetterAdmin
+from holdfast.admin.jobs import JobAdmin
+from holdfast.admin.types import TypeAdmin
+from holdfast.admin.workers import WorkerAdmin
 from holdfast.cli.output import clean, first_line
 from holdfast.commands.health import Health, read_health, summed_up
 from holdfast.core.duration import spoken
 
 if TYPE_CHECKING:
-    from holdfast.admin.authorize import Caller, Desk
+    from holdfast.admin.authorize import Caller, Gateway
 
 ROWS = 200
 
@@ -31,16 +31,16 @@ class Row(NamedTuple):
 class Source:
     """Everything the view shows and does."""
 
-    def __init__(self, desk: Desk, caller: Caller, filter: str = "") -> None:
+    def __init__(self, desk: Gateway, caller: Caller, filter: str = "") -> None:
         """Take who asks, and which jobs are wanted."""
         self.filter = filter
         self._desk = desk
         self._caller = caller
-        self._jobs = JobDesk(desk)
-        self._types = TypeDesk(desk)
-        self._workers = WorkerDesk(desk)
-        self._dead = DeadDesk(desk)
-        self._cycles = CycleDesk(desk)
+        self._jobs = JobAdmin(desk)
+        self._types = TypeAdmin(desk)
+        self._workers = WorkerAdmin(desk)
+        self._dead = DeadLetterAdmin(desk)
+        self._cycles = CycleAdmin(desk)
 
     async def health(self) -> Health:
         """Read how the queue stands."""

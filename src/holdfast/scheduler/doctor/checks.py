@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from holdfast.client.hints import of_reap
 from holdfast.core.errors import HoldfastError
 from holdfast.core.lease import Lease
 from holdfast.notify.base import Notifier
@@ -79,7 +78,7 @@ async def mend(
             database.store,
             own.reaper_batch,
             own.poison_limit,
-            lambda report: notifier.send(of_reap(report)),
+            lambda report: notifier.send(report.hints()),
         )
         done.append(f"took {count} jobs back from expired leases")
     return done

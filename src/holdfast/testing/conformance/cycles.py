@@ -109,7 +109,7 @@ class CycleConformance(CyclesOnStage):
     ) -> None:
         await cycles.register(CLEANUP)
         stage = cycles.stage
-        paused = await stage.run(pause_cycle(stage.store, CLEANUP, True, "ana", stage.now))
+        paused = (await stage.run(pause_cycle(stage.store, CLEANUP, True, "ana", stage.now))).answer
         assert paused == [CLEANUP]
         (record,) = await stage.run(stage.store.cycles.page(stage.now))
         assert (record.paused, record.paused_by, record.paused_at) == (True, "ana", stage.now)
@@ -129,7 +129,7 @@ class CycleConformance(CyclesOnStage):
     async def test_pausing_means_all_shards_and_no_namesakes(self, cycles: CycleStage) -> None:
         await cycles.register("bill", "bill:0/2", "bill:1/2", "billing")
         stage = cycles.stage
-        paused = await stage.run(pause_cycle(stage.store, "bill", True, "ana", stage.now))
+        paused = (await stage.run(pause_cycle(stage.store, "bill", True, "ana", stage.now))).answer
         assert sorted(paused) == ["bill", "bill:0/2", "bill:1/2"]
         assert not (await cycles.state("billing")).paused
 

@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.admin.etags import version_of
 from holdfast.admin.serializers import plain
-from holdfast.admin.types import TypeChange
+from holdfast.commands.types import TypeChange
 from holdfast.web.api.jobs import Reasoned
 from holdfast.web.bound_request import Call
 from holdfast.web.route import LIMIT, Answer, Param, Route

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from holdfast.admin.jobs import JobPage
-from holdfast.client.listing import LOOK
+from holdfast.client.pagination import LOOK
 from holdfast.core.duration import spoken
 from holdfast.core.errors import QueryError
 from holdfast.core.filters import format_filter, parse_filter

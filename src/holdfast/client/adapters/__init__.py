@@ -8,28 +8,28 @@ from importlib import import_module
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from holdfast.client.providers.port import Provider
+from holdfast.client.adapters.base import Adapter
 from holdfast.core.errors import UnsupportedConnection
 
-_PROVIDERS = {
-    "holdfast.PostgresTransaction": ("own", "OwnPostgresProvider"),
-    "holdfast.PostgresAsyncTransaction": ("own", "OwnPostgresAsyncProvider"),
-    "holdfast.SqliteTransaction": ("own", "OwnSqliteProvider"),
-    "holdfast.SqliteAsyncTransaction": ("own", "OwnSqliteAsyncProvider"),
-    "psycopg.Connection": ("psycopg", "PsycopgProvider"),
-    "psycopg.AsyncConnection": ("psycopg", "PsycopgAsyncProvider"),
-    "asyncpg.Connection": ("asyncpg", "AsyncpgProvider"),
-    "asyncpg.PoolConnectionProxy": ("asyncpg", "AsyncpgProvider"),
-    "sqlite3.Connection": ("sqlite", "SqliteProvider"),
-    "aiosqlite.Connection": ("sqlite", "AiosqliteProvider"),
-    "sqlalchemy.Session": ("sqlalchemy", "SessionProvider"),
-    "sqlalchemy.scoped_session": ("sqlalchemy", "SessionProvider"),
-    "sqlalchemy.Connection": ("sqlalchemy", "ConnectionProvider"),
-    "sqlalchemy.AsyncSession": ("sqlalchemy_async", "AsyncSessionProvider"),
-    "sqlalchemy.async_scoped_session": ("sqlalchemy_async", "AsyncSessionProvider"),
-    "sqlalchemy.AsyncConnection": ("sqlalchemy_async", "AsyncConnectionProvider"),
-    "django.BaseDatabaseWrapper": ("django", "DjangoProvider"),
-    "django.ConnectionProxy": ("django", "DjangoProvider"),
+_ADAPTERS = {
+    "holdfast.PostgresTransaction": ("own", "OwnPostgresAdapter"),
+    "holdfast.PostgresAsyncTransaction": ("own", "OwnPostgresAsyncAdapter"),
+    "holdfast.SqliteTransaction": ("own", "OwnSqliteAdapter"),
+    "holdfast.SqliteAsyncTransaction": ("own", "OwnSqliteAsyncAdapter"),
+    "psycopg.Connection": ("psycopg", "PsycopgAdapter"),
+    "psycopg.AsyncConnection": ("psycopg", "PsycopgAsyncAdapter"),
+    "asyncpg.Connection": ("asyncpg", "AsyncpgAdapter"),
+    "asyncpg.PoolConnectionProxy": ("asyncpg", "AsyncpgAdapter"),
+    "sqlite3.Connection": ("sqlite", "SqliteAdapter"),
+    "aiosqlite.Connection": ("sqlite", "AiosqliteAdapter"),
+    "sqlalchemy.Session": ("sqlalchemy", "SessionAdapter"),
+    "sqlalchemy.scoped_session": ("sqlalchemy", "SessionAdapter"),
+    "sqlalchemy.Connection": ("sqlalchemy", "ConnectionAdapter"),
+    "sqlalchemy.AsyncSession": ("sqlalchemy", "AsyncSessionAdapter"),
+    "sqlalchemy.async_scoped_session": ("sqlalchemy", "AsyncSessionAdapter"),
+    "sqlalchemy.AsyncConnection": ("sqlalchemy", "AsyncConnectionAdapter"),
+    "django.BaseDatabaseWrapper": ("django", "DjangoAdapter"),
+    "django.ConnectionProxy": ("django", "DjangoAdapter"),
 }
 _ACCEPTED = (
     "a transaction of Holdfast's own: with app.transaction() as tx",
@@ -64,11 +64,11 @@ _MISTAKES = {
 }
 
 
-_found: WeakKeyDictionary[type, Callable[..., Provider]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[type, Callable[..., Adapter]] = WeakKeyDictionary()
 
 
-def provider_of(connection: Any, *fix: str) -> Provider:
-    """Return the provider that wraps a connection. Raises: UnsupportedConnection.
+def adapter_of(connection: Any, *fix: str) -> Adapter:
+    """Return the adapter that wraps a connection. Raises: UnsupportedConnection.
 
     A library that found a driver's connection says in its own words how to open a transaction.
     """
@@ -76,14 +76,12 @@ def provider_of(connection: Any, *fix: str) -> Provider:
     return found(connection, *fix)
 
 
-def _find(connection: Any) -> Callable[..., Provider]:
+def _find(connection: Any) -> Callable[..., Adapter]:
     """Look up what wraps connections of a class, once: it is asked at every start."""
     for name in _names(connection):
-        if name in _PROVIDERS:
-            module, provider = _PROVIDERS[name]
-            found: Callable[..., Provider] = getattr(
-                import_module(f"{__name__}.{module}"), provider
-            )
+        if name in _ADAPTERS:
+            module, adapter = _ADAPTERS[name]
+            found: Callable[..., Adapter] = getattr(import_module(f"{__name__}.{module}"), adapter)
             _found[type(connection)] = found
             return found
     raise unsupported(connection)

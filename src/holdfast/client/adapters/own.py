@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
+from holdfast.client.adapters.base import Access, AsyncAdapter, Need, SyncAdapter
 from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.storage.sqlite.transaction import SqliteAsyncTransaction, SqliteTransaction
 
 
-class OwnSqliteProvider(SyncProvider):
+class OwnSqliteAdapter(SyncAdapter):
     """A transaction on SQLite; it begins with its first statement and refuses any after its end."""
 
     def __init__(self, transaction: SqliteTransaction) -> None:
@@ -23,7 +23,7 @@ class OwnSqliteProvider(SyncProvider):
         return Access(self._transaction, self._transaction.after_commit)
 
 
-class OwnSqliteAsyncProvider(AsyncProvider):
+class OwnSqliteAsyncAdapter(AsyncAdapter):
     """The same in the other colour."""
 
     def __init__(self, transaction: SqliteAsyncTransaction) -> None:
@@ -34,7 +34,7 @@ class OwnSqliteAsyncProvider(AsyncProvider):
         return Access(self._transaction, self._transaction.after_commit)
 
 
-class OwnPostgresProvider(SyncProvider):
+class OwnPostgresAdapter(SyncAdapter):
     """A transaction on PostgreSQL, whose connection may be somebody else's after its end."""
 
     def __init__(self, transaction: PostgresTransaction) -> None:
@@ -46,7 +46,7 @@ class OwnPostgresProvider(SyncProvider):
         return Access(self._transaction, self._transaction.after_commit)
 
 
-class OwnPostgresAsyncProvider(AsyncProvider):
+class OwnPostgresAsyncAdapter(AsyncAdapter):
     """The same in the other colour."""
 
     def __init__(self, transaction: PostgresAsyncTransaction) -> None:

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
+from holdfast.client.adapters.base import Access, AsyncAdapter, Need, SyncAdapter
 from holdfast.core.errors import ConnectionClosed, NoTransaction
 from holdfast.storage.operation import AsyncExecutor, Row, Statement, SyncExecutor
 from holdfast.storage.sqlite.errors import translate
@@ -20,7 +20,7 @@ T = TypeVar("T")
 _FIX = 'run "BEGIN IMMEDIATE" first, or connect without isolation_level=None and autocommit=True'
 
 
-class SqliteProvider(SyncProvider):
+class SqliteAdapter(SyncAdapter):
     """A connection; in Python's own transaction modes the transaction is begun for the caller."""
 
     def __init__(self, connection: sqlite3.Connection, fix: str = _FIX) -> None:
@@ -54,7 +54,7 @@ def _autocommits(connection: sqlite3.Connection) -> bool:
     return getattr(connection, "autocommit", None) is True
 
 
-class AiosqliteProvider(AsyncProvider):
+class AiosqliteAdapter(AsyncAdapter):
     """The same in the other colour."""
 
     def __init__(self, connection: aiosqlite.Connection, fix: str = _FIX) -> None:
@@ -63,8 +63,8 @@ class AiosqliteProvider(AsyncProvider):
 
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         run = _ThreadOf(self._connection)
-        provider = SqliteProvider(run.connection, self._fix)
-        access = await run(lambda: provider.open(need))
+        adapter = SqliteAdapter(run.connection, self._fix)
+        access = await run(lambda: adapter.open(need))
         return Access(_AiosqliteExecutor(access.executor, run))
 
 

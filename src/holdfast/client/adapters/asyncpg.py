@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from holdfast.client.providers.port import Access, AsyncProvider, Need
+from holdfast.client.adapters.base import Access, AsyncAdapter, Need
 from holdfast.core.errors import ConnectionClosed, NoTransaction
 from holdfast.storage.operation import AsyncExecutor, Row, Statement
 from holdfast.storage.postgres.errors import translate
@@ -34,7 +34,7 @@ class DriverConnection(Protocol):
     ) -> list[Any]: ...
 
 
-class AsyncpgProvider(AsyncProvider):
+class AsyncpgAdapter(AsyncAdapter):
     """A connection with an open transaction; asyncpg never begins one by itself."""
 
     def __init__(self, connection: DriverConnection, fix: str = _FIX) -> None:

@@ -1,19 +1,25 @@
-"""What a provider is: the thin wrapper of a connection that the caller holds."""
+"""What a adapter is: the thin wrapper of a connection that the caller holds.
+
+The kinds of connection a caller may hold, for type checkers: sync ones give a value, async ones an awaitable.
+
+They are told apart by the colour of their methods, so that no library has to be installed for it.
+"""
 
 from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.client.url import Dialect
 from holdfast.core.errors import WrongDatabase
 from holdfast.storage.after_commit import AfterCommit, Hooks
+from holdfast.storage.database import AsyncTransaction, Transaction
 from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 from holdfast.storage.store import Store
 
@@ -58,7 +64,7 @@ def reviewing(hooks: Hooks) -> Iterator[None]:
         hooks.forget()
 
 
-class SyncProvider(ABC):
+class SyncAdapter(ABC):
     """Wraps a connection whose statements are run by plain calls."""
 
     @abstractmethod
@@ -70,12 +76,34 @@ class SyncProvider(ABC):
         """
 
 
-class AsyncProvider(ABC):
+class AsyncAdapter(ABC):
     """Wraps a connection whose statements are awaited."""
 
     @abstractmethod
     async def open(self, need: Need) -> Access[AsyncExecutor]:
-        """See `SyncProvider.open`."""
+        """See `SyncAdapter.open`."""
 
 
-Provider: TypeAlias = SyncProvider | AsyncProvider
+Adapter: TypeAlias = SyncAdapter | AsyncAdapter
+
+
+class SyncConnection(Protocol):
+    """psycopg Connection, SQLAlchemy Session and Connection, Django's connection, sqlite3 Connection."""
+
+    def commit(self) -> None: ...
+
+
+class AsyncConnection(Protocol):
+    """psycopg AsyncConnection, SQLAlchemy AsyncSession and AsyncConnection, aiosqlite Connection."""
+
+    def commit(self) -> Coroutine[Any, Any, None]: ...
+
+
+class AsyncpgConnection(Protocol):
+    """asyncpg Connection, which commits through its transactions only."""
+
+    def is_in_transaction(self) -> bool: ...
+
+
+SyncTx: TypeAlias = Transaction | SyncConnection
+AsyncTx: TypeAlias = AsyncTransaction | AsyncConnection | AsyncpgConnection

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.client.providers import provider_of
-from holdfast.client.providers.port import Access, Need, SyncProvider, reviewing
+from holdfast.client.adapters import adapter_of
+from holdfast.client.adapters.base import Access, Need, SyncAdapter, reviewing
 from holdfast.core.errors import NoTransaction, TransactionAborted
 from holdfast.storage.after_commit import Hooks
 from holdfast.storage.operation import SyncExecutor, run
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FIX = "work inside `with transaction.atomic():`"
 
 
-class DjangoProvider(SyncProvider):
+class DjangoAdapter(SyncAdapter):
     """A connection; inside atomic() Django tells of the commit, but not of every savepoint that was undone."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
@@ -31,9 +31,9 @@ class DjangoProvider(SyncProvider):
             raise TransactionAborted("the block of transaction.atomic() has failed")
         if need.writes and not connection.in_atomic_block and connection.get_autocommit():
             raise NoTransaction("Django's connection is in autocommit mode", help=_FIX)
-        provider = provider_of(connection.connection, _FIX)
-        assert isinstance(provider, SyncProvider)
-        access = provider.open(need)
+        adapter = adapter_of(connection.connection, _FIX)
+        assert isinstance(adapter, SyncAdapter)
+        access = adapter.open(need)
         if not connection.in_atomic_block:
             return access
         return replace(access, after_commit=self._hooks(need, access.executor).add)

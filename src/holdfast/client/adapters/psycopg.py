@@ -7,7 +7,7 @@ from typing import Any
 from psycopg import AsyncConnection, Connection
 from psycopg.pq import TransactionStatus
 
-from holdfast.client.providers.port import Access, AsyncProvider, Need, SyncProvider
+from holdfast.client.adapters.base import Access, AsyncAdapter, Need, SyncAdapter
 from holdfast.core.errors import (
     ConnectionClosed,
     NoTransaction,
@@ -23,7 +23,7 @@ _ASYNC_FIX = (
 )
 
 
-class PsycopgProvider(SyncProvider):
+class PsycopgAdapter(SyncAdapter):
     """A sync connection; without autocommit its first statement begins the transaction."""
 
     def __init__(self, connection: Connection[Any], fix: str = _FIX) -> None:
@@ -35,7 +35,7 @@ class PsycopgProvider(SyncProvider):
         return Access(PsycopgExecutor(self._connection, need.schema))
 
 
-class PsycopgAsyncProvider(AsyncProvider):
+class PsycopgAsyncAdapter(AsyncAdapter):
     """The same in the other colour."""
 
     def __init__(self, connection: AsyncConnection[Any], fix: str = _ASYNC_FIX) -> None:

@@ -1,17 +1,20 @@
-"""Starting chains: from the caller's words to requests, checked first, and back to chains."""
+"""Which job type is meant, and whether an input fits it.
+
+Starting chains: from the caller's words to requests, checked first, and back to chains.
+
+Publishing events: checked like starts, delivered to whoever has subscribed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Unpack, get_args
+from typing import Any, TypedDict, Unpack, get_args
 from uuid import UUID
 
 import msgspec
 
-from holdfast.client import news
-from holdfast.client.client import Conditions, Write
-from holdfast.client.hints import of_due
+from holdfast.client.client import Command, Conditions
 from holdfast.client.options import (
     Id,
     SharedOptions,
@@ -24,13 +27,15 @@ from holdfast.client.options import (
     id_texts,
     new_id_text,
 )
-from holdfast.client.targets import Entry, Targets
 from holdfast.client.tracing import Trace
 from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
-from holdfast.client.witnesses import new_among
+from holdfast.commands.change import Change, due_hints
+from holdfast.commands.publish import publish_events
 from holdfast.commands.start import Started, StartRequest, start_chains
+from holdfast.core.codec import SIZE_LIMIT, TypeCodec
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
+from holdfast.core.events import event
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,
@@ -41,11 +46,71 @@ from holdfast.core.records import (
     NewKey,
     OnBlockerFailure,
 )
-from holdfast.core.registry import Target
-from holdfast.notify.base import Hint
+from holdfast.core.registry import JobType, Registry, Target, check_name
+from holdfast.storage.after_commit import Witness
 from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+
+_ANYTHING = TypeCodec(Any)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A job type as a start needs it: its name, and what writes its input."""
+
+    name: str
+    codec: TypeCodec
+    waits_for: tuple[str, ...] | None = None
+
+
+class Targets:
+    """Finds what is started or published in the registry, within the limit for payloads."""
+
+    def __init__(self, registry: Registry, open_types: bool, payload_limit: int) -> None:
+        self._registry = registry
+        self._open_types = open_types
+        self._limit = payload_limit
+
+    def entry(self, target: Target) -> Entry:
+        """Return the type to be started. Raises: UnknownJobType, InvalidName, InvalidOption."""
+        entry = self.successor(target)
+        known = self._registry.find(target)
+        if known is not None and not known.entry:
+            raise InvalidOption(
+                f"job type {known.name} is declared with entry=False, so no chain begins with it",
+                help="start the chain with another type that continues with this one",
+            )
+        return entry
+
+    def successor(self, target: Target) -> Entry:
+        """Return the type a chain goes on with, whether or not one may begin with it. Raises: see `entry`."""
+        if self._open_types and isinstance(target, str) and target not in self._registry:
+            return Entry(check_name(target), _ANYTHING)
+        found = self._registry.get(target)
+        return Entry(found.name, found.input, found.waits_for)
+
+    def encode(self, entry: Entry, input: Any) -> str:
+        """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""
+        return entry.codec.encode(input, self._limit)
+
+    def encode_event(self, event: str, input: Any) -> str:
+        """Return an event's input as text that fits everybody known here who declares its type.
+
+        Raises: InvalidName, InputInvalid, PayloadTooLarge, PayloadNotEncodable.
+        """
+        declared = self._registry.find(check_name(event))
+        known = [declared] if declared is not None else []
+        codecs = [each.input for each in (*known, *self._registry.of_event(event))]
+        texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
+        return texts[0]
+
+
+def open_targets(types: Iterable[JobType]) -> Targets:
+    """Return what knows these types and takes any other name, for want of an application that could say."""
+    registry = Registry()
+    for each in types:
+        registry.add(each)
+    return Targets(registry, open_types=True, payload_limit=SIZE_LIMIT)
 
 
 class Start:
@@ -212,50 +277,46 @@ def _plain(entry: Entry) -> Plan:
     return Plan(entry, DEFAULT_PRIORITY, None, None, "open", None, [], [], "fail", None)
 
 
-def start_write(batch: Batch) -> Write[list[Chain]]:
-    """Return the write that starts chains; whoever waits for such jobs hears of it."""
+def start_command(batch: Batch) -> Command[list[Chain]]:
+    """Return the command that starts chains."""
 
-    def op(store: Store, conditions: Conditions) -> Op[list[Chain]]:
+    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
         requests = batch.requests
         if not requests:
-            return []
+            return Change([])
         if batch.delays_ms is not None:
             requests = batch.timed((yield from store.schema.clock()))
         if conditions.trace is not None:
-            requests = _traced(requests, conditions.trace)
+            requests = _with_traces(requests, conditions.trace)
         started = yield from start_chains(store, requests, conditions.channel)
         earlier = sorted({each.id for each in started if each.deduplicated})
         records = (yield from store.chains.get(earlier)) if earlier else []
         known = {each.id: each for each in records}
-        return [
+        chains = [
             _earlier(request.job, answer, known.get(answer.id))
             if answer.deduplicated
             else new_chain(answer, request.job.key, request.job.input)
             for request, answer in zip(requests, started, strict=True)
         ]
+        return _change(chains, started, conditions)
 
-    return Write(op, of_started, news.of_created, new_among, notifies=True)
+    return command
 
 
-def first_of(write: Write[list[Chain]]) -> Write[Chain]:
-    """Return the write of a single chain."""
-
-    def op(store: Store, conditions: Conditions) -> Op[Chain]:
-        (chain,) = yield from write.op(store, conditions)
-        return chain
-
-    return Write(
-        op,
-        lambda chain: of_started([chain]),
-        lambda chain: news.of_created([chain]),
-        lambda chain: new_among([chain]),
-        notifies=True,
+def _change(
+    chains: list[Chain], started: Sequence[Started], conditions: Conditions
+) -> Change[list[Chain]]:
+    """Return started chains with their hints and events; with a channel, the insert has sent the hints itself."""
+    fresh = [each for each in started if not each.deduplicated]
+    if not fresh:
+        return Change(chains)
+    due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
+    events = (
+        [event("job_created", job_id=each.id, type=each.type, chain_id=each.id) for each in fresh]
+        if conditions.has_observers
+        else ()
     )
-
-
-def of_started(chains: Iterable[Chain]) -> list[Hint]:
-    """Say of which types something new may be due."""
-    return of_due(each.type for each in chains if each.state == "pending" and not each.deduplicated)
+    return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
 
 
 def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
@@ -268,7 +329,7 @@ def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
     return chain_of(record, deduplicated=True)
 
 
-def _traced(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
+def _with_traces(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
     traces = {type: trace(type) for type in {each.job.type for each in requests}}
     return [
         msgspec.structs.replace(
@@ -281,3 +342,47 @@ def _traced(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest
 def _postponed(request: StartRequest, at: Instant) -> StartRequest:
     job = msgspec.structs.replace(request.job, at=at)
     return msgspec.structs.replace(request, job=job)
+
+
+class PublishOptions(TypedDict, total=False):
+    """What an event may be published with: not before a time, and how urgent it is."""
+
+    at: datetime | None
+    after: Duration | None
+    priority: int
+
+
+def publish_command(
+    targets: Targets,
+    name: str,
+    input: Any,
+    *,
+    at: datetime | None = None,
+    after: Duration | None = None,
+    priority: int = DEFAULT_PRIORITY,
+) -> Command[list[Chain]]:
+    """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
+    text = targets.encode_event(name, input)
+    planned = check_time(at, after)
+    after_ms = None if after is None else milliseconds(after)
+    urgency = check_priority(priority)
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
+        moment = planned
+        if after_ms is not None:
+            moment = (yield from store.schema.clock()) + after_ms * 1000
+        job_id = new_id()
+        job = NewJob(
+            id=job_id,
+            chain_id=job_id,
+            type=name,
+            input=text,
+            priority=urgency,
+            at=moment,
+            trace=None if conditions.trace is None else conditions.trace(name),
+        )
+        (deliveries,) = yield from publish_events(store, [job], new_id, conditions.channel)
+        started = [Started(each.id, each.type, "pending", False) for each in deliveries]
+        return _change([new_chain(each, None, text) for each in started], started, conditions)
+
+    return command

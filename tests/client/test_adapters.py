@@ -19,9 +19,9 @@ from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast import Holdfast
-from holdfast.client.providers import provider_of
-from holdfast.client.providers.port import Need
-from holdfast.client.providers.sqlite import SqliteProvider
+from holdfast.client.adapters import adapter_of
+from holdfast.client.adapters.base import Need
+from holdfast.client.adapters.sqlite import SqliteAdapter
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.storage.sqlite.store import SqliteStore
 
@@ -38,7 +38,7 @@ def test_a_subclass_is_served_like_its_parent() -> None:
     class Own(sqlite3.Connection): ...
 
     with closing(sqlite3.connect(":memory:", factory=Own)) as connection:
-        assert isinstance(provider_of(connection), SqliteProvider)
+        assert isinstance(adapter_of(connection), SqliteAdapter)
 
 
 async def coroutine() -> None: ...
@@ -61,42 +61,42 @@ MISTAKES: list[tuple[Callable[[], Any], str]] = [
 @pytest.mark.parametrize(("make", "remedy"), MISTAKES)
 def test_a_mistake_is_answered_with_its_remedy(make: Callable[[], Any], remedy: str) -> None:
     with pytest.raises(UnsupportedConnection) as refusal:
-        provider_of(make())
+        adapter_of(make())
     assert remedy in refusal.value.help
     assert "SQLAlchemy Session" in refusal.value.render()
 
 
 def test_a_cursor_is_answered_with_its_connection(memory: sqlite3.Connection) -> None:
     with pytest.raises(UnsupportedConnection, match="pass the cursor's connection"):
-        provider_of(memory.cursor())
+        adapter_of(memory.cursor())
 
 
 def test_a_connection_that_was_not_awaited_is_pointed_out() -> None:
     forgotten = coroutine()
     with pytest.raises(UnsupportedConnection, match="await it first"):
-        provider_of(forgotten)
+        adapter_of(forgotten)
     forgotten.close()
 
 
 async def test_pools_and_transactions_are_pointed_out(postgres_url: str) -> None:
     async with asyncpg.create_pool(postgres_url, min_size=1, max_size=1) as pool:
         with pytest.raises(UnsupportedConnection, match=r"pool\.acquire"):
-            provider_of(pool)
+            adapter_of(pool)
         async with pool.acquire() as connection:
             with pytest.raises(UnsupportedConnection, match="connection that the transaction"):
-                provider_of(connection.transaction())
+                adapter_of(connection.transaction())
     with psycopg.connect(postgres_url) as connection, connection.transaction() as transaction:
         with pytest.raises(UnsupportedConnection, match="connection that the transaction"):
-            provider_of(transaction)
+            adapter_of(transaction)
         with pytest.raises(UnsupportedConnection, match="cursor's connection"):
-            provider_of(connection.cursor())
+            adapter_of(connection.cursor())
 
 
 async def test_an_aiosqlite_connection_that_was_never_opened_is_refused() -> None:
     never = aiosqlite.connect(":memory:")
-    provider: Any = provider_of(never)
+    adapter: Any = adapter_of(never)
     with pytest.raises(Exception, match="HF032"):
-        await provider.open(Need(SqliteStore(), "holdfast", writes=True))
+        await adapter.open(Need(SqliteStore(), "holdfast", writes=True))
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="sqlite3 has autocommit since Python 3.12")
@@ -104,13 +104,13 @@ async def test_an_aiosqlite_connection_that_was_never_opened_is_refused() -> Non
 def test_the_autocommit_of_newer_pythons_is_understood(autocommit: bool, begins: bool) -> None:
     options: Any = {"autocommit": autocommit}
     with closing(sqlite3.connect(":memory:", **options)) as connection:
-        provider = SqliteProvider(connection)
+        adapter = SqliteAdapter(connection)
         if begins:
-            provider.open(Need(SqliteStore(), "holdfast", writes=True))
+            adapter.open(Need(SqliteStore(), "holdfast", writes=True))
             assert connection.in_transaction
         else:
             with pytest.raises(Exception, match="HF030"):
-                provider.open(Need(SqliteStore(), "holdfast", writes=True))
+                adapter.open(Need(SqliteStore(), "holdfast", writes=True))
 
 
 def test_no_library_is_imported_for_a_connection_of_another() -> None:

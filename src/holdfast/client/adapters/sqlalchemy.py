@@ -1,0 +1,239 @@
+"""Hooks that wait in a SQLAlchemy session for the commit of the transaction they belong to.
+
+SQLAlchemy's Session and Connection, on whichever driver lies beneath them.
+
+SQLAlchemy's AsyncSession and AsyncConnection: the same meaning, found out inside their greenlet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import (
+    DBAPIError,
+    InvalidRequestError,
+    PendingRollbackError,
+    ResourceClosedError,
+    UnboundExecutionError,
+)
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+from sqlalchemy.util import await_only
+
+from holdfast.client.adapters import adapter_of
+from holdfast.client.adapters.asyncpg import AsyncpgAdapter
+from holdfast.client.adapters.base import Access, AsyncAdapter, Need, SyncAdapter, reviewing
+from holdfast.core.errors import (
+    ConnectionClosed,
+    DatabaseUnreachable,
+    HoldfastError,
+    NoTransaction,
+    TransactionAborted,
+    UnsupportedConnection,
+)
+from holdfast.storage.after_commit import AfterCommit, Hooks
+from holdfast.storage.operation import AsyncExecutor, SyncExecutor, run, run_async
+
+_KEY = "holdfast.hooks"
+
+Review: TypeAlias = Callable[[Hooks], None]
+"""Asks the database which hooks belong to something that was not undone."""
+
+
+class SessionHooks:
+    """The hooks of one session, kept per transaction: a savepoint's rollback drops only its own.
+
+    SQLAlchemy tells of the savepoints that it made itself; the review after the commit finds out about all others.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._waiting: dict[SessionTransaction, Hooks] = {}
+        self._review: Review | None = None
+        event.listen(session, "after_commit", self._committed)
+        event.listen(session, "after_transaction_end", self._ended)
+
+    @classmethod
+    def of(cls, session: Session, review: Review) -> Hooks:
+        """Return the hooks of the transaction that a session is in; its events are listened to from then on."""
+        found = session.info.get(_KEY)
+        if not isinstance(found, cls):
+            found = session.info[_KEY] = cls(session)
+        found._review = review
+        return found._waiting.setdefault(_innermost(session), Hooks())
+
+    def _committed(self, session: Session) -> None:
+        """Pass a released savepoint's hooks to the transaction around it, run those of the outermost."""
+        transaction = _innermost(session)
+        hooks = self._waiting.pop(transaction, None)
+        if hooks is None:
+            return
+        if transaction.nested:
+            self._waiting.setdefault(_around(transaction), Hooks()).update(hooks)
+            return
+        assert self._review is not None
+        with reviewing(hooks):
+            self._review(hooks)
+        hooks.run()
+
+    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+        """Forget what was rolled back; what was committed has been passed on before."""
+        self._waiting.pop(transaction, None)
+
+
+def _innermost(session: Session) -> SessionTransaction:
+    transaction = session.get_nested_transaction() or session.get_transaction()
+    assert transaction is not None
+    return transaction
+
+
+def _around(savepoint: SessionTransaction) -> SessionTransaction:
+    """Return the transaction of the database that a savepoint lies in; flushes add levels of their own."""
+    outer = savepoint.parent
+    while outer is not None and outer.parent is not None and not outer.nested:
+        outer = outer.parent
+    assert outer is not None
+    return outer
+
+
+AUTOCOMMIT_FIX = (
+    'use an engine or connection whose isolation_level is not "AUTOCOMMIT"; with SQLite\'s '
+    "isolation_level=None, begin in an event as SQLAlchemy's documentation shows"
+)
+
+
+class ConnectionAdapter(SyncAdapter):
+    """A Connection of Core; nobody tells of its commit, for its event fires before it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        return _driver_adapter(begun(self._connection)).open(need)
+
+
+class SessionAdapter(SyncAdapter):
+    """A Session; only its transaction is used, nothing is flushed and nothing expires."""
+
+    def __init__(self, session: Session | scoped_session[Any]) -> None:
+        self._session: Session = session() if isinstance(session, scoped_session) else session
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        access = _driver_adapter(session_connection(self._session)).open(need)
+
+        def review(hooks: Hooks) -> None:
+            run(hooks.review(need.store), access.executor)
+
+        return replace(access, after_commit=after_commit_of(self._session, review))
+
+
+def session_connection(session: Session) -> Connection:
+    """Return the connection of a session's transaction, begun as its first query would begin it."""
+    with explained():
+        return begun(session.connection())
+
+
+def begun(connection: Connection) -> Connection:
+    """Return the connection with its transaction begun as its next statement would begin it."""
+    if connection.closed or connection.invalidated:
+        raise ConnectionClosed("the SQLAlchemy connection is closed")
+    with explained():
+        if not connection.in_transaction():
+            connection.begin()
+    return connection
+
+
+def after_commit_of(session: Session, review: Review) -> AfterCommit | None:
+    """Return what runs hooks after a session's commit, None where it would tell too early."""
+    # Bound to a Connection, a session may be joined into a transaction that outlives its commit.
+    return None if isinstance(session.bind, Connection) else SessionHooks.of(session, review).add
+
+
+def driver_connection(connection: Connection) -> Any:
+    """Return the driver's own connection beneath SQLAlchemy's."""
+    with explained():
+        return connection.connection.driver_connection
+
+
+def _driver_adapter(connection: Connection) -> SyncAdapter:
+    adapter = adapter_of(driver_connection(connection), AUTOCOMMIT_FIX)
+    assert isinstance(adapter, SyncAdapter)
+    return adapter
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Say in our words why SQLAlchemy did not give what it was asked for."""
+    try:
+        yield
+    except (InvalidRequestError, DBAPIError) as error:
+        raise _in_our_words(error) from error
+
+
+def _in_our_words(error: InvalidRequestError | DBAPIError) -> HoldfastError:
+    if isinstance(error, UnboundExecutionError):
+        return UnsupportedConnection(
+            f"the session does not say which database is meant: {error}",
+            help="pass session.connection(bind_arguments=…) of the right one",
+        )
+    if isinstance(error, PendingRollbackError):
+        return TransactionAborted(f"the SQLAlchemy transaction has failed: {error}")
+    if isinstance(error, ResourceClosedError):
+        return ConnectionClosed(f"the SQLAlchemy connection is closed: {error}")
+    if isinstance(error, DBAPIError):
+        return DatabaseUnreachable(f"SQLAlchemy could not connect: {error.orig}")
+    return NoTransaction(
+        f"the SQLAlchemy session has no transaction: {error}",
+        help="work inside `with session.begin():`",
+    )
+
+
+class AsyncConnectionAdapter(AsyncAdapter):
+    """See `ConnectionAdapter`."""
+
+    def __init__(self, connection: AsyncConnection) -> None:
+        self._connection = connection
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        if self._connection.sync_connection is None or self._connection.closed:
+            raise ConnectionClosed("the SQLAlchemy connection is closed")
+        adapter = await self._connection.run_sync(lambda each: _async_driver_adapter(begun(each)))
+        return await adapter.open(need)
+
+
+class AsyncSessionAdapter(AsyncAdapter):
+    """See `SessionAdapter`."""
+
+    def __init__(self, session: AsyncSession | async_scoped_session[Any]) -> None:
+        self._session: AsyncSession = (
+            session() if isinstance(session, async_scoped_session) else session
+        )
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        adapter = await self._session.run_sync(_session_adapter)
+        access = await adapter.open(need)
+
+        def review(hooks: Hooks) -> None:
+            # SQLAlchemy tells of its commit inside its greenlet.
+            await_only(run_async(hooks.review(need.store), access.executor))
+
+        return replace(access, after_commit=after_commit_of(self._session.sync_session, review))
+
+
+def _session_adapter(session: Session) -> AsyncAdapter:
+    return _async_driver_adapter(session_connection(session))
+
+
+def _async_driver_adapter(connection: Connection) -> AsyncAdapter:
+    driver = driver_connection(connection)
+    adapter = adapter_of(driver, AUTOCOMMIT_FIX)
+    assert isinstance(adapter, AsyncAdapter)
+    if isinstance(adapter, AsyncpgAdapter) and not driver.is_in_transaction():
+        # SQLAlchemy begins asyncpg's transaction with the first statement that passes through it.
+        with explained():
+            connection.exec_driver_sql("select 1")
+    return adapter

@@ -1,0 +1,165 @@
+"""Commands on chains: complete, continue, cancel, run now, retry, delete; each acts on the chain's last job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.commands.chain_tail import live_tail, tail_of, tails_of
+from holdfast.commands.change import (
+    Change,
+    Effect,
+    due_hints,
+    ended_hints,
+    group_by_worker,
+    lost_hints,
+)
+from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, run_jobs_now
+from holdfast.core.error_text import clean_error
+from holdfast.core.errors import DatabaseBusy, StillReferenced
+from holdfast.core.records import TERMINAL, Ending, Instant, NewJob, State, TerminalState
+from holdfast.storage.after_commit import Witness
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+
+_ROUNDS = 1000
+
+
+def complete_chain(
+    store: Store, chain_id: str, output: str, now: Instant | None = None
+) -> Op[Change[str]]:
+    """Complete a chain with an output, whichever worker holds its job. Raises: ChainNotFound, WrongState."""
+    return (yield from _end_chain(store, chain_id, "completed", output=output, now=now))
+
+
+def continue_chain(
+    store: Store, chain_id: str, next: NewJob, now: Instant | None = None
+) -> Op[Change[str]]:
+    """Complete a chain's present job and continue with another. Raises: ChainNotFound, WrongState."""
+    return (yield from _end_chain(store, chain_id, "completed", next=next, now=now))
+
+
+def cancel_chain(
+    store: Store, chain_id: str, reason: str = "", now: Instant | None = None
+) -> Op[Change[str]]:
+    """Cancel the live job of a chain, whichever it is by then. Raises: ChainNotFound, WrongState."""
+    error = clean_error("Cancelled", reason)
+    return (
+        yield from _end_chain(store, chain_id, "cancelled", error=error, reason=reason, now=now)
+    )
+
+
+def _end_chain(
+    store: Store,
+    chain_id: str,
+    state: TerminalState,
+    *,
+    output: str | None = None,
+    error: str | None = None,
+    next: NewJob | None = None,
+    reason: str | None = None,
+    now: Instant | None = None,
+) -> Op[Change[str]]:
+    report = yield from end_chain(
+        store, chain_id, state, output=output, error=error, next=next, now=now
+    )
+    next_type = None if next is None else next.type
+    before: State = report.ended[0].was
+    return Change(
+        chain_id,
+        [Effect(f"chain {chain_id}", {"state": before}, _after(state, next_type))],
+        [*due_hints([next_type] if next_type else ()), *report.hints(next_type is not None)],
+        report.events(state, reason, next_type),
+        report.witness(state),
+    )
+
+
+def _after(state: State, next_type: str | None) -> dict[str, str]:
+    return {"state": state} if next_type is None else {"state": "pending", "type": next_type}
+
+
+def end_chain(
+    store: Store,
+    chain_id: str,
+    state: TerminalState,
+    *,
+    output: str | None = None,
+    error: str | None = None,
+    next: NewJob | None = None,
+    now: Instant | None = None,
+) -> Op[EndReport]:
+    """End a chain's live job from outside, or continue it with `next`, whose place in the chain is set here.
+
+    Concurrency: a worker that ends or continues the job meanwhile came first; the new tail is tried.
+    Raises: ChainNotFound, WrongState when the chain has ended.
+    """
+    for _ in range(_ROUNDS):
+        tail = yield from live_tail(store, chain_id)
+        successor = None
+        if next is not None:
+            successor = msgspec.structs.replace(
+                next, chain_id=chain_id, chain_index=tail.chain_index + 1
+            )
+        ending = Ending(id=tail.job_id, state=state, output=output, error=error, next=successor)
+        report = yield from end_jobs(store, [ending], now)
+        if report.ended:
+            return report
+    raise DatabaseBusy(f"chain {chain_id} continued faster than it could be ended")
+
+
+def run_chain_now(store: Store, chain_id: str, now: Instant | None = None) -> Op[Change[str]]:
+    """Make the pending job of a chain due now. Raises: ChainNotFound, WrongState."""
+    tail = yield from tail_of(store, chain_id)
+    return (yield from run_jobs_now(store, [tail.job_id], now)).with_answer(chain_id)
+
+
+def retry_chain(store: Store, chain_id: str, now: Instant | None = None) -> Op[Change[str]]:
+    """Resume a failed chain from its failed job. Raises: ChainNotFound, WrongState."""
+    tail = yield from tail_of(store, chain_id)
+    return (yield from redrive_jobs(store, [tail.job_id], 0, now)).with_answer(chain_id)
+
+
+def delete_chains(
+    store: Store, chain_ids: Sequence[str], cascade: bool = False, now: Instant | None = None
+) -> Op[Change[list[str]]]:
+    """Delete chains with all their jobs; return the ids of the jobs. A running handler is aborted with `not_found`.
+
+    Raises: ChainNotFound; StillReferenced with the jobs outside the set that still wait for one of them.
+    """
+    doomed = set(chain_ids)
+    tails = yield from tails_of(store, doomed)
+    if cascade:
+        doomed = yield from _with_blockers(store, doomed)
+        tails = yield from store.chains.tails(sorted(doomed))
+    # Attaching a waiter touches the live tail or holds the ended one; both conflict with these locks.
+    live = [tail.job_id for tail in tails if tail.state not in TERMINAL]
+    yield from store.jobs.lock(live)
+    yield from store.blockers.lock_ended([tail.job_id for tail in tails if tail.state in TERMINAL])
+    references = yield from store.chains.references(sorted(doomed))
+    if references:
+        waiting = [f"job {each.job_id} of chain {each.waiting_chain_id}" for each in references]
+        raise StillReferenced(f"{len(waiting)} jobs still wait for these chains", waiting)
+    held = (yield from store.jobs.get(live)) if live else []
+    removed = yield from store.chains.delete(sorted(doomed), now)
+    states = {tail.chain_id: tail.state for tail in tails}
+    return Change(
+        removed,
+        [Effect(f"chain {each}", {"state": states[each]}) for each in sorted(doomed)],
+        [
+            *lost_hints(
+                group_by_worker((each.worker, each.id) for each in held if each.state == "running")
+            ),
+            *ended_hints(doomed),
+        ],
+        witness=Witness(min(doomed), "gone") if doomed else None,
+    )
+
+
+def _with_blockers(store: Store, chain_ids: set[str]) -> Op[set[str]]:
+    known, fresh = set(chain_ids), set(chain_ids)
+    while fresh:
+        below = yield from store.chains.blocking(sorted(fresh))
+        fresh = below - known
+        known |= fresh
+    return known

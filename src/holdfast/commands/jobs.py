@@ -1,0 +1,186 @@
+"""Commands on jobs: cancel, run now, retry.
+
+Of several jobs those that can be moved are, and the others are left alone; when none can be, the command is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.commands.blockers import FanIn, close_chains
+from holdfast.commands.change import (
+    Change,
+    Effect,
+    due_hints,
+    ended_hints,
+    group_by_worker,
+    job_events,
+    lost_hints,
+)
+from holdfast.core.error_text import clean_error, clean_text
+from holdfast.core.errors import InvalidOption, JobNotFound
+from holdfast.core.events import Event, event
+from holdfast.core.lifecycle import CANCEL, RETRY, RUN_NOW, Command
+from holdfast.core.records import EndedJob, Ending, Instant, JobRef, State, TerminalState
+from holdfast.notify.base import Hint
+from holdfast.storage.after_commit import Fate, Witness
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+
+SLOWEST_RATE = 0.001
+FASTEST_RATE = 1_000_000
+
+_FATES: dict[TerminalState, Fate] = {"completed": "completed", "cancelled": "cancelled"}
+
+
+class EndReport(msgspec.Struct):
+    """Jobs that were ended from outside a worker, and what that led to."""
+
+    ended: list[EndedJob]
+    fan_in: FanIn
+
+    def hints(self, is_continued: bool = False) -> list[Hint]:
+        """Workers lost what they held, chains ended unless they continue, and jobs that waited for them may be due."""
+        ended = () if is_continued else self.ended
+        return [
+            *lost_hints(group_by_worker((each.worker, each.id) for each in self.ended)),
+            *ended_hints(each.chain_id for each in (*ended, *self.fan_in.failed)),
+            *due_hints(each.type for each in self.fan_in.opened),
+        ]
+
+    def events(
+        self, state: State, reason: str | None = None, next_type: str | None = None
+    ) -> list[Event]:
+        """Jobs were ended, and others failed or opened because of it."""
+        return [
+            *(_ended_event(each, state, reason, next_type) for each in self.ended),
+            *(
+                event("job_failed", job_id=each.id, type=each.type, chain_id=each.chain_id)
+                for each in self.fan_in.failed
+            ),
+            *job_events("job_unblocked", self.fan_in.opened),
+        ]
+
+    def witness(self, state: TerminalState) -> Witness | None:
+        """A job whose state shows whether the end was undone."""
+        return next((Witness(each.id, _FATES[state]) for each in self.ended), None)
+
+
+def _ended_event(job: EndedJob, state: State, reason: str | None, next_type: str | None) -> Event:
+    fields = {"job_id": job.id, "type": job.type, "chain_id": job.chain_id}
+    if state == "cancelled":
+        text = clean_text(str(reason or ""))
+        return event("job_cancelled", **fields, worker=job.worker, reason=text)
+    if next_type is not None:
+        return event("job_continued", **fields, next_type=next_type)
+    return event("job_completed", **fields)
+
+
+def end_jobs(store: Store, endings: Sequence[Ending], now: Instant | None = None) -> Op[EndReport]:
+    """End live jobs, whichever worker holds them; jobs that are not live are left out of the report."""
+    live = yield from store.jobs.lock([each.id for each in endings])
+    mine = [each for each in endings if each.id in live]
+    if not mine:
+        return EndReport([], FanIn([], []))
+    ended = yield from store.jobs.end(mine, now)
+    states: dict[str, State] = {each.id: each.state for each in mine if each.next is None}
+    over = [
+        (each.chain_id, states[each.id]) for each in ended if each.awaited and each.id in states
+    ]
+    fan_in = yield from close_chains(store, over, now)
+    return EndReport(ended, fan_in)
+
+
+def cancel_jobs(
+    store: Store, ids: Sequence[str], reason: str = "", now: Instant | None = None
+) -> Op[Change[list[str]]]:
+    """Cancel those of the jobs that are live; running handlers get their abort signal. Return their ids.
+
+    Raises: JobNotFound, WrongState when none is.
+    """
+    error = clean_error("Cancelled", reason)
+    endings = [Ending(id=each, state="cancelled", error=error) for each in ids]
+    report = yield from end_jobs(store, endings, now)
+    if ids and not report.ended:
+        yield from refuse(store, ids, CANCEL)
+    return Change(
+        [each.id for each in report.ended],
+        [_moved(each.id, {"state": each.was}, {"state": "cancelled"}) for each in report.ended],
+        report.hints(),
+        report.events("cancelled", reason),
+        report.witness("cancelled"),
+    )
+
+
+def run_jobs_now(
+    store: Store, ids: Sequence[str], now: Instant | None = None
+) -> Op[Change[list[str]]]:
+    """Make those of the jobs due now that are pending; return their ids.
+
+    Raises: JobNotFound, WrongState when none is.
+    """
+    wanted = sorted(set(ids))
+    moved = yield from store.jobs.trigger(wanted, now)
+    if wanted and not moved:
+        yield from refuse(store, wanted, RUN_NOW)
+    return Change(
+        [each.id for each in moved],
+        [_moved(each.id, {"state": "pending"}, {"due": "now"}) for each in moved],
+        due_hints(each.type for each in moved),
+    )
+
+
+def redrive_jobs(
+    store: Store, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
+) -> Op[Change[list[str]]]:
+    """Put those of the jobs that failed back into the queue, `spacing_us` apart; return their ids.
+
+    Attempts begin anew, the history of earlier ones stays. A transaction that is attaching a waiter to one of them is
+    awaited first: a statement held up half way would not see that waiter.
+    Raises: JobNotFound, WrongState when none has failed.
+    """
+    wanted = sorted(set(ids))
+    yield from store.blockers.lock_ended(wanted)
+    moved = yield from store.jobs.redrive(wanted, spacing_us, now)
+    if wanted and not moved:
+        yield from refuse(store, wanted, RETRY)
+    return _redriven(moved)
+
+
+def _redriven(moved: Sequence[JobRef]) -> Change[list[str]]:
+    return Change(
+        [each.id for each in moved],
+        [_moved(each.id, {"state": "failed"}, {"state": "pending"}) for each in moved],
+        due_hints(each.type for each in moved),
+        job_events("job_redriven", moved),
+        next((Witness(each.id, "redriven") for each in moved), None),
+    )
+
+
+def spacing_us(rate: float | None) -> int:
+    """Return the interval between due times at `rate` jobs a second; without a rate all are due at once.
+
+    Raises: InvalidOption.
+    """
+    if rate is None:
+        return 0
+    if not SLOWEST_RATE <= rate <= FASTEST_RATE:
+        raise InvalidOption(
+            f"a rate of {rate} a second is out of range",
+            help=f"give one from {SLOWEST_RATE} to {FASTEST_RATE}",
+        )
+    return int(1_000_000 / rate)
+
+
+def refuse(store: Store, ids: Sequence[str], command: Command) -> Op[None]:
+    """Explain why none of these jobs was moved. Raises: JobNotFound, WrongState."""
+    records = yield from store.jobs.get(ids[:5])
+    if not records:
+        raise JobNotFound(f"there is no job {ids[0]}")
+    raise command.refusal([(each.id, each.state) for each in records])
+
+
+def _moved(id: str, before: dict[str, str], after: dict[str, str]) -> Effect:
+    return Effect(f"job {id}", before, after)
