@@ -120,7 +120,7 @@ class TypeAdmin:
     async def paces(self, caller: Caller) -> dict[str, TypePace]:
         """Read how much of each type ended within the last minutes, and how many run."""
         found = await self._gateway.read(
-            caller, "type.list", lambda store: store.figures.types(PACE_MS)
+            caller, "type.list", lambda store: store.statistics.types(PACE_MS)
         )
         return {each.type: each for each in found}
 
