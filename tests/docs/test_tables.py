@@ -6,8 +6,6 @@ import re
 
 from holdfast import Holdfast
 from holdfast.bench.catalogue import NAMES
-from holdfast.core.errors import FilterError
-from holdfast.core.filters import parse_filter
 from holdfast.scheduler.doctor.checks import examine
 from holdfast.settings import read_settings
 from tests.docs.snippets import ROOT
@@ -35,12 +33,6 @@ def test_the_figures_of_queues_are_the_same_wherever_they_stand() -> None:
     assert rows == compared("docs/why/comparison.md")
 
 
-def test_every_key_of_the_filter_is_explained() -> None:
-    terms = re.findall(r"^\| (`.+?) \|", page("docs/do/looking.md"), re.MULTILINE)
-    shown = {key for term in terms for key in re.findall(r"`([a-z]+)[:<>]", term)}
-    assert shown == known_keys()
-
-
 async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlite_url: str) -> None:
     looked_at = set()
     for url in (postgres_url, sqlite_url):
@@ -50,12 +42,3 @@ async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlit
         await app.aclose()
     cells = re.findall(r"^\| (`.+?) \|", page("docs/run/checklist.md"), re.MULTILINE)
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == looked_at
-
-
-def known_keys() -> set[str]:
-    """The keys that the filter's own complaint lists."""
-    try:
-        parse_filter("nonsense")
-    except FilterError as error:
-        return set(error.help.partition("with a key of ")[2].split(", "))
-    raise AssertionError("a word alone is no term")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from docs._ext.reference import api, commands, errors, events, http, schema, settings
+from docs._ext.reference import api, commands, errors, events, filters, http, schema, settings
 from docs._ext.reference.undocumented import Undocumented
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "commands": commands.page,
     "errors": errors.page,
     "events": events.page,
+    "filters": filters.page,
     "http": http.page,
     "metrics": events.metrics,
     "schema": schema.page,

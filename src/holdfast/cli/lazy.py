@@ -43,6 +43,15 @@ class Command(click.Command):
         write_examples(self.examples, formatter)
         super().format_help(ctx, formatter)
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the terms of the filter language where a filter is taken."""
+        if any("FILTER" in (each.metavar or "") for each in self.params):
+            from holdfast.core.filters import FIELDS
+
+            with formatter.section("Filter terms"):
+                formatter.write_dl([(each.example, each.text) for each in FIELDS.values()])
+        super().format_epilog(ctx, formatter)
+
 
 class Group(click.Group):
     """Commands of one noun; a wrong name is answered with the nearest."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from holdfast.core.errors import FilterError, InvalidOption
-from holdfast.core.filters import Term, parse_filter
+from holdfast.core.filters import FIELDS, Operator, Term, Value, parse_filter
 from holdfast.storage.query import JobQuery
 
 LONGEST_PAGE = 1_000
@@ -19,9 +18,9 @@ def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     check_length(limit)
     conditions: Conditions = {}
     for term in parse_filter(filter):
-        for name, value in _READERS[term.field](term).items():
+        for name, value in _conditions(term).items():
             if name in conditions:
-                raise FilterError(f"the filter says twice what {term.field} has to be")
+                raise FilterError(f"the filter has two conditions on {term.field}")
             conditions[name] = value
     return JobQuery(limit=limit, before=before, **conditions)
 
@@ -35,43 +34,36 @@ def check_length(limit: object) -> int:
     return limit
 
 
-def _state(term: Term) -> Conditions:
-    return {"states": term.values}
+def _conditions(term: Term) -> Conditions:
+    """Return the query's parameters that a term sets, by how its field matches."""
+    field = FIELDS[term.field]
+    match field.match:
+        case "any":
+            return {field.params[0]: term.values}
+        case "equal":
+            return {field.params[0]: _single(term)}
+        case "any or pattern":
+            return _pattern(term, *field.params) or {field.params[0]: term.values}
+        case "equal or pattern":
+            return _pattern(term, *field.params) or {field.params[0]: _single(term)}
+        case "contains":
+            return {field.params[0]: f"%{_like(str(_single(term)), '*')}%"}
+        case "range":
+            # To the millisecond of a moving clock > is the same as >=.
+            step = 0 if field.kind == "duration" else 1
+            return _range(term.operator, int(_single(term)), *field.params, step=step)
 
 
-def _type(term: Term) -> Conditions:
-    patterns = [str(each) for each in term.values if "*" in str(each)]
-    if not patterns:
-        return {"types": term.values}
+def _pattern(term: Term, _: str, like: str) -> Conditions | None:
+    if not any("*" in str(each) for each in term.values):
+        return None
     if len(term.values) > 1:
-        raise FilterError(
-            "a pattern of types stands alone",
-            help="write several names, or one pattern like mail.*",
-        )
-    return {"type_like": _like(patterns[0], "%")}
+        raise FilterError(f"{term.field} takes one pattern", help="leave the others out")
+    return {like: _like(str(term.values[0]), "%")}
 
 
-def _key(term: Term) -> Conditions:
-    key = _single(term)
-    return {"key_like": _like(key, "%")} if "*" in key else {"key": key}
-
-
-def _error(term: Term) -> Conditions:
-    return {"error_like": f"%{_like(_single(term), '*')}%"}
-
-
-def _attempt(term: Term) -> Conditions:
-    return _bounds(term, "attempt_min", "attempt_max", 1)
-
-
-def _age(term: Term) -> Conditions:
-    # Ages are told in milliseconds of a moving clock; to the millisecond nobody can tell > from >=.
-    return _bounds(term, "age_min_ms", "age_max_ms", 0)
-
-
-def _bounds(term: Term, least: str, most: str, step: int) -> Conditions:
-    value = int(_only(term))
-    match term.operator:
+def _range(operator: Operator, value: int, least: str, most: str, *, step: int) -> Conditions:
+    match operator:
         case ":":
             return {least: value, most: value}
         case ">":
@@ -84,11 +76,7 @@ def _bounds(term: Term, least: str, most: str, step: int) -> Conditions:
             return {most: value}
 
 
-def _single(term: Term) -> str:
-    return str(_only(term))
-
-
-def _only(term: Term) -> str | int:
+def _single(term: Term) -> Value:
     if len(term.values) > 1:
         raise FilterError(f"{term.field} takes one value", help="leave the others out")
     return term.values[0]
@@ -98,18 +86,3 @@ def _like(text: str, star: str) -> str:
     """Write a text as a LIKE pattern, with `star` in place of every `*`."""
     escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     return escaped.replace("*", star)
-
-
-_READERS: dict[str, Callable[[Term], Conditions]] = {
-    "state": _state,
-    "type": _type,
-    "age": _age,
-    "attempt": _attempt,
-    "error": _error,
-    "fingerprint": lambda term: {"fingerprint": _single(term)},
-    "chain": lambda term: {"chain": _single(term)},
-    "blocker": lambda term: {"blocker": _single(term)},
-    "key": _key,
-    "worker": lambda term: {"worker": _single(term)},
-    "id": lambda term: {"ids": term.values},
-}

@@ -1,13 +1,13 @@
 """The filter language of lists: `state:failed type:mail.* age>5m attempt>=3 error:"timed out"`.
 
-A filter is a list of terms that must all hold; commas in a value mean any of. Stores turn terms
-into statements, so nothing here knows of them.
+A filter is a list of terms that must all hold; commas in a value mean any of. FIELDS declares each
+term once: the parser, the store's query, the help of pages and commands and the docs follow from it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
@@ -22,9 +22,14 @@ MOST_TERMS = 20
 LARGEST_NUMBER = 2**31 - 1
 
 Operator: TypeAlias = Literal[":", ">", ">=", "<", "<="]
+Kind: TypeAlias = Literal["state", "text", "id", "duration", "number"]
+Match: TypeAlias = Literal[
+    "any", "any or pattern", "equal", "equal or pattern", "contains", "range"
+]
 Value: TypeAlias = str | int
 
-_COMPARISONS = (">", ">=", "<", "<=")
+COMPARISONS: tuple[Operator, ...] = (">", ">=", "<", "<=")
+
 _TERM = re.compile(r"(?P<field>[^\s:<>\",]+)(?P<operator>:|>=|<=|>|<)")
 _VALUE = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s",]+)')
 _SPACES = re.compile(r"\s*")
@@ -32,11 +37,106 @@ _UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """What can be filtered by: the kind of its values, how they match, and its help.
+
+    `params` are the parameters of the store's query that it sets, in the order of `match`; a range
+    has both bounds. In examples ID is an id.
+    """
+
+    name: str
+    kind: Kind
+    match: Match
+    params: tuple[str, ...]
+    example: str
+    text: str
+    operators: tuple[Operator, ...] = (":",)
+
+
+FIELDS: Mapping[str, Field] = {
+    each.name: each
+    for each in (
+        Field(
+            "state",
+            "state",
+            "any",
+            ("states",),
+            "state:failed,cancelled",
+            f"State: {', '.join(STATES[:-1])} or {STATES[-1]}.",
+        ),
+        Field(
+            "type",
+            "text",
+            "any or pattern",
+            ("types", "type_like"),
+            "type:mail.*",
+            "Job type; * matches any text.",
+        ),
+        Field(
+            "age",
+            "duration",
+            "range",
+            ("age_min_ms", "age_max_ms"),
+            "age>5m",
+            "Time since it was created.",
+            COMPARISONS,
+        ),
+        Field(
+            "attempt",
+            "number",
+            "range",
+            ("attempt_min", "attempt_max"),
+            "attempt>=3",
+            "Number of attempts.",
+            (":", *COMPARISONS),
+        ),
+        Field(
+            "error", "text", "contains", ("error_like",), 'error:"timed out"', "Text in the error."
+        ),
+        Field(
+            "fingerprint",
+            "text",
+            "equal",
+            ("fingerprint",),
+            'fingerprint:"TimeoutError: no answer"',
+            "One group of errors, as on the dead letters page.",
+        ),
+        Field("chain", "id", "equal", ("chain",), "chain:ID", "The jobs of a chain."),
+        Field(
+            "blocker",
+            "id",
+            "equal",
+            ("blocker",),
+            "blocker:ID",
+            "Jobs that wait or waited for a chain.",
+        ),
+        Field(
+            "key",
+            "text",
+            "equal or pattern",
+            ("key", "key_like"),
+            "key:charge:7",
+            "Key; * matches any text.",
+        ),
+        Field(
+            "worker",
+            "text",
+            "equal",
+            ("worker",),
+            "worker:w-1",
+            "The worker that holds or finished it.",
+        ),
+        Field("id", "id", "any", ("ids",), "id:ID", "One job, or several by comma."),
+    )
+}
+"""Every term there is, by name, in the order of the help."""
+
+
+@dataclass(frozen=True, slots=True)
 class Term:
     """One condition on a field: `:` means any of the values, the others compare with one.
 
-    Ages are milliseconds, attempts are ints, everything else is text. In the values of type and key
-    a `*` stands for any text; an error matches when it contains the value.
+    Durations are milliseconds, numbers are ints, everything else is text.
     """
 
     field: str
@@ -59,7 +159,7 @@ def parse_filter(text: str) -> tuple[Term, ...]:
 def format_filter(terms: Iterable[Term]) -> str:
     """Return the text that `parse_filter` reads as the same terms."""
     return " ".join(
-        f"{term.field}{term.operator}{','.join(_written(term.field, each) for each in term.values)}"
+        f"{term.field}{term.operator}{','.join(_format(term.field, each) for each in term.values)}"
         for term in terms
     )
 
@@ -70,7 +170,10 @@ def _terms(text: str) -> Iterator[Term]:
         match = _TERM.match(text, position)
         if match is None:
             word = text[position:].split()[0]
-            raise FilterError(f"{word[:40]!r} is not a term", help=f"write key:value, {_KEYS}")
+            keys = ", ".join(FIELDS)
+            raise FilterError(
+                f"{word[:40]!r} is not a term", help=f"write key:value, with a key of {keys}"
+            )
         values, position = _values(text, match.end())
         yield _term(match["field"], cast(Operator, match["operator"]), values)
         position = _after_spaces(text, position)
@@ -93,71 +196,46 @@ def _values(text: str, position: int) -> tuple[list[str], int]:
 
 
 def _term(name: str, operator: Operator, values: list[str]) -> Term:
-    field = _FIELDS.get(name)
+    field = FIELDS.get(name)
     if field is None:
-        raise FilterError(f"{name[:40]!r} is not a key of filters", help=_help_with(name, _FIELDS))
+        raise FilterError(f"{name[:40]!r} is not a key of filters", help=_help_with(name, FIELDS))
     if operator not in field.operators:
         allowed = " ".join(field.operators)
         raise FilterError(
             f"{name!r} cannot be combined with {operator!r}", help=f"use one of {allowed}"
         )
-    if operator in _COMPARISONS and len(values) > 1:
+    if operator in COMPARISONS and len(values) > 1:
         raise FilterError(f"{name!r} can be compared with one value only", help="repeat the term")
-    return Term(name, operator, tuple(field.read(each) for each in values))
+    return Term(name, operator, tuple(_read(field.kind, each) for each in values))
 
 
-def _state(text: str) -> Value:
+def _read(kind: Kind, text: str) -> Value:
+    match kind:
+        case "state":
+            return _read_state(text)
+        case "number":
+            return _read_number(text)
+        case "text":
+            if not text:
+                raise FilterError("a value is empty")
+            return text
+        case "id" | "duration":
+            try:
+                return str(parse_id(text)) if kind == "id" else milliseconds(text)
+            except (InvalidId, InvalidDuration) as error:
+                raise FilterError(error.message, help=error.help) from error
+
+
+def _read_state(text: str) -> str:
     if text not in STATES:
         raise FilterError(f"{text[:40]!r} is not a state", help=_help_with(text, STATES))
     return text
 
 
-def _text(text: str) -> Value:
-    if not text:
-        raise FilterError("a value is empty")
-    return text
-
-
-def _id(text: str) -> Value:
-    try:
-        return str(parse_id(text))
-    except InvalidId as error:
-        raise FilterError(error.message, help=error.help) from error
-
-
-def _age(text: str) -> Value:
-    try:
-        return milliseconds(text)
-    except InvalidDuration as error:
-        raise FilterError(error.message, help=error.help) from error
-
-
-def _number(text: str) -> Value:
+def _read_number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or int(text) > LARGEST_NUMBER:
         raise FilterError(f"{text[:40]!r} is not a whole number", help="write one like 3")
     return int(text)
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    read: Callable[[str], Value]
-    operators: tuple[str, ...] = (":",)
-
-
-_FIELDS = {
-    "state": _Field(_state),
-    "type": _Field(_text),
-    "age": _Field(_age, _COMPARISONS),
-    "attempt": _Field(_number, (":", *_COMPARISONS)),
-    "error": _Field(_text),
-    "fingerprint": _Field(_text),
-    "chain": _Field(_id),
-    "blocker": _Field(_id),
-    "key": _Field(_text),
-    "worker": _Field(_text),
-    "id": _Field(_id),
-}
-_KEYS = f"with a key of {', '.join(_FIELDS)}"
 
 
 def _help_with(name: str, known: Iterable[str]) -> str:
@@ -165,9 +243,9 @@ def _help_with(name: str, known: Iterable[str]) -> str:
     return nearest(name.lower(), names) or f"use one of {', '.join(names)}"
 
 
-def _written(field: str, value: Value) -> str:
+def _format(field: str, value: Value) -> str:
     if isinstance(value, int):
-        return format_duration(value) if field == "age" else str(value)
+        return format_duration(value) if FIELDS[field].kind == "duration" else str(value)
     if _VALUE.fullmatch(value) and '"' not in value:
         return value
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')

@@ -11,7 +11,7 @@ from holdfast.admin.jobs import JobPage
 from holdfast.client.pagination import LOOK
 from holdfast.core.duration import spoken
 from holdfast.core.errors import QueryError
-from holdfast.core.filters import format_filter, parse_filter
+from holdfast.core.filters import FIELDS, format_filter, parse_filter
 from holdfast.core.records import STATES, Instant
 from holdfast.web.pages.bulk import move
 from holdfast.web.pages.drawing.job_timeline import life_of
@@ -50,6 +50,7 @@ async def jobs(visit: Visit) -> Response:
         refusal, page = error, JobPage([], None)
     values = {
         "filter": text,
+        "fields": list(FIELDS.values()),
         "refusal": refusal,
         "tabs": _tabs(visit, text),
         "jobs": page.items,
