@@ -15,7 +15,7 @@ from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run, run_async
-from holdfast.storage.postgres import connect
+from holdfast.storage.postgres import connection
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.worker.workshop import Workshop
@@ -31,7 +31,7 @@ async def database(
     monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Database]:
     """The workshop's database for somebody of little patience."""
-    monkeypatch.setattr(connect, "LOCK_TIMEOUT_MS", LIMIT_MS)
+    monkeypatch.setattr(connection, "LOCK_TIMEOUT_MS", LIMIT_MS)
     database: Database
     if workshop.store.dialect == "postgresql":
         database = PostgresDatabase(request.getfixturevalue("worker_url"))

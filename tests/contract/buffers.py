@@ -6,8 +6,7 @@ from typing import Any, Literal
 from psycopg import Connection, sql
 
 from holdfast.storage.operation import Statement
-from holdfast.storage.postgres.parameters import as_text
-from holdfast.storage.postgres.store import postgres_statements
+from holdfast.storage.postgres.store import as_text, postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 
 COMMANDS = {"sweep"}

@@ -7,7 +7,7 @@ import psycopg
 import pytest
 from psycopg import Connection, sql
 
-from holdfast.storage.postgres.connect import connection_string
+from holdfast.storage.postgres.connection import connection_string
 from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from tests.contract.backlog import fill

@@ -8,7 +8,7 @@ from psycopg import Connection
 
 from holdfast.core.records import Claim, Finish, Held, LeaseClass, Probe
 from holdfast.storage.operation import Statement
-from holdfast.storage.postgres.connect import connection_string
+from holdfast.storage.postgres.connection import connection_string
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.leases import LeaseStore
 from tests.contract.buffers import PlanMode, measure, measure_prepared, prepare

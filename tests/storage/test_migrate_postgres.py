@@ -16,9 +16,9 @@ from holdfast.core.errors import InvalidIdentifier, SchemaChanged, SchemaTooNew,
 from holdfast.core.records import NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import Migration, load_migrations
-from holdfast.storage.postgres import migration
+from holdfast.storage.postgres import migrations
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, migration_sql
+from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, migration_sql
 from tests.support.postgres import PostgresServer
 from tests.support.until import PATIENCE_S
 
@@ -214,7 +214,7 @@ def new_job(type: str) -> NewJob:
 
 
 def with_step(monkeypatch: pytest.MonkeyPatch, step: Migration) -> None:
-    monkeypatch.setattr(migration, "load_migrations", lambda _: (*KNOWN, step))
+    monkeypatch.setattr(migrations, "load_migrations", lambda _: (*KNOWN, step))
 
 
 def test_a_concurrent_step_runs_outside_a_transaction(

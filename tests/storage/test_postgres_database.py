@@ -13,10 +13,9 @@ import pytest
 from holdfast.core.errors import DatabaseBusy, NoTransaction, UnusableUrl
 from holdfast.core.records import NewJob
 from holdfast.storage.operation import run, run_async
-from holdfast.storage.postgres.connect import STATEMENT_TIMEOUT_MS
+from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, PoolConnection
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.lent import PooledAsyncConnection
-from holdfast.storage.postgres.waiting import PoolConnection
+from holdfast.storage.postgres.session_reset import PooledAsyncConnection
 from tests.support.until import until
 
 THREADS = 16

@@ -252,7 +252,7 @@ NOT_PLAIN = ("savepoint part", "select 1; select 2", "set work_mem = '5MB'", "do
 
 def asked(transaction: Any) -> bool:
     """Say whether the server will be asked, before the commit, what came of the transaction."""
-    return not transaction._lent.watched.is_known
+    return not transaction._lent.tracker.is_known
 
 
 def test_plain_statements_leave_nothing_to_ask(postgres: PostgresDatabase) -> None:

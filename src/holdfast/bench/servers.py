@@ -22,7 +22,7 @@ from holdfast.bench.workload import migrate
 from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
 from holdfast.cli.orphan_guard import Guardian
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, HoldfastError, MissingExtra
-from holdfast.storage.postgres.connect import shown_url
+from holdfast.storage.postgres.connection import url_without_password
 
 Kind = Literal["stock", "wheel"]
 KINDS: tuple[Kind, ...] = ("wheel", "stock")
@@ -61,7 +61,7 @@ class BenchServer:
             self._connection = psycopg.connect(url, autocommit=True)
         except psycopg.OperationalError as error:
             raise DatabaseUnreachable(
-                f"{shown_url(url)} does not answer: {str(error).strip()}",
+                f"{url_without_password(url)} does not answer: {str(error).strip()}",
                 help="check the address given with --server",
             ) from error
         self.version = self._connection.info.server_version // 10_000

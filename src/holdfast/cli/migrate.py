@@ -117,6 +117,6 @@ def _sql(session: Session) -> str:
         from holdfast.storage.sqlite.migrations import migration_sql as sqlite_sql
 
         return sqlite_sql()
-    from holdfast.storage.postgres.migration import migration_sql as postgres_sql
+    from holdfast.storage.postgres.migrations import migration_sql as postgres_sql
 
     return postgres_sql(session.app.schema)

@@ -60,7 +60,7 @@ def _given(url: str, fresh: bool) -> Place:
             )
         return Place(address.url, f"SQLite {address.path}")
     try:
-        from holdfast.storage.postgres.connect import shown_url
+        from holdfast.storage.postgres.connection import url_without_password
     except ImportError as error:
         raise MissingExtra(
             f"PostgreSQL needs the package {error.name}",
@@ -68,4 +68,4 @@ def _given(url: str, fresh: bool) -> Place:
         ) from error
     if fresh:
         tables.close_shop(address.url)
-    return Place(address.url, shown_url(address.url))
+    return Place(address.url, url_without_password(address.url))

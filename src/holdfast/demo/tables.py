@@ -116,7 +116,7 @@ def connected(url: str) -> Iterator[Connection]:
         return
     import psycopg
 
-    from holdfast.storage.postgres.connect import unreachable
+    from holdfast.storage.postgres.connection import unreachable
 
     try:
         connection = psycopg.connect(address.url, autocommit=True)

@@ -24,7 +24,7 @@ except ImportError as error:
         "hints over PostgreSQL need psycopg", help='pip install "holdfast-jobs[postgres]"'
     ) from error
 
-from holdfast.storage.postgres.connect import connection_string, parse_url
+from holdfast.storage.postgres.connection import connection_string, parse_url
 
 STATEMENT_TIMEOUT_MS = 5_000
 PUBLISH = "select pg_notify(%s, payload) from unnest(%s::text[]) as payload"

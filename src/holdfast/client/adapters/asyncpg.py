@@ -10,8 +10,7 @@ from holdfast.client.adapters.base import Access, AsyncAdapter, Need
 from holdfast.core.errors import ConnectionClosed, NoTransaction
 from holdfast.storage.operation import AsyncExecutor, Row, Statement
 from holdfast.storage.postgres.errors import translate
-from holdfast.storage.postgres.parameters import as_text
-from holdfast.storage.postgres.store import postgres_statements
+from holdfast.storage.postgres.store import as_text, postgres_statements
 
 _FIX = "work inside `async with connection.transaction():`"
 

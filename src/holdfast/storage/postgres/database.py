@@ -18,23 +18,30 @@ from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, run, run_async
-from holdfast.storage.postgres.connect import (
+from holdfast.storage.postgres.advisory_lock import PostgresSingleton
+from holdfast.storage.postgres.connection import (
     STATEMENT_TIMEOUT_MS,
     check_version,
     connection_string,
-    shown_url,
+    is_pooled,
+    is_pooled_async,
     unreachable,
+    url_without_password,
 )
+from holdfast.storage.postgres.dedicated_connection import OpenConnections, PostgresLink
 from holdfast.storage.postgres.errors import translate
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
-from holdfast.storage.postgres.lent import PooledAsyncConnection, PooledConnection
-from holdfast.storage.postgres.link import OpenLinks, PostgresLink
-from holdfast.storage.postgres.migration import PACKAGE, apply_migrations, read_applied
-from holdfast.storage.postgres.pool import AsyncPool, Pool
-from holdfast.storage.postgres.pooler import is_pooled, is_pooled_async
-from holdfast.storage.postgres.singleton import PostgresSingleton
+from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
+from holdfast.storage.postgres.pool import PostgresAsyncPool, PostgresPool
+from holdfast.storage.postgres.session_reset import (
+    NOTHING,
+    PooledAsyncConnection,
+    PooledConnection,
+    make_ready,
+    make_ready_async,
+    send_reset,
+)
 from holdfast.storage.postgres.store import PostgresStore
-from holdfast.storage.postgres.tidying import NOTHING, make_ready, make_ready_async, send_reset
 from holdfast.storage.postgres.transaction import (
     PostgresAsyncTransaction,
     PostgresTransaction,
@@ -60,15 +67,17 @@ class PostgresDatabase:
     ) -> None:
         self.store = PostgresStore()
         self.schema = check_identifier(schema)
-        self.url = shown_url(url)
+        self.url = url_without_password(url)
         self._url = url
         self._pool_size = pool_size
         self._prepare = prepare
         self._preparing: dict[str, Any] = {} if prepare else {"prepare_threshold": None}
-        self._pool: Pool | None = None
+        self._pool: PostgresPool | None = None
         self._making_pool = threading.Lock()
-        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, AsyncPool] = WeakKeyDictionary()
-        self._open_links = OpenLinks()
+        self._pools: WeakKeyDictionary[asyncio.AbstractEventLoop, PostgresAsyncPool] = (
+            WeakKeyDictionary()
+        )
+        self._open_connections = OpenConnections()
         self._pid = os.getpid()
 
     def run(self, op: Op[T]) -> T:
@@ -141,7 +150,7 @@ class PostgresDatabase:
             statement_timeout_ms,
             self._prepare,
             durable,
-            self._open_links,
+            self._open_connections,
         )
 
     def singleton(self, key: str) -> PostgresSingleton:
@@ -200,7 +209,7 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def _begun_async(self) -> AsyncIterator[PooledAsyncConnection]:
-        """The same in the other colour."""
+        """Async version of `_begun`."""
         async with self._connection_async(begin_message()) as connection:
             try:
                 yield connection
@@ -227,7 +236,9 @@ class PostgresDatabase:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = self._pools[loop] = AsyncPool(self._connect_async, send_reset, self._pool_size)
+            pool = self._pools[loop] = PostgresAsyncPool(
+                self._connect_async, send_reset, self._pool_size
+            )
         try:
             ready = partial(make_ready_async, first=first, limit_ms=limit_ms)
             async with pool.connection(ready) as connection:
@@ -235,11 +246,11 @@ class PostgresDatabase:
         except psycopg.Error as error:
             raise translate(error) or error from error
 
-    def _sync_pool(self) -> Pool:
+    def _sync_pool(self) -> PostgresPool:
         """The pool of this process; threads that come first together make one."""
         with self._making_pool:
             if self._pool is None:
-                self._pool = Pool(self._connect, send_reset, self._pool_size)
+                self._pool = PostgresPool(self._connect, send_reset, self._pool_size)
             return self._pool
 
     def _connect(self) -> PooledConnection:
@@ -253,7 +264,7 @@ class PostgresDatabase:
         return connection
 
     async def _connect_async(self) -> PooledAsyncConnection:
-        """The same in the other colour."""
+        """Async version of `_connect`."""
         text = connection_string(self._url, "client", STATEMENT_TIMEOUT_MS)
         try:
             connection = await PooledAsyncConnection.connect(
@@ -272,7 +283,7 @@ class PostgresDatabase:
             # Another thread of the parent may have held it, and there is no such thread here.
             self._making_pool = threading.Lock()
             self._pools = WeakKeyDictionary()
-            self._open_links = OpenLinks()
+            self._open_connections = OpenConnections()
 
 
 _LIMIT = "select set_config('statement_timeout', %s, %s)"
@@ -288,7 +299,7 @@ def _configure(connection: PooledConnection) -> None:
 
 
 async def _configure_async(connection: PooledAsyncConnection) -> None:
-    """The same in the other colour."""
+    """Async version of `_configure`."""
     connection.limit_ms = STATEMENT_TIMEOUT_MS
     await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
     if connection.prepare_threshold is not None and await is_pooled_async(connection):

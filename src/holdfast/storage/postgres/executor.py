@@ -15,8 +15,7 @@ from psycopg.types.string import StrDumper, TextLoader
 
 from holdfast.storage.operation import Row, Statement
 from holdfast.storage.postgres.errors import translate
-from holdfast.storage.postgres.parameters import as_text
-from holdfast.storage.postgres.store import postgres_statements
+from holdfast.storage.postgres.store import as_text, postgres_statements
 
 _ANY_OTHER = 0
 
@@ -52,14 +51,14 @@ class OwnCursor(Cursor[Row]):
 
 
 class OwnAsyncCursor(AsyncCursor[Row]):
-    """The same in the other colour."""
+    """Async version of `OwnCursor`."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         super().__init__(connection, row_factory=tuple_row)
         self._adapters = _ADAPTERS
 
     async def rows(self) -> list[Row]:
-        """The same in the other colour."""
+        """Async version of `rows`."""
         await self._fetch_pipeline()
         return await self.fetchall() if self.pgresult and self.pgresult.nfields else []
 

@@ -19,7 +19,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.storage.postgres.lent import PooledAsyncConnection, PooledConnection
+from holdfast.storage.postgres.session_reset import PooledAsyncConnection, PooledConnection
 
 WAIT_S = 10.0
 """How long a caller waits for a connection, and for a server that is not there."""
@@ -32,7 +32,7 @@ RETRY_S = 0.1
 C = TypeVar("C", PooledConnection, PooledAsyncConnection)
 
 
-class _Shelf(Generic[C]):
+class _IdleConnections(Generic[C]):
     """The connections that nobody uses, the last used on top."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ def _is_reset(connection: C, reset: Callable[[C], None]) -> bool:
     return True
 
 
-class Pool:
+class PostgresPool:
     """For threads. `connect` opens a connection; `reset` is called with each that comes back, and fails on one that
     cannot be lent again.
     """
@@ -93,7 +93,7 @@ class Pool:
         self._reset = reset
         self._size = size
         self._free = threading.Semaphore(size)
-        self._shelf: _Shelf[PooledConnection] = _Shelf()
+        self._idle_connections: _IdleConnections[PooledConnection] = _IdleConnections()
         self._closed = threading.Event()
         self._sweeper: threading.Timer | None = None
         self._sweeping = threading.Lock()
@@ -107,7 +107,7 @@ class Pool:
         if not self._free.acquire(timeout=WAIT_S):
             raise _all_in_use(self._size)
         try:
-            connection = self._working(make_ready, deadline)
+            connection = self._working_connection(make_ready, deadline)
             try:
                 yield connection
             finally:
@@ -126,14 +126,14 @@ class Pool:
         self._clear()
 
     def _clear(self) -> None:
-        while (connection := self._shelf.take()) is not None:
+        while (connection := self._idle_connections.take()) is not None:
             connection.close()
 
-    def _working(
+    def _working_connection(
         self, make_ready: Callable[[PooledConnection], None], deadline: float
     ) -> PooledConnection:
         while True:
-            connection = self._shelf.take()
+            connection = self._idle_connections.take()
             try:
                 connection = connection or self._connect()
             except DatabaseUnreachable:
@@ -155,7 +155,7 @@ class Pool:
         if self._closed.is_set() or not _is_reset(connection, self._reset):
             connection.close()
             return
-        self._shelf.put(connection)
+        self._idle_connections.put(connection)
         with self._sweeping:
             if self._sweeper is None and not self._closed.is_set():
                 self._sweep_later()
@@ -169,16 +169,16 @@ class Pool:
         self._sweeper.start()
 
     def _sweep(self) -> None:
-        for connection in self._shelf.expired(IDLE_S):
+        for connection in self._idle_connections.expired(IDLE_S):
             connection.close()
         with self._sweeping:
             if self._sweeper is not None:
                 self._sweeper = None
-                if len(self._shelf):
+                if len(self._idle_connections):
                     self._sweep_later()
 
 
-class AsyncPool:
+class PostgresAsyncPool:
     """For the tasks of one event loop."""
 
     def __init__(
@@ -191,7 +191,7 @@ class AsyncPool:
         self._reset = reset
         self._size = size
         self._free = asyncio.Semaphore(size)
-        self._shelf: _Shelf[PooledAsyncConnection] = _Shelf()
+        self._idle_connections: _IdleConnections[PooledAsyncConnection] = _IdleConnections()
         self._closed = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Future[PooledAsyncConnection]] = set()
@@ -208,7 +208,7 @@ class AsyncPool:
         except TimeoutError:
             raise _all_in_use(self._size) from None
         try:
-            connection = await self._working(make_ready, deadline)
+            connection = await self._working_connection(make_ready, deadline)
             try:
                 yield connection
             finally:
@@ -223,16 +223,16 @@ class AsyncPool:
             self._sweeper.cancel()
         if self._opening:
             await asyncio.wait(self._opening)
-        while (connection := self._shelf.take()) is not None:
+        while (connection := self._idle_connections.take()) is not None:
             await connection.close()
 
-    async def _working(
+    async def _working_connection(
         self, make_ready: Callable[[PooledAsyncConnection], Awaitable[None]], deadline: float
     ) -> PooledAsyncConnection:
         while True:
-            connection = self._shelf.take()
+            connection = self._idle_connections.take()
             try:
-                connection = connection or await self._opened()
+                connection = connection or await self._open_connection()
             except DatabaseUnreachable:
                 if time.monotonic() + RETRY_S >= deadline:
                     raise
@@ -247,7 +247,7 @@ class AsyncPool:
             else:
                 return connection
 
-    async def _opened(self) -> PooledAsyncConnection:
+    async def _open_connection(self) -> PooledAsyncConnection:
         """Open a connection, for others when the caller is gone: half opened it could not be closed."""
         opening = asyncio.ensure_future(self._connect())
         self._opening.add(opening)
@@ -265,13 +265,13 @@ class AsyncPool:
         if self._closed:
             opening.result().pgconn.finish()
         else:
-            self._shelf.put(opening.result())
+            self._idle_connections.put(opening.result())
 
     async def _give_back(self, connection: PooledAsyncConnection) -> None:
         if self._closed or not _is_reset(connection, self._reset):
             await connection.close()
             return
-        self._shelf.put(connection)
+        self._idle_connections.put(connection)
         if self._sweeper is None:
             self._sweep_later()
 
@@ -280,8 +280,8 @@ class AsyncPool:
 
     def _sweep(self) -> None:
         self._sweeper = None
-        for connection in self._shelf.expired(IDLE_S):
+        for connection in self._idle_connections.expired(IDLE_S):
             # Saying goodbye takes no time, but psycopg would have it awaited.
             connection.pgconn.finish()
-        if len(self._shelf):
+        if len(self._idle_connections):
             self._sweep_later()

@@ -1,12 +1,21 @@
-"""Transactions of our own in both colours, with hooks that run after the commit and never otherwise."""
+"""Transactions, sync and async, with hooks that run after the commit and never otherwise.
+
+A caller's own statements run on a psycopg connection of its own that shares the pooled session. Whatever is set on it
+(row and cursor factories, adapters, handlers, modes) ends with the transaction; what is set in the session is undone
+before that is lent again, see `session_reset`. It counts what is done on it: the server has to be asked what came of a
+transaction only where something was done that we did not see.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, overload
 
 import psycopg
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, sql
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, generators, pq, sql
+from psycopg.abc import PQGen
 from psycopg.pq import TransactionStatus
 
 from holdfast.core.errors import ConnectionClosed, TransactionAborted
@@ -14,14 +23,9 @@ from holdfast.core.records import Held
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
+from holdfast.storage.postgres.connection import PoolConnection
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
-from holdfast.storage.postgres.lent import (
-    LentAsyncConnection,
-    LentConnection,
-    PooledAsyncConnection,
-    PooledConnection,
-    ask_which,
-)
+from holdfast.storage.postgres.session_reset import PooledAsyncConnection, PooledConnection
 from holdfast.storage.store import Store
 
 _BEGIN = b"begin isolation level read committed"
@@ -40,13 +44,13 @@ class PostgresTransaction:
         self.hooks = Hooks()
         self._pooled = pooled
         self._executor = PsycopgExecutor(pooled, schema)
-        self._lent: LentConnection | None = None
+        self._lent: CallerConnection | None = None
         self._is_over = False
 
     @property
     def connection(self) -> Connection[Any]:
         """The connection for the caller's own statements."""
-        return self._lend().take()
+        return self._lend_connection().take()
 
     @overload
     def execute(self, statement: Statement) -> list[Row]: ...
@@ -57,7 +61,7 @@ class PostgresTransaction:
         if isinstance(statement, Statement):
             self.check_open()
             return self._executor.execute(statement)
-        lent = self._lend()
+        lent = self._lend_connection()
         _check_begun(self._pooled)
         return lent.run(statement.encode(), params)
 
@@ -73,10 +77,10 @@ class PostgresTransaction:
         """Ask the server, where something was done that it alone knows of: is this the transaction that began, and
         which hooks still hold? Raises: NoTransaction.
         """
-        if self._lent is None or self._lent.watched.is_known:
+        if self._lent is None or self._lent.tracker.is_known:
             return
         self.check_open()
-        if not self._lent.watched.is_same(self._pooled.wait(ask_which(self._pooled.pgconn))):
+        if not self._lent.tracker.is_same(self._pooled.wait(ask_transaction(self._pooled.pgconn))):
             raise ended_by_caller()
         run(self.hooks.review(store), self._executor)
 
@@ -96,28 +100,28 @@ class PostgresTransaction:
         if self._lent is not None:
             self._lent.give_back()
 
-    def _lend(self) -> LentConnection:
+    def _lend_connection(self) -> CallerConnection:
         _check_not_over(self._is_over)
         if self._lent is None:
-            self._lent = LentConnection(self._pooled)
+            self._lent = CallerConnection(self._pooled)
         return self._lent
 
 
 class PostgresAsyncTransaction:
-    """The same in the other colour."""
+    """Async version of `PostgresTransaction`."""
 
     def __init__(self, pooled: PooledAsyncConnection, schema: str) -> None:
         self.hooks = Hooks()
         self._pooled = pooled
         self._executor = PsycopgAsyncExecutor(pooled, schema)
-        self._lent: LentAsyncConnection | None = None
+        self._lent: CallerAsyncConnection | None = None
         self._is_over = False
 
     @property
     def connection(self) -> AsyncConnection[Any]:
         """The connection for the caller's own statements."""
-        lent = self._lend()
-        lent.watched.is_taken = True
+        lent = self._lend_connection()
+        lent.tracker.is_taken = True
         return lent
 
     @overload
@@ -131,7 +135,7 @@ class PostgresAsyncTransaction:
         if isinstance(statement, Statement):
             self.check_open()
             return await self._executor.execute(statement)
-        lent = self._lend()
+        lent = self._lend_connection()
         _check_begun(self._pooled)
         return await lent.run(statement.encode(), params)
 
@@ -144,11 +148,13 @@ class PostgresAsyncTransaction:
         _check_open(self._is_over, self._pooled)
 
     async def review(self, store: Store) -> None:
-        """The same in the other colour."""
-        if self._lent is None or self._lent.watched.is_known:
+        """Async version of `review`."""
+        if self._lent is None or self._lent.tracker.is_known:
             return
         self.check_open()
-        if not self._lent.watched.is_same(await self._pooled.wait(ask_which(self._pooled.pgconn))):
+        if not self._lent.tracker.is_same(
+            await self._pooled.wait(ask_transaction(self._pooled.pgconn))
+        ):
             raise ended_by_caller()
         await run_async(self.hooks.review(store), self._executor)
 
@@ -168,10 +174,10 @@ class PostgresAsyncTransaction:
         if self._lent is not None:
             self._lent.give_back()
 
-    def _lend(self) -> LentAsyncConnection:
+    def _lend_connection(self) -> CallerAsyncConnection:
         _check_not_over(self._is_over)
         if self._lent is None:
-            self._lent = LentAsyncConnection(self._pooled)
+            self._lent = CallerAsyncConnection(self._pooled)
         return self._lent
 
 
@@ -200,3 +206,181 @@ def _check_not_over(is_over: bool) -> None:
 def _check_begun(pooled: PooledConnection | PooledAsyncConnection) -> None:
     if pooled.pgconn.transaction_status == TransactionStatus.IDLE:
         raise ended_by_caller()
+
+
+# What the server calls statements that neither open, end nor undo a part of a transaction.
+_QUIET = {"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE"}
+
+
+# Which transaction this is: one that takes the place of another begins later, also with AND CHAIN.
+_WHICH = b"select extract(epoch from pg_catalog.transaction_timestamp())::text"
+_NO_ANSWER = b""
+# A text of one statement that the server will call quiet. Nothing depends on it but when the server is asked.
+_ROWS_ONLY = re.compile(rb"\s*(?:select|insert|update|delete|merge|with|values)\b[^;]*", re.I)
+
+
+class StatementTracker:
+    """How much of what was done on a lent connection is known to have left the transaction as it was.
+
+    `began` says which transaction it was before the first statement that could end it, None while there was none.
+    """
+
+    def __init__(self) -> None:
+        self.is_taken = False
+        self.done = 0
+        self.known = 0
+        self.began: bytes | None = None
+        self._expects_rows = False
+
+    def is_same(self, which: bytes) -> bool:
+        """Say whether a transaction is the one that was open when this was lent."""
+        return self.began is None or self.began == which != _NO_ANSWER
+
+    @property
+    def is_unasked(self) -> bool:
+        """Whether the server has to say which transaction it is before anything else is done."""
+        return self.began is None and not self._expects_rows
+
+    @contextmanager
+    def expecting(self, query: bytes) -> Iterator[None]:
+        """Run a text; one that cannot end the transaction needs no question before it."""
+        self._expects_rows = _ROWS_ONLY.fullmatch(query) is not None
+        try:
+            yield
+        finally:
+            self._expects_rows = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether no statement can have opened, ended or undone a part of the transaction."""
+        return not self.is_taken and self.done == self.known
+
+
+class CallerConnection(Connection[Any]):
+    """The connection of a caller's own statements."""
+
+    def __init__(self, owner: PooledConnection) -> None:
+        super().__init__(owner.pgconn)
+        self.tracker = StatementTracker()
+        self.cursor_factory = CallerCursor
+        _share_session(self, owner)
+
+    def wait(self, *args: Any, **kwargs: Any) -> Any:
+        """Drive one of psycopg's operations; there is none that does not pass here."""
+        if self.tracker.is_unasked:
+            self.tracker.began = super().wait(ask_transaction(self.pgconn))
+        self.tracker.done += 1
+        return super().wait(*args, **kwargs)
+
+    def take(self) -> CallerConnection:
+        """Leave it to the caller, who may use what it is made of."""
+        if self.tracker.is_unasked:
+            self.tracker.began = super().wait(ask_transaction(self.pgconn))
+        self.tracker.is_taken = True
+        return self
+
+    def run(self, query: bytes, params: Any) -> Cursor[Any]:
+        """Run a statement whose answer shows what it was."""
+        done = self.tracker.done
+        with self.tracker.expecting(query):
+            cursor = self.execute(query, params)
+        if is_row_statement(cursor):
+            self.tracker.known += self.tracker.done - done
+        cursor.is_answer = True  # type: ignore[attr-defined]
+        return cursor
+
+    def give_back(self) -> None:
+        """Return the session to the pool; from now on this object is closed."""
+        _release_session(self)
+
+
+class CallerAsyncConnection(PoolConnection):
+    """Async version of `CallerConnection`."""
+
+    def __init__(self, owner: PooledAsyncConnection) -> None:
+        super().__init__(owner.pgconn)
+        self.tracker = StatementTracker()
+        self.cursor_factory = CallerAsyncCursor
+        _share_session(self, owner)
+
+    async def wait(self, *args: Any, **kwargs: Any) -> Any:
+        """Drive one of psycopg's operations; there is none that does not pass here."""
+        if self.tracker.is_unasked:
+            self.tracker.began = await super().wait(ask_transaction(self.pgconn))
+        self.tracker.done += 1
+        return await super().wait(*args, **kwargs)
+
+    async def run(self, query: bytes, params: Any) -> AsyncCursor[Any]:
+        """Run a statement whose answer shows what it was."""
+        done = self.tracker.done
+        with self.tracker.expecting(query):
+            cursor = await self.execute(query, params)
+        if is_row_statement(cursor):
+            self.tracker.known += self.tracker.done - done
+        cursor.is_answer = True  # type: ignore[attr-defined]
+        return cursor
+
+    def give_back(self) -> None:
+        """Return the session to the pool; from now on this object is closed."""
+        _release_session(self)
+
+
+class CallerCursor(Cursor[Any]):
+    """A cursor that notices when a caller takes its connection; before its answer, only psycopg itself does."""
+
+    is_answer = False
+
+    @property
+    def connection(self) -> Connection[Any]:
+        return self._conn.take() if self.is_answer else self._conn  # type: ignore[attr-defined]
+
+
+class CallerAsyncCursor(AsyncCursor[Any]):
+    """Async version of `CallerCursor`."""
+
+    is_answer = False
+
+    @property
+    def connection(self) -> AsyncConnection[Any]:
+        if self.is_answer:
+            self._conn.tracker.is_taken = True  # type: ignore[attr-defined]
+        return self._conn
+
+
+def ask_transaction(session: pq.abc.PGconn) -> PQGen[bytes]:
+    """Ask the server which transaction is open; one that has failed cannot say."""
+    session.send_query(_WHICH)
+    (result,) = yield from generators.execute(session)
+    answer = result.get_value(0, 0) if result.status == pq.ExecStatus.TUPLES_OK else None
+    return answer or _NO_ANSWER
+
+
+def is_row_statement(cursor: Cursor[Any] | AsyncCursor[Any]) -> bool:
+    """Say whether the server ran a single statement, and one that leaves the transaction as it was."""
+    word, _, _ = (cursor.statusmessage or "").partition(" ")
+    return word in _QUIET and len(cursor._results) == 1
+
+
+def _share_session(lent: Any, owner: Any) -> None:
+    """Let a connection use the pool's session: in turn, and with the same statements prepared."""
+    lent.lock = owner.lock
+    lent._prepared = owner._prepared
+    lent._autocommit = True
+    # So that commit() and rollback() are refused: the block ends the transaction.
+    lent._num_transactions = 1
+    lent.owner = owner
+
+
+def _release_session(lent: Any) -> None:
+    lent.owner.used = "rows" if lent.tracker.is_known else "anything"
+    session, lent.pgconn = lent.pgconn, _closed_session()
+    session.notice_handler = session.notify_handler = None
+    with suppress(Exception):
+        session.untrace()
+
+
+def _closed_session() -> pq.abc.PGconn:
+    """Make a closed session: libpq refuses these words before it connects to anything."""
+    session = pq.PGconn.connect_start(b"none")
+    session.finish()
+    return session

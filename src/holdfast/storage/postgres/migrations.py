@@ -63,7 +63,7 @@ def apply_migrations(
 ) -> list[AppliedMigration]:
     """Take every pending step, each in its own transaction; return what was applied. Needs autocommit.
 
-    Concurrency: one at a time per schema; whoever waited finds the work done.
+    Concurrency: one at a time per schema; those that waited find the work done.
     """
     key = f"holdfast:migrate:{schema}"
     with _waiting_without_limit(connection):

@@ -14,10 +14,10 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.storage.postgres.connect import connection_string, unreachable
+from holdfast.storage.postgres.connection import connection_string, unreachable
 
 # In one message, so that no timeout strikes in between, and for the transaction alone: behind a pooler the session is
-# somebody else's afterwards. Which of them a server knows depends on its version, so they are looked up.
+# another client's afterwards. Which of them a server knows depends on its version, so they are looked up.
 _BEGIN = """
 begin isolation level read committed;
 select set_config(name, '0', true) from pg_settings

@@ -22,10 +22,14 @@ import psycopg
 
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
 from holdfast.storage.operation import Op, run_async
-from holdfast.storage.postgres.connect import connection_string, has_no_room, unreachable
+from holdfast.storage.postgres.connection import (
+    LinkConnection,
+    connection_string,
+    has_no_room,
+    is_pooled_async,
+    unreachable,
+)
 from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
-from holdfast.storage.postgres.pooler import is_pooled_async
-from holdfast.storage.postgres.waiting import LinkConnection
 
 log = logging.getLogger("holdfast.storage")
 
@@ -38,7 +42,7 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 PATIENCE_S = 2.0
 
 
-class OpenLinks:
+class OpenConnections:
     """The links of one process that have a connection. Used from all its threads."""
 
     def __init__(self) -> None:
@@ -82,9 +86,9 @@ class OpenLinks:
         """Whose connection to share: rather one of the same loop, and the heartbeat's only when there is no other."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            open_links = [each for each in self._links if each is not borrower and each.loop]
-        open_links.sort(key=lambda each: (each.loop is not loop, each.purpose == "heartbeat"))
-        return open_links[0] if open_links else None
+            open_connections = [each for each in self._links if each is not borrower and each.loop]
+        open_connections.sort(key=lambda each: (each.loop is not loop, each.purpose == "heartbeat"))
+        return open_connections[0] if open_connections else None
 
 
 class PostgresLink:
@@ -98,7 +102,7 @@ class PostgresLink:
         statement_timeout_ms: int,
         prepare: bool,
         durable: bool,
-        open_links: OpenLinks | None = None,
+        open_connections: OpenConnections | None = None,
     ) -> None:
         self.purpose = purpose
         self._url = url
@@ -110,7 +114,7 @@ class PostgresLink:
         self._executor: PsycopgAsyncExecutor | None = None
         self._busy = asyncio.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
-        self._open_links = open_links or OpenLinks()
+        self._open_connections = open_connections or OpenConnections()
         self._ask_again_at = 0.0
         self._pause_s = 0.0
 
@@ -121,7 +125,7 @@ class PostgresLink:
         return await self._run(op, is_atomic=True)
 
     async def close(self) -> None:
-        self._open_links.forget(self)
+        self._open_connections.forget(self)
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             await connection.close()
@@ -129,25 +133,25 @@ class PostgresLink:
     async def _run(self, op: Op[T], is_atomic: bool) -> T:
         async with self._busy:
             is_early = time.monotonic() < self._ask_again_at
-            if is_early and (lender := self._open_links.lender(self)) is not None:
-                return await self._shared(lender, op, is_atomic)
+            if is_early and (lender := self._open_connections.lender(self)) is not None:
+                return await self._run_shared(lender, op, is_atomic)
             try:
-                executor = await self._opened()
+                executor = await self._open_connection()
             except _NoRoom as refusal:
-                lender = self._open_links.lender(self)
+                lender = self._open_connections.lender(self)
                 if lender is None:
                     raise refusal.error from refusal.error.__cause__
-                self._open_links.note_shortage(self, lender)
+                self._open_connections.note_shortage(self, lender)
                 self._ask_later()
-                return await self._shared(lender, op, is_atomic)
-            return await self._executed(op, executor, is_atomic)
+                return await self._run_shared(lender, op, is_atomic)
+            return await self._execute(op, executor, is_atomic)
 
-    async def _executed(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
+    async def _execute(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
         if is_atomic:
-            return await self._bounded(self._atomic(op, executor))
-        return await self._bounded(run_async(op, executor))
+            return await self._run_within_limit(self._run_atomic(op, executor))
+        return await self._run_within_limit(run_async(op, executor))
 
-    async def _shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
+    async def _run_shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
         """Run an operation on another link's connection, which may live on another thread's loop."""
         lending = lender.lend(op, is_atomic, self._durable)
         assert lender.loop is not None
@@ -175,15 +179,15 @@ class PostgresLink:
                 raise DatabaseUnreachable(f"the {self.purpose} connection was lost")
             if durable and not self._is_durable and connection.prepare_threshold is not None:
                 # What others do here must not be lost with the server. (A pooler has dropped our setting anyway.)
-                await self._bounded(connection.execute("set synchronous_commit = on"))
+                await self._run_within_limit(connection.execute("set synchronous_commit = on"))
                 self._is_durable = True
-            return await self._executed(op, executor, is_atomic)
+            return await self._execute(op, executor, is_atomic)
 
     def _ask_later(self) -> None:
         self._pause_s = min(max(2 * self._pause_s, SHORTEST_PAUSE_S), LONGEST_PAUSE_S)
         self._ask_again_at = time.monotonic() + self._pause_s * (0.5 + random.random() / 2)
 
-    async def _opened(self) -> PsycopgAsyncExecutor:
+    async def _open_connection(self) -> PsycopgAsyncExecutor:
         if self._executor is not None and self._connection is not None:
             if not self._connection.closed and not self._connection.broken:
                 return self._executor
@@ -222,14 +226,14 @@ class PostgresLink:
         self._is_durable = self._durable
         self._executor = PsycopgAsyncExecutor(self._connection, self._schema)
         self.loop = asyncio.get_running_loop()
-        self._open_links.add(self)
+        self._open_connections.add(self)
         return self._executor
 
-    async def _atomic(self, op: Op[T], executor: PsycopgAsyncExecutor) -> T:
+    async def _run_atomic(self, op: Op[T], executor: PsycopgAsyncExecutor) -> T:
         async with executor.connection.transaction():
             return await run_async(op, executor)
 
-    async def _bounded(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_within_limit(self, work: Coroutine[Any, Any, T]) -> T:
         limit = self._statement_timeout_ms / 1000 + PATIENCE_S
         task = asyncio.create_task(work)
         try:
@@ -258,7 +262,7 @@ class PostgresLink:
         self._abandon()
 
     def _abandon(self) -> None:
-        self._open_links.remove(self)
+        self._open_connections.remove(self)
         connection, self._connection, self._executor = self._connection, None, None
         if connection is not None:
             # close() on a dead peer could wait; the socket is all we want to be rid of.

@@ -1,4 +1,4 @@
-"""Spares the next user of a pool's connection what the last one left in its session, and begins the next one's work.
+"""Resets the session of a pooled connection between two users, and begins the next one's work.
 
 The reset is sent when the connection comes back and its answer is read when it is lent again, so nobody waits for it.
 Settings, roles, temporary tables, channels listened to, cursors, locks and the last values of sequences go. Where no
@@ -9,15 +9,14 @@ the connection still works. What lies in the pool unused is closed after a minut
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
-from psycopg import errors, generators
+from psycopg import Connection, errors, generators
 from psycopg.abc import PQGen
 from psycopg.pq import ExecStatus
 from psycopg.pq.abc import PGresult
 
-from holdfast.storage.postgres.connect import STATEMENT_TIMEOUT_MS
-from holdfast.storage.postgres.lent import PooledAsyncConnection, PooledConnection
+from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, PoolConnection
 
 NOTHING = b""
 """The message of those who begin with none of their own."""
@@ -33,6 +32,35 @@ _RESET_ALL = b"discard all"
 _LIMIT = b"set statement_timeout = %d"
 
 _OK = (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK, ExecStatus.EMPTY_QUERY)
+
+
+Used: TypeAlias = Literal["rows", "anything"]
+
+
+class PooledConnection(Connection[Any]):
+    """A connection of our pool.
+
+    `used` says what its session may hold: None while only our statements were run on it, `rows` when a caller's were
+    which at first sight only read and write rows. `resetting` is the reset that was sent and not yet answered.
+    `prepares_after` is how often a statement is seen before it is prepared, None where nothing may be.
+    """
+
+    used: Used | None = None
+    resetting: bytes | None = None
+    prepares_after: int | None = None
+    limit_ms: int | None = None
+    # psycopg's own word for a connection that may end with its loop or process, unclosed and without a warning.
+    _pool = None
+
+
+class PooledAsyncConnection(PoolConnection):
+    """Async version of `PooledConnection`; `limit_ms` is how long a statement may take, None when nobody knows."""
+
+    used: Used | None = None
+    resetting: bytes | None = None
+    prepares_after: int | None = None
+    limit_ms: int | None = None
+    _pool = None
 
 
 def send_reset(connection: PooledConnection | PooledAsyncConnection) -> None:
@@ -55,7 +83,7 @@ async def make_ready_async(
     first: bytes = NOTHING,
     limit_ms: int = STATEMENT_TIMEOUT_MS,
 ) -> None:
-    """The same in the other colour, and have statements end after so long where the session is ours alone."""
+    """Async version of `make_ready`, and have statements end after so long where the session is ours alone."""
     for step in _steps(connection, first, limit_ms):
         await connection.wait(step)
 

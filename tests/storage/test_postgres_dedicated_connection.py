@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.postgres import link as link_module
+from holdfast.storage.postgres import dedicated_connection as link_module
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.link import PostgresLink
+from holdfast.storage.postgres.dedicated_connection import PostgresLink
 from tests.storage.roles import LimitedRole, limited_role
 from tests.support.until import breath
 

@@ -1,0 +1,221 @@
+"""Opens psycopg connections with every limit set: connecting, waiting for locks, running, keeping alive.
+
+Our async connections wait for their socket with less work than psycopg's own: a small statement is mostly such waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection, Connection, OperationalError
+from psycopg import errors as sqlstate
+from psycopg.abc import PQGen
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+from psycopg.waiting import Ready, Wait
+
+from holdfast.core.errors import ConfigError, DatabaseUnreachable, UnusableUrl
+from holdfast.storage.postgres.store import OLDEST_VERSION, TESTED_VERSION
+
+CONNECT_TIMEOUT_S = 10
+STATEMENT_TIMEOUT_MS = 30_000
+LOCK_TIMEOUT_MS = 5_000
+
+# Every statement of a worker finds its rows by an index and in its order. A plan is kept until the table is analysed
+# again: one made while the table was small would read all of it once it is large, and one made from statistics that say
+# that nothing is due would collect and sort the whole backlog at every claim (docs/adr/0008). Parameters change nothing
+# about these plans, so making one anew for each call would be a waste.
+_ONLY_BY_INDEX = (
+    "-c enable_seqscan=off -c enable_bitmapscan=off -c plan_cache_mode=force_generic_plan"
+)
+
+_BACKEND = "select pg_backend_pid()"
+_NO_ROOM = (
+    "too many clients",
+    "too many connections",
+    "connection slots are reserved",
+    "no more connections allowed",
+)
+
+RV = TypeVar("RV")
+
+CANCEL_S = 5.0
+
+# As plain numbers: arithmetic with members of an enumeration costs more than the rest of a wait.
+_READ, _WRITE = int(Wait.R), int(Wait.W)
+
+
+def parse_url(url: str) -> dict[str, Any]:
+    """Read a PostgreSQL URL, or say what is wrong with it."""
+    try:
+        return conninfo_to_dict(url)
+    except psycopg.ProgrammingError as error:
+        raise UnusableUrl(f"PostgreSQL does not understand the URL: {str(error).strip()}") from None
+
+
+def url_without_password(url: str) -> str:
+    """Return the URL as it may be printed."""
+    known = parse_url(url)
+    host = known.get("host") or "localhost"
+    port = f":{known['port']}" if known.get("port") else ""
+    user = f"{known['user']}@" if known.get("user") else ""
+    return f"postgresql://{user}{host}{port}/{known.get('dbname') or ''}"
+
+
+def connection_string(
+    url: str,
+    purpose: str,
+    statement_timeout_ms: int,
+    only_by_index: bool = False,
+    durable: bool = True,
+) -> str:
+    """The connection string of a connection of ours; the server sees its purpose and enforces its limits."""
+    # None of our statements runs long enough to be worth compiling. A pooler may drop all of these: the statements' own
+    # estimates stay below what a server compiles by default.
+    options = (
+        f"-c statement_timeout={statement_timeout_ms} -c lock_timeout={LOCK_TIMEOUT_MS} "
+        "-c timezone=UTC -c default_transaction_isolation=read\\ committed -c jit=off"
+    )
+    if only_by_index:
+        options = f"{options} {_ONLY_BY_INDEX}"
+    if not durable:
+        options = f"{options} -c synchronous_commit=off"
+    own = parse_url(url)
+    return make_conninfo(
+        url,
+        connect_timeout=own.get("connect_timeout") or CONNECT_TIMEOUT_S,
+        application_name=f"holdfast {purpose}",
+        options=f"{own.get('options') or ''} {options}".strip(),
+        # What the environment or the database would choose may not be able to say every text.
+        client_encoding="utf8",
+        keepalives_idle=own.get("keepalives_idle") or 15,
+        keepalives_interval=own.get("keepalives_interval") or 5,
+        keepalives_count=own.get("keepalives_count") or 3,
+        # Keepalives do not run while something sent waits for its receipt.
+        tcp_user_timeout=own.get("tcp_user_timeout") or 30_000,
+    )
+
+
+def check_version(number: int) -> None:
+    """Refuse a server that lacks what our schema and statements need; `number` is its server_version_num."""
+    if number < OLDEST_VERSION * 10_000:
+        raise ConfigError(
+            f"the server is PostgreSQL {number // 10_000}; {OLDEST_VERSION} or newer is needed",
+            help=f"upgrade the server; PostgreSQL {OLDEST_VERSION} to {TESTED_VERSION} are supported",
+        )
+
+
+def has_no_room(error: Exception) -> bool:
+    """Say whether the server, a database or a role has all the sessions that it may have.
+
+    An error at connecting bears no SQLSTATE, only the server's words; a pooler has words of its own.
+    """
+    return any(word in str(error) for word in _NO_ROOM)
+
+
+def unreachable(url: str, error: Exception) -> DatabaseUnreachable:
+    """The error for a server that does not answer."""
+    reason = str(error).strip().splitlines()
+    help = None
+    if "unsupported startup parameter" in str(error):
+        help = "add `ignore_startup_parameters = options` to the pooler's configuration"
+    elif has_no_room(error):
+        help = "raise max_connections, or run fewer workers: `holdfast doctor` says what they need"
+    return DatabaseUnreachable(
+        f"no connection to {url_without_password(url)}",
+        details=tuple(reason[:3]) if reason else (),
+        help=help,
+    )
+
+
+def is_pooled(connection: Connection[Any]) -> bool:
+    """Say whether a pooler is between us and the server: it makes up the backend number that it announces."""
+    row = connection.execute(_BACKEND).fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
+
+
+async def is_pooled_async(connection: AsyncConnection[Any]) -> bool:
+    """Async version of `is_pooled`."""
+    cursor = await connection.execute(_BACKEND)
+    row = await cursor.fetchone()
+    return row is not None and row[0] != connection.info.backend_pid
+
+
+class LinkConnection(AsyncConnection[Any]):
+    """For one user, which bounds every wait and gives the connection up when a wait is cut short."""
+
+    async def wait(self, gen: PQGen[RV], interval: float = 0.0) -> RV:
+        """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
+        return await _drive(gen, self.pgconn.socket)
+
+
+class PoolConnection(AsyncConnection[Any]):
+    """For many users in turn: a cancelled one leaves a connection that the next can use."""
+
+    async def wait(self, gen: PQGen[RV], interval: float = 0.1) -> RV:
+        """Drive one of psycopg's operations to its end. Raises: OperationalError when the socket is gone."""
+        try:
+            return await _drive(gen, self.pgconn.socket)
+        except asyncio.CancelledError:
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                with suppress(OperationalError):
+                    await self.cancel_safe(timeout=CANCEL_S)
+                with suppress(sqlstate.QueryCanceled):
+                    await super().wait(gen, interval)
+            raise
+
+
+async def _drive(gen: PQGen[RV], socket: int) -> RV:
+    """Drive an operation while the socket stays registered for the whole of it, and without a timer.
+
+    psycopg registers and forgets the socket and starts a timer for each piece of an answer, and the server sends
+    pieces of 8 kB: half of what a claim of 200 jobs costs a worker.
+    """
+    readiness = _SocketWait(asyncio.get_running_loop(), socket)
+    try:
+        wanted = next(gen)
+        while True:
+            wanted = gen.send(await readiness.wait(wanted))
+    except OSError as error:
+        raise OperationalError("the connection's socket is closed") from error
+    except StopIteration as end:
+        result: RV = end.value
+        return result
+    finally:
+        readiness.close()
+
+
+class _SocketWait:
+    """The socket's readiness during one operation."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, socket: int) -> None:
+        self._loop = loop
+        self._socket = socket
+        self._waiter: asyncio.Future[Ready] | None = None
+        self._reads = False
+
+    async def wait(self, wanted: Wait) -> Ready:
+        """Wait until the socket can do what is wanted."""
+        self._waiter = self._loop.create_future()
+        if wanted & _READ and not self._reads:
+            self._loop.add_reader(self._socket, self._can, Ready.R)
+            self._reads = True
+        if not wanted & _WRITE:
+            return await self._waiter
+        self._loop.add_writer(self._socket, self._can, Ready.W)
+        try:
+            return await self._waiter
+        finally:
+            self._loop.remove_writer(self._socket)
+
+    def close(self) -> None:
+        """Forget the socket."""
+        if self._reads:
+            self._loop.remove_reader(self._socket)
+
+    def _can(self, ready: Ready) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(ready)
