@@ -17,7 +17,7 @@ from holdfast.client.enqueue import Targets
 from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.query import check_length
-from holdfast.client.views import BlockerInfo, Chain, JobInfo, Page, blocker_of, chain_of, job_of
+from holdfast.client.views import BlockerInfo, Chain, JobInfo, Page, chain_of, job_of, view_of
 from holdfast.client.waiting import Waiting
 from holdfast.commands.chains import (
     cancel_chain,
@@ -166,7 +166,7 @@ class ChainReads:
         wanted = id_text(id)
         chain = yield from self.get(wanted)
         edges = yield from self._store.blockers.waiting(wanted, check_length(limit))
-        shown = [blocker_of(each) for each in edges]
+        shown = [view_of(BlockerInfo, each) for each in edges]
         return [msgspec.structs.replace(each, state=chain.state) for each in shown]
 
 

@@ -14,11 +14,11 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client
 from holdfast.client.pagination import PAGE_LENGTH
 from holdfast.client.query import check_length
+from holdfast.client.views import view_of
 from holdfast.commands.change import unanswered
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import LIVE_WITHIN_MS
-from holdfast.core.cycle import CycleRecord, RunOutcome, RunRecord
-from holdfast.core.records import to_datetime
+from holdfast.core.cycle import RunOutcome
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 
@@ -90,11 +90,11 @@ class CycleCommands:
         )
 
     def _list(self) -> Op[builtins.list[CycleInfo]]:
-        return [_cycle_of(each) for each in (yield from self._client.store.cycles.page())]
+        return [view_of(CycleInfo, each) for each in (yield from self._client.store.cycles.page())]
 
     def _runs(self, name: str | None, limit: int) -> Op[builtins.list[RunInfo]]:
         page = self._client.store.runs.page(check_length(limit), LIVE_WITHIN_MS, name)
-        return [_run_of(each) for each in (yield from page)]
+        return [view_of(RunInfo, each) for each in (yield from page)]
 
 
 class Cycles(CycleCommands):
@@ -121,32 +121,3 @@ class AsyncCycles(CycleCommands):
     ) -> builtins.list[RunInfo]:
         """See `Cycles.runs`."""
         return await self._client.read_async(self._runs(name, limit))
-
-
-def _cycle_of(record: CycleRecord) -> CycleInfo:
-    return CycleInfo(
-        name=record.name,
-        schedule=record.schedule,
-        zone=record.zone,
-        singleton=record.singleton,
-        missed=record.missed,
-        paused=record.paused,
-        paused_by=record.paused_by,
-        last_slot=to_datetime(record.last_slot),
-        running_slot=record.running_slot,
-        held_by=record.held_by,
-    )
-
-
-def _run_of(record: RunRecord) -> RunInfo:
-    return RunInfo(
-        id=UUID(record.id),
-        name=record.name,
-        slot=record.slot,
-        worker=record.worker,
-        started_at=to_datetime(record.started_at),
-        finished_at=to_datetime(record.finished_at),
-        outcome=record.outcome,
-        counters=record.counters,
-        error=record.error,
-    )

@@ -18,9 +18,8 @@ from holdfast.client.views import (
     BlockerInfo,
     JobInfo,
     Page,
-    attempt_of,
-    blocker_of,
     job_of,
+    view_of,
 )
 from holdfast.commands.change import counted
 from holdfast.commands.jobs import cancel_jobs, run_jobs_now
@@ -81,14 +80,14 @@ class JobReads:
         records = yield from self._store.jobs.attempts(wanted)
         if not records:
             yield from self.get(wanted)
-        return [attempt_of(each) for each in records]
+        return [view_of(AttemptInfo, each) for each in records]
 
     def blockers(self, id: Id) -> Op[builtins.list[BlockerInfo]]:
         wanted = id_text(id)
         records = yield from self._store.blockers.of_jobs([wanted])
         if not records:
             yield from self.get(wanted)
-        return [blocker_of(each) for each in records]
+        return [view_of(BlockerInfo, each) for each in records]
 
 
 class Jobs(JobCommands):

@@ -1,4 +1,4 @@
-"""What callers see of chains, jobs and attempts: read-only, with instants as datetimes and ids as UUIDs.
+"""Public views of records: read-only, with instants as datetimes and ids as UUIDs.
 
 Payloads are kept as the text that was read and decoded when they are looked at, as plain JSON
 values: those of old jobs need not fit today's types.
@@ -7,9 +7,10 @@ values: those of old jobs need not fit today's types.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from functools import cache
+from typing import Any, Generic, TypeVar, cast, get_type_hints
 from uuid import UUID
 
 import msgspec
@@ -17,8 +18,6 @@ import msgspec
 from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
 from holdfast.core.records import (
-    AttemptRecord,
-    BlockerRecord,
     ChainRecord,
     ChainState,
     Instant,
@@ -29,6 +28,36 @@ from holdfast.core.records import (
 )
 
 T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+
+
+def view_of(kind: type[V], record: msgspec.Struct) -> V:
+    """Return a record as its public view: the same fields, with ids as UUIDs and instants as datetimes."""
+    return kind(
+        **{name: convert(getattr(record, source)) for name, source, convert in _fields(kind)}
+    )
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> list[tuple[str, str, Callable[[Any], Any]]]:
+    hints = get_type_hints(kind)
+    return [
+        (each.name, each.name.removeprefix("_"), _CONVERTERS.get(hints[each.name], _same))
+        for each in msgspec.structs.fields(kind)
+    ]
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+_CONVERTERS: dict[Any, Callable[[Any], Any]] = {
+    UUID: UUID,
+    bool: bool,
+    datetime: to_datetime,
+    datetime | None: to_datetime,
+    tuple[str, ...]: tuple,
+}
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,19 +114,19 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def new_chain(started: Started, key: str | None, input: str) -> Chain:
-    """Show a chain that was just started, without reading it back."""
+    """Return a chain that was just started, without reading it back."""
     return Chain(_id=started.id, type=started.type, state=started.state, key=key, _input=input)
 
 
 def removed_chain(id: str, type: str, key: str | None) -> Chain:
-    """Show a chain whose key is all that is left of it."""
+    """Return a chain of which only the key is left."""
     return Chain(
         _id=id, type=type, state="removed", key=key, jobs=0, deduplicated=True, _input="null"
     )
 
 
 def chain_of(record: ChainRecord, deduplicated: bool = False) -> Chain:
-    """Show a chain that was read."""
+    """Return the public view of a chain."""
     return Chain(
         _id=record.id,
         type=record.type,
@@ -157,20 +186,12 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def job_of(record: JobRecord) -> JobInfo:
-    """Show a job that was read."""
-    fields = msgspec.structs.asdict(record)
-    for name in ("id", "chain_id"):
-        fields[name] = UUID(fields[name])
-    for name in fields:
-        if name.endswith("_at"):
-            fields[name] = to_datetime(fields[name])
-    for name in ("input", "output"):
-        fields[f"_{name}"] = fields.pop(name)
-    return JobInfo(**fields)
+    """Return a job's public view."""
+    return view_of(JobInfo, record)
 
 
 class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """That a job waits for a chain, or waited for it; `state` and `output` are the chain's."""
+    """A job that waits or waited for a chain; `state` and `output` are the chain's."""
 
     job_id: UUID
     chain_id: UUID
@@ -178,20 +199,12 @@ class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):
     open: bool
     on_failure: OnBlockerFailure
     state: State | None
-    output: Any
+    _output: str | None
 
-
-def blocker_of(record: BlockerRecord) -> BlockerInfo:
-    """Show an edge that was read."""
-    return BlockerInfo(
-        job_id=UUID(record.job_id),
-        chain_id=UUID(record.chain_id),
-        position=record.position,
-        open=bool(record.open),
-        on_failure=record.on_failure,
-        state=record.state,
-        output=None if record.output is None else decode_any(record.output),
-    )
+    @property
+    def output(self) -> Any:
+        """The chain's output; None unless it completed."""
+        return None if self._output is None else decode_any(self._output)
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,15 +218,6 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     ended_at: datetime
     error: str | None
-
-
-def attempt_of(record: AttemptRecord) -> AttemptInfo:
-    """Show an attempt that was read."""
-    fields = msgspec.structs.asdict(record)
-    fields["job_id"] = UUID(record.job_id)
-    fields["started_at"] = to_datetime(record.started_at)
-    fields["ended_at"] = to_datetime(record.ended_at)
-    return AttemptInfo(**fields)
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):

@@ -13,9 +13,9 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client
 from holdfast.client.pagination import PAGE_LENGTH
 from holdfast.client.query import check_length
+from holdfast.client.views import view_of
 from holdfast.commands.explain import LIVE_WITHIN_MS
 from holdfast.commands.workers import drain_worker
-from holdfast.core.records import WorkerRecord, to_datetime
 from holdfast.storage.operation import Op
 
 
@@ -54,7 +54,7 @@ class WorkerCommands:
     def _list(self, everyone: bool, limit: int) -> Op[builtins.list[WorkerInfo]]:
         within = None if everyone else LIVE_WITHIN_MS
         records = yield from self._client.store.workers.page(check_length(limit), within)
-        return [_worker_of(each) for each in records]
+        return [view_of(WorkerInfo, each) for each in records]
 
 
 class Workers(WorkerCommands):
@@ -75,21 +75,3 @@ class AsyncWorkers(WorkerCommands):
     ) -> builtins.list[WorkerInfo]:
         """See `Workers.list`."""
         return await self._client.read_async(self._list(everyone, limit))
-
-
-def _worker_of(record: WorkerRecord) -> WorkerInfo:
-    return WorkerInfo(
-        id=record.id,
-        name=record.name,
-        host=record.host,
-        pid=record.pid,
-        version=record.version,
-        slots=record.slots,
-        types=tuple(record.types),
-        started_at=to_datetime(record.started_at),
-        seen_at=to_datetime(record.seen_at),
-        stopped_at=to_datetime(record.stopped_at),
-        draining=record.draining,
-        counters=record.counters,
-        last_error=record.last_error,
-    )
