@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from holdfast.commands.publish import Delivery, deliver_waiting, publish_events, subscribe_handlers
+from holdfast.commands.start import Delivery, deliver_waiting, publish_events, subscribe_handlers
 from holdfast.core.records import NewJob, Subscription
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op

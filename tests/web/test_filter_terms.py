@@ -10,7 +10,7 @@ from docs._ext.reference import filters
 
 from holdfast.admin.roles import Role
 from holdfast.cli.main import cli
-from holdfast.client.query import query_of
+from holdfast.client.pagination import query_of
 from holdfast.core.filters import FIELDS, Field, format_filter, parse_filter
 from holdfast.storage.query import JobQuery
 from tests.web.conftest import Api

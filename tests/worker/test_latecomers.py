@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from holdfast.commands.publish import publish_events
-from holdfast.commands.start import StartRequest, start_chains
+from holdfast.commands.start import StartRequest, publish_events, start_chains
 from holdfast.core.records import NewBlocker, NewJob, Subscription
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id

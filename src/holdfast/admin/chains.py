@@ -12,10 +12,16 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.authorize import Caller, Gateway, audit_entries
-from holdfast.admin.etags import chain_version, require
 from holdfast.admin.jobs import Expected, checked_ids, payloads_of
 from holdfast.admin.roles import check
-from holdfast.admin.serializers import payload, shown_blocker, shown_chain, shown_job
+from holdfast.admin.serializers import (
+    chain_version,
+    payload,
+    require,
+    shown_blocker,
+    shown_chain,
+    shown_job,
+)
 from holdfast.client.options import StartOptions
 from holdfast.client.pagination import read_page
 from holdfast.client.views import Chain

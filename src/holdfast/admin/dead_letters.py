@@ -11,9 +11,9 @@ import msgspec
 from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.jobs import MOST_AT_ONCE, checked_ids
 from holdfast.admin.serializers import shown_dead_group
-from holdfast.client.query import query_of
+from holdfast.client.pagination import query_of
+from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import Change
-from holdfast.commands.dead_letters import drop_jobs
 from holdfast.commands.jobs import redrive_jobs, spacing_us
 from holdfast.core.errors import InvalidOption
 from holdfast.core.filters import parse_filter

@@ -12,17 +12,17 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.authorize import Caller, Gateway
-from holdfast.admin.etags import job_version, require
 from holdfast.admin.roles import check
 from holdfast.admin.serializers import (
+    job_version,
     payload,
+    require,
     shown_attempt,
     shown_blocker,
     shown_job,
     shown_progress,
 )
-from holdfast.client.pagination import read_page
-from holdfast.client.query import query_of
+from holdfast.client.pagination import query_of, read_page
 from holdfast.commands.change import Change
 from holdfast.commands.explain import look_around, why
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now

@@ -13,9 +13,8 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.authorize import Caller, Gateway
-from holdfast.admin.etags import require, version_of
 from holdfast.admin.jobs import Expected
-from holdfast.admin.serializers import plain, rfc3339
+from holdfast.admin.serializers import plain, require, rfc3339, version_of
 from holdfast.commands.change import Change
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.commands.types import TypeChange, pause_all, pause_type, read_setting, set_type

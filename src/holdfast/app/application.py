@@ -10,19 +10,16 @@ from uuid import UUID
 from holdfast.app.registration import Registering
 from holdfast.app.resources import NAMES, Chosen, Opened
 from holdfast.client.chains import AsyncChains, Chains
-from holdfast.client.client import Client
+from holdfast.client.client import Client, HintSender, TransactionScope
 from holdfast.client.cycles import AsyncCycles, Cycles
 from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
-from holdfast.client.enqueue import Targets
-from holdfast.client.hints import HintSender
+from holdfast.client.enqueue import Producer, Targets
 from holdfast.client.jobs import AsyncJobs, Jobs
-from holdfast.client.producer import Producer
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
-from holdfast.client.transaction import TransactionScope
 from holdfast.client.url import parse_url
 from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
-from holdfast.commands.publish import subscribe_handlers
+from holdfast.commands.start import subscribe_handlers
 from holdfast.core.codec import SIZE_LIMIT
 from holdfast.core.records import AppliedMigration, Instant, Subscription
 from holdfast.notify.base import Notifier

@@ -96,7 +96,7 @@ def _filtered(
     limit: int,
     page: Callable[[JobQuery], Op[list[R]]],
 ) -> list[R]:
-    from holdfast.client.query import query_of
+    from holdfast.client.pagination import query_of
 
     found: list[R] = []
     before = None

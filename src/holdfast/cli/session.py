@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from holdfast.admin.roles import Role
 from holdfast.core.errors import CommandUsage, WrongDatabase
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Session:
     def caller(self, reason: str | None = None) -> Caller:
         """Return who asks: the user of this process, who could open the database without us as well."""
         from holdfast.admin.authorize import Caller
-        from holdfast.admin.roles import Principal, Role
+        from holdfast.admin.roles import Principal
 
         return Caller(Principal(_user(), Role.DEVELOPER), reason=reason)
 

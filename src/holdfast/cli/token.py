@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.admin.roles import Role
 from holdfast.cli.console import say
 from holdfast.cli.lazy import Group
 from holdfast.cli.output import Column, Format, output_option, write_records
@@ -66,7 +67,6 @@ def create(
     output: Format,
 ) -> None:
     """Make a token; its secret is shown this once, and alone with -o id."""
-    from holdfast.admin.roles import Role
 
     caller = session.caller(reason)
     named = name or caller.name

@@ -1,28 +1,176 @@
-"""Runs commands on the caller's transaction, sync or async, and reads on the caller's connection or one of ours."""
+"""Runs commands on the caller's transaction, sync or async, and reads on the caller's connection or one of ours.
+
+The trace that a producer's jobs belong to. Nothing is imported for those who do not trace.
+
+Transactions of Holdfast's own for callers who hold none: `with` and `async with` alike.
+
+Sends a producer's hints once its transaction has committed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import logging
+import sys
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import Access, AsyncAdapter, AsyncTx, Need, SyncAdapter, SyncTx
-from holdfast.client.hints import HintSender, SendHints
-from holdfast.client.tracing import BeginSpan, Sending, Trace, ambient_trace
 from holdfast.client.url import Address
 from holdfast.commands.change import Change
-from holdfast.core.errors import UnsupportedConnection
+from holdfast.core.errors import HoldfastError, UnsupportedConnection
 from holdfast.core.events import Event, Observer
 from holdfast.core.records import Instant
+from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import encode
-from holdfast.storage.database import Database
+from holdfast.storage.database import AsyncTransaction, Database, Transaction
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
 from holdfast.storage.store import Store
+
+Trace: TypeAlias = Callable[[str], str | None]
+"""The W3C trace context that is kept with new jobs of a type."""
+
+
+class SendSpan(Protocol):
+    """A span that is begun in a transaction and ended after its commit; see `observe.spans.SendSpan`."""
+
+    @property
+    def traceparent(self) -> str | None: ...
+
+    def end(self, job_id: str | None = None) -> None: ...
+
+
+BeginSpan: TypeAlias = Callable[[str], SendSpan]
+
+
+def ambient_trace() -> Trace | None:
+    """Return what names the caller's current span, or None when this process has no OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from holdfast.observe.spans import current_traceparent
+
+    return lambda type: current_traceparent()
+
+
+class Sending:
+    """The spans of one write, one for each job type or event; those of a rollback are never ended."""
+
+    def __init__(self, begin: BeginSpan) -> None:
+        self._begin = begin
+        self._spans: dict[str, SendSpan] = {}
+
+    def trace(self, type: str) -> str | None:
+        """Begin the span of a type; return the context to be kept with its jobs."""
+        if type not in self._spans:
+            self._spans[type] = self._begin(type)
+        return self._spans[type].traceparent
+
+    def end(self, job_id: str | None) -> None:
+        """Say that the transaction has committed, and which job it was when there was only one."""
+        for span in self._spans.values():
+            span.end(job_id)
+
+
+class TransactionScope:
+    """One transaction to be opened; leaving its block commits, an exception rolls back."""
+
+    def __init__(self, database: Callable[[], Database]) -> None:
+        self._database = database
+        self._sync: AbstractContextManager[Transaction] | None = None
+        self._async: AbstractAsyncContextManager[AsyncTransaction] | None = None
+
+    def __enter__(self) -> Transaction:
+        self._sync = self._database().transaction()
+        return self._sync.__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._sync is not None
+        return self._sync.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> AsyncTransaction:
+        self._async = self._database().transaction_async()
+        return await self._async.__aenter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool | None:
+        assert self._async is not None
+        return await self._async.__aexit__(kind, error, trace)
+
+
+log = logging.getLogger("holdfast.client")
+
+
+class HintSender:
+    """Hands hints to the notifier, which is created with the first of them."""
+
+    def __init__(self, notifier: Callable[[], Notifier]) -> None:
+        self._notifier = notifier
+        self._is_reported = False
+        self._gathered: ContextVar[dict[Hint, None] | None] = ContextVar(
+            "holdfast_hints", default=None
+        )
+
+    def send(self, hints: Iterable[Hint]) -> None:
+        """Send what a commit has changed; never waits and never raises."""
+        gathered = self._gathered.get()
+        if gathered is not None:
+            gathered.update(dict.fromkeys(hints))
+            return
+        try:
+            notifier = self._notifier()
+        except HoldfastError as error:
+            # What the hints are about is committed: an error now would make the caller do it again.
+            if not self._is_reported:
+                self._is_reported = True
+                log.error("hints are not sent, workers find jobs by polling: %s", error)
+            return
+        notifier.send(list(hints))
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Hold hints back until the block ends, however many transactions commit in it; blocks may be nested."""
+        outer = self._gathered.get()
+        if outer is not None:
+            yield
+            return
+        token = self._gathered.set({})
+        try:
+            yield
+        finally:
+            gathered = self._gathered.get()
+            self._gathered.reset(token)
+            if gathered:
+                self.send(gathered)
+
+
+@dataclass(frozen=True, slots=True)
+class SendHints:
+    """Sends hints when called, after a commit; equal ones need sending only once."""
+
+    sender: HintSender
+    hints: tuple[Hint, ...]
+
+    def __call__(self) -> None:
+        """Send them."""
+        self.sender.send(self.hints)
+
 
 T = TypeVar("T")
 

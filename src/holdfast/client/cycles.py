@@ -12,8 +12,7 @@ import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client
-from holdfast.client.pagination import PAGE_LENGTH
-from holdfast.client.query import check_length
+from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
 from holdfast.commands.change import unanswered
 from holdfast.commands.cycles import pause_cycle, request_cycle

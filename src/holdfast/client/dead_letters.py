@@ -10,8 +10,8 @@ from holdfast.client.client import Client
 from holdfast.client.options import Id, id_texts
 from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.views import JobInfo, Page, job_of
+from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import counted
-from holdfast.commands.dead_letters import drop_jobs
 from holdfast.commands.jobs import redrive_jobs, spacing_us
 from holdfast.storage.operation import Op
 

@@ -3,18 +3,21 @@
 Starting chains: from the caller's words to requests, checked first, and back to chains.
 
 Publishing events: checked like starts, delivered to whoever has subscribed.
+
+What producers call: starting chains and publishing events in whatever transaction they hold.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, Unpack, get_args
+from typing import Any, TypedDict, Unpack, get_args, overload
 from uuid import UUID
 
 import msgspec
 
-from holdfast.client.client import Command, Conditions
+from holdfast.client.adapters.base import AsyncTx, SyncTx
+from holdfast.client.client import Client, Command, Conditions, Trace
 from holdfast.client.options import (
     Id,
     SharedOptions,
@@ -27,11 +30,9 @@ from holdfast.client.options import (
     id_texts,
     new_id_text,
 )
-from holdfast.client.tracing import Trace
 from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
 from holdfast.commands.change import Change, due_hints
-from holdfast.commands.publish import publish_events
-from holdfast.commands.start import Started, StartRequest, start_chains
+from holdfast.commands.start import Started, StartRequest, publish_events, start_chains
 from holdfast.core.codec import SIZE_LIMIT, TypeCodec
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
@@ -386,3 +387,104 @@ def publish_command(
         return _change([new_chain(each, None, text) for each in started], started, conditions)
 
     return command
+
+
+class Producer:
+    """Writes jobs; with a sync connection the answer comes at once, with an async one it is awaited."""
+
+    def _connect(self, client: Client, targets: Targets) -> None:
+        """Write through this client from now on."""
+        self._client = client
+        self._targets = targets
+        self._starter = Starter(targets)
+
+    @overload
+    def start(
+        self, tx: SyncTx, target: Target, input: Any = None, **options: Unpack[StartOptions]
+    ) -> Chain: ...
+    @overload
+    def start(
+        self, tx: AsyncTx, target: Target, input: Any = None, **options: Unpack[StartOptions]
+    ) -> Coroutine[Any, Any, Chain]: ...
+    def start(
+        self, tx: Any, target: Target, input: Any = None, **options: Unpack[StartOptions]
+    ) -> Chain | Coroutine[Any, Any, Chain]:
+        """Start a chain in the caller's transaction; on an async connection, await it.
+
+        Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
+        blocker, and the errors of connections and schema; nothing is written then.
+        """
+        batch = self._starter.one(target, input, options)
+        return self._client.write(tx, _only(start_command(batch)))
+
+    @overload
+    def start_many(
+        self,
+        tx: SyncTx,
+        target: Target,
+        inputs: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> list[Chain]: ...
+    @overload
+    def start_many(
+        self,
+        tx: AsyncTx,
+        target: Target,
+        inputs: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    def start_many(
+        self,
+        tx: Any,
+        target: Target,
+        inputs: Iterable[Any],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+        """Start a chain for each input in one round trip; `keys` go with the inputs one by one."""
+        batch = self._starter.many(target, inputs, keys, options)
+        return self._client.write(tx, start_command(batch))
+
+    @overload
+    def start_all(self, tx: SyncTx, starts: Iterable[Start]) -> list[Chain]: ...
+    @overload
+    def start_all(
+        self, tx: AsyncTx, starts: Iterable[Start]
+    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    def start_all(
+        self, tx: Any, starts: Iterable[Start]
+    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+        """Start chains of different types and options in one round trip."""
+        return self._client.write(tx, start_command(self._starter.all(starts)))
+
+    @overload
+    def publish(
+        self, tx: SyncTx, event: str, input: Any = None, **options: Unpack[PublishOptions]
+    ) -> list[Chain]: ...
+    @overload
+    def publish(
+        self, tx: AsyncTx, event: str, input: Any = None, **options: Unpack[PublishOptions]
+    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    def publish(
+        self, tx: Any, event: str, input: Any = None, **options: Unpack[PublishOptions]
+    ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
+        """Publish an event in the caller's transaction; return a chain per subscribed handler.
+
+        Before anybody has subscribed it is one chain under the event's own name, which waits.
+        """
+        return self._client.write(tx, publish_command(self._targets, event, input, **options))
+
+
+def _only(command: Command[list[Chain]]) -> Command[Chain]:
+    """Return the command that answers with its only chain."""
+
+    def only(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
+        change = yield from command(store, conditions)
+        return change.with_answer(change.answer[0])
+
+    return only

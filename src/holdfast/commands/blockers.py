@@ -3,16 +3,23 @@
 Attaching marks the live tail of a blocking chain as awaited, which conflicts with its end: either the end sees the
 mark, or the attaching sees the end. Whoever ends an awaited chain locks the dependents in id order before deciding, so
 that any number of blockers ending at once open a job exactly once.
+
+The last jobs of chains: where each chain stands, and whether there is such a chain at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from holdfast.commands.chain_tail import tails_of
-from holdfast.core.errors import CircularWait, DatabaseBusy, UnknownJobType
+from holdfast.core.errors import (
+    ChainNotFound,
+    CircularWait,
+    DatabaseBusy,
+    UnknownJobType,
+    WrongState,
+)
 from holdfast.core.records import (
     TERMINAL,
     ChainRecord,
@@ -26,6 +33,31 @@ from holdfast.core.records import (
 )
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+
+
+def tails_of(store: Store, chain_ids: Iterable[str]) -> Op[list[Tail]]:
+    """Read the last job of each chain. Raises: ChainNotFound when one of them does not exist."""
+    wanted = sorted(set(chain_ids))
+    tails = yield from store.chains.tails(wanted)
+    missing = set(wanted) - {tail.chain_id for tail in tails}
+    if missing:
+        raise ChainNotFound(f"there is no chain {min(missing)}")
+    return tails
+
+
+def tail_of(store: Store, chain_id: str) -> Op[Tail]:
+    """Read the last job of a chain. Raises: ChainNotFound."""
+    (tail,) = yield from tails_of(store, [chain_id])
+    return tail
+
+
+def live_tail(store: Store, chain_id: str) -> Op[Tail]:
+    """Read the live job of a chain. Raises: ChainNotFound, WrongState when it has ended."""
+    tail = yield from tail_of(store, chain_id)
+    if tail.state in TERMINAL:
+        raise WrongState(f"chain {chain_id} has ended: it is {tail.state}")
+    return tail
+
 
 _ROUNDS = 1000
 

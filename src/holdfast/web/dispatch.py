@@ -13,8 +13,8 @@ from starlette.routing import Route as StarletteRoute
 from starlette.types import Scope
 
 from holdfast.admin.authorize import Caller
-from holdfast.admin.etags import require
 from holdfast.admin.roles import Principal, Role, check
+from holdfast.admin.serializers import require
 from holdfast.core.errors import HoldfastError, NoSuchRoute
 from holdfast.web.bound_request import Call, read_json, read_params, reason_of
 from holdfast.web.middleware import read_body, request_id_of

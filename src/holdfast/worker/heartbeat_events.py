@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.commands.change import due_hints
-from holdfast.commands.publish import Delivery
 from holdfast.commands.reap import ReapReport, reaped_hints
+from holdfast.commands.start import Delivery
 from holdfast.core.records import Finish, JobRef, TypeSetting
 from holdfast.notify.base import Hint
 from holdfast.worker.after_commit import Records

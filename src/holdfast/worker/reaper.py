@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.commands.publish import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
 from holdfast.commands.reap import ReapReport, fleet_fell_silent, reap_leases
+from holdfast.commands.start import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
 from holdfast.core.records import Instant, JobRef, Subscription
 from holdfast.storage.database import Link
 from holdfast.storage.operation import Op

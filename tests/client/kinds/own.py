@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from holdfast import Holdfast
-from holdfast.client.transaction import TransactionScope
+from holdfast.client.client import TransactionScope
 from tests.client.kinds.held import Held, Kind, Opened, Undo
 
 

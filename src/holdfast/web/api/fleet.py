@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.admin.etags import version_of
-from holdfast.admin.serializers import plain
+from holdfast.admin.serializers import plain, version_of
 from holdfast.commands.types import TypeChange
 from holdfast.web.api.jobs import Reasoned
 from holdfast.web.bound_request import Call
