@@ -37,6 +37,7 @@ async def test_every_link_of_a_mounted_dashboard_stays_below_its_path(
             answer = await visitor.get(f"/ops/holdfast{path}")
             assert answer.status_code == 200
             below = {each for each in links(answer.text) if not each.startswith("?")}
+            assert below
             assert all(each.startswith("/ops/holdfast/") for each in below), below
         style = await visitor.get("/ops/holdfast/static/base.css")
         assert style.status_code == 200
