@@ -97,22 +97,26 @@ def site(app: Holdfast, url: str) -> Iterator[str]:
 @pytest.fixture
 def open_page(browser: Browser, site: str) -> Iterator[OpenPage]:
     """Open pages of the test's own dashboard."""
-    yield from _opening(browser, site)
+    with opening(browser, site) as open:
+        yield open
 
 
 @pytest.fixture
 def open_filled(browser: Browser, filled: Filled) -> Iterator[OpenPage]:
     """Open pages of the dashboard that all tests look at."""
-    yield from _opening(browser, filled.address)
+    with opening(browser, filled.address) as open:
+        yield open
 
 
 @pytest.fixture
 def open_filled_postgres(browser: Browser, filled_postgres: Filled) -> Iterator[OpenPage]:
     """The same on PostgreSQL."""
-    yield from _opening(browser, filled_postgres.address)
+    with opening(browser, filled_postgres.address) as open:
+        yield open
 
 
-def _opening(browser: Browser, address: str) -> Iterator[OpenPage]:
+@contextmanager
+def opening(browser: Browser, address: str) -> Iterator[OpenPage]:
     """Open pages; what the browser complains about fails the test, a status that was expected does not."""
     troubles: list[str] = []
     refused: set[int] = set()
@@ -120,7 +124,7 @@ def _opening(browser: Browser, address: str) -> Iterator[OpenPage]:
     def note(message: ConsoleMessage) -> None:
         is_expected = any(f"with a status of {each} " in message.text for each in refused)
         if message.type in ("error", "warning") and not is_expected:
-            troubles.append(f"console: {message.text}")
+            troubles.append(f"console: {message.text} ({message.location.get('url')})")
 
     with ExitStack() as contexts:
 

@@ -1,11 +1,13 @@
 """Axe-core's rules for WCAG 2.2 AA on every page, in light and dark, wide and on a phone, with dialogs open too."""
 
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page
+from playwright.sync_api import Browser, Page
 
-from tests.e2e.conftest import Filled, OpenPage
+from tests.e2e.conftest import Filled, OpenPage, opening
 from tests.e2e.test_pages import PATHS, SIZES, address
 from tests.support.absent import skip_because_absent
 
@@ -45,14 +47,28 @@ def findings(axe: Any, page: Page, scheme: str = "light") -> list[str]:
     ]
 
 
+@pytest.fixture(scope="module")
+def page_of(browser: Browser, filled: Filled) -> Iterator[Callable[[str, str], Page]]:
+    """A page for each scheme and size: to open one costs the browser several times as much as to go on in it."""
+    with opening(browser, filled.address) as open:
+        yield cache(lambda scheme, size: open(color_scheme=scheme, viewport=SIZES[size]))
+
+
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_axe_finds_nothing_wrong_with_any_page(
-    axe: Any, filled: Filled, open_filled: OpenPage, scheme: str, size: str, path: str
+    axe: Any,
+    filled: Filled,
+    page_of: Callable[[str, str], Page],
+    scheme: str,
+    size: str,
+    path: str,
 ) -> None:
-    where = address(path, filled.afternoon)
-    page = open_filled(where, color_scheme=scheme, viewport=SIZES[size])
+    page = page_of(scheme, size)
+    answer = page.goto(address(path, filled.afternoon))
+    assert answer is not None
+    assert answer.status == 200
     assert findings(axe, page, scheme) == []
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import cycle, islice
 from urllib.parse import urlencode
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from holdfast.core.records import WorkerSign
@@ -94,6 +95,8 @@ def _job_of(scene: Scene, texts: list[str]) -> str:
     return claimed.id
 
 
+# What is typed is shown again before any store has seen it.
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
 def test_hostile_texts_typed_into_fields_are_shown_as_texts(
     scene: Scene, open_page: OpenPage
 ) -> None:

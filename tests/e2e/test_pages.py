@@ -143,6 +143,7 @@ def test_what_is_not_there_is_said_with_a_code(open_filled: OpenPage) -> None:
     expect(page.locator("main")).to_contain_text("HF")
 
 
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
 @pytest.mark.parametrize("size", SIZES)
 def test_very_long_words_leave_the_actions_within_reach(
     scene: Scene, open_page: OpenPage, size: str
@@ -155,7 +156,7 @@ def test_very_long_words_leave_the_actions_within_reach(
     expect(page.locator("#tail li")).to_have_count(2)
     check(page, "/tail")
     for path, button in (("/dead", "Drop"), ("/types", "Pause"), ("/workers", "Drain")):
-        page = open_page(path, viewport=SIZES[size])
+        page.goto(path)
         check(page, path)
         for each in page.get_by_role("button", name=button, exact=True).all():
             box = each.bounding_box()
