@@ -1,28 +1,75 @@
-"""Leases for rows of your own tables: claimed, renewed, finished and reaped under the rules that jobs follow.
+"""Leases for rows of your own tables: claimed, renewed, finished and reaped by the rules that jobs follow.
 
 The table has three columns: locked_by (text), lock_token (text or uuid) and locked_until (timestamptz; on SQLite an
-integer of microseconds since the epoch). A row with a token belongs to the claim that bears it; whoever finishes it
-presents the token, and a row that was taken away in the meantime is not changed.
+integer of microseconds since the epoch). A row with a token belongs to the claim with that token: finishing a row needs
+the token, and a row that was taken away in the meantime is not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast.contrib.lease_statements import LeaseStatements, Sql, check_names
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import InvalidIdentifier, InvalidOption
 from holdfast.core.records import Instant
 from holdfast.storage.database import AsyncTransaction, Transaction
 from holdfast.storage.id_generator import new_id
-
-T = TypeVar("T")
-Rows = list[dict[str, Any]]
-Steps = Generator[Sql, Rows, T]
+from holdfast.storage.operation import Op, Row, Statement, run, run_async
 
 DEFAULT_LEASE = "60s"
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_PARAMETER = re.compile(r":(\w+)")
+
+_STATEMENTS: Mapping[str, str] = {
+    "renew": "update {table} set locked_until = {until} where lock_token = :token returning {key}",
+    "finish": """
+update {table} set {changes} locked_by = null, lock_token = null, locked_until = null
+ where {key} = :key and lock_token = :token
+returning {key}""",
+    "release": """
+update {table} set locked_by = null, lock_token = null, locked_until = null
+ where lock_token = :token
+returning {key}""",
+    "reap": """
+update {table} set {changes} locked_by = null, lock_token = null, locked_until = null
+ where {key} in (
+   select {key} from {table} where lock_token is not null and locked_until <= {now}
+    order by locked_until limit :limit {skip_locked})
+returning {key}""",
+}
+
+# A write transaction of SQLite is alone, so there are no locked rows to skip; its updates return rows in no order.
+_DIALECTS: Mapping[str, Mapping[str, str]] = {
+    "postgresql": {
+        **_STATEMENTS,
+        "claim": """
+with due as (
+  select {key} from {table} where lock_token is null and ({due})
+   order by {order} limit :limit {skip_locked}),
+locked as (
+  update {table} t set locked_by = :owner, lock_token = :token, locked_until = {until}
+    from due where t.{key} = due.{key}
+  returning t.*)
+select * from locked order by {order}""",
+        "{now}": "coalesce(to_timestamp(cast(:now as bigint) / 1000000.0), statement_timestamp())",
+        "{lease}": ":lease_ms * interval '1 ms'",
+        "{skip_locked}": "for update skip locked",
+    },
+    "sqlite": {
+        **_STATEMENTS,
+        "claim": """
+update {table} set locked_by = :owner, lock_token = :token, locked_until = {until}
+ where {key} in (select {key} from {table} where lock_token is null and ({due}) order by {order} limit :limit)""",
+        "claimed": "select * from {table} where lock_token = :token order by {order}",
+        "{now}": "coalesce(:now, cast(round((julianday('now') - 2440587.5) * 86400000) as integer) * 1000)",
+        "{lease}": ":lease_ms * 1000",
+        "{skip_locked}": "",
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +77,7 @@ class Claimed:
     """What one claim took: rows by column name, under one token."""
 
     token: str
-    rows: Rows
+    rows: list[dict[str, Any]]
 
 
 class LeasedTable:
@@ -41,9 +88,8 @@ class LeasedTable:
 
         Raises: InvalidIdentifier.
         """
-        check_names(table, key)
-        self._steps = _LeaseSteps(LeaseStatements(table, key, due, order or f'"{key}"'), key)
-        self.aio = AsyncLeasedTable(self._steps)
+        self._operations = _Operations(table, key, due, order)
+        self.aio = AsyncLeasedTable(self._operations)
 
     def claim(
         self,
@@ -53,8 +99,9 @@ class LeasedTable:
         lease: Duration = DEFAULT_LEASE,
         now: Instant | None = None,
     ) -> Claimed:
-        """Take due rows that nobody holds, in order; two claims never get the same row."""
-        return _run(self._steps.claim(_dialect(tx), owner, limit, lease, now), tx)
+        """Take due rows that are not leased, in order; two claims never get the same row."""
+        on = _Executor(tx)
+        return run(self._operations.claim(on, owner, limit, lease, now), on)
 
     def renew(
         self,
@@ -64,17 +111,20 @@ class LeasedTable:
         now: Instant | None = None,
     ) -> set[Any]:
         """Extend a claim; return the keys it still holds."""
-        return _run(self._steps.renew(_dialect(tx), token, lease, now), tx)
+        on = _Executor(tx)
+        return run(self._operations.renew(on, token, lease, now), on)
 
     def finish(
         self, tx: Transaction, token: str, outcomes: Mapping[Any, Mapping[str, Any]]
     ) -> set[Any]:
-        """Change rows by key and let go of them; return those that the claim still held."""
-        return _run(self._steps.finish(_dialect(tx), token, outcomes), tx)
+        """Change rows by key and release them; return those that the claim still held."""
+        on = _Executor(tx)
+        return run(self._operations.finish(on, token, outcomes), on)
 
     def release(self, tx: Transaction, token: str) -> set[Any]:
-        """Give back everything that a claim still holds; return the keys."""
-        return _run(self._steps.release(_dialect(tx), token), tx)
+        """Release everything that a claim still holds; return the keys."""
+        on = _Executor(tx)
+        return run(self._operations.release(on, token), on)
 
     def reap(
         self,
@@ -83,15 +133,16 @@ class LeasedTable:
         values: Mapping[str, Any] | None = None,
         now: Instant | None = None,
     ) -> set[Any]:
-        """Free rows whose lease has expired, oldest first, changing columns along with it; return the keys."""
-        return _run(self._steps.reap(_dialect(tx), limit, values, now), tx)
+        """Free rows whose lease has expired, oldest first, and change columns with it; return the keys."""
+        on = _Executor(tx)
+        return run(self._operations.reap(on, limit, values, now), on)
 
 
 class AsyncLeasedTable:
-    """See `LeasedTable`."""
+    """Async version of `LeasedTable`."""
 
-    def __init__(self, steps: _LeaseSteps) -> None:
-        self._steps = steps
+    def __init__(self, operations: _Operations) -> None:
+        self._operations = operations
 
     async def claim(
         self,
@@ -102,7 +153,8 @@ class AsyncLeasedTable:
         now: Instant | None = None,
     ) -> Claimed:
         """See `LeasedTable.claim`."""
-        return await _run_async(self._steps.claim(_dialect(tx), owner, limit, lease, now), tx)
+        on = _AsyncExecutor(tx)
+        return await run_async(self._operations.claim(on, owner, limit, lease, now), on)
 
     async def renew(
         self,
@@ -112,17 +164,20 @@ class AsyncLeasedTable:
         now: Instant | None = None,
     ) -> set[Any]:
         """See `LeasedTable.renew`."""
-        return await _run_async(self._steps.renew(_dialect(tx), token, lease, now), tx)
+        on = _AsyncExecutor(tx)
+        return await run_async(self._operations.renew(on, token, lease, now), on)
 
     async def finish(
         self, tx: AsyncTransaction, token: str, outcomes: Mapping[Any, Mapping[str, Any]]
     ) -> set[Any]:
         """See `LeasedTable.finish`."""
-        return await _run_async(self._steps.finish(_dialect(tx), token, outcomes), tx)
+        on = _AsyncExecutor(tx)
+        return await run_async(self._operations.finish(on, token, outcomes), on)
 
     async def release(self, tx: AsyncTransaction, token: str) -> set[Any]:
         """See `LeasedTable.release`."""
-        return await _run_async(self._steps.release(_dialect(tx), token), tx)
+        on = _AsyncExecutor(tx)
+        return await run_async(self._operations.release(on, token), on)
 
     async def reap(
         self,
@@ -132,19 +187,67 @@ class AsyncLeasedTable:
         now: Instant | None = None,
     ) -> set[Any]:
         """See `LeasedTable.reap`."""
-        return await _run_async(self._steps.reap(_dialect(tx), limit, values, now), tx)
+        on = _AsyncExecutor(tx)
+        return await run_async(self._operations.reap(on, limit, values, now), on)
 
 
-class _LeaseSteps:
-    """The operations without colour."""
+class _TransactionExecutor:
+    """What both executors know: the dialect, and the columns of the last answer."""
 
-    def __init__(self, statements: LeaseStatements, key: str) -> None:
-        self._statements = statements
-        self._key = key
+    columns: list[str]
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+
+    def keep_columns(self, description: Any) -> None:
+        self.columns = [column[0] for column in description or ()]
+
+
+class _Executor(_TransactionExecutor):
+    """Runs an operation whose statements are SQL, not names of a catalogue, in a transaction."""
+
+    def __init__(self, tx: Transaction) -> None:
+        super().__init__(_dialect_of(tx))
+        self._tx = tx
+
+    def execute(self, statement: Statement) -> list[Row]:
+        cursor = self._tx.execute(statement.name, dict(statement.params))
+        self.keep_columns(cursor.description)
+        return list(cursor.fetchall()) if cursor.description else []
+
+
+class _AsyncExecutor(_TransactionExecutor):
+    """Async version of `_Executor`."""
+
+    def __init__(self, tx: AsyncTransaction) -> None:
+        super().__init__(_dialect_of(tx))
+        self._tx = tx
+
+    async def execute(self, statement: Statement) -> list[Row]:
+        cursor = await self._tx.execute(statement.name, dict(statement.params))
+        self.keep_columns(cursor.description)
+        return list(await cursor.fetchall()) if cursor.description else []
+
+
+class _Operations:
+    """The operations on one table. `due` and `order` are the application's own SQL and must not hold input."""
+
+    def __init__(self, table: str, key: str, due: str, order: str | None) -> None:
+        if table.count(".") > 1:
+            raise InvalidIdentifier(f"{table[:70]!r} has too many dots")
+        self._table = ".".join(map(_quote, table.split(".")))
+        self._key = _quote(key)
+        self._due = due
+        self._order = order or self._key
 
     def claim(
-        self, dialect: str, owner: str, limit: int, lease: Duration, now: Instant | None
-    ) -> Steps[Claimed]:
+        self,
+        on: _TransactionExecutor,
+        owner: str,
+        limit: int,
+        lease: Duration,
+        now: Instant | None,
+    ) -> Op[Claimed]:
         token = new_id()
         params = {
             "owner": owner,
@@ -153,38 +256,86 @@ class _LeaseSteps:
             "lease_ms": _positive(milliseconds(lease)),
             "now": now,
         }
-        rows = yield self._statements.make(dialect, "claim", params)
-        if dialect != "postgresql":
-            rows = yield self._statements.make(dialect, "claimed", {"token": token})
-        return Claimed(token, rows)
+        rows = yield self._statement(on.dialect, "claim", params)
+        if on.dialect == "sqlite":
+            rows = yield self._statement(on.dialect, "claimed", {"token": token})
+        return Claimed(token, [dict(zip(on.columns, row, strict=True)) for row in rows])
 
     def renew(
-        self, dialect: str, token: str, lease: Duration, now: Instant | None
-    ) -> Steps[set[Any]]:
+        self, on: _TransactionExecutor, token: str, lease: Duration, now: Instant | None
+    ) -> Op[set[Any]]:
         params = {"token": token, "lease_ms": _positive(milliseconds(lease)), "now": now}
-        return self._keys((yield self._statements.make(dialect, "renew", params)))
+        return _keys((yield self._statement(on.dialect, "renew", params)))
 
     def finish(
-        self, dialect: str, token: str, outcomes: Mapping[Any, Mapping[str, Any]]
-    ) -> Steps[set[Any]]:
+        self, on: _TransactionExecutor, token: str, outcomes: Mapping[Any, Mapping[str, Any]]
+    ) -> Op[set[Any]]:
         accepted: set[Any] = set()
         for key, values in outcomes.items():
             params = {"token": token, "key": key}
-            rows = yield self._statements.make(dialect, "finish", params, values)
-            accepted |= self._keys(rows)
+            accepted |= _keys((yield self._statement(on.dialect, "finish", params, values)))
         return accepted
 
-    def release(self, dialect: str, token: str) -> Steps[set[Any]]:
-        return self._keys((yield self._statements.make(dialect, "release", {"token": token})))
+    def release(self, on: _TransactionExecutor, token: str) -> Op[set[Any]]:
+        return _keys((yield self._statement(on.dialect, "release", {"token": token})))
 
     def reap(
-        self, dialect: str, limit: int, values: Mapping[str, Any] | None, now: Instant | None
-    ) -> Steps[set[Any]]:
+        self,
+        on: _TransactionExecutor,
+        limit: int,
+        values: Mapping[str, Any] | None,
+        now: Instant | None,
+    ) -> Op[set[Any]]:
         params = {"limit": _positive(limit), "now": now}
-        return self._keys((yield self._statements.make(dialect, "reap", params, values)))
+        return _keys((yield self._statement(on.dialect, "reap", params, values)))
 
-    def _keys(self, rows: Rows) -> set[Any]:
-        return {row[self._key] for row in rows}
+    def _statement(
+        self,
+        dialect: str,
+        name: str,
+        params: Mapping[str, Any],
+        values: Mapping[str, Any] | None = None,
+    ) -> Statement:
+        """Put the table's names into a statement of the dialect; `values` are columns to change with it."""
+        templates = _DIALECTS[dialect]
+        given = {f"value_{place}": value for place, value in enumerate((values or {}).values())}
+        changes = "".join(
+            f"{_quote(column)} = :{parameter}, "
+            for column, parameter in zip(values or {}, given, strict=True)
+        )
+        text = templates[name]
+        for mark, piece in (
+            ("{until}", "{now} + {lease}"),
+            *((mark, templates[mark]) for mark in ("{now}", "{lease}", "{skip_locked}")),
+            ("{changes}", changes),
+        ):
+            text = text.replace(mark, piece)
+        due, order = self._due, self._order
+        if dialect == "postgresql":
+            text = _PARAMETER.sub(r"%(\1)s", text)
+            # In a text with parameters the driver takes a percent sign for one.
+            due, order = due.replace("%", "%%"), order.replace("%", "%%")
+        for mark, piece in (
+            ("{table}", self._table),
+            ("{key}", self._key),
+            ("{order}", order),
+            ("{due}", due),
+        ):
+            text = text.replace(mark, piece)
+        return Statement(text, {**params, **given})
+
+
+def _keys(rows: list[Row]) -> set[Any]:
+    return {row[0] for row in rows}
+
+
+def _quote(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise InvalidIdentifier(
+            f"{name[:70]!r} is not the name of a table or column",
+            help="use letters, digits and underscores; a table may have a schema before a dot",
+        )
+    return f'"{name}"'
 
 
 def _positive(number: int) -> int:
@@ -193,34 +344,5 @@ def _positive(number: int) -> int:
     return number
 
 
-def _dialect(tx: object) -> str:
+def _dialect_of(tx: object) -> str:
     return "sqlite" if "sqlite" in type(tx).__module__ else "postgresql"
-
-
-def _run(steps: Steps[T], tx: Transaction) -> T:
-    try:
-        statement = next(steps)
-        while True:
-            cursor = tx.execute(statement.text, dict(statement.params))
-            rows = cursor.fetchall() if cursor.description else []
-            statement = steps.send(_named(cursor.description, rows))
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-async def _run_async(steps: Steps[T], tx: AsyncTransaction) -> T:
-    try:
-        statement = next(steps)
-        while True:
-            cursor = await tx.execute(statement.text, dict(statement.params))
-            rows = await cursor.fetchall() if cursor.description else []
-            statement = steps.send(_named(cursor.description, rows))
-    except StopIteration as end:
-        result: T = end.value
-        return result
-
-
-def _named(description: Any, rows: list[Any]) -> Rows:
-    names = [column[0] for column in description or ()]
-    return [dict(zip(names, row, strict=True)) for row in rows]
