@@ -22,7 +22,7 @@ from holdfast.core.errors import (
     UnusableUrl,
 )
 from holdfast.core.retry import JOB_RETRY
-from holdfast.notify.local import SilentNotifier
+from holdfast.notify.local import NullNotifier
 
 
 @dataclass
@@ -79,7 +79,7 @@ def test_the_environment_names_database_schema_and_notifier(
     app = Holdfast()
     assert app.database.url == f"sqlite:///{tmp_path / 'jobs.db'}"
     assert app.schema == "work"
-    assert isinstance(app.notifier, SilentNotifier)
+    assert isinstance(app.notifier, NullNotifier)
     app.close()
     assert Holdfast(schema="other").schema == "other"
 

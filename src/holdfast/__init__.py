@@ -1,8 +1,10 @@
 """Durable jobs, outbox events and scheduled cycles on the database you already have."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.renamed import RenamedModules
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from holdfast.worker.job import Job as Job
 
 __version__ = VERSION
+
+sys.meta_path.append(RenamedModules)
 
 _HOMES = {
     "Aborted": "holdfast.core.errors",

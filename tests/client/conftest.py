@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.notify.base import Hint, Listener, OnHint, SendCounts
-from holdfast.notify.local import SilentListener
+from holdfast.notify.local import NullListener
 from tests.client.kinds.alchemy import ALCHEMY
 from tests.client.kinds.django import DJANGO
 from tests.client.kinds.drivers import DRIVERS
@@ -41,7 +41,7 @@ class Heard:
         self.hints += hints
 
     def listen(self, on_hint: OnHint) -> Listener:
-        return SilentListener()
+        return NullListener()
 
     def close(self) -> None: ...
 

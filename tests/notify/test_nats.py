@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.notify.nats import nats_notifier
 from holdfast.testing.conformance.notifier import MakeNotifier, NotifierServerConformance
-from tests.notify.pace import IMPATIENT
 from tests.notify.servers import LeashedServer, nats_server
+from tests.notify.timings import FAST
 
 
 class TestNats(NotifierServerConformance):
@@ -19,4 +19,4 @@ class TestNats(NotifierServerConformance):
     @pytest.fixture
     def make_notifier(self, server: LeashedServer) -> MakeNotifier:
         url = f"nats://127.0.0.1:{server.port}"
-        return lambda: nats_notifier(url, "holdfast", patience=IMPATIENT)
+        return lambda: nats_notifier(url, "holdfast", timings=FAST)

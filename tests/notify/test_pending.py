@@ -4,19 +4,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.notify.base import Hint
-from holdfast.notify.sender import IDS_LIMIT, TYPES_LIMIT, WORKERS_LIMIT, Pending
+from holdfast.notify.sender import IDS_LIMIT, TYPES_LIMIT, WORKERS_LIMIT, PendingHints
 
 EVERYWHERE = Hint("look", "*")
 
 
 def merged(*hints: Hint) -> list[Hint]:
-    pending = Pending()
+    pending = PendingHints()
     pending.add(hints)
     return pending.take()
 
 
 def test_nothing_waits_at_first_and_after_taking() -> None:
-    pending = Pending()
+    pending = PendingHints()
     assert not pending
     pending.add([Hint("due", "mail")])
     assert pending

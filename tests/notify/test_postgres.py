@@ -19,8 +19,8 @@ from holdfast.testing.conformance.notifier import (
     NotifierServer,
     NotifierServerConformance,
 )
-from tests.notify.pace import IMPATIENT
 from tests.notify.servers import FreezablePostgres
+from tests.notify.timings import FAST
 from tests.support.installation import embedded_binaries
 from tests.support.process import PostgresProcess
 
@@ -57,18 +57,18 @@ class TestPostgresThatFails(NotifierServerConformance):
 
     @pytest.fixture
     def make_notifier(self, process: PostgresProcess, server: NotifierServer) -> MakeNotifier:
-        return lambda: postgres_notifier(process.url, "holdfast", patience=IMPATIENT)
+        return lambda: postgres_notifier(process.url, "holdfast", timings=FAST)
 
 
 class TestOtherPostgres(NotifierConformance):
     @pytest.fixture
     def make_notifier(self, other_postgres_url: str) -> MakeNotifier:
-        return lambda: postgres_notifier(other_postgres_url, "holdfast", patience=IMPATIENT)
+        return lambda: postgres_notifier(other_postgres_url, "holdfast", timings=FAST)
 
 
 @pytest.fixture
 def ear(postgres_url: str) -> Iterator[Ear]:
-    notifier = postgres_notifier(postgres_url, "holdfast", patience=IMPATIENT)
+    notifier = postgres_notifier(postgres_url, "holdfast", timings=FAST)
     ear = Ear()
     assert notifier.listen(ear).wait_until_alive(PATIENCE_S)
     ear.forget()
@@ -77,7 +77,7 @@ def ear(postgres_url: str) -> Iterator[Ear]:
 
 
 def test_a_killed_backend_is_replaced_and_a_look_is_asked_for(postgres_url: str) -> None:
-    notifier = postgres_notifier(postgres_url, "holdfast", patience=IMPATIENT)
+    notifier = postgres_notifier(postgres_url, "holdfast", timings=FAST)
     ear = Ear()
     listener = notifier.listen(ear)
     assert listener.wait_until_alive(PATIENCE_S)
@@ -133,7 +133,7 @@ def test_listening_takes_another_url_where_a_pooler_stands_in_between(
 
 
 def test_proofs_of_life_wake_nobody_else(postgres_url: str, ear: Ear) -> None:
-    busy = postgres_notifier(postgres_url, "holdfast", patience=IMPATIENT)
+    busy = postgres_notifier(postgres_url, "holdfast", timings=FAST)
     listening = [busy.listen(Ear()) for _ in range(3)]
     assert all(listener.wait_until_alive(PATIENCE_S) for listener in listening)
     busy.send([Hint("due", "mail")])

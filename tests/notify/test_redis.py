@@ -7,8 +7,8 @@ import pytest
 from holdfast.core.errors import ConfigError
 from holdfast.notify.redis import redis_notifier
 from holdfast.testing.conformance.notifier import MakeNotifier, NotifierServerConformance
-from tests.notify.pace import IMPATIENT
 from tests.notify.servers import LeashedServer, redis_server
+from tests.notify.timings import FAST
 
 
 class TestRedis(NotifierServerConformance):
@@ -20,7 +20,7 @@ class TestRedis(NotifierServerConformance):
     @pytest.fixture
     def make_notifier(self, server: LeashedServer) -> MakeNotifier:
         url = f"redis://127.0.0.1:{server.port}/0"
-        return lambda: redis_notifier(url, "holdfast", patience=IMPATIENT)
+        return lambda: redis_notifier(url, "holdfast", timings=FAST)
 
 
 def test_a_url_that_redis_does_not_understand_is_refused_at_once() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.notify.base import Hint, SendCounts
-from holdfast.notify.sender import CoalescingSender, Pace
+from holdfast.notify.sender import CoalescingSender, SenderTimings
 from tests.support.until import PATIENCE_S
 
 FORK = """
@@ -96,7 +96,7 @@ def outlet() -> RecordingOutlet:
 
 @pytest.fixture
 def sender(time: ManualTime, outlet: RecordingOutlet) -> CoalescingSender:
-    return CoalescingSender(lambda: outlet, Pace(), time.clock, time.wait)
+    return CoalescingSender(lambda: outlet, SenderTimings(), time.clock, time.wait)
 
 
 def due(*types: str) -> list[Hint]:
@@ -188,7 +188,7 @@ def test_closing_does_not_wait_for_ever_for_an_outlet_that_hangs() -> None:
             release.wait(PATIENCE_S)
 
     outlet = HangingOutlet()
-    sender = CoalescingSender(lambda: outlet, Pace(close_s=0.01))
+    sender = CoalescingSender(lambda: outlet, SenderTimings(close_s=0.01))
     sender.send(due("a"))
     assert hanging.wait(PATIENCE_S)
     sender.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
-from holdfast.notify.sqlite import Changes, FileWatcher, SqliteNotifier, WatchPace
+from holdfast.notify.sqlite import Changes, FileWatcher, SqliteNotifier, WatchTimings
 from holdfast.testing.conformance.notifier import (
     PATIENCE_S,
     Ear,
@@ -137,7 +137,7 @@ def test_a_file_that_cannot_be_read_is_noticed_and_watched_again_when_it_can(
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("create table business (id int)")
         ear = Ear()
-        watcher = FileWatcher(path, ear, WatchPace(retry_s=0.001))
+        watcher = FileWatcher(path, ear, WatchTimings(retry_s=0.001))
         ear.wait_until(lambda heard: heard == [LOOK_EVERYWHERE])
         ear.forget()
         connection.execute("begin exclusive")
@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_read_is_noticed_and_watched_again_when_it_can(
 
 
 def test_a_file_in_the_place_of_another_is_watched_from_then_on(path: Path, ear: Ear) -> None:
-    watcher = FileWatcher(path, ear, WatchPace(retry_s=0.001))
+    watcher = FileWatcher(path, ear, WatchTimings(retry_s=0.001))
     assert watcher.wait_until_alive(PATIENCE_S)
     path.rename(path.with_suffix(".moved"))
     with closing(sqlite3.connect(path)) as connection, connection:
@@ -173,7 +173,7 @@ def test_a_fork_finds_the_file_let_go_and_the_parent_goes_on_watching(path: Path
 
 
 class TestChanges:
-    pace = WatchPace()
+    pace = WatchTimings()
 
     @pytest.fixture
     def changes(self) -> Changes:

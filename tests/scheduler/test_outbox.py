@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from holdfast import Holdfast, Job, Retry
 from holdfast.core.outcome import Continue
-from holdfast.notify.local import SilentNotifier
+from holdfast.notify.local import NullNotifier
 from holdfast.scheduler.assembly import Assembly
 from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
 from holdfast.settings import read_settings
@@ -22,7 +22,7 @@ from tests.scheduler.scene import Recorder, soon
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])
 async def app(request: pytest.FixtureRequest) -> AsyncIterator[Holdfast]:
-    made = Holdfast(request.getfixturevalue(f"{request.param}_url"), notifier=SilentNotifier())
+    made = Holdfast(request.getfixturevalue(f"{request.param}_url"), notifier=NullNotifier())
     await asyncio.to_thread(made.migrate)
     yield made
     await made.aclose()

@@ -192,7 +192,7 @@ async def synchronous(place: Place) -> Any:
     return found
 
 
-@seen("HOLDFAST_NOTIFIER", "none", "SqliteNotifier", "SilentNotifier")
+@seen("HOLDFAST_NOTIFIER", "none", "SqliteNotifier", "NullNotifier")
 async def notifier(place: Place) -> Any:
     return type(place.app().notifier).__name__
 

@@ -8,7 +8,7 @@ from psycopg import sql
 
 from holdfast import Holdfast
 from holdfast.core.errors import ConfigError
-from holdfast.notify.local import SilentNotifier
+from holdfast.notify.local import NullNotifier
 from holdfast.storage.postgres.database import PostgresDatabase
 
 WORDS = "žluťoučký 日本 🐎"
@@ -26,7 +26,7 @@ def test_texts_of_any_language_are_kept_where_the_encoding_is_another_by_default
             connection.execute(
                 sql.SQL("alter database {} set client_encoding to latin1").format(name)
             )
-    app = Holdfast(postgres_url, notifier=SilentNotifier(), open_types=True)
+    app = Holdfast(postgres_url, notifier=NullNotifier(), open_types=True)
     with app.transaction() as tx:
         chain = app.start(tx, "say", WORDS)
     assert app.jobs.get(chain.id).input == WORDS

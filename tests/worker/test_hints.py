@@ -10,7 +10,7 @@ from holdfast.core.outcome import Snooze
 from holdfast.core.records import NewJob
 from holdfast.core.retry import Retry
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint, OnHint
-from holdfast.notify.local import SilentListener, SilentNotifier
+from holdfast.notify.local import NullListener, NullNotifier
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
@@ -48,20 +48,20 @@ async def test_a_hint_that_was_lost_costs_no_more_than_the_poll_interval(
 
 async def test_a_notifier_that_is_not_proven_alive_is_not_relied_on(workshop: Workshop) -> None:
     workshop.handle_quick()
-    worker = workshop.begin(notifier=SilentNotifier(), poll_ms=600_000)
+    worker = workshop.begin(notifier=NullNotifier(), poll_ms=600_000)
     job_id = await workshop.start_one("quick")
     await workshop.events.seen("job_completed", job_id=job_id)
     await worker.stop()
 
 
-class MortalListener(SilentListener):
+class MortalListener(NullListener):
     alive = True
 
     def __init__(self, on_hint: OnHint) -> None:
         self.on_hint = on_hint
 
 
-class MortalNotifier(SilentNotifier):
+class MortalNotifier(NullNotifier):
     """Proven alive until it dies, which it tells, as far as it notices."""
 
     def __init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Hints between processes: somebody may have work for you. Losing one costs latency, never a job."""
+"""Hints between processes: there may be work to do. Losing one costs latency, never a job."""

@@ -1,4 +1,4 @@
-"""Hints as text: JSON in ASCII, cut into payloads that every server accepts, read with tolerance."""
+"""Hints as text: JSON in ASCII, split into payloads that every server accepts, decoded leniently."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.notify.base import ANY, Hint
 from holdfast.storage.sql_loader import check_identifier
 
 PAYLOAD_LIMIT = 7_500
-"""Bytes; PostgreSQL refuses notifications of 8 000."""
+"""Bytes; PostgreSQL rejects notifications of 8 000."""
 IDS_LIMIT = 50
 """Ids in one hint; more of them become several hints."""
 PAYLOADS_LIMIT = 16
@@ -19,46 +19,46 @@ PAYLOADS_LIMIT = 16
 
 
 def channel_name(schema: str) -> str:
-    """The channel on which the workers of a schema hear each other."""
+    """Return the channel that carries the hints of a schema."""
     return f"{check_identifier(schema)}_hint"
 
 
 def encode(hints: Sequence[Hint]) -> list[str]:
-    """Return the payloads that carry these hints, wider ones where they would be too many."""
-    payloads = _packed(hints)
+    """Return the payloads that carry these hints; wider hints replace them where there would be too many."""
+    payloads = _pack(hints)
     if len(payloads) <= PAYLOADS_LIMIT:
         return payloads
-    return _packed(list(dict.fromkeys(widened(hint) for hint in hints)))
+    return _pack(list(dict.fromkeys(widen(hint) for hint in hints)))
 
 
 def decode(payload: str) -> list[Hint]:
-    """Return the hints of a payload; what a newer or a foreign sender put there is left out."""
+    """Return the hints of a payload; what is not a hint this version knows is skipped."""
     try:
         items = json.loads(payload)
     except (ValueError, RecursionError):
         return []
     if not isinstance(items, list):
         return []
-    return [hint for item in items if (hint := _read(item)) is not None]
+    return [hint for item in items if (hint := _decode_one(item)) is not None]
 
 
-def widened(hint: Hint) -> Hint:
+def widen(hint: Hint) -> Hint:
     """Return the hint that means this one and everything else of its kind."""
     return Hint(hint.kind, ANY) if hint.kind in ("due", "look") else Hint(hint.kind)
 
 
-def _read(item: object) -> Hint | None:
+def _decode_one(item: object) -> Hint | None:
     try:
         return msgspec.convert(item, Hint)
     except msgspec.ValidationError:
         return None
 
 
-def _packed(hints: Sequence[Hint]) -> list[str]:
+def _pack(hints: Sequence[Hint]) -> list[str]:
     payloads: list[str] = []
     parts: list[str] = []
     size = 0
-    for part in _parts(hints):
+    for part in _encode_each(hints):
         if parts and size + len(part) + 2 > PAYLOAD_LIMIT:
             payloads.append(f"[{','.join(parts)}]")
             parts, size = [], 0
@@ -69,13 +69,15 @@ def _packed(hints: Sequence[Hint]) -> list[str]:
     return payloads
 
 
-def _parts(hints: Sequence[Hint]) -> Iterator[str]:
+def _encode_each(hints: Sequence[Hint]) -> Iterator[str]:
     for hint in hints:
         for start in range(0, len(hint.ids) or 1, IDS_LIMIT):
-            part = _text(msgspec.structs.replace(hint, ids=hint.ids[start : start + IDS_LIMIT]))
-            yield part if len(part) + 2 <= PAYLOAD_LIMIT else _text(widened(hint))
+            part = _encode_one(
+                msgspec.structs.replace(hint, ids=hint.ids[start : start + IDS_LIMIT])
+            )
+            yield part if len(part) + 2 <= PAYLOAD_LIMIT else _encode_one(widen(hint))
 
 
-def _text(hint: Hint) -> str:
+def _encode_one(hint: Hint) -> str:
     # In ASCII a payload passes databases of every encoding, and its length is its size.
     return json.dumps(msgspec.to_builtins(hint), ensure_ascii=True, separators=(",", ":"))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast.core.errors import ConfigError
 from holdfast.notify.base import Notifier
-from holdfast.notify.local import LocalNotifier, SilentNotifier
+from holdfast.notify.local import LocalNotifier, NullNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 
@@ -24,21 +24,21 @@ def open_notifier(
 ) -> Notifier:
     """Return the notifier for `local`, `none` or a postgresql://, redis:// or nats:// URL.
 
-    `listen_url` is a direct PostgreSQL URL for LISTEN where the other one leads through a pooler.
-    It connects at its first use. Raises: ConfigError, MissingExtra.
+    `listen_url` is a direct PostgreSQL URL for LISTEN, if the other goes through a pooler.
+    The notifier connects at its first use. Raises: ConfigError, MissingExtra.
     """
     if url == "none":
-        return SilentNotifier()
+        return NullNotifier()
     if url is None or url == "local":
         if _scheme(database_url) == "sqlite":
-            return _of_sqlite(database_url)
+            return _sqlite_notifier(database_url)
         if url == "local":
             return LocalNotifier()
         url = database_url
-    return _of_server(url, schema, listen_url)
+    return _server_notifier(url, schema, listen_url)
 
 
-def _of_server(url: str, schema: str, listen_url: str | None) -> Notifier:
+def _server_notifier(url: str, schema: str, listen_url: str | None) -> Notifier:
     """Import only what the URL asks for: each notifier has an extra of its own."""
     scheme = _scheme(url)
     if scheme in POSTGRES_SCHEMES:
@@ -60,7 +60,7 @@ def _of_server(url: str, schema: str, listen_url: str | None) -> Notifier:
     )
 
 
-def _of_sqlite(url: str) -> Notifier:
+def _sqlite_notifier(url: str) -> Notifier:
     name = url.partition("///")[2].partition("?")[0]
     if name in ("", ":memory:"):
         return LocalNotifier()

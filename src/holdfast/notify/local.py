@@ -1,20 +1,70 @@
-"""Hints inside one process.
-
-No notifications at all: workers find everything by polling.
-"""
+"""Hints inside one process, and the notifier that sends none."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
 
-from holdfast.notify.base import Hint, Listener, OnHint, SendCounts, guarded
-from holdfast.notify.sender import Pace
-from holdfast.notify.server_notifier import OutletNotifier
+from holdfast.notify.base import Hint, Listener, OnHint, SendCounts, safe_callback
+from holdfast.notify.sender import BufferedNotifier
 
 
-class SilentListener:
-    """See `port.Listener`. Never hears anything."""
+class LocalListener:
+    """A `Listener` for hints of this process, alive until closed."""
+
+    reconnects = 0
+
+    def __init__(self, hub: Hub, on_hint: OnHint) -> None:
+        self._hub = hub
+        self._on_hint = safe_callback(on_hint)
+        self.alive = True
+        hub.add(self._on_hint)
+
+    def wait_until_alive(self, timeout: float) -> bool:
+        return self.alive
+
+    def close(self) -> None:
+        self.alive = False
+        self._hub.remove(self._on_hint)
+
+
+class Hub:
+    """The callbacks of one process; a `sender.Publisher`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._callbacks: tuple[OnHint, ...] = ()
+
+    def add(self, on_hint: OnHint) -> None:
+        """Add a callback."""
+        with self._lock:
+            self._callbacks = (*self._callbacks, on_hint)
+
+    def remove(self, on_hint: OnHint) -> None:
+        """Remove a callback."""
+        with self._lock:
+            self._callbacks = tuple(each for each in self._callbacks if each is not on_hint)
+
+    def publish(self, hints: Sequence[Hint]) -> None:
+        """Call every callback with every hint."""
+        for on_hint in self._callbacks:
+            for hint in hints:
+                on_hint(hint)
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class LocalNotifier(BufferedNotifier):
+    """A `Notifier` within the process; notifiers with the same hub receive each other's hints."""
+
+    def __init__(self, hub: Hub | None = None) -> None:
+        shared = hub or Hub()
+        super().__init__(lambda: shared, lambda on_hint: LocalListener(shared, on_hint))
+
+
+class NullListener:
+    """A `Listener` that receives nothing."""
 
     alive = False
     reconnects = 0
@@ -25,68 +75,14 @@ class SilentListener:
     def close(self) -> None: ...
 
 
-class SilentNotifier:
-    """See `port.Notifier`. Sends nothing, and drops nothing that was promised."""
+class NullNotifier:
+    """A `Notifier` that sends nothing: workers find all jobs by polling."""
 
     counts = SendCounts()
 
     def send(self, hints: Sequence[Hint]) -> None: ...
 
     def listen(self, on_hint: OnHint) -> Listener:
-        return SilentListener()
+        return NullListener()
 
     def close(self) -> None: ...
-
-
-class LocalListener:
-    """See `port.Listener`. What is sent in this process arrives, so it is alive until closed."""
-
-    reconnects = 0
-
-    def __init__(self, hub: Hub, on_hint: OnHint) -> None:
-        self._hub = hub
-        self._on_hint = guarded(on_hint)
-        self.alive = True
-        hub.join(self._on_hint)
-
-    def wait_until_alive(self, timeout: float) -> bool:
-        return self.alive
-
-    def close(self) -> None:
-        self.alive = False
-        self._hub.leave(self._on_hint)
-
-
-class Hub:
-    """The callbacks of one process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._callbacks: tuple[OnHint, ...] = ()
-
-    def join(self, on_hint: OnHint) -> None:
-        """Let a callback hear from now on."""
-        with self._lock:
-            self._callbacks = (*self._callbacks, on_hint)
-
-    def leave(self, on_hint: OnHint) -> None:
-        """Let a callback hear no more."""
-        with self._lock:
-            self._callbacks = tuple(each for each in self._callbacks if each is not on_hint)
-
-    def publish(self, hints: Sequence[Hint]) -> None:
-        """Call everybody back."""
-        for on_hint in self._callbacks:
-            for hint in hints:
-                on_hint(hint)
-
-    def close(self) -> None:
-        """Nothing to give up; see `sender.Outlet`."""
-
-
-class LocalNotifier(OutletNotifier):
-    """See `port.Notifier`. Notifiers that are given the same hub hear each other."""
-
-    def __init__(self, hub: Hub | None = None, pace: Pace | None = None) -> None:
-        shared = hub or Hub()
-        super().__init__(lambda: shared, lambda on_hint: LocalListener(shared, on_hint), pace)

@@ -7,11 +7,8 @@ import secrets
 from collections.abc import Sequence
 
 from holdfast.core.errors import MissingExtra
-from holdfast.notify.connection import Purpose
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.listener import Patience
-from holdfast.notify.sender import Pace
-from holdfast.notify.server_notifier import LineNotifier
+from holdfast.notify.server import ListenerTimings, Purpose, ServerNotifier
 
 try:
     from nats.aio.client import Client
@@ -26,25 +23,25 @@ LOST = "the connection to NATS was lost"
 
 
 def nats_notifier(
-    url: str, schema: str, *, pace: Pace | None = None, patience: Patience | None = None
-) -> LineNotifier:
+    url: str, schema: str, *, timings: ListenerTimings | None = None
+) -> ServerNotifier:
     """Return a notifier on these servers, several separated by commas."""
     subject = channel_name(schema)
 
-    async def dial(purpose: Purpose) -> NatsLine:
-        line = NatsLine(subject)
+    async def connect(purpose: Purpose) -> NatsConnection:
+        connection = NatsConnection(subject)
         try:
-            await line.open(url.split(","), f"holdfast {purpose}")
+            await connection.open(url.split(","), f"holdfast {purpose}")
         except BaseException:
-            await line.close()
+            await connection.close()
             raise
-        return line
+        return connection
 
-    return LineNotifier(dial, pace, patience)
+    return ServerNotifier(connect, listener_timings=timings)
 
 
-class NatsLine:
-    """See `line.Line`. The client's own reconnection is off: a loss must be seen and answered."""
+class NatsConnection:
+    """A `server.ServerConnection`. The client does not reconnect by itself: the listener must see every loss."""
 
     def __init__(self, subject: str) -> None:
         self._subject = subject
@@ -55,7 +52,7 @@ class NatsLine:
         self._arrived: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def open(self, servers: list[str], name: str) -> None:
-        """Connect, trying each server at most twice and without a pause: the pauses are the listener's."""
+        """Connect, trying each server at most twice and without a delay: the listener has its own backoff."""
         await self._client.connect(
             servers,
             name=name,
@@ -97,7 +94,7 @@ class NatsLine:
         self._arrived.put_nowait(message.data.decode("utf-8", "replace"))
 
     async def _on_error(self, error: Exception) -> None:
-        # After some errors the client never says that it closed; and a slow consumer missed hints too.
+        # After some errors the client does not report that it closed; and a slow consumer missed hints too.
         await self._on_closed()
 
     async def _on_closed(self) -> None:

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from holdfast.core.errors import MissingExtra
-from holdfast.notify.connection import Purpose
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.listener import Patience
-from holdfast.notify.sender import Pace
-from holdfast.notify.server_notifier import LineNotifier
+from holdfast.notify.server import ListenerTimings, Purpose, ServerNotifier
 
 try:
     from psycopg import AsyncConnection, OperationalError
@@ -35,31 +32,30 @@ def postgres_notifier(
     schema: str,
     *,
     listen_url: str | None = None,
-    pace: Pace | None = None,
-    patience: Patience | None = None,
-) -> LineNotifier:
-    """Return a notifier on this server; `listen_url` leads around a pooler that does not pass LISTEN."""
+    timings: ListenerTimings | None = None,
+) -> ServerNotifier:
+    """Return a notifier on this server; `listen_url` bypasses a pooler that does not support LISTEN."""
     channel = channel_name(schema)
     urls: dict[Purpose, str] = {"hint sender": url, "hint listener": listen_url or url}
     for each in urls.values():
         parse_url(each)
 
-    async def dial(purpose: Purpose) -> PostgresLine:
-        # A hint says what is committed already, so its own commit need not wait for the disk.
+    async def connect(purpose: Purpose) -> PostgresConnection:
+        # A hint is about what is committed already, so its own commit need not wait for the disk.
         text = connection_string(urls[purpose], purpose, STATEMENT_TIMEOUT_MS, durable=False)
         connection = await AsyncConnection.connect(text, autocommit=True, prepare_threshold=None)
-        return PostgresLine(connection, channel)
+        return PostgresConnection(connection, channel)
 
-    return LineNotifier(dial, pace, patience)
+    return ServerNotifier(connect, listener_timings=timings)
 
 
-class PostgresLine:
-    """See `line.Line`."""
+class PostgresConnection:
+    """A `server.ServerConnection` over one connection of the driver."""
 
     def __init__(self, connection: AsyncConnection[Any], channel: str) -> None:
         self._connection = connection
         self._channel = channel
-        # A channel of its own, so that a fleet's proofs do not wake the fleet.
+        # A channel of its own, so that the echoes of one listener do not wake all others.
         self._own_channel = f"{channel}_{secrets.token_hex(4)}"
 
     async def publish(self, payloads: Sequence[str]) -> None:
@@ -78,7 +74,7 @@ class PostgresLine:
             return [notification.payload async for notification in notifications]
 
     async def close(self) -> None:
-        # The socket is all we want to be rid of; a polite goodbye could wait for a dead peer.
+        # Only close the socket; terminating politely could wait for a dead peer.
         self._connection.pgconn.finish()
 
     async def _execute(
@@ -89,12 +85,12 @@ class PostgresLine:
             await asyncio.shield(running)
         except asyncio.CancelledError:
             # Cancelled itself, psycopg would wait for the server to confirm, and a dead one never does.
-            self._cut_off()
+            self._shut_down_socket()
             await asyncio.gather(running, return_exceptions=True)
             raise
 
-    def _cut_off(self) -> None:
-        """End the connection for whoever waits on it, without closing what they still hold."""
+    def _shut_down_socket(self) -> None:
+        """Shut the socket down for those that wait on it, without closing it under them."""
         with contextlib.suppress(OSError, OperationalError):
             ours = socket.socket(fileno=self._connection.pgconn.socket)
             try:

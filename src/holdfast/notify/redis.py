@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.core.errors import ConfigError, MissingExtra
-from holdfast.notify.connection import Purpose
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.listener import Patience
-from holdfast.notify.sender import Pace
-from holdfast.notify.server_notifier import LineNotifier
+from holdfast.notify.server import ListenerTimings, Purpose, ServerNotifier
 
 try:
     from redis.asyncio import Redis
@@ -26,30 +23,30 @@ ANSWER_TIMEOUT_S = 5.0
 
 
 def redis_notifier(
-    url: str, schema: str, *, pace: Pace | None = None, patience: Patience | None = None
-) -> LineNotifier:
+    url: str, schema: str, *, timings: ListenerTimings | None = None
+) -> ServerNotifier:
     """Return a notifier on this server.
 
-    Applications that share the server and the schema's name hear each other's hints: harmless looks.
+    Applications that share the server and the schema's name receive each other's hints: they poll once more, no harm.
     """
     channel = channel_name(schema)
     _check(url)
 
-    async def dial(purpose: Purpose) -> RedisLine:
+    async def connect(purpose: Purpose) -> RedisConnection:
         client = _client(url, f"holdfast-{purpose.replace(' ', '-')}")
-        line = RedisLine(client, channel)
+        connection = RedisConnection(client, channel)
         try:
             await client.ping()
         except BaseException:
-            await line.close()
+            await connection.close()
             raise
-        return line
+        return connection
 
-    return LineNotifier(dial, pace, patience)
+    return ServerNotifier(connect, listener_timings=timings)
 
 
 def _client(url: str, name: str) -> Redis:
-    # Without retries: redis-py would make a lost connection again behind our back, and hints be missed.
+    # Without retries: redis-py would silently reconnect, and hints would be missed.
     return Redis.from_url(
         url,
         client_name=name,
@@ -66,13 +63,13 @@ def _check(url: str) -> None:
         _client(url, "holdfast")
     except ValueError as error:
         raise ConfigError(
-            f"Redis does not understand the URL of the notifier: {error}",
+            f"Redis cannot use the notifier's URL: {error}",
             help="write it as redis://host:6379/0",
         ) from None
 
 
-class RedisLine:
-    """See `line.Line`."""
+class RedisConnection:
+    """A `server.ServerConnection` over one connection of the driver."""
 
     def __init__(self, client: Redis, channel: str) -> None:
         self._client = client

@@ -1,7 +1,4 @@
-"""Sends hints from one lazy thread: the first at once, then at most one merged batch per window.
-
-Hints that wait to be sent: duplicates merged, narrow ones swallowed by wider ones, never many.
-"""
+"""Sends hints from one thread, started on demand: the first immediately, then at most one merged batch per window."""
 
 from __future__ import annotations
 
@@ -15,18 +12,23 @@ from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakSet
 
-from holdfast.notify.base import ANY, Hint, HintKind, SendCounts
+from holdfast.notify.base import ANY, Hint, HintKind, Listener, OnHint, SendCounts
+
+log = logging.getLogger("holdfast.notify")
 
 TYPES_LIMIT = 2_000
 WORKERS_LIMIT = 200
 IDS_LIMIT = 5_000
 
-# Ids in the order in which they came; None means any.
+# Ids in order of arrival; None means any.
 _Ids = dict[str, None] | None
 
 
-class Pending:
-    """Hints in the order in which they came. Not for several threads at once."""
+class PendingHints:
+    """Hints to be sent, in order: duplicates merged, narrow ones covered by wider ones, never many.
+
+    Not safe for several threads at once.
+    """
 
     __slots__ = ("_awaited", "_ended", "_lost", "_types")
 
@@ -41,7 +43,7 @@ class Pending:
         return bool(self._types or self._lost or any(each or each is None for each in chains))
 
     def add(self, hints: Iterable[Hint]) -> None:
-        """Merge hints into those that wait."""
+        """Merge hints into the pending ones."""
         for hint in hints:
             match hint.kind:
                 case "due" | "look":
@@ -49,20 +51,20 @@ class Pending:
                 case "lost":
                     self._add_lost(hint)
                 case "ended":
-                    self._ended = _merged(self._ended, hint.ids)
+                    self._ended = _merge_ids(self._ended, hint.ids)
                 case "awaited":
-                    self._awaited = _merged(self._awaited, hint.ids)
+                    self._awaited = _merge_ids(self._awaited, hint.ids)
 
     def take(self) -> list[Hint]:
-        """Return what waits, and begin anew."""
+        """Return what is pending, and start over."""
         hints = [Hint(kind, type) for type, kind in self._types.items()]
         hints += [
-            Hint("lost", worker=worker, ids=_listed(ids)) for worker, ids in self._lost.items()
+            Hint("lost", worker=worker, ids=_as_tuple(ids)) for worker, ids in self._lost.items()
         ]
         if self._ended is None or self._ended:
-            hints.append(Hint("ended", ids=_listed(self._ended)))
+            hints.append(Hint("ended", ids=_as_tuple(self._ended)))
         if self._awaited is None or self._awaited:
-            hints.append(Hint("awaited", ids=_listed(self._awaited)))
+            hints.append(Hint("awaited", ids=_as_tuple(self._awaited)))
         self._types, self._lost, self._ended, self._awaited = {}, {}, {}, {}
         return hints
 
@@ -85,38 +87,36 @@ class Pending:
         ):
             self._lost = {"": None}
             return
-        self._lost[hint.worker] = _merged(self._lost.get(hint.worker, {}), hint.ids)
+        self._lost[hint.worker] = _merge_ids(self._lost.get(hint.worker, {}), hint.ids)
 
 
-def _merged(known: _Ids, ids: tuple[str, ...]) -> _Ids:
+def _merge_ids(known: _Ids, ids: tuple[str, ...]) -> _Ids:
     if known is None or not ids or len(known) + len(ids) > IDS_LIMIT:
         return None
     known.update(dict.fromkeys(ids))
     return known
 
 
-def _listed(ids: _Ids) -> tuple[str, ...]:
+def _as_tuple(ids: _Ids) -> tuple[str, ...]:
     return () if ids is None else tuple(ids)
 
-
-log = logging.getLogger("holdfast.notify")
 
 Wait = Callable[[threading.Condition, float], object]
 
 
-class Outlet(Protocol):
+class Publisher(Protocol):
     """Where batches go; opened by its first batch and used by one thread only."""
 
     def publish(self, hints: Sequence[Hint]) -> None:
         """Send one batch, within a bounded time. Raises: anything, when it could not."""
 
     def close(self) -> None:
-        """Give the connection up."""
+        """Close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How often batches go, how long an idle connection stays, how long failing and closing may take."""
+class SenderTimings:
+    """The window of a batch, how long an idle connection stays open, the longest retry delay and close."""
 
     window_s: float = 0.01
     idle_s: float = 5.0
@@ -127,35 +127,35 @@ class Pace:
 class CoalescingSender:
     """Takes hints from any thread and publishes them in batches from its own.
 
-    The thread starts with the first hint and ends, with its connection, when none came for a while.
-    Hints that wait are sent at interpreter exit; a forked child begins with nothing.
+    The thread starts with the first hint and ends, with its connection, after some idle time.
+    Pending hints are sent at interpreter exit; a forked child starts with none.
     """
 
     def __init__(
         self,
-        make_outlet: Callable[[], Outlet],
-        pace: Pace | None = None,
+        make_publisher: Callable[[], Publisher],
+        timings: SenderTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
         wait: Wait = threading.Condition.wait,
     ) -> None:
-        self._make_outlet = make_outlet
-        self._pace = pace or Pace()
+        self._make_publisher = make_publisher
+        self._timings = timings or SenderTimings()
         self._clock = clock
         self._wait = wait
         self._closed = False
         self._batches = 0
         self._dropped = 0
-        self._begin_anew()
+        self._reset()
         _senders.add(self)
         atexit.register(self.close)
 
     @property
     def counts(self) -> SendCounts:
-        """What became of the hints sent so far."""
+        """What was published and dropped so far."""
         return SendCounts(self._batches, self._dropped)
 
     def send(self, hints: Sequence[Hint]) -> None:
-        """Hand hints over; never waits and never raises."""
+        """Queue hints; never waits and never raises."""
         if not hints:
             return
         with self._changed:
@@ -171,18 +171,18 @@ class CoalescingSender:
                 self._changed.notify()
 
     def close(self) -> None:
-        """Send what waits, within a bounded time, and end the thread."""
+        """Send what is pending, within a bounded time, and end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
-            thread.join(self._pace.close_s)
+            thread.join(self._timings.close_s)
         atexit.unregister(self.close)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._changed = threading.Condition()
-        self._pending = Pending()
+        self._pending = PendingHints()
         self._thread: threading.Thread | None = None
         self._running = False
         self._failures = 0
@@ -199,17 +199,17 @@ class CoalescingSender:
         self._thread, self._running = thread, True
 
     def _run(self) -> None:
-        outlet = self._make_outlet()
+        publisher = self._make_publisher()
         try:
             while batch := self._next_batch():
-                self._publish(outlet, batch)
+                self._publish(publisher, batch)
         finally:
-            outlet.close()
+            publisher.close()
 
     def _next_batch(self) -> list[Hint]:
-        """Wait for the next batch that may go; an empty one tells the thread to end."""
+        """Wait for the next batch that may go; an empty one ends the thread."""
         with self._changed:
-            idle_at = self._clock() + self._pace.idle_s
+            idle_at = self._clock() + self._timings.idle_s
             while True:
                 now = self._clock()
                 if self._pending and (self._closed or now >= self._next_at):
@@ -219,32 +219,63 @@ class CoalescingSender:
                     return []
                 self._wait(self._changed, (self._next_at if self._pending else idle_at) - now)
 
-    def _publish(self, outlet: Outlet, batch: list[Hint]) -> None:
+    def _publish(self, publisher: Publisher, batch: list[Hint]) -> None:
         started = self._clock()
         try:
-            outlet.publish(batch)
+            publisher.publish(batch)
         except Exception as error:
             self._dropped += len(batch)
             if self._failures == 0:
                 reason = str(error) or repr(error)
                 log.warning("hints are not sent, workers find jobs by polling: %s", reason)
             self._failures += 1
-            longer = self._pace.window_s * 2.0 ** min(self._failures, 30)
-            self._next_at = self._clock() + min(self._pace.retry_cap_s, longer)
+            longer = self._timings.window_s * 2.0 ** min(self._failures, 30)
+            self._next_at = self._clock() + min(self._timings.retry_cap_s, longer)
         else:
             self._batches += 1
             self._failures = 0
-            self._next_at = started + self._pace.window_s
+            self._next_at = started + self._timings.window_s
 
 
 _senders: WeakSet[CoalescingSender] = WeakSet()
 
 
-def _begin_anew_in_child() -> None:
-    # The parent's thread is not here, and its lock may have been held in the moment of the fork.
+def _reset_in_child() -> None:
+    # The parent's thread does not exist here, and its lock may have been held at the moment of the fork.
     for sender in _senders:
-        sender._begin_anew()
+        sender._reset()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew_in_child)
+    os.register_at_fork(after_in_child=_reset_in_child)
+
+
+class BufferedNotifier:
+    """A `Notifier` made of a publisher, opened by the first hint, and of listeners, one per callback."""
+
+    def __init__(
+        self,
+        make_publisher: Callable[[], Publisher],
+        make_listener: Callable[[OnHint], Listener],
+        timings: SenderTimings | None = None,
+    ) -> None:
+        self._sender = CoalescingSender(make_publisher, timings)
+        self._make_listener = make_listener
+        self._listeners: list[Listener] = []
+
+    @property
+    def counts(self) -> SendCounts:
+        return self._sender.counts
+
+    def send(self, hints: Sequence[Hint]) -> None:
+        self._sender.send(hints)
+
+    def listen(self, on_hint: OnHint) -> Listener:
+        listener = self._make_listener(on_hint)
+        self._listeners.append(listener)
+        return listener
+
+    def close(self) -> None:
+        self._sender.close()
+        while self._listeners:
+            self._listeners.pop().close()

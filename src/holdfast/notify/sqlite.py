@@ -1,4 +1,4 @@
-"""Hints on a SQLite file: at once inside the process, and between processes by watching the file change."""
+"""Hints on a SQLite file: sent directly within the process, and between processes by watching the file change."""
 
 from __future__ import annotations
 
@@ -9,21 +9,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint, guarded
+from holdfast.notify.base import ANY, LOOK_EVERYWHERE, Hint, Listener, OnHint, safe_callback
 from holdfast.notify.local import Hub, LocalListener
-from holdfast.notify.sender import Pace
-from holdfast.notify.server_notifier import OutletNotifier
+from holdfast.notify.sender import BufferedNotifier
 from holdfast.storage.sqlite.pool import FileId, file_at, watch_forks
 
 Wait = Callable[[threading.Event, float], bool]
 
 Version = tuple[int, int]
-"""Which opening of the file, and the data version that SQLite told it; comparable with nothing else."""
+"""The count of openings and the `data_version` that SQLite reported, which is only comparable within an opening."""
 
 
 @dataclass(frozen=True, slots=True)
-class WatchPace:
-    """How often the file is looked at, and how often a change makes workers look from the start."""
+class WatchTimings:
+    """How often the file is checked, and how often a change makes workers poll from the start."""
 
     active_s: float = 0.005
     idle_s: float = 0.05
@@ -36,12 +35,12 @@ class WatchPace:
 class Changes:
     """Turns versions of a file into hints: `due` for each change, `look` at a limited rate.
 
-    Other processes' commits cannot be told from our own, and a look from the start is dear, so only
-    some changes ask for one; the last change of a burst always gets it.
+    Commits of other processes cannot be distinguished from our own, and polling from the start is expensive,
+    so only some changes ask for it; the last change of a burst always does.
     """
 
-    def __init__(self, pace: WatchPace) -> None:
-        self._pace = pace
+    def __init__(self, timings: WatchTimings) -> None:
+        self._timings = timings
         self._version: Version | None = None
         self._changed_at = float("-inf")
         self._looked_at = float("-inf")
@@ -54,7 +53,7 @@ class Changes:
         if changed:
             self._changed_at = now
             self._owes_look = True
-        if self._owes_look and now - self._looked_at >= self._pace.look_every_s:
+        if self._owes_look and now - self._looked_at >= self._timings.look_every_s:
             self._owes_look = False
             self._looked_at = now
             return LOOK_EVERYWHERE
@@ -62,12 +61,12 @@ class Changes:
 
     def pause(self, now: float) -> float:
         """Return the time until the next reading."""
-        active = now - self._changed_at < self._pace.idle_after_s
-        return self._pace.active_s if active else self._pace.idle_s
+        active = now - self._changed_at < self._timings.idle_after_s
+        return self._timings.active_s if active else self._timings.idle_s
 
 
 class FileVersion:
-    """Reads the version of a file on a tiny connection, which is let go while the process forks."""
+    """Reads the version of a file on a connection of its own, which is closed while the process forks."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -81,24 +80,24 @@ class FileVersion:
         """Return the version. Raises: sqlite3.Error, when there is no such file or no way to read it."""
         with self._lock:
             if self._file != file_at(self._path):
-                # Whoever holds on to a file that was replaced sees no change for ever.
-                self._let_go()
+                # A connection to a file that was replaced would never see a change.
+                self._disconnect()
             try:
                 connection = self._connection or self._open()
                 (version,) = connection.execute("pragma data_version").fetchone()
             except sqlite3.Error:
-                self._let_go()
+                self._disconnect()
                 raise
             return self._openings, version
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the connection."""
         with self._lock:
-            self._let_go()
+            self._disconnect()
 
     def before_fork(self) -> None:
         self._lock.acquire()
-        self._let_go()
+        self._disconnect()
 
     def after_fork_in_parent(self) -> None:
         self._lock.release()
@@ -107,88 +106,88 @@ class FileVersion:
         self._lock.release()
 
     def _open(self) -> sqlite3.Connection:
-        # Mode rw: a watcher must not bring a file into being.
+        # Mode rw: a watcher must not create the file.
         address = f"{self._path.absolute().as_uri()}?mode=rw"
         self._file = file_at(self._path)
         self._connection = sqlite3.connect(address, timeout=0, uri=True, check_same_thread=False)
         self._openings += 1
         return self._connection
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
 
 class FileWatcher:
-    """Watches a file change, from a thread of its own."""
+    """Turns changes of a file into hints, from a thread of its own."""
 
     def __init__(
         self,
         path: Path,
         on_hint: OnHint,
-        pace: WatchPace | None = None,
+        timings: WatchTimings | None = None,
         clock: Callable[[], float] = time.monotonic,
         wait: Wait = threading.Event.wait,
     ) -> None:
         self._file = FileVersion(path)
-        self._on_hint = guarded(on_hint)
-        self._pace = pace or WatchPace()
-        self._changes = Changes(self._pace)
+        self._on_hint = safe_callback(on_hint)
+        self._timings = timings or WatchTimings()
+        self._changes = Changes(self._timings)
         self._clock = clock
         self._wait = wait
         self._closing = threading.Event()
-        self._seen = threading.Event()
-        self._sights = 0
+        self._readable = threading.Event()
+        self._openings = 0
         self._thread = threading.Thread(target=self._run, name="holdfast watcher", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        return self._seen.is_set() and self._thread.is_alive()
+        return self._readable.is_set() and self._thread.is_alive()
 
     @property
     def reconnects(self) -> int:
-        return max(0, self._sights - 1)
+        return max(0, self._openings - 1)
 
     def wait_until_alive(self, timeout: float) -> bool:
-        return self._seen.wait(timeout)
+        return self._readable.wait(timeout)
 
     def close(self) -> None:
         self._closing.set()
         if self._thread is not threading.current_thread():
-            self._thread.join(self._pace.close_s)
+            self._thread.join(self._timings.close_s)
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            self._wait(self._closing, self._look())
+            self._wait(self._closing, self._check())
         self._file.close()
 
-    def _look(self) -> float:
-        """Look at the file once and return the time until the next look."""
+    def _check(self) -> float:
+        """Check the file once and return the time until the next check."""
         try:
             version = self._file.read()
         except sqlite3.Error:
             # The file may not be there yet, or its disk may be gone for a while.
-            self._lost()
-            return self._pace.retry_s
-        if not self._seen.is_set():
-            self._sights += 1
-            self._seen.set()
+            self._on_lost()
+            return self._timings.retry_s
+        if not self._readable.is_set():
+            self._openings += 1
+            self._readable.set()
         now = self._clock()
         if hint := self._changes.notice(version, now):
             self._on_hint(hint)
         return self._changes.pause(now)
 
-    def _lost(self) -> None:
-        if self._seen.is_set():
-            self._seen.clear()
-            # Whoever sleeps because hints would wake them must learn that none will.
+    def _on_lost(self) -> None:
+        if self._readable.is_set():
+            self._readable.clear()
+            # Pollers that sleep long because hints would wake them must learn that none will.
             self._on_hint(LOOK_EVERYWHERE)
 
 
 class FileListener:
-    """See `port.Listener`. Hears its own process and the file."""
+    """A `Listener` for hints of its own process and changes of the file."""
 
     def __init__(self, inside: Listener, watcher: FileWatcher) -> None:
         self._inside = inside
@@ -210,16 +209,14 @@ class FileListener:
         self._watcher.close()
 
 
-class SqliteNotifier(OutletNotifier):
-    """See `port.Notifier`. What it sends is heard in this process; others see the file change."""
+class SqliteNotifier(BufferedNotifier):
+    """A `Notifier` whose hints arrive in this process; other processes see the file change."""
 
-    def __init__(
-        self, path: Path, pace: Pace | None = None, watch_pace: WatchPace | None = None
-    ) -> None:
+    def __init__(self, path: Path, timings: WatchTimings | None = None) -> None:
         hub = Hub()
 
-        def listener(on_hint: OnHint) -> FileListener:
-            return FileListener(LocalListener(hub, on_hint), FileWatcher(path, on_hint, watch_pace))
+        def make_listener(on_hint: OnHint) -> FileListener:
+            return FileListener(LocalListener(hub, on_hint), FileWatcher(path, on_hint, timings))
 
-        super().__init__(lambda: hub, listener, pace)
+        super().__init__(lambda: hub, make_listener)
         self.path = path

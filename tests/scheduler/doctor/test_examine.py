@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.core.records import Claim, LeaseClass, NewJob, Probe, Subscription, WorkerSign
-from holdfast.notify.local import SilentNotifier
+from holdfast.notify.local import NullNotifier
 from holdfast.scheduler.doctor.checks import examine, mend
 from holdfast.scheduler.doctor.finding import Finding
 from holdfast.settings import read_settings
@@ -20,7 +20,7 @@ from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 
 SETTINGS = read_settings({})
-SILENT = SilentNotifier()
+SILENT = NullNotifier()
 FIRST = "00000000-0000-0000-0000-000000000000"
 
 

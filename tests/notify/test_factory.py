@@ -9,8 +9,8 @@ import pytest
 from holdfast.core.errors import ConfigError, MissingExtra
 from holdfast.notify.base import Hint
 from holdfast.notify.factory import open_notifier
-from holdfast.notify.local import LocalNotifier, SilentNotifier
-from holdfast.notify.server_notifier import LineNotifier
+from holdfast.notify.local import LocalNotifier, NullNotifier
+from holdfast.notify.server import ServerNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 
 POSTGRES = "postgresql://user@localhost/shop"
@@ -24,15 +24,15 @@ SQLITE = "sqlite:///shop.db"
         (None, "sqlite:////var/lib/shop.db", SqliteNotifier),
         (None, "sqlite:///:memory:", LocalNotifier),
         (None, "sqlite://", LocalNotifier),
-        (None, POSTGRES, LineNotifier),
+        (None, POSTGRES, ServerNotifier),
         ("local", SQLITE, SqliteNotifier),
         ("local", POSTGRES, LocalNotifier),
-        ("none", SQLITE, SilentNotifier),
-        ("none", POSTGRES, SilentNotifier),
-        (POSTGRES, SQLITE, LineNotifier),
-        ("redis://localhost:6379/0", POSTGRES, LineNotifier),
-        ("rediss://localhost:6379/0", POSTGRES, LineNotifier),
-        ("nats://localhost:4222", POSTGRES, LineNotifier),
+        ("none", SQLITE, NullNotifier),
+        ("none", POSTGRES, NullNotifier),
+        (POSTGRES, SQLITE, ServerNotifier),
+        ("redis://localhost:6379/0", POSTGRES, ServerNotifier),
+        ("rediss://localhost:6379/0", POSTGRES, ServerNotifier),
+        ("nats://localhost:4222", POSTGRES, ServerNotifier),
     ],
 )
 def test_a_url_chooses_the_notifier_and_the_database_is_the_default(
@@ -70,7 +70,7 @@ def test_a_missing_package_is_named_with_its_extra(
 
 
 def test_silence_sends_nothing_hears_nothing_and_is_not_alive() -> None:
-    notifier = SilentNotifier()
+    notifier = NullNotifier()
     heard: list[Hint] = []
     listener = notifier.listen(heard.append)
     notifier.send([Hint("due", "mail")])

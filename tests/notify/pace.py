@@ -1,5 +1,0 @@
-"""An impatient listener, so that tests of losses need not wait long."""
-
-from holdfast.notify.listener import Patience
-
-IMPATIENT = Patience(prove_every_s=0.05, answer_within_s=2.0, retry_first_s=0.005, retry_cap_s=0.05)
