@@ -4,18 +4,23 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
+from uuid import uuid4
 
 import psutil
 import psycopg
 import pytest
+from psycopg import sql
 
 from holdfast.bench import servers as bench_servers
 from holdfast.bench.catalogue import FAMILIES, GROUPS, NAMES, FigureFamily
 from holdfast.bench.servers import start_servers, stock_binaries
 from holdfast.bench.subject import BareWorkerCommand, RunningWorker, WorkerCommand, drain
-from holdfast.bench.workload import STAMPS_VARIABLE, Backlog, fill, migrate, numbered_types
+from holdfast.bench.workload import STAMPS_VARIABLE, BacklogIds, fill, migrate, numbered_types
 from holdfast.core.errors import ConfigError
 from tests.support.absent import skip_because_absent
 from tests.support.postgres import PostgresServer
@@ -86,7 +91,7 @@ def test_the_bare_worker_is_measured_the_same_way(postgres_url: str) -> None:
 def test_a_worker_that_ends_by_itself_is_shown_with_its_log(postgres_url: str) -> None:
     command = WorkerCommand(postgres_url, ("stamp",), settings={STAMPS_VARIABLE: "/no/such/folder"})
     with pytest.raises(RuntimeError, match=r"(?s)ended by itself.*No such file or directory"):
-        drain(command, Backlog(NOBODY, NOBODY, NOBODY), JOBS)
+        drain(command, BacklogIds(NOBODY, NOBODY, NOBODY), JOBS)
 
 
 def test_a_stock_server_is_as_its_package_ships_it() -> None:
@@ -124,13 +129,14 @@ def test_without_any_server_there_is_a_sentence_for_each(monkeypatch: pytest.Mon
         assert "--server URL" in missing["stock"].help
 
 
-def test_a_server_of_ones_own_is_measured_and_left_as_it_was(
+def test_a_server_of_ones_own_is_measured_with_createdb_alone_and_left_as_it_was(
     other_postgres_server: PostgresServer,
 ) -> None:
     url = other_postgres_server.url
     before = _databases(url)
-    words = ("--tiny", "--server", url, "--only", "drain_in_flight", "-o", "json")
-    done = bench(*words)
+    with _role(url, "createdb") as mine:
+        words = ("--tiny", "--server", mine, "--only", "drain_in_flight", "-o", "json")
+        done = bench(*words)
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)["results"]
     assert {each["server"] for each in results} == {f"yours {other_postgres_server.version}"}
@@ -138,18 +144,9 @@ def test_a_server_of_ones_own_is_measured_and_left_as_it_was(
     assert _databases(url) == before
 
 
-def test_a_role_that_may_create_nothing_is_told_what_it_needs(postgres_url: str) -> None:
-    with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("create role bench_without login password 'secret'")
-    try:
-        place = urlsplit(postgres_url)
-        netloc = f"bench_without:secret@{place.hostname}:{place.port}"
-        done = bench(
-            "--tiny", "--server", place._replace(netloc=netloc).geturl(), "--only", "drain"
-        )
-    finally:
-        with psycopg.connect(postgres_url, autocommit=True) as connection:
-            connection.execute("drop role bench_without")
+def test_a_role_that_may_create_nothing_is_named_with_what_it_needs(postgres_url: str) -> None:
+    with _role(postgres_url, "nocreatedb") as mine:
+        done = bench("--tiny", "--server", mine, "--only", "drain")
     assert done.returncode == 2
     assert "CREATEDB" in done.stderr
 
@@ -174,3 +171,20 @@ def test_every_family_of_figures_has_what_measures_it(family: FigureFamily) -> N
 def _databases(url: str) -> list[str]:
     with psycopg.connect(url) as connection:
         return [row[0] for row in connection.execute("select datname from pg_database order by 1")]
+
+
+@contextmanager
+def _role(url: str, option: Literal["createdb", "nocreatedb"]) -> Iterator[str]:
+    """Yield the address for a role that may do nothing else."""
+    name = sql.Identifier(f"bench_{uuid4().hex}")
+    password = uuid4().hex
+    with psycopg.connect(url, autocommit=True) as connection:
+        create = sql.SQL("create role {} login {} password {}")
+        connection.execute(create.format(name, sql.SQL(option), sql.Literal(password)))
+    try:
+        place = urlsplit(url)
+        netloc = f"{name.as_string()[1:-1]}:{password}@{place.hostname}:{place.port}"
+        yield place._replace(netloc=netloc).geturl()
+    finally:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(sql.SQL("drop role {}").format(name))

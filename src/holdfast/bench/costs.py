@@ -7,8 +7,8 @@ import time
 from contextlib import closing
 
 from holdfast.bench.baselines import LimitLoop
-from holdfast.bench.measurement import Bench, Contest, Result, Target, make_result
-from holdfast.bench.seeding import Condition, reset, seed, seeded_database
+from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, make_result
+from holdfast.bench.seeding import LoadCondition, reset, seed, seeded_database
 from holdfast.bench.servers import session_seconds
 from holdfast.bench.subject import (
     RunningWorker,
@@ -19,7 +19,7 @@ from holdfast.bench.subject import (
 )
 from holdfast.bench.workload import CHILDREN, fill
 
-IDLE_BESIDE = Condition("idle", delayed=1_000_000, unhandled=1_000_000)
+IDLE_BESIDE = LoadCondition("idle", delayed=1_000_000, unhandled=1_000_000)
 STEPS = 3
 FAN_JOBS = CHILDREN + 2
 SETTLE_S = 5.0
@@ -55,7 +55,7 @@ def measure_log(bench: Bench) -> list[Result]:
             ours=cost,
             spread=contest.spread("default"),
             beside={"worker_us": contest.median("default"), "at_debug_us": debug},
-            target=Target("µs", cost, floor=8.0, goal=4.0),
+            target=FigureTarget("µs", cost, floor=8.0, goal=4.0),
         )
     ]
 
@@ -83,14 +83,14 @@ def measure_idle(bench: Bench) -> list[Result]:
             "ms of server time a minute",
             ours=server * MINUTE_MS,
             beside={"worker_ms": worker * MINUTE_MS},
-            target=Target("ms", server * MINUTE_MS, floor=100, goal=60),
+            target=FigureTarget("ms", server * MINUTE_MS, floor=100, goal=60),
         )
     )
     return [each for each in results if each.name in bench.wanted]
 
 
 def _idle_cpu(share: float, beside: dict[str, float]) -> Result:
-    target = Target("% of a core", share * 100, floor=2.0, goal=1.0)
+    target = FigureTarget("% of a core", share * 100, floor=2.0, goal=1.0)
     return make_result("idle_cpu", "% of a core", ours=share * 100, beside=beside, target=target)
 
 
@@ -122,7 +122,7 @@ def measure_wal(bench: Bench) -> list[Result]:
                 return (server.wal_bytes() - before) / jobs
 
         contest = Contest(bench.scale.side_rounds, {"ours": ours, "limit": limit})
-    target = Target("bytes", contest.median("ours"), floor=1600, goal=1250)
+    target = FigureTarget("bytes", contest.median("ours"), floor=1600, goal=1250)
     return [contest.result("wal_per_job", "bytes", target=target)]
 
 
@@ -143,7 +143,7 @@ def measure_chain_step(bench: Bench) -> list[Result]:
             "chain_step",
             "µs a step",
             against="start and drain of one job",
-            target=Target("ratio", share, floor=1.2, goal=1.0),
+            target=FigureTarget("ratio", share, floor=1.2, goal=1.0),
         )
     ]
 
@@ -202,6 +202,6 @@ def measure_memory(bench: Bench) -> list[Result]:
             f"MiB more over {jobs:,} jobs",
             ours=grown,
             beside={"resident_mib": settled / MIB},
-            target=Target("MiB", grown, floor=30, goal=10),
+            target=FigureTarget("MiB", grown, floor=30, goal=10),
         )
     ]

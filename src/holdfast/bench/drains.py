@@ -11,16 +11,16 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 
 from holdfast.bench.baselines import BATCH, LimitLoop, drain_bare
-from holdfast.bench.measurement import Bench, Contest, Result, Target, with_beside
-from holdfast.bench.seeding import FRESH, Condition, reset, seeded_database, snapshot_held
+from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, with_beside
+from holdfast.bench.seeding import FRESH, LoadCondition, reset, seeded_database, snapshot_held
 from holdfast.bench.subject import BareWorkerCommand, DrainResult, WorkerCommand, drain
 from holdfast.bench.workload import BATCH_SIZE, IO_SECONDS, fill, numbered_types
 
 CONDITIONS = {
-    "drain_held_snapshot": Condition("held snapshot", held_snapshot=True),
-    "drain_after_finished": Condition("after finished"),
-    "drain_unhandled_backlog": Condition("unhandled backlog", unhandled=1_000_000),
-    "drain_in_flight": Condition("in flight", in_flight=5_000),
+    "drain_held_snapshot": LoadCondition("held snapshot", held_snapshot=True),
+    "drain_after_finished": LoadCondition("after finished"),
+    "drain_unhandled_backlog": LoadCondition("unhandled backlog", unhandled=1_000_000),
+    "drain_in_flight": LoadCondition("in flight", in_flight=5_000),
 }
 MANY_TYPES = {"drain_20_types": (20, 0.9, 1.0), "drain_200_types": (200, 0.7, 0.9)}
 """How many types, the floor and the goal."""
@@ -56,12 +56,12 @@ def _fresh(bench: Bench) -> Result:
         "drain",
         "jobs/s",
         beside={"bare_worker": "bare worker", "bare_loop": "bare loop"},
-        target=Target("ratio", contest.ratio("ours", "limit"), floor=0.7, goal=0.9),
+        target=FigureTarget("ratio", contest.ratio("ours", "limit"), floor=0.7, goal=0.9),
     )
     return with_beside(result, {"worker_us": worker_us, "server_us": server_us})
 
 
-def _under(bench: Bench, conditions: Mapping[str, Condition]) -> list[Result]:
+def _under(bench: Bench, conditions: Mapping[str, LoadCondition]) -> list[Result]:
     with ExitStack() as stack:
         contenders = {}
         for name, condition in {"fresh": FRESH, **conditions}.items():
@@ -79,22 +79,24 @@ def _under(bench: Bench, conditions: Mapping[str, Condition]) -> list[Result]:
             limit=f"{name} limit",
             against="limit loop under the same condition",
             beside={"fresh": "fresh"},
-            target=Target("× our fresh drain", contest.ratio(name, "fresh"), floor=0.8, goal=0.95),
+            target=FigureTarget(
+                "× our fresh drain", contest.ratio(name, "fresh"), floor=0.8, goal=0.95
+            ),
         )
         for name in conditions
     ]
 
 
-def _sized(condition: Condition, bench: Bench) -> Condition:
+def _sized(condition: LoadCondition, bench: Bench) -> LoadCondition:
     if condition.name == "after finished":
-        return Condition(condition.name, finished=bench.scale.finished)
+        return LoadCondition(condition.name, finished=bench.scale.finished)
     return condition.scaled(bench.scale.share)
 
 
 class DrainRuns:
     """The contenders under one condition."""
 
-    def __init__(self, url: str, condition: Condition, jobs: int) -> None:
+    def __init__(self, url: str, condition: LoadCondition, jobs: int) -> None:
         """Take the database, what it was seeded with, and how many jobs to drain."""
         self._url = url
         self._condition = condition
@@ -151,7 +153,7 @@ def measure_two_processes(bench: Bench) -> list[Result]:
             "drain_two_processes",
             "jobs/s",
             against="two limit loops",
-            target=Target("ratio", share, floor=0.6, goal=0.8),
+            target=FigureTarget("ratio", share, floor=0.6, goal=0.8),
         )
     ]
 
@@ -192,7 +194,7 @@ def measure_io(bench: Bench) -> list[Result]:
             "jobs/s",
             against="ceiling",
             beside={"only_waiting": "waiting"},
-            target=Target("jobs/s", contest.median("ours"), floor=8_000, goal=9_000),
+            target=FigureTarget("jobs/s", contest.median("ours"), floor=8_000, goal=9_000),
         )
     ]
 
@@ -228,7 +230,7 @@ def measure_many_types(bench: Bench) -> list[Result]:
             ours=name,
             limit="one",
             against="one type",
-            target=Target("ratio", contest.ratio(name, "one"), floor=floor, goal=goal),
+            target=FigureTarget("ratio", contest.ratio(name, "one"), floor=floor, goal=goal),
         )
         for name, (_, floor, goal) in wanted.items()
     ]

@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 from holdfast.bench.baselines import LimitLoop
-from holdfast.bench.measurement import Bench, Result, Target, make_result
+from holdfast.bench.measurement import Bench, FigureTarget, Result, make_result
 from holdfast.bench.seeding import reset, seeded_database
 from holdfast.bench.subject import RunningWorker, WorkerCommand
 from holdfast.bench.workload import STAMPS_VARIABLE, count_stamps, make_producer, read_stamps
@@ -33,13 +33,13 @@ def measure_latency(bench: Bench) -> list[Result]:
             ours.append(_ours(url, bench.scale.latency_samples))
             limit.append(_limit(url, bench.scale.latency_samples))
     return [
-        _result("latency_p50", 0.50, ours, limit, Target("ms", 0, floor=2.5, goal=2.0)),
-        _result("latency_p99", 0.99, ours, limit, Target("ms", 0, floor=6.0, goal=5.0)),
+        _result("latency_p50", 0.50, ours, limit, FigureTarget("ms", 0, floor=2.5, goal=2.0)),
+        _result("latency_p99", 0.99, ours, limit, FigureTarget("ms", 0, floor=6.0, goal=5.0)),
     ]
 
 
 def _result(
-    name: str, share: float, ours: list[list[float]], limit: list[list[float]], target: Target
+    name: str, share: float, ours: list[list[float]], limit: list[list[float]], target: FigureTarget
 ) -> Result:
     """Take the percentile of all samples together; the spread is that of the rounds."""
     whole = _percentile([each for one in ours for each in one], share)
@@ -53,7 +53,7 @@ def _result(
         ratio=whole / other,
         spread=(max(rounds) - min(rounds)) / statistics.median(rounds),
         against="LISTEN and claim by hand",
-        target=Target(target.of, whole, target.floor, target.goal),
+        target=FigureTarget(target.of, whole, target.floor, target.goal),
     )
 
 

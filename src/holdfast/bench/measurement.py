@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Verdict = Literal["goal", "floor", "below"]
 
 
-class Target(msgspec.Struct, frozen=True):
+class FigureTarget(msgspec.Struct, frozen=True):
     """A measured value with the floor it must keep and the goal it should reach."""
 
     of: str
@@ -43,7 +43,7 @@ class Result(msgspec.Struct, frozen=True):
     spread: float
     against: str = ""
     beside: dict[str, float] = {}
-    target: Target | None = None
+    target: FigureTarget | None = None
     verdict: Verdict | None = None
     server: str = ""
 
@@ -124,7 +124,7 @@ class Contest:
         limit: str | None = "limit",
         against: str = "limit loop",
         beside: Mapping[str, str] | None = None,
-        target: Target | None = None,
+        target: FigureTarget | None = None,
     ) -> Result:
         """Make the result of one contender against another; `beside` maps labels to others."""
         shown = {label: self.median(each) for label, each in (beside or {}).items()}
@@ -151,7 +151,7 @@ def make_result(
     spread: float = 0.0,
     against: str = "",
     beside: Mapping[str, float] | None = None,
-    target: Target | None = None,
+    target: FigureTarget | None = None,
 ) -> Result:
     """Make a result with its verdict and figures that a reader can take in."""
     return Result(

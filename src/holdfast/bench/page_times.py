@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.bench.dashboard_process import OpenPage, ServedDashboard, visit
 from holdfast.bench.job_history import RARE_TYPE, seed_history
-from holdfast.bench.measurement import Bench, Contest, Result, Target, make_result
+from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, make_result
 from holdfast.bench.subject import WorkerCommand, drain
 from holdfast.bench.workload import fill, migrate
 
@@ -144,9 +144,9 @@ def _result(
 ) -> Result:
     few, many = (_p95([each[place] for each in times]) for place in (0, 1))
     target = (
-        Target("× beside 10 k jobs", many / few, floor=2.0, goal=1.5)
+        FigureTarget("× beside 10 k jobs", many / few, floor=2.0, goal=1.5)
         if is_compared
-        else Target("ms", many, floor=1000, goal=500)
+        else FigureTarget("ms", many, floor=1000, goal=500)
     )
     return make_result(
         name,
@@ -168,7 +168,7 @@ def _cpu(name: str, spent: dict[str, float]) -> Result:
         "ms of server CPU, dearest page",
         ours=worst,
         beside=spent,
-        target=Target("ms", worst, floor=10, goal=6),
+        target=FigureTarget("ms", worst, floor=10, goal=6),
     )
 
 
@@ -205,7 +205,7 @@ def measure_open_dashboards(bench: Bench) -> list[Result]:
             ours="with",
             limit="without",
             against="no dashboard open",
-            target=Target("× without", share, floor=0.9, goal=0.97),
+            target=FigureTarget("× without", share, floor=0.9, goal=0.97),
         )
     ]
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from holdfast.cli.console import say
 from holdfast.core.errors import CommandUsage
 from holdfast.core.suggestions import nearest
 from holdfast.version import VERSION
@@ -243,6 +244,7 @@ def _installed_once(home: Path) -> Iterator[bool]:
     """Yield whether an environment is to be made, in an empty folder; it counts when the block has ended well."""
     is_new = not (home / DONE).exists()
     if is_new:
+        say(f"installing {home.name} into {home}")
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
     yield is_new
@@ -261,9 +263,11 @@ def _run(command: list[str]) -> None:
 
 
 def reason(said: str) -> str:
-    """Return the line of an installer that says what was wrong."""
+    """Say in one line what was wrong, from what an installer wrote."""
     if needed := re.findall(r"Requires-Python ([<>=!~0-9.,]+)", said):
         return f"needs Python {needed[-1]}"
+    if absent := re.findall(r"No matching distribution found for (\S+)", said):
+        return f"the package index has no {absent[-1]} that can be installed on this system"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.lower().startswith(("error:", "npm error"))]
     return (errors or lines or ["the installer failed"])[-1][:200]

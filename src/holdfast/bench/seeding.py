@@ -17,7 +17,7 @@ from holdfast.storage.id_generator import new_id
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class LoadCondition:
     """Rows beside the drained ones, and whether an old snapshot is held meanwhile."""
 
     name: str
@@ -32,7 +32,7 @@ class Condition:
         """Whether rows have to be put in beforehand."""
         return bool(self.finished or self.delayed or self.unhandled or self.in_flight)
 
-    def scaled(self, share: float) -> Condition:
+    def scaled(self, share: float) -> LoadCondition:
         """The same with fewer rows beside, for a quick run."""
         return replace(
             self,
@@ -42,7 +42,7 @@ class Condition:
         )
 
 
-FRESH = Condition("fresh")
+FRESH = LoadCondition("fresh")
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def snapshot_held(url: str, wanted: bool = True) -> Iterator[None]:
 
 
 @contextmanager
-def seeded_database(server: BenchServer, condition: Condition = FRESH) -> Iterator[str]:
+def seeded_database(server: BenchServer, condition: LoadCondition = FRESH) -> Iterator[str]:
     """Yield a database with our tables and the limit loop's, both under the same condition."""
     with server.database() as url:
         with LimitLoop(url) as loop:
@@ -70,7 +70,7 @@ def seeded_database(server: BenchServer, condition: Condition = FRESH) -> Iterat
         yield url
 
 
-def seed(url: str, condition: Condition, type: str = "noop") -> None:
+def seed(url: str, condition: LoadCondition, type: str = "noop") -> None:
     """Put the condition's rows into our tables."""
     rows: dict[str, Any] = {"input": INPUT_TEXT}
     with psycopg.connect(url, autocommit=True) as connection:
@@ -87,7 +87,7 @@ def seed(url: str, condition: Condition, type: str = "noop") -> None:
             connection.execute(SQL["seed_in_flight"], rows | held)
 
 
-def reset(url: str, condition: Condition = FRESH) -> None:
+def reset(url: str, condition: LoadCondition = FRESH) -> None:
     """Bring our tables back to what the condition says, between two runs."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(SQL["seed_vacuum" if condition.is_seeded else "seed_empty"])

@@ -158,7 +158,7 @@ def _started(kind: Kind) -> Iterator[BenchServer]:
     settings: Mapping[str, str] = TUNED if kind == "wheel" else {}
     with Guardian() as guardian, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         if os.geteuid() == 0:
-            # The server runs as nobody then.
+            # The server runs as the user `nobody` then.
             Path(folder).chmod(0o711)
         process = LocalPostgres(Path(folder), binaries, guardian, settings)
         try:

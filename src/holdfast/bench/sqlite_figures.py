@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.bench.handwritten import SQLITE, uuid7
-from holdfast.bench.measurement import Bench, Contest, Result, Target
+from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result
 from holdfast.bench.subject import BareWorkerCommand, WorkerCommand, drain
 from holdfast.bench.workload import AT_ONCE, INPUT, INPUT_TEXT, OUTPUT_TEXT, fill, make_app, migrate
 from holdfast.storage.id_generator import new_ids
@@ -61,7 +61,7 @@ def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> R
         limit="bare worker",
         against="bare worker",
         beside={"limit_loop": "limit"},
-        target=Target("ratio", contest.ratio("ours", "bare worker"), floor=0.85, goal=0.95),
+        target=FigureTarget("ratio", contest.ratio("ours", "bare worker"), floor=0.85, goal=0.95),
     )
 
 
@@ -90,7 +90,7 @@ def _start_many(bench: Bench) -> Result:
         "sqlite_start_many",
         "jobs/s",
         against="executemany by hand",
-        target=Target("ratio", share, floor=0.6, goal=0.8),
+        target=FigureTarget("ratio", share, floor=0.6, goal=0.8),
     )
 
 

@@ -10,7 +10,7 @@ import msgspec
 import psycopg
 
 from holdfast.bench.baselines import start_copied, start_one, start_unnested
-from holdfast.bench.measurement import Bench, Contest, Result, Target
+from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result
 from holdfast.bench.seeding import reset
 from holdfast.bench.workload import AT_ONCE, INPUT, make_app
 
@@ -46,7 +46,7 @@ def _one(bench: Bench, url: str) -> Result:
         "start_one",
         "jobs/s",
         against="the same rows by hand, with commit",
-        target=Target("ratio", share, floor=0.8, goal=0.9),
+        target=FigureTarget("ratio", share, floor=0.8, goal=0.9),
     )
 
 
@@ -76,7 +76,7 @@ def _many(bench: Bench, url: str) -> Result:
         "jobs/s",
         against="insert … select unnest by hand",
         beside={"copy_by_hand": "copy"},
-        target=Target("ratio", share, floor=0.7, goal=1.0),
+        target=FigureTarget("ratio", share, floor=0.7, goal=1.0),
     )
 
 

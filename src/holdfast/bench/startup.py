@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from holdfast.bench.measurement import Bench, Contest, Result, Target
+from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result
 from holdfast.bench.subject import command_line
 
 STARTS = ("import_holdfast", "cli_help")
@@ -34,7 +34,7 @@ def _startup(contest: Contest, name: str) -> Result:
         ours=name,
         limit=None,
         beside={"interpreter": "nothing"},
-        target=Target("ms beyond the interpreter's start", taken, floor=150, goal=80),
+        target=FigureTarget("ms beyond the interpreter's start", taken, floor=150, goal=80),
     )
 
 

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 import psycopg
 
 from holdfast.bench.handwritten import SQL
-from holdfast.bench.measurement import Bench, Result, Target, make_result
+from holdfast.bench.measurement import Bench, FigureTarget, Result, make_result
 from holdfast.bench.seeding import reset
 from holdfast.bench.subject import (
     RunningWorker,
@@ -74,21 +74,21 @@ def measure_steady_load(bench: Bench) -> list[Result]:
             f"dead rows at most in {seconds:,.0f} s",
             ours=max(samples.dead),
             beside={"at_the_end": samples.dead[-1], "jobs_per_s": jobs / seconds},
-            target=Target("rows", max(samples.dead), floor=30_000, goal=10_000),
+            target=FigureTarget("rows", max(samples.dead), floor=30_000, goal=10_000),
         ),
         make_result(
             "dead_rows_size",
             "× earlier",
             ours=samples.growth,
             beside={"largest_mib": max(samples.sizes) / 2**20},
-            target=Target("×", samples.growth, floor=1.25, goal=1.05),
+            target=FigureTarget("×", samples.growth, floor=1.25, goal=1.05),
         ),
         make_result(
             "dead_rows_claim",
             "× the wait at first",
             ours=last_ms / first_ms,
             beside={"first_ms": first_ms, "last_ms": last_ms},
-            target=Target("×", last_ms / first_ms, floor=1.25, goal=1.05),
+            target=FigureTarget("×", last_ms / first_ms, floor=1.25, goal=1.05),
         ),
     ]
     return [each for each in results if each.name in bench.wanted]

@@ -23,7 +23,7 @@ import msgspec
 
 from holdfast.bench.handwritten import SQL, SQLITE
 from holdfast.bench.machine import cpu_seconds, family, kill_all, memory_bytes
-from holdfast.bench.workload import TYPES_VARIABLE, Backlog
+from holdfast.bench.workload import TYPES_VARIABLE, BacklogIds
 from holdfast.settings.load import PREFIXES
 
 PATIENCE_S = 60
@@ -147,7 +147,7 @@ class Span:
         return self.jobs / max(self.seconds, 1e-6)
 
 
-class Progress(Protocol):
+class DrainProgress(Protocol):
     """Reads how far the jobs of a database are."""
 
     def close(self) -> None:
@@ -200,18 +200,18 @@ class _SqliteProgress:
         return row
 
 
-def open_progress(url: str, types: Sequence[str]) -> Progress:
+def open_progress(url: str, types: Sequence[str]) -> DrainProgress:
     """Follow jobs of these types that end from now on."""
     is_sqlite = url.startswith("sqlite:")
     return _SqliteProgress(url, types) if is_sqlite else _PostgresProgress(url, types)
 
 
-def wait_for(progress: Progress, id: str, check: Callable[[], None]) -> None:
+def wait_for(progress: DrainProgress, id: str, check: Callable[[], None]) -> None:
     """Wait for one job's outcome; `check` raises when nothing works on it any more."""
     _wait_until(lambda: progress.has_ended(id), LOOK_S, check)
 
 
-def wait_for_all(progress: Progress, last: str, jobs: int, check: Callable[[], None]) -> Span:
+def wait_for_all(progress: DrainProgress, last: str, jobs: int, check: Callable[[], None]) -> Span:
     """Wait for as many outcomes, of which `last` is one of the last; return what it took."""
     wait_for(progress, last, check)
     _wait_until(lambda: progress.span().jobs >= jobs, COUNT_S, check)
@@ -248,7 +248,7 @@ class DrainResult:
         return self.span.rate
 
 
-def drain(command: WorkerCommand, backlog: Backlog, jobs: int) -> DrainResult:
+def drain(command: WorkerCommand, backlog: BacklogIds, jobs: int) -> DrainResult:
     """Let a command drain a backlog, and stop it."""
     with (
         closing(open_progress(command.url, command.types)) as progress,

@@ -129,7 +129,7 @@ def migrate(url: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class BacklogIds:
     """Jobs that were started: the first, one of about the first ten thousand, and the last."""
 
     first: str
@@ -137,7 +137,7 @@ class Backlog:
     last: str
 
 
-def fill(url: str, types: str | Sequence[str], count: int, input: Any = INPUT) -> Backlog:
+def fill(url: str, types: str | Sequence[str], count: int, input: Any = INPUT) -> BacklogIds:
     """Start chains of one type, or of several in turn."""
     names = [types] if isinstance(types, str) else list(types)
     head = early = last = ""
@@ -150,4 +150,4 @@ def fill(url: str, types: str | Sequence[str], count: int, input: Any = INPUT) -
             head, last = head or str(chains[0].id), str(chains[-1].id)
             if not early or first < SETTLED_AFTER:
                 early = last
-    return Backlog(head, early, last)
+    return BacklogIds(head, early, last)

@@ -1,6 +1,7 @@
 """A PostgreSQL server of our own on this machine: initialised, started on a free port, stopped, restarted.
 
-PostgreSQL refuses to run as root. Then it runs as nobody, from a copy of its programs where nobody cannot reach them.
+PostgreSQL refuses to run as root, so root's server runs as the user `nobody`, from a copy of its programs if that user
+cannot reach them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LOOK_SECONDS = 0.02
 _END_OF_LOG = 2_000
 
 
-class Identity(TypedDict, total=False):
+class ServerIdentity(TypedDict, total=False):
     """The arguments with which `subprocess` gives up root."""
 
     user: int
@@ -155,15 +156,15 @@ class LocalPostgres:
         return DatabaseUnreachable(message, details=end[-5:], help=f"see {self._log}")
 
 
-def _identity() -> Identity:
+def _identity() -> ServerIdentity:
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _within_reach(binaries: Path, identity: Identity, spare: Path) -> Path:
-    """Return programs that may be run: these, or a copy, where root's own folders are closed to nobody."""
+def _within_reach(binaries: Path, identity: ServerIdentity, spare: Path) -> Path:
+    """Return programs that this identity may run: these, or a copy where they are in a folder that is closed to it."""
     try:
         subprocess.run(
             [binaries / "postgres", "--version"], capture_output=True, check=True, **identity

@@ -14,7 +14,7 @@ with made as (
     from (select uuidv7() as id from generate_series(1, %(count)s)) made
   returning id, type)
 insert into holdfast.outcome (job_id, type, state, attempts, crashes, fence, token, worker, started_at, finished_at)
-select id, type, 'completed', 1, 0, 1, id, 'somebody', now(), now() from made;
+select id, type, 'completed', 1, 0, 1, id, 'elsewhere', now(), now() from made;
 
 -- name: seed_waiting
 with made as (
@@ -36,7 +36,7 @@ queued as (
   select id, type, 5, now(), 1, 1, %(token)s from made)
 insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms,
                             backoff_cap_ms, job_ids)
-select %(token)s, 'somebody', now(), now() + interval '1 day', 86400000, 25, 10000, 300000, array_agg(id) from made;
+select %(token)s, 'elsewhere', now(), now() + interval '1 day', 86400000, 25, 10000, 300000, array_agg(id) from made;
 
 -- name: uuidv7
 -- Servers before 18 do not make these ids themselves; only rows beside the measured ones need them.
