@@ -174,7 +174,7 @@ async def test_a_lease_that_nobody_takes_back_makes_it_unready(api: Api, scene: 
     now = scene.database.read(scene.store.schema.clock())
     scene.database.run(scene.store.leases.renew([token], now - 3_600_000_000))
     answer = await api.call(None, "GET", "/readyz")
-    assert answer.json()["reason"] == "leases are expired and nobody takes them back"
+    assert answer.json()["reason"] == "leases have expired and no worker reaps them"
 
 
 async def test_metrics_tell_the_depth_of_the_queue(api: Api, scene: Scene) -> None:

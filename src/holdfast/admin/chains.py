@@ -1,7 +1,4 @@
-"""A chain as a tree: its jobs in order, and below each the chains that it waits for.
-
-Chains: questions, starts and ends.
-"""
+"""Chains for HTTP, pages and the command line: lists, the tree of a chain, start, wait, cancel, delete."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ from holdfast.storage.operation import Op, run_async
 from holdfast.storage.store import Store
 
 MOST_CHAINS = 200
-"""A tree that is larger says so where it was cut."""
+"""A larger tree is cut here and marked."""
 
 
 def read_tree(store: Store, chain_id: str, depth: int) -> Op[dict[str, Any]]:
@@ -67,7 +64,7 @@ TREE_DEPTH = 8
 
 
 class ChainPage(msgspec.Struct, frozen=True):
-    """A part of a list; `next` is the cursor of the following part, `cut` says that enough was looked at."""
+    """A part of a list; `next` is the cursor of the following part, `cut` means that the scan stopped early."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -123,7 +120,7 @@ class ChainAdmin:
         return await self._gateway.app.aio.chains.wait(parse_id(id), timeout)
 
     async def state(self, caller: Caller, id: str) -> State:
-        """Read where a chain stands that is waited for. Raises: ChainNotFound."""
+        """Read the state of an awaited chain. Raises: ChainNotFound."""
         wanted = str(parse_id(id))
         record = await self._gateway.read(caller, "chain.wait", lambda store: _one(store, wanted))
         return record.state

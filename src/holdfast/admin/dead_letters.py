@@ -24,21 +24,21 @@ LOOK = 1_000
 """Groups are made of this many of the newest dead letters, which a page can wait for at any size."""
 
 LOOK_FAR = 100_000
-"""A command looks at this many at most for those that its filter means."""
+"""A command scans at most this many for those that match its filter."""
 
 _RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(?:/([smh]))?", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3_600}
 
 
 class HandledDeadLetters(msgspec.Struct, frozen=True):
-    """What a command did to dead letters; `more` says that it found more than it may take at once."""
+    """What a command did to dead letters; `more` means that more match than one command takes."""
 
     ids: list[str]
     more: bool
 
 
 class Groups(msgspec.Struct, frozen=True):
-    """Dead letters by their kind; `cut` says that only the newest were looked at."""
+    """Dead letters by their kind; `cut` means that only the newest were scanned."""
 
     items: list[dict[str, Any]]
     cut: bool
@@ -100,26 +100,26 @@ class DeadLetterAdmin:
 
 
 def dead_groups(store: Store, limit: int, look: int) -> Op[Groups]:
-    """Read groups of dead letters, and whether there are more than were looked at."""
+    """Read groups of dead letters, and whether there are more than were scanned."""
     found = yield from store.dead_letters.groups(limit, look)
     cut = sum(each.count for each in found) >= look
     return Groups([shown_dead_group(each) for each in found], cut)
 
 
 def per_second(text: str) -> float:
-    """Read a rate as people write it, as in 50/s or 10/m; a bare number is a second's. Raises: InvalidOption."""
+    """Parse a rate such as 50/s or 10/m; a bare number is per second. Raises: InvalidOption."""
     match = _RATE.fullmatch(text)
     if match is None or float(match[1]) == 0:
         raise InvalidOption(
             f"{text[:20]!r} is not a rate like 50/s or 10/m",
-            help="say how many a second, minute or hour",
+            help="give a number per second, minute or hour",
         )
     return float(match[1]) / _SECONDS[match[2] or "s"]
 
 
 def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:
     if bool(ids) == (filter is not None):
-        raise InvalidOption("either ids or a filter says which dead letters are meant")
+        raise InvalidOption("give either ids or a filter to choose dead letters")
     if filter is None:
         return checked_ids(ids), False
     is_narrowed = any(term.field == "state" for term in parse_filter(filter))

@@ -1,7 +1,4 @@
-"""Following jobs: what is new or changed between two looks at the same list.
-
-Jobs: questions and moves.
-"""
+"""Jobs for HTTP, pages and the command line: lists, one job in full, retry, cancel, run now, and following changes."""
 
 from __future__ import annotations
 
@@ -52,14 +49,14 @@ MOST_AT_ONCE = 1_000
 
 TAILED = 500
 TAIL_LOOK = 2_000
-"""Those who follow jobs are told of so many of the newest of their filter, among so many of the newest at all."""
+"""Following shows at most TAILED of the newest matching jobs, among the TAIL_LOOK newest of all."""
 
 Expected = Sequence[str] | None
-"""The versions one of which must stand; None means any."""
+"""The versions of which one must be current; None accepts any."""
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    """A part of a list; `next` is the cursor of the following part, `cut` says that enough was looked at."""
+    """A part of a list; `next` is the cursor of the following part, `cut` means that the scan stopped early."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -67,7 +64,7 @@ class JobPage(msgspec.Struct, frozen=True):
 
 
 class JobDetail(msgspec.Struct, frozen=True):
-    """A job in full, with the sentence that says where it stands."""
+    """A job in full, with the sentence that explains its state."""
 
     job: dict[str, Any]
     why: str
@@ -181,7 +178,7 @@ def _detail(store: Store, id: str, show: Callable[[str | None], Any] | None) -> 
 def payloads_of(
     record: JobRecord | ChainRecord, show: Callable[[str | None], Any] | None
 ) -> dict[str, Any]:
-    """Show input and output in the caller's way; without one they are withheld, which is said."""
+    """Return input and output as the caller may see them, or that they are withheld."""
     if show is None:
         return {"input": None, "output": None, "payloads_withheld": True}
     return {

@@ -32,7 +32,7 @@ class Ticks(Protocol):
 
 
 class LegacyStats:
-    """What developers ask about the outbox."""
+    """Statistics of the outbox under its first names."""
 
     def __init__(self, gateway: Gateway, settings: Settings, ticks: Ticks) -> None:
         self._gateway = gateway
@@ -44,7 +44,7 @@ class LegacyStats:
         return await self._gateway.read(caller, "outbox.stats", self._read)
 
     async def run_once(self, caller: Caller) -> dict[str, Any]:
-        """Run one tick in this process, or say that one is running."""
+        """Run one tick in this process, unless one is running."""
         check(caller.principal, "outbox.run_once")
         answer = await self._ticks.run_once()
         if isinstance(answer, TickSkipped):

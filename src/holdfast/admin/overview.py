@@ -1,9 +1,4 @@
-"""How much room the database takes: its tables where it is a server's, the file and its log where it is one.
-
-The doctor's findings for every surface.
-
-How everything stands and went: the health of the queue, figures over time, and what answers to probes.
-"""
+"""The overview: health, figures over time, readiness for probes, the database's size, and the doctor's findings."""
 
 from __future__ import annotations
 
@@ -52,7 +47,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 def read_sizes(store: Store, path: Path | None) -> Op[Sizes]:
-    """Read what the database says of its own size; `path` is its file, if it has one."""
+    """Read the database's size; `path` is its file, if it has one."""
     document = yield from store.server_stats.document()
     vitals: dict[str, Any] = msgspec.json.decode(document)
     if store.dialect == "sqlite":
@@ -73,7 +68,7 @@ def _log_bytes(path: Path | None) -> int:
 
 
 class DoctorAdmin:
-    """What can be asked about the health of the installation; nothing is mended from here."""
+    """The doctor's findings; nothing is fixed from here."""
 
     def __init__(self, gateway: Gateway, settings: Settings) -> None:
         self._gateway = gateway
@@ -108,14 +103,14 @@ STEPS_MS: dict[Window, tuple[int, int]] = {
 """The span of each window and the step that its charts are drawn in: sixty of them."""
 
 COUNTED_LIVE = 1_000
-"""A page that is drawn every second counts what waits up to here, and says when there is more."""
+"""A page that refreshes every second counts waiting jobs only up to here, and shows when there are more."""
 
 MOST_GROUPS = 5
 DEAD_LOOK = 200
-"""So many groups are made of so many of the youngest dead letters."""
+"""Groups shown, and the newest dead letters they are made of."""
 
 WAIT_LOOK = 20
-"""Waiting times are told of this many ended jobs of each step."""
+"""Waiting times are measured on this many ended jobs of each step."""
 
 TICKS_LOOKED_AT = 10
 TICKS_MISSED = 3
@@ -156,7 +151,7 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class Board(NamedTuple):
-    """The overview with the largest groups of the youngest dead letters, and the cycles."""
+    """The overview with the largest groups of the newest dead letters, and the cycles."""
 
     overview: Overview
     dead: list[dict[str, Any]]
@@ -183,7 +178,7 @@ class Overviews:
         self._waits: dict[Window, Waits] = {}
 
     async def health(self, caller: Caller) -> Health:
-        """Read how the queue stands."""
+        """Read the health of the queue."""
         return await self._gateway.read(caller, "overview.read", read_health)
 
     async def metrics(self, caller: Caller) -> tuple[Health, bool]:
@@ -197,7 +192,7 @@ class Overviews:
         return await self._gateway.read(caller, "metrics.read", op)
 
     async def get(self, caller: Caller, window: Window = "1h") -> Overview:
-        """Read how the queue stands and how it went."""
+        """Read the health of the queue and its recent figures."""
         return await self._gateway.read(
             caller, "overview.read", lambda store: self._look(store, window)
         )
@@ -253,7 +248,7 @@ class Overviews:
         return await self._gateway.read(caller, "system.read", op)
 
     async def unready(self) -> str | None:
-        """Say why this installation is not ready, None when it is. Raises: DatabaseError when it is away."""
+        """Return why this installation is not ready, or None. Raises: DatabaseError when it is unreachable."""
         interval_ms = self._settings.outbox.reaper_interval_ms
         return await self._gateway.read(
             Caller(LOCAL), "overview.read", lambda store: _unready(store, interval_ms)
@@ -274,11 +269,11 @@ def _unready(store: Store, interval_ms: int) -> Op[str | None]:
     if not living:
         ticks_us = yield from _patience_with_ticks(store, now)
         if ticks_us is None:
-            return "nobody has reaped for three intervals: no worker lives"
+            return "expired leases were not reaped for three intervals: no live workers"
         patience_us = max(patience_us, ticks_us)
     leases = yield from store.leases.page(1)
     if leases and now - leases[0].expires_at > patience_us:
-        return "leases are expired and nobody takes them back"
+        return "leases have expired and no worker reaps them"
     return None
 
 

@@ -1,4 +1,4 @@
-"""Who may do what: roles in order, and the least role of every action as data. Checked in one place, the desk."""
+"""Roles in order, and the lowest role of every action as data; checked in one place, the gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.core.errors import InvalidOption, Refused
 
 
 class Role(IntEnum):
-    """What somebody may do; each role may do what those below it may."""
+    """A role; each may do what those below it may."""
 
     USER = 0
     VIEWER = 1
@@ -19,7 +19,7 @@ class Role(IntEnum):
 
     @property
     def word(self) -> str:
-        """The role as people write it."""
+        """The role's name."""
         return self.name.lower()
 
     @classmethod
@@ -34,14 +34,14 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody whose identity is established."""
+    """An authenticated caller."""
 
     name: str
     role: Role
 
 
 LOCAL = Principal("local", Role.DEVELOPER)
-"""Whoever sits at this machine, while no tokens exist: they can open the database itself as well."""
+"""A local user while no tokens exist; they can open the database itself anyway."""
 
 POLICY: dict[str, Role] = {
     "audit.list": Role.VIEWER,
@@ -84,11 +84,11 @@ POLICY: dict[str, Role] = {
     "worker.drain": Role.OPERATOR,
     "worker.list": Role.VIEWER,
 }
-"""The least role of every action. What is not in this table nobody may do."""
+"""The lowest role that may do each action; an action that is not listed is forbidden."""
 
 
 def may(principal: Principal, action: str) -> bool:
-    """Say whether somebody may do this."""
+    """Whether a principal may do this."""
     return principal.role >= POLICY[action]
 
 

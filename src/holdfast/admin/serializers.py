@@ -91,7 +91,7 @@ def payload(text: str | None, raw: bool = False) -> Any:
 
 
 def shown_progress(progress: ProgressRecord) -> dict[str, Any]:
-    """Show how far a running job says it is."""
+    """Return the progress of a running job."""
     return {
         "fraction": progress.fraction,
         "note": redact(progress.note),
@@ -131,6 +131,6 @@ def chain_version(chain: ChainRecord) -> str:
 
 
 def require(expected: Sequence[str] | None, version: str) -> None:
-    """Go on only if one of the expected versions stands, or none is expected. Raises: Changed."""
+    """Refuse unless one of the expected versions is current, or none is expected. Raises: Changed."""
     if expected is not None and "*" not in expected and version not in expected:
         raise Changed("it is not what it was when it was read")

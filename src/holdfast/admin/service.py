@@ -1,4 +1,4 @@
-"""The service: every noun's desk, put together once for a process."""
+"""The service: reads and commands of every noun, assembled once per process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """What can be asked and done, by noun; every call says who asks."""
+    """Reads and commands by noun; every call names its caller."""
 
     def __init__(
         self,

@@ -1,7 +1,4 @@
-"""Secrets of tokens: made of 256 random bits, shown once, remembered only as a hash.
-
-Tokens: made and shown once, listed, revoked, and the door that opens to them.
-"""
+"""API tokens: 256 random bits, shown once and stored as a hash; created, listed, revoked, verified."""
 
 from __future__ import annotations
 
@@ -31,12 +28,12 @@ _FORM = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}", re.ASCII)
 
 
 def new_secret() -> str:
-    """Make a secret; its prefix lets scanners and people recognise it."""
+    """Create a secret; its prefix makes it recognisable to scanners and people."""
     return f"{PREFIX}{secrets.token_urlsafe(BYTES)}"
 
 
 def is_secret(text: str) -> bool:
-    """Say whether a text could be a secret of ours; others need no question to the database."""
+    """Whether a text could be one of our secrets; others need no query."""
     return _FORM.fullmatch(text) is not None
 
 
@@ -80,7 +77,7 @@ class TokenAdmin:
         return MadeToken(shown_token(record), secret)
 
     async def list(self, caller: Caller) -> list[dict[str, Any]]:
-        """Read tokens, the youngest first, without what could open anything."""
+        """Read tokens, newest first, without their hashes."""
         records = await self._gateway.read(
             caller, "token.list", lambda store: store.tokens.page(MOST_LISTED)
         )
@@ -92,11 +89,11 @@ class TokenAdmin:
         await self._gateway.run(caller, "token.revoke", lambda store: revoke_token(store, wanted))
 
     async def exist(self) -> bool:
-        """Say whether any token was ever made: whether access was ever given out."""
+        """Whether any token was ever created."""
         return await self._gateway.read_unchecked(lambda store: store.tokens.exist())
 
     async def principal(self, secret: str) -> Principal | None:
-        """Return whom a secret stands for, None when it opens nothing."""
+        """Return the principal of a secret, None when it is invalid or expired."""
         if not is_secret(secret):
             return None
         wanted, database = hash_of(secret), self._gateway.app.database
@@ -105,7 +102,7 @@ class TokenAdmin:
             return None
         used_at = record.last_used_at
         if used_at is None or time.time_ns() // 1000 - used_at > TOUCH_EVERY_US:
-            # The statement looks again by the database's clock; this spares the write.
+            # The statement checks again by the database's clock; this saves the write.
             await database.run_async(database.store.tokens.touch(record.id))
         return Principal(record.name, Role.parse(record.role))
 
@@ -116,12 +113,12 @@ def new_token(name: str, role: Role, secret: str, lasts: Duration | None) -> New
         raise InvalidOption(f"a token's name has 1 to {LONGEST_NAME} printable characters")
     lasts_ms = None if lasts is None else milliseconds(lasts)
     if lasts_ms == 0:
-        raise InvalidOption("a token that expires at once opens nothing")
+        raise InvalidOption("a token must not expire at once")
     return NewToken(new_id(), name, role.word, hash_of(secret), lasts_ms)
 
 
 def shown_token(record: TokenRecord) -> dict[str, Any]:
-    """Show a token; its hash is nobody's business."""
+    """Return a token without its hash."""
     fields = plain(record)
     del fields["hash"]
     return fields

@@ -1,7 +1,4 @@
-"""Everything the database knows of job types, put together: totals, settings, and who handles them.
-
-Job types: what is known of them, pausing and setting them.
-"""
+"""Job types for HTTP, pages and the command line: totals, settings, live workers; pause, resume, set."""
 
 from __future__ import annotations
 
@@ -53,7 +50,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
         }
 
     def as_record(self) -> dict[str, Any]:
-        """Return the facts for people."""
+        """Return the facts for a terminal."""
         due = self.totals.oldest_due_at
         return {
             **self.as_json(),

@@ -1,4 +1,4 @@
-"""Workers: who works, what they hold, and asking one to stop."""
+"""Workers for HTTP, pages and the command line: status, jobs held, drain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Standing = Literal["live", "draining", "silent", "stopped"]
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
-    """A worker, how it stands now, and how many jobs its leases hold."""
+    """A worker, its status, and how many jobs its leases hold."""
 
     now: Instant
     worker: WorkerRecord
@@ -69,7 +69,7 @@ class WorkerAdmin:
 
 
 def standing_of(worker: WorkerRecord, now: Instant) -> Standing:
-    """Say how a worker stands."""
+    """Return a worker's status."""
     if worker.stopped_at is not None:
         return "stopped"
     if now - worker.seen_at > LIVE_WITHIN_MS * 1000:

@@ -1,7 +1,4 @@
-"""The noun `chains`: reading them, writing to them and waiting for them, in either colour.
-
-Writes to chains from outside a worker, in the caller's transaction: complete, continue, cancel, delete, retry.
-"""
+"""`app.chains`: read chains, wait for them, and complete, continue, cancel, retry or delete them."""
 
 from __future__ import annotations
 

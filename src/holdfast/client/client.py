@@ -1,10 +1,6 @@
 """Runs commands on the caller's transaction, sync or async, and reads on the caller's connection or one of ours.
 
-The trace that a producer's jobs belong to. Nothing is imported for those who do not trace.
-
-Transactions of Holdfast's own for callers who hold none: `with` and `async with` alike.
-
-Sends a producer's hints once its transaction has committed.
+What follows from a command (hints, events, spans) leaves after the commit and never before.
 """
 
 from __future__ import annotations
@@ -35,52 +31,178 @@ from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
 from holdfast.storage.store import Store
 
+T = TypeVar("T")
+
+log = logging.getLogger("holdfast.client")
+
 Trace: TypeAlias = Callable[[str], str | None]
-"""The W3C trace context that is kept with new jobs of a type."""
+"""Returns the W3C trace context to store with new jobs of a type."""
+
+_PACKAGES = {"postgresql": "holdfast.storage.postgres", "sqlite": "holdfast.storage.sqlite"}
 
 
-class SendSpan(Protocol):
-    """A span that is begun in a transaction and ended after its commit; see `observe.spans.SendSpan`."""
+class Conditions(msgspec.Struct, frozen=True):
+    """What a command needs to know of the transaction it runs in.
 
-    @property
-    def traceparent(self) -> str | None: ...
+    `channel` is where hints go within the transaction, set where its commit cannot be observed; `trace` gives new jobs
+    their trace context; without observers a command need not describe its `events`.
+    """
 
-    def end(self, job_id: str | None = None) -> None: ...
-
-
-BeginSpan: TypeAlias = Callable[[str], SendSpan]
-
-
-def ambient_trace() -> Trace | None:
-    """Return what names the caller's current span, or None when this process has no OpenTelemetry."""
-    if "opentelemetry.trace" not in sys.modules:
-        return None
-    from holdfast.observe.spans import current_traceparent
-
-    return lambda type: current_traceparent()
+    channel: str | None = None
+    trace: Trace | None = None
+    has_observers: bool = True
 
 
-class Sending:
-    """The spans of one write, one for each job type or event; those of a rollback are never ended."""
+Command: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
 
-    def __init__(self, begin: BeginSpan) -> None:
-        self._begin = begin
-        self._spans: dict[str, SendSpan] = {}
 
-    def trace(self, type: str) -> str | None:
-        """Begin the span of a type; return the context to be kept with its jobs."""
-        if type not in self._spans:
-            self._spans[type] = self._begin(type)
-        return self._spans[type].traceparent
+@dataclass(slots=True)
+class Outputs:
+    """Where a producer sends hints, events and spans after a commit."""
 
-    def end(self, job_id: str | None) -> None:
-        """Say that the transaction has committed, and which job it was when there was only one."""
-        for span in self._spans.values():
-            span.end(job_id)
+    sender: HintSender | None = None
+    channel: str | None = None
+    observer: Observer | None = None
+    begin_span: BeginSpan | None = None
+
+
+class Client:
+    """Runs commands and reads. Creating one opens no connection."""
+
+    def __init__(
+        self,
+        address: Address,
+        schema: str,
+        database: Callable[[], Database],
+        outputs: Outputs,
+        instant: Callable[[], Instant | None] = lambda: None,
+    ) -> None:
+        self.store = _store_of(address)
+        self._instant = instant
+        self._dialect = address.dialect
+        self._schema = schema
+        self._database = database
+        self._outputs = outputs
+        self._schema_is_known = False
+
+    def write(self, tx: Any, command: Command[T]) -> T | Coroutine[Any, Any, T]:
+        """Run a command on the caller's transaction and return its answer; with an async one, an awaitable of it."""
+        adapter = adapter_of(tx)
+        if isinstance(adapter, AsyncAdapter):
+            return self._write_async(adapter, command)
+        return self._write(adapter, command)
+
+    def read(self, op: Op[T], tx: SyncTx | None = None) -> T:
+        """Read, on the caller's connection or one of ours."""
+        if tx is None:
+            return self._database().read(op)
+        adapter = adapter_of(tx)
+        if isinstance(adapter, AsyncAdapter):
+            raise UnsupportedConnection("the connection is async", help="use app.aio and await it")
+        access = adapter.open(self._need(writes=False))
+        return run(self._checked(op), access.executor)
+
+    async def read_async(self, op: Op[T], tx: AsyncTx | None = None) -> T:
+        """Async version of `read`."""
+        if tx is None:
+            return await self._database().read_async(op)
+        adapter = adapter_of(tx)
+        if isinstance(adapter, SyncAdapter):
+            raise UnsupportedConnection("the connection is sync", help="leave out .aio")
+        access = await adapter.open(self._need(writes=False))
+        return await run_async(self._checked(op), access.executor)
+
+    def _write(self, adapter: SyncAdapter, command: Command[T]) -> T:
+        access = adapter.open(self._need(writes=True))
+        spans = self._begin_spans(access)
+        op = self._with_hints(command, self._conditions(access, spans))
+        change = run(self._checked(op), access.executor)
+        self._announce(access, change, spans)
+        return change.answer
+
+    async def _write_async(self, adapter: AsyncAdapter, command: Command[T]) -> T:
+        access = await adapter.open(self._need(writes=True))
+        spans = self._begin_spans(access)
+        op = self._with_hints(command, self._conditions(access, spans))
+        change = await run_async(self._checked(op), access.executor)
+        self._announce(access, change, spans)
+        return change.answer
+
+    def _checked(self, op: Op[T]) -> Op[T]:
+        """Check the schema before the first operation of this process."""
+        # Only tests set the time; otherwise it is the database's clock.
+        instant = self._instant()
+        if instant is not None:
+            op = at(op, instant)
+        return op if self._schema_is_known else self._first(op)
+
+    def _first(self, op: Op[T]) -> Op[T]:
+        applied = yield from self.store.schema.applied()
+        check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
+        self._schema_is_known = True
+        return (yield from op)
+
+    def _need(self, writes: bool) -> Need:
+        return Need(self.store, self._schema, writes)
+
+    def _with_hints(self, command: Command[T], conditions: Conditions) -> Op[Change[T]]:
+        """Send the hints within the transaction where its commit cannot be observed."""
+        op = command(self.store, conditions)
+        return op if conditions.channel is None else self._notify(op, conditions.channel)
+
+    def _notify(self, op: Op[Change[T]], channel: str) -> Op[Change[T]]:
+        change = yield from op
+        payloads = encode(change.hints)
+        if payloads:
+            yield from self.store.schema.notify(channel, payloads)
+        return change
+
+    def _begin_spans(self, access: Access[Any]) -> SendSpans | None:
+        """Begin the send spans, where this process traces and the commit can be observed."""
+        begin = self._outputs.begin_span
+        return None if begin is None or access.after_commit is None else SendSpans(begin)
+
+    def _conditions(self, access: Access[Any], spans: SendSpans | None) -> Conditions:
+        outputs = self._outputs
+        channel = outputs.channel if access.after_commit is None else None
+        trace = ambient_trace() if spans is None else spans.trace
+        return Conditions(channel, trace, outputs.observer is not None or spans is not None)
+
+    def _announce(self, access: Access[Any], change: Change[T], spans: SendSpans | None) -> None:
+        """Have hints, events and spans sent after the commit."""
+        if access.after_commit is None:
+            return
+        outputs = self._outputs
+        if change.hints and outputs.sender is not None:
+            access.after_commit(SendHints(outputs.sender, tuple(change.hints)), change.witness)
+        events = change.events
+        if not events:
+            return
+        if outputs.observer is not None:
+            access.after_commit(partial(_emit, outputs.observer, events), change.witness)
+        if spans is not None:
+            only = events[0].fields["job_id"] if len(events) == 1 else None
+            access.after_commit(partial(spans.end, only), change.witness)
+
+
+def _emit(observer: Observer, events: Sequence[Event]) -> None:
+    for each in events:
+        observer.observe(each)
+
+
+def _store_of(address: Address) -> Store:
+    """Return the store of a dialect; it needs no driver."""
+    if address.dialect == "postgresql":
+        from holdfast.storage.postgres.store import PostgresStore
+
+        return PostgresStore()
+    from holdfast.storage.sqlite.store import SqliteStore
+
+    return SqliteStore()
 
 
 class TransactionScope:
-    """One transaction to be opened; leaving its block commits, an exception rolls back."""
+    """A transaction of our own, for `with` and `async with`; leaving the block commits, an exception rolls back."""
 
     def __init__(self, database: Callable[[], Database]) -> None:
         self._database = database
@@ -114,9 +236,6 @@ class TransactionScope:
         return await self._async.__aexit__(kind, error, trace)
 
 
-log = logging.getLogger("holdfast.client")
-
-
 class HintSender:
     """Hands hints to the notifier, which is created with the first of them."""
 
@@ -136,10 +255,10 @@ class HintSender:
         try:
             notifier = self._notifier()
         except HoldfastError as error:
-            # What the hints are about is committed: an error now would make the caller do it again.
+            # The work is committed: raising now would make the caller do it again.
             if not self._is_reported:
                 self._is_reported = True
-                log.error("hints are not sent, workers find jobs by polling: %s", error)
+                log.error("hints cannot be sent, workers will find jobs by polling: %s", error)
             return
         notifier.send(list(hints))
 
@@ -172,166 +291,41 @@ class SendHints:
         self.sender.send(self.hints)
 
 
-T = TypeVar("T")
+class Span(Protocol):
+    """A span that begins in a transaction and ends after its commit; see `observe.spans.SendSpan`."""
 
-_PACKAGES = {"postgresql": "holdfast.storage.postgres", "sqlite": "holdfast.storage.sqlite"}
+    @property
+    def traceparent(self) -> str | None: ...
 
-
-class Conditions(msgspec.Struct, frozen=True):
-    """What a command needs to know of the transaction it runs in.
-
-    `channel` is where hints go within the transaction, set where its commit cannot be observed; `trace` gives new jobs
-    their trace context; without observers a command need not describe its `events`.
-    """
-
-    channel: str | None = None
-    trace: Trace | None = None
-    has_observers: bool = True
+    def end(self, job_id: str | None = None) -> None: ...
 
 
-Command: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
+BeginSpan: TypeAlias = Callable[[str], Span]
 
 
-@dataclass(slots=True)
-class Outputs:
-    """Where a producer sends hints, events and spans after a commit."""
+def ambient_trace() -> Trace | None:
+    """Return the trace context of the caller's current span, or None without OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from holdfast.observe.spans import current_traceparent
 
-    sender: HintSender | None = None
-    channel: str | None = None
-    observer: Observer | None = None
-    begin_span: BeginSpan | None = None
-
-
-class Client:
-    """What all operations of a producer share. It connects to nothing by itself."""
-
-    def __init__(
-        self,
-        address: Address,
-        schema: str,
-        database: Callable[[], Database],
-        outputs: Outputs,
-        instant: Callable[[], Instant | None] = lambda: None,
-    ) -> None:
-        self.store = _store_of(address)
-        self._instant = instant
-        self._dialect = address.dialect
-        self._schema = schema
-        self._database = database
-        self._outputs = outputs
-        self._schema_is_known = False
-
-    def write(self, tx: Any, command: Command[T]) -> T | Coroutine[Any, Any, T]:
-        """Run a command on the caller's transaction and return its answer; with an async one, an awaitable of it."""
-        adapter = adapter_of(tx)
-        if isinstance(adapter, AsyncAdapter):
-            return self._write_async(adapter, command)
-        return self._write(adapter, command)
-
-    def read(self, op: Op[T], tx: SyncTx | None = None) -> T:
-        """Run an operation that only reads, on the caller's connection or on one of ours."""
-        if tx is None:
-            return self._database().read(op)
-        adapter = adapter_of(tx)
-        if isinstance(adapter, AsyncAdapter):
-            raise UnsupportedConnection("the connection is async", help="use app.aio and await it")
-        access = adapter.open(self._need(writes=False))
-        return run(self._checked(op), access.executor)
-
-    async def read_async(self, op: Op[T], tx: AsyncTx | None = None) -> T:
-        """Async version of `read`."""
-        if tx is None:
-            return await self._database().read_async(op)
-        adapter = adapter_of(tx)
-        if isinstance(adapter, SyncAdapter):
-            raise UnsupportedConnection("the connection is sync", help="leave out .aio")
-        access = await adapter.open(self._need(writes=False))
-        return await run_async(self._checked(op), access.executor)
-
-    def _write(self, adapter: SyncAdapter, command: Command[T]) -> T:
-        access = adapter.open(self._need(writes=True))
-        sending = self._begin_sending(access)
-        op = self._with_hints(command, self._conditions(access, sending))
-        change = run(self._checked(op), access.executor)
-        self._announce(access, change, sending)
-        return change.answer
-
-    async def _write_async(self, adapter: AsyncAdapter, command: Command[T]) -> T:
-        access = await adapter.open(self._need(writes=True))
-        sending = self._begin_sending(access)
-        op = self._with_hints(command, self._conditions(access, sending))
-        change = await run_async(self._checked(op), access.executor)
-        self._announce(access, change, sending)
-        return change.answer
-
-    def _checked(self, op: Op[T]) -> Op[T]:
-        """Look at the schema before the first operation of this process."""
-        # Only tests set the time; otherwise it is the database's clock.
-        instant = self._instant()
-        if instant is not None:
-            op = at(op, instant)
-        return op if self._schema_is_known else self._first(op)
-
-    def _first(self, op: Op[T]) -> Op[T]:
-        applied = yield from self.store.schema.applied()
-        check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
-        self._schema_is_known = True
-        return (yield from op)
-
-    def _need(self, writes: bool) -> Need:
-        return Need(self.store, self._schema, writes)
-
-    def _with_hints(self, command: Command[T], conditions: Conditions) -> Op[Change[T]]:
-        """Send the hints within the transaction where its commit cannot be observed."""
-        op = command(self.store, conditions)
-        return op if conditions.channel is None else self._notify(op, conditions.channel)
-
-    def _notify(self, op: Op[Change[T]], channel: str) -> Op[Change[T]]:
-        change = yield from op
-        payloads = encode(change.hints)
-        if payloads:
-            yield from self.store.schema.notify(channel, payloads)
-        return change
-
-    def _begin_sending(self, access: Access[Any]) -> Sending | None:
-        """Begin the send spans, where this process traces and the commit can be observed."""
-        begin = self._outputs.begin_span
-        return None if begin is None or access.after_commit is None else Sending(begin)
-
-    def _conditions(self, access: Access[Any], sending: Sending | None) -> Conditions:
-        outputs = self._outputs
-        channel = outputs.channel if access.after_commit is None else None
-        trace = ambient_trace() if sending is None else sending.trace
-        return Conditions(channel, trace, outputs.observer is not None or sending is not None)
-
-    def _announce(self, access: Access[Any], change: Change[T], sending: Sending | None) -> None:
-        """Have hints, events and spans sent after the commit."""
-        if access.after_commit is None:
-            return
-        outputs = self._outputs
-        if change.hints and outputs.sender is not None:
-            access.after_commit(SendHints(outputs.sender, tuple(change.hints)), change.witness)
-        events = change.events
-        if not events:
-            return
-        if outputs.observer is not None:
-            access.after_commit(partial(_emit, outputs.observer, events), change.witness)
-        if sending is not None:
-            only = events[0].fields["job_id"] if len(events) == 1 else None
-            access.after_commit(partial(sending.end, only), change.witness)
+    return lambda type: current_traceparent()
 
 
-def _emit(observer: Observer, events: Sequence[Event]) -> None:
-    for each in events:
-        observer.observe(each)
+class SendSpans:
+    """The spans of one command, one per job type or event; after a rollback they never end."""
 
+    def __init__(self, begin: BeginSpan) -> None:
+        self._begin = begin
+        self._spans: dict[str, Span] = {}
 
-def _store_of(address: Address) -> Store:
-    """Return the store's meaning; it needs no driver."""
-    if address.dialect == "postgresql":
-        from holdfast.storage.postgres.store import PostgresStore
+    def trace(self, type: str) -> str | None:
+        """Begin the span of a type; return the context to store with its jobs."""
+        if type not in self._spans:
+            self._spans[type] = self._begin(type)
+        return self._spans[type].traceparent
 
-        return PostgresStore()
-    from holdfast.storage.sqlite.store import SqliteStore
-
-    return SqliteStore()
+    def end(self, job_id: str | None) -> None:
+        """End the spans after the commit; `job_id` is the job if there was only one."""
+        for span in self._spans.values():
+            span.end(job_id)

@@ -1,4 +1,4 @@
-"""The noun `cycles`: what is scheduled, how it ran, and letting it rest, go on or run now, in either colour."""
+"""`app.cycles`: read schedules and runs; pause, resume or run a cycle now."""
 
 from __future__ import annotations
 

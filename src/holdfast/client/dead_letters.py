@@ -1,4 +1,4 @@
-"""The noun `dead_letters`: failed jobs, kept until they are redriven or dropped."""
+"""`app.dead_letters`: failed jobs, kept until they are redriven or dropped."""
 
 from __future__ import annotations
 

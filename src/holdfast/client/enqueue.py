@@ -1,11 +1,4 @@
-"""Which job type is meant, and whether an input fits it.
-
-Starting chains: from the caller's words to requests, checked first, and back to chains.
-
-Publishing events: checked like starts, delivered to whoever has subscribed.
-
-What producers call: starting chains and publishing events in whatever transaction they hold.
-"""
+"""Starting chains and publishing events in the caller's transaction: checked first, then written in one command."""
 
 from __future__ import annotations
 
@@ -55,63 +48,17 @@ from holdfast.storage.store import Store
 
 _ANYTHING = TypeCodec(Any)
 
+SCOPES = get_args(KeyScope)
 
-class Entry(msgspec.Struct, frozen=True):
-    """A job type as a start needs it: its name, and what writes its input."""
-
-    name: str
-    codec: TypeCodec
-    waits_for: tuple[str, ...] | None = None
+POLICIES = get_args(OnBlockerFailure)
 
 
-class Targets:
-    """Finds what is started or published in the registry, within the limit for payloads."""
+class PublishOptions(TypedDict, total=False):
+    """Options of a published event: not before a time, and how urgent it is."""
 
-    def __init__(self, registry: Registry, open_types: bool, payload_limit: int) -> None:
-        self._registry = registry
-        self._open_types = open_types
-        self._limit = payload_limit
-
-    def entry(self, target: Target) -> Entry:
-        """Return the type to be started. Raises: UnknownJobType, InvalidName, InvalidOption."""
-        entry = self.successor(target)
-        known = self._registry.find(target)
-        if known is not None and not known.entry:
-            raise InvalidOption(
-                f"job type {known.name} is declared with entry=False, so no chain begins with it",
-                help="start the chain with another type that continues with this one",
-            )
-        return entry
-
-    def successor(self, target: Target) -> Entry:
-        """Return the type a chain goes on with, whether or not one may begin with it. Raises: see `entry`."""
-        if self._open_types and isinstance(target, str) and target not in self._registry:
-            return Entry(check_name(target), _ANYTHING)
-        found = self._registry.get(target)
-        return Entry(found.name, found.input, found.waits_for)
-
-    def encode(self, entry: Entry, input: Any) -> str:
-        """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""
-        return entry.codec.encode(input, self._limit)
-
-    def encode_event(self, event: str, input: Any) -> str:
-        """Return an event's input as text that fits everybody known here who declares its type.
-
-        Raises: InvalidName, InputInvalid, PayloadTooLarge, PayloadNotEncodable.
-        """
-        declared = self._registry.find(check_name(event))
-        known = [declared] if declared is not None else []
-        codecs = [each.input for each in (*known, *self._registry.of_event(event))]
-        texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
-        return texts[0]
-
-
-def open_targets(types: Iterable[JobType]) -> Targets:
-    """Return what knows these types and takes any other name, for want of an application that could say."""
-    registry = Registry()
-    for each in types:
-        registry.add(each)
-    return Targets(registry, open_types=True, payload_limit=SIZE_LIMIT)
+    at: datetime | None
+    after: Duration | None
+    priority: int
 
 
 class Start:
@@ -125,272 +72,8 @@ class Start:
         self.options = options
 
 
-SCOPES = get_args(KeyScope)
-POLICIES = get_args(OnBlockerFailure)
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """The checked options that chains of one type are started with."""
-
-    entry: Entry
-    priority: int
-    at: Instant | None
-    after_ms: int | None
-    scope: KeyScope
-    window_ms: int | None
-    exclude: list[str]
-    blockers: list[str]
-    on_blocker_failure: OnBlockerFailure
-    max_attempts: int | None
-
-    @property
-    def is_about_keys(self) -> bool:
-        """Whether an option was given that means nothing without a key."""
-        return self.scope != "open" or self.window_ms is not None or bool(self.exclude)
-
-    def request(self, id: str, key: str | None, input: str, is_new: bool = True) -> StartRequest:
-        """Return what is written for one chain, its delay left open; a caller's own id is not new."""
-        job = NewJob(
-            id=id,
-            chain_id=id,
-            type=self.entry.name,
-            input=input,
-            priority=self.priority,
-            at=self.at,
-            key=key,
-            max_attempts=self.max_attempts,
-            blockers=len(self.blockers),
-        )
-        if key is None and not self.blockers:
-            return StartRequest(job, is_new=is_new)
-        return StartRequest(
-            job, self._new_key(id, key), self._edges(id), waits_for=self.entry.waits_for
-        )
-
-    def _new_key(self, id: str, key: str | None) -> NewKey | None:
-        if key is None:
-            return None
-        return NewKey(self.entry.name, key, id, self.scope, self.window_ms, self.exclude)
-
-    def _edges(self, id: str) -> tuple[NewBlocker, ...]:
-        return tuple(
-            NewBlocker(id, position, chain_id, self.on_blocker_failure)
-            for position, chain_id in enumerate(self.blockers)
-        )
-
-
-class Batch(msgspec.Struct, frozen=True):
-    """Chains to be started together; `delays_ms` count from the database's clock, None where there is none."""
-
-    requests: list[StartRequest]
-    delays_ms: list[int | None] | None
-
-    def timed(self, now: Instant) -> list[StartRequest]:
-        """Return the requests with their delays as times."""
-        return [
-            request if delay is None else _postponed(request, now + delay * 1000)
-            for request, delay in zip(self.requests, self.delays_ms or (), strict=True)
-        ]
-
-
-class Starter:
-    """Turns the caller's words into writes."""
-
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
-
-    def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
-        """Check one start. Raises: the errors of names, payloads and options."""
-        request, delay = self._pair(target, input, **options)
-        return Batch([request], [delay] if delay else None)
-
-    def all(self, starts: Iterable[Start]) -> Batch:
-        """The same for different starts."""
-        pairs = [self._pair(each.target, each.input, **each.options) for each in starts]
-        delays = [delay for _, delay in pairs]
-        return Batch([request for request, _ in pairs], delays if any(delays) else None)
-
-    def many(
-        self,
-        target: Target,
-        inputs: Iterable[Any],
-        keys: Iterable[str | None] | None,
-        options: SharedOptions,
-    ) -> Batch:
-        """Check many starts of one type, whose options are looked at once."""
-        plan = self._plan(target, **options)
-        if keys is None and plan.is_about_keys:
-            raise InvalidOption("scope, window and exclude mean nothing without keys")
-        encode, entry = self._targets.encode, plan.entry
-        texts = [encode(entry, each) for each in inputs]
-        checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
-        if len(checked) != len(texts):
-            raise InvalidOption(f"there are {len(texts)} inputs but {len(checked)} keys")
-        requests = list(map(plan.request, new_ids(len(texts)), checked, texts))
-        return Batch(requests, [plan.after_ms] * len(texts) if plan.after_ms else None)
-
-    def _pair(
-        self,
-        target: Target,
-        input: Any,
-        *,
-        key: str | None = None,
-        id: UUID | str | None = None,
-        **shared: Unpack[SharedOptions],
-    ) -> tuple[StartRequest, int | None]:
-        plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
-        if key is None and plan.is_about_keys:
-            raise InvalidOption("scope, window and exclude mean nothing without a key")
-        made = new_id() if id is None else new_id_text(id)
-        text = self._targets.encode(plan.entry, input)
-        return plan.request(made, check_key(key), text, id is None), plan.after_ms
-
-    def _plan(
-        self,
-        target: Target,
-        *,
-        scope: KeyScope = "open",
-        window: Duration | None = None,
-        exclude: Sequence[Id] = (),
-        at: datetime | None = None,
-        after: Duration | None = None,
-        priority: int = DEFAULT_PRIORITY,
-        blockers: Sequence[Id] = (),
-        on_blocker_failure: OnBlockerFailure = "fail",
-        max_attempts: int | None = None,
-    ) -> Plan:
-        return Plan(
-            entry=self._targets.entry(target),
-            priority=check_priority(priority),
-            at=check_time(at, after),
-            after_ms=None if after is None else milliseconds(after),
-            scope=check_choice("scope", scope, SCOPES),
-            window_ms=None if window is None else milliseconds(window),
-            exclude=id_texts(exclude),
-            blockers=id_texts(blockers),
-            on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
-            max_attempts=check_attempts(max_attempts),
-        )
-
-
-def _plain(entry: Entry) -> Plan:
-    """The plan of a start without options, which has nothing to be checked."""
-    return Plan(entry, DEFAULT_PRIORITY, None, None, "open", None, [], [], "fail", None)
-
-
-def start_command(batch: Batch) -> Command[list[Chain]]:
-    """Return the command that starts chains."""
-
-    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
-        requests = batch.requests
-        if not requests:
-            return Change([])
-        if batch.delays_ms is not None:
-            requests = batch.timed((yield from store.schema.clock()))
-        if conditions.trace is not None:
-            requests = _with_traces(requests, conditions.trace)
-        started = yield from start_chains(store, requests, conditions.channel)
-        earlier = sorted({each.id for each in started if each.deduplicated})
-        records = (yield from store.chains.get(earlier)) if earlier else []
-        known = {each.id: each for each in records}
-        chains = [
-            _earlier(request.job, answer, known.get(answer.id))
-            if answer.deduplicated
-            else new_chain(answer, request.job.key, request.job.input)
-            for request, answer in zip(requests, started, strict=True)
-        ]
-        return _change(chains, started, conditions)
-
-    return command
-
-
-def _change(
-    chains: list[Chain], started: Sequence[Started], conditions: Conditions
-) -> Change[list[Chain]]:
-    """Return started chains with their hints and events; with a channel, the insert has sent the hints itself."""
-    fresh = [each for each in started if not each.deduplicated]
-    if not fresh:
-        return Change(chains)
-    due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
-    events = (
-        [event("job_created", job_id=each.id, type=each.type, chain_id=each.id) for each in fresh]
-        if conditions.has_observers
-        else ()
-    )
-    return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
-
-
-def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
-    if answer.state == "removed":
-        return removed_chain(answer.id, job.type, job.key)
-    if record is None or record.type != job.type:
-        raise InvalidId(
-            f"{job.id} is the id of another job already", help="make a new id for each chain"
-        )
-    return chain_of(record, deduplicated=True)
-
-
-def _with_traces(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
-    traces = {type: trace(type) for type in {each.job.type for each in requests}}
-    return [
-        msgspec.structs.replace(
-            each, job=msgspec.structs.replace(each.job, trace=traces[each.job.type])
-        )
-        for each in requests
-    ]
-
-
-def _postponed(request: StartRequest, at: Instant) -> StartRequest:
-    job = msgspec.structs.replace(request.job, at=at)
-    return msgspec.structs.replace(request, job=job)
-
-
-class PublishOptions(TypedDict, total=False):
-    """What an event may be published with: not before a time, and how urgent it is."""
-
-    at: datetime | None
-    after: Duration | None
-    priority: int
-
-
-def publish_command(
-    targets: Targets,
-    name: str,
-    input: Any,
-    *,
-    at: datetime | None = None,
-    after: Duration | None = None,
-    priority: int = DEFAULT_PRIORITY,
-) -> Command[list[Chain]]:
-    """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
-    text = targets.encode_event(name, input)
-    planned = check_time(at, after)
-    after_ms = None if after is None else milliseconds(after)
-    urgency = check_priority(priority)
-
-    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
-        moment = planned
-        if after_ms is not None:
-            moment = (yield from store.schema.clock()) + after_ms * 1000
-        job_id = new_id()
-        job = NewJob(
-            id=job_id,
-            chain_id=job_id,
-            type=name,
-            input=text,
-            priority=urgency,
-            at=moment,
-            trace=None if conditions.trace is None else conditions.trace(name),
-        )
-        (deliveries,) = yield from publish_events(store, [job], new_id, conditions.channel)
-        started = [Started(each.id, each.type, "pending", False) for each in deliveries]
-        return _change([new_chain(each, None, text) for each in started], started, conditions)
-
-    return command
-
-
 class Producer:
-    """Writes jobs; with a sync connection the answer comes at once, with an async one it is awaited."""
+    """Starts chains and publishes events; with an async connection, await the answer."""
 
     def _connect(self, client: Client, targets: Targets) -> None:
         """Write through this client from now on."""
@@ -475,7 +158,7 @@ class Producer:
     ) -> list[Chain] | Coroutine[Any, Any, list[Chain]]:
         """Publish an event in the caller's transaction; return a chain per subscribed handler.
 
-        Before anybody has subscribed it is one chain under the event's own name, which waits.
+        Until a handler subscribes it is one chain under the event's own name, which waits.
         """
         return self._client.write(tx, publish_command(self._targets, event, input, **options))
 
@@ -488,3 +171,313 @@ def _only(command: Command[list[Chain]]) -> Command[Chain]:
         return change.with_answer(change.answer[0])
 
     return only
+
+
+class Starter:
+    """Checks what a caller asks for and turns it into a batch to be written."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+
+    def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
+        """Check one start. Raises: the errors of names, payloads and options."""
+        request, delay = self._pair(target, input, **options)
+        return Batch([request], [delay] if delay else None)
+
+    def all(self, starts: Iterable[Start]) -> Batch:
+        """Check starts of different types and options."""
+        pairs = [self._pair(each.target, each.input, **each.options) for each in starts]
+        delays = [delay for _, delay in pairs]
+        return Batch([request for request, _ in pairs], delays if any(delays) else None)
+
+    def many(
+        self,
+        target: Target,
+        inputs: Iterable[Any],
+        keys: Iterable[str | None] | None,
+        options: SharedOptions,
+    ) -> Batch:
+        """Check many starts of one type, whose options are checked once."""
+        plan = self._plan(target, **options)
+        if keys is None and plan.is_about_keys:
+            raise InvalidOption("scope, window and exclude mean nothing without keys")
+        encode, entry = self._targets.encode, plan.entry
+        texts = [encode(entry, each) for each in inputs]
+        checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
+        if len(checked) != len(texts):
+            raise InvalidOption(f"there are {len(texts)} inputs but {len(checked)} keys")
+        requests = list(map(plan.request, new_ids(len(texts)), checked, texts))
+        return Batch(requests, [plan.after_ms] * len(texts) if plan.after_ms else None)
+
+    def _pair(
+        self,
+        target: Target,
+        input: Any,
+        *,
+        key: str | None = None,
+        id: UUID | str | None = None,
+        **shared: Unpack[SharedOptions],
+    ) -> tuple[StartRequest, int | None]:
+        plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
+        if key is None and plan.is_about_keys:
+            raise InvalidOption("scope, window and exclude mean nothing without a key")
+        made = new_id() if id is None else new_id_text(id)
+        text = self._targets.encode(plan.entry, input)
+        return plan.request(made, check_key(key), text, id is None), plan.after_ms
+
+    def _plan(
+        self,
+        target: Target,
+        *,
+        scope: KeyScope = "open",
+        window: Duration | None = None,
+        exclude: Sequence[Id] = (),
+        at: datetime | None = None,
+        after: Duration | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        blockers: Sequence[Id] = (),
+        on_blocker_failure: OnBlockerFailure = "fail",
+        max_attempts: int | None = None,
+    ) -> StartPlan:
+        return StartPlan(
+            entry=self._targets.entry(target),
+            priority=check_priority(priority),
+            at=check_time(at, after),
+            after_ms=None if after is None else milliseconds(after),
+            scope=check_choice("scope", scope, SCOPES),
+            window_ms=None if window is None else milliseconds(window),
+            exclude=id_texts(exclude),
+            blockers=id_texts(blockers),
+            on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
+            max_attempts=check_attempts(max_attempts),
+        )
+
+
+class StartPlan(msgspec.Struct, frozen=True):
+    """The checked options that chains of one type are started with."""
+
+    entry: StartableType
+    priority: int
+    at: Instant | None
+    after_ms: int | None
+    scope: KeyScope
+    window_ms: int | None
+    exclude: list[str]
+    blockers: list[str]
+    on_blocker_failure: OnBlockerFailure
+    max_attempts: int | None
+
+    @property
+    def is_about_keys(self) -> bool:
+        """Whether an option was given that means nothing without a key."""
+        return self.scope != "open" or self.window_ms is not None or bool(self.exclude)
+
+    def request(self, id: str, key: str | None, input: str, is_new: bool = True) -> StartRequest:
+        """Return what is written for one chain, its delay left open; a caller's own id is not new."""
+        job = NewJob(
+            id=id,
+            chain_id=id,
+            type=self.entry.name,
+            input=input,
+            priority=self.priority,
+            at=self.at,
+            key=key,
+            max_attempts=self.max_attempts,
+            blockers=len(self.blockers),
+        )
+        if key is None and not self.blockers:
+            return StartRequest(job, is_new=is_new)
+        return StartRequest(
+            job, self._new_key(id, key), self._edges(id), waits_for=self.entry.waits_for
+        )
+
+    def _new_key(self, id: str, key: str | None) -> NewKey | None:
+        if key is None:
+            return None
+        return NewKey(self.entry.name, key, id, self.scope, self.window_ms, self.exclude)
+
+    def _edges(self, id: str) -> tuple[NewBlocker, ...]:
+        return tuple(
+            NewBlocker(id, position, chain_id, self.on_blocker_failure)
+            for position, chain_id in enumerate(self.blockers)
+        )
+
+
+def _plain(entry: StartableType) -> StartPlan:
+    """Return the plan of a start without options, which has nothing to check."""
+    return StartPlan(entry, DEFAULT_PRIORITY, None, None, "open", None, [], [], "fail", None)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Chains to be started together; `delays_ms` count from the database's clock, None where there is none."""
+
+    requests: list[StartRequest]
+    delays_ms: list[int | None] | None
+
+    def timed(self, now: Instant) -> list[StartRequest]:
+        """Return the requests with their delays as times."""
+        return [
+            request if delay is None else _postponed(request, now + delay * 1000)
+            for request, delay in zip(self.requests, self.delays_ms or (), strict=True)
+        ]
+
+
+def _postponed(request: StartRequest, at: Instant) -> StartRequest:
+    job = msgspec.structs.replace(request.job, at=at)
+    return msgspec.structs.replace(request, job=job)
+
+
+def start_command(batch: Batch) -> Command[list[Chain]]:
+    """Return the command that starts chains."""
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
+        requests = batch.requests
+        if not requests:
+            return Change([])
+        if batch.delays_ms is not None:
+            requests = batch.timed((yield from store.schema.clock()))
+        if conditions.trace is not None:
+            requests = _with_traces(requests, conditions.trace)
+        started = yield from start_chains(store, requests, conditions.channel)
+        earlier = sorted({each.id for each in started if each.deduplicated})
+        records = (yield from store.chains.get(earlier)) if earlier else []
+        known = {each.id: each for each in records}
+        chains = [
+            _earlier(request.job, answer, known.get(answer.id))
+            if answer.deduplicated
+            else new_chain(answer, request.job.key, request.job.input)
+            for request, answer in zip(requests, started, strict=True)
+        ]
+        return _change(chains, started, conditions)
+
+    return command
+
+
+def publish_command(
+    targets: Targets,
+    name: str,
+    input: Any,
+    *,
+    at: datetime | None = None,
+    after: Duration | None = None,
+    priority: int = DEFAULT_PRIORITY,
+) -> Command[list[Chain]]:
+    """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
+    text = targets.encode_event(name, input)
+    planned = check_time(at, after)
+    after_ms = None if after is None else milliseconds(after)
+    urgency = check_priority(priority)
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
+        moment = planned
+        if after_ms is not None:
+            moment = (yield from store.schema.clock()) + after_ms * 1000
+        job_id = new_id()
+        job = NewJob(
+            id=job_id,
+            chain_id=job_id,
+            type=name,
+            input=text,
+            priority=urgency,
+            at=moment,
+            trace=None if conditions.trace is None else conditions.trace(name),
+        )
+        (deliveries,) = yield from publish_events(store, [job], new_id, conditions.channel)
+        started = [Started(each.id, each.type, "pending", False) for each in deliveries]
+        return _change([new_chain(each, None, text) for each in started], started, conditions)
+
+    return command
+
+
+def _change(
+    chains: list[Chain], started: Sequence[Started], conditions: Conditions
+) -> Change[list[Chain]]:
+    """Return started chains with their hints and events; with a channel, the insert has sent the hints itself."""
+    fresh = [each for each in started if not each.deduplicated]
+    if not fresh:
+        return Change(chains)
+    due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
+    events = (
+        [event("job_created", job_id=each.id, type=each.type, chain_id=each.id) for each in fresh]
+        if conditions.has_observers
+        else ()
+    )
+    return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
+
+
+def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
+    if answer.state == "removed":
+        return removed_chain(answer.id, job.type, job.key)
+    if record is None or record.type != job.type:
+        raise InvalidId(
+            f"{job.id} is the id of another job already", help="make a new id for each chain"
+        )
+    return chain_of(record, deduplicated=True)
+
+
+def _with_traces(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
+    traces = {type: trace(type) for type in {each.job.type for each in requests}}
+    return [
+        msgspec.structs.replace(
+            each, job=msgspec.structs.replace(each.job, trace=traces[each.job.type])
+        )
+        for each in requests
+    ]
+
+
+class StartableType(msgspec.Struct, frozen=True):
+    """A job type as a start needs it: its name and the codec of its input."""
+
+    name: str
+    codec: TypeCodec
+    waits_for: tuple[str, ...] | None = None
+
+
+class Targets:
+    """Finds job types in the registry and encodes their inputs, within the size limit."""
+
+    def __init__(self, registry: Registry, open_types: bool, payload_limit: int) -> None:
+        self._registry = registry
+        self._open_types = open_types
+        self._limit = payload_limit
+
+    def entry(self, target: Target) -> StartableType:
+        """Return the type to be started. Raises: UnknownJobType, InvalidName, InvalidOption."""
+        entry = self.successor(target)
+        known = self._registry.find(target)
+        if known is not None and not known.entry:
+            raise InvalidOption(
+                f"job type {known.name} is declared with entry=False, so no chain begins with it",
+                help="start the chain with another type that continues with this one",
+            )
+        return entry
+
+    def successor(self, target: Target) -> StartableType:
+        """Return the type a chain continues with, whether or not a chain may begin with it. Raises: see `entry`."""
+        if self._open_types and isinstance(target, str) and target not in self._registry:
+            return StartableType(check_name(target), _ANYTHING)
+        found = self._registry.get(target)
+        return StartableType(found.name, found.input, found.waits_for)
+
+    def encode(self, entry: StartableType, input: Any) -> str:
+        """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""
+        return entry.codec.encode(input, self._limit)
+
+    def encode_event(self, event: str, input: Any) -> str:
+        """Return an event's input as text that fits the input type of every handler known here.
+
+        Raises: InvalidName, InputInvalid, PayloadTooLarge, PayloadNotEncodable.
+        """
+        declared = self._registry.find(check_name(event))
+        known = [declared] if declared is not None else []
+        codecs = [each.input for each in (*known, *self._registry.of_event(event))]
+        texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
+        return texts[0]
+
+
+def open_targets(types: Iterable[JobType]) -> Targets:
+    """Return targets that know these types and accept any other name, for use without an application."""
+    registry = Registry()
+    for each in types:
+        registry.add(each)
+    return Targets(registry, open_types=True, payload_limit=SIZE_LIMIT)

@@ -1,7 +1,4 @@
-"""The noun `jobs`: reading them, by id or as lists, and what can be done to them, in either colour.
-
-Writes to single jobs from outside a worker, in the caller's transaction: cancel them, make them due now.
-"""
+"""`app.jobs`: read jobs by id or as lists; cancel them or make them due now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options of starts, and what callers may hand in for an id, a key or a time, checked before any statement."""
+"""Options of a start, and checks of ids, keys and times before any statement runs."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class HasId(Protocol):
 
 
 Id: TypeAlias = UUID | str | HasId
-"""A chain or job, said by its id or by itself."""
+"""A chain or job, or its id."""
 
 
 class SharedOptions(TypedDict, total=False):
     """What the chains of one call may have in common.
 
-    scope, window, exclude: how long a key stands for its chain: while it is open (and failed counts
+    scope, window, exclude: how long a key deduplicates: while its chain is open (and failed counts
     as open) or for `any` length of time, beyond the chain's removal too (HOLDFAST_KEY_DAYS); no longer
     than the window; never for the chains excluded.
     at, after: not before that time; one in the past means now. priority: 0 is the most urgent, 5 is
@@ -55,7 +55,7 @@ class SharedOptions(TypedDict, total=False):
 class StartOptions(SharedOptions, total=False):
     """What a chain may be started with.
 
-    key: one chain stands for all starts with the same type and key. id: made by the caller with
+    key: starts with the same type and key share one chain. id: made by the caller with
     `app.new_id()` (a UUID of version 7), so that a start repeated after an unknown commit is harmless.
     """
 

@@ -1,9 +1,4 @@
-"""Cursors: where a page ended, opaque to callers, valid only for the list and filter they came from.
-
-Pages of a list: what the nouns have in common when they list.
-
-The filter language as the store's query: terms that must all hold become its optional conditions.
-"""
+"""Pages of jobs and chains: a filter becomes a query, and an opaque cursor marks where the next page begins."""
 
 from __future__ import annotations
 
@@ -132,14 +127,14 @@ def _id(raw: bytes) -> str:
 
 
 def _digest(subject: str, filter: str) -> bytes:
-    said = f"{subject}\0{' '.join(filter.split())}"
-    return hashlib.blake2b(said.encode(), digest_size=_DIGEST_BYTES).digest()
+    text = f"{subject}\0{' '.join(filter.split())}"
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()
 
 
 PAGE_LENGTH = 50
 
 LOOK = 10_000
-"""A page looks at this many rows at most; a filter that few of them fit is gone on with from where it stopped."""
+"""A page scans at most this many rows; the next page continues where it stopped."""
 
 Subject: TypeAlias = Literal["jobs", "chains"]
 
@@ -166,7 +161,7 @@ def read_page(
     """Read one page, looking at a bounded number of rows. Raises: FilterError, InvalidOption, InvalidCursor."""
     before = None if after is None else read_cursor(subject, filter, after)
     query = query_of(filter, limit, before)
-    # One more than was asked for tells whether anything follows.
+    # One more than the limit shows whether more follow.
     found = yield from read(msgspec.structs.replace(query, limit=limit + 1), LOOK)
     shown = tuple(show(each) for each in found.records[:limit])
     if len(found.records) > limit:

@@ -1,4 +1,4 @@
-"""The noun `subscriptions`: which handler gets which event, and removing one, in either colour."""
+"""`app.subscriptions`: which handler gets which event; remove one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Public views of records: read-only, with instants as datetimes and ids as UUIDs.
 
-Payloads are kept as the text that was read and decoded when they are looked at, as plain JSON
-values: those of old jobs need not fit today's types.
+Payloads are decoded on access, as plain JSON values: those of old jobs need not fit today's types.
 """
 
 from __future__ import annotations
@@ -223,7 +222,7 @@ class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):
 class Page(msgspec.Struct, Generic[T], frozen=True):
     """A part of a list, newest first; `next` is the cursor of the following part, None at the end.
 
-    `cut` says that the part is short because enough was looked at, not because nothing more fits.
+    `cut` means the page is short because the scan stopped, not because nothing more matches.
     """
 
     items: tuple[T, ...]

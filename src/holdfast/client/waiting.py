@@ -1,4 +1,4 @@
-"""Waiting for chains to end: one thread asks for all who wait, woken by hints, polling in any case."""
+"""Waiting for chains to end: one thread polls for all waiters, and hints wake it early."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ LONGEST_S = 0.5
 GROWTH = 1.5
 BATCH = 500
 AGAIN_S = 20.0
-"""Workers forget who waits; see `worker.hints`."""
+"""Workers forget which chains are awaited; see `worker.notifications`."""
 
 
 class Waiting:
-    """Everybody in this process who waits for a chain. The thread lives only while somebody does."""
+    """All waiters of this process. The thread runs only while there are any."""
 
     def __init__(
         self, database: Callable[[], Database], notifier: Callable[[], Notifier] | None
@@ -61,7 +61,7 @@ class Waiting:
             self._leave(chain, future)
 
     async def wait_async(self, id: Id, timeout: Duration | None = None) -> Chain:
-        """The same in the other colour; a caller who is cancelled stops waiting."""
+        """Async version of `wait`; cancelling the caller stops the wait."""
         chain, future = id_text(id), self._join(id_text(id))
         try:
             async with asyncio.timeout(_seconds(timeout)):
@@ -97,7 +97,7 @@ class Waiting:
 
     def _watch(self) -> None:
         notifier = self._usable_notifier()
-        listener = None if notifier is None else notifier.listen(self._hear)
+        listener = None if notifier is None else notifier.listen(self._on_hint)
         announced: dict[str, float] = {}
         pause = SHORTEST_S
         try:
@@ -119,7 +119,7 @@ class Waiting:
                 listener.close()
 
     def _look(self, wanted: list[str]) -> int:
-        """Ask for all chains at once; answer those that have ended or are gone."""
+        """Read all awaited chains at once and resolve those that have ended or are gone."""
         answered = 0
         for place in range(0, len(wanted), BATCH):
             batch = wanted[place : place + BATCH]
@@ -127,7 +127,7 @@ class Waiting:
                 database = self._database()
                 found = {each.id: each for each in database.read(database.store.chains.get(batch))}
             except (ConnectionClosed, DatabaseError):
-                # The waiters' own timeouts bound this; a database that comes back goes on.
+                # The waiters' own timeouts bound this; it resumes when the database is back.
                 time.sleep(SHORTEST_S)
                 continue
             for chain in batch:
@@ -153,14 +153,14 @@ class Waiting:
         return len(waiters)
 
     def _usable_notifier(self) -> Notifier | None:
-        """The notifier, unless hints are off or it cannot be made; then looking again has to do."""
+        """The notifier, unless hints are off or it cannot be created; then polling has to do."""
         try:
             return None if self._notifier is None else self._notifier()
         except HoldfastError as error:
-            log.error("whoever waits for a chain finds its end by polling: %s", error)
+            log.error("waiting for chains by polling, hints cannot be received: %s", error)
             return None
 
-    def _hear(self, hint: Hint) -> None:
+    def _on_hint(self, hint: Hint) -> None:
         if hint.kind == "look" or (hint.kind == "ended" and self._concerns(hint)):
             self._wake.set()
 
@@ -172,7 +172,7 @@ class Waiting:
 def _announce(
     notifier: Notifier, wanted: list[str], announced: dict[str, float]
 ) -> dict[str, float]:
-    """Tell workers for which chains somebody waits, now and again from time to time."""
+    """Tell workers which chains are awaited, and repeat it from time to time."""
     now = time.monotonic()
     known = {each: at for each in wanted if (at := announced.get(each, 0.0)) > now - AGAIN_S}
     fresh = [each for each in wanted if each not in known]

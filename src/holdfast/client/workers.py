@@ -1,4 +1,4 @@
-"""The noun `workers`: who works, and asking one to end, in either colour."""
+"""`app.workers`: list workers; drain one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.storage.operation import Op
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it last said of itself; `stopped_at` is None while it has not said goodbye."""
+    """A worker as of its last heartbeat; `stopped_at` is None until it has shut down."""
 
     id: str
     name: str

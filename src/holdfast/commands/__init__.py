@@ -1,1 +1,1 @@
-"""Use cases as operations: no colour, no dialect, one module each."""
+"""Every change and every question about the queue, written once: sync or async, on either database."""

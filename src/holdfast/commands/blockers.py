@@ -119,7 +119,7 @@ def circle_of(
     chain_id: str, blockers: Sequence[str], dependents: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return the chains of a circle in the order of their waiting, the first one again at its end; none without one."""
-    # Those that were found first are the nearest, so that following them leads back.
+    # The first ones found are the nearest, so following them leads back.
     waits_for = dict(reversed(dependents))
     for blocker in blockers:
         if blocker not in waits_for:
@@ -156,7 +156,7 @@ def _ids(tails: Sequence[Tail]) -> list[str]:
 def close_chains(
     store: Store, ended: Sequence[tuple[str, State]], now: Instant | None = None
 ) -> Op[FanIn]:
-    """Let go of everything that waits for chains that have just ended, in the transaction that ended them."""
+    """Release everything that waits for chains that have just ended, in the transaction that ended them."""
     chains = sorted({chain_id for chain_id, _ in ended})
     if not chains:
         return FanIn([], [])

@@ -1,4 +1,4 @@
-"""Ending attempts with everything that hangs on them: fan-in for awaited jobs, edges of successors."""
+"""Ending attempts in a transaction with what follows: fan-in for awaited jobs, blockers of successors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def finish_attempts(
         yield from attach_blockers(store, edges, now)
         waiting = [each for each in mine if each.kind == "continue" and each.next_blockers]
         for each in waiting:
-            # Nobody waits for a chain that is not awaited, unless it came to be in this very transaction.
+            # A chain that is not awaited has no waiters, unless they were attached in this very transaction.
             if hits[each.id].awaited or len(waiting) > 1:
                 yield from refuse_circle(store, each.chain_id, each.next_blockers)
     ended = [

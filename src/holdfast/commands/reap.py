@@ -1,6 +1,6 @@
-"""After the database's clock was set back: what was due by a clock that ran ahead is due by the present one.
+"""Reaping: taking back what dead workers held, and failing what has crashed too often.
 
-Reaping: taking back what dead workers held, and letting go of whatever waited for those that are spent.
+Also how far the database's clock was set back, so that what was due by the old clock is due by the new one.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def reap_leases(
 def fleet_fell_silent(
     store: Store, quiet_ms: int, besides: str = "", now: Instant | None = None
 ) -> Op[bool]:
-    """Say whether leases have ended, and all workers of a short while ago are silent, as after an outage."""
+    """Whether leases have expired and all recent workers are silent, as after an outage."""
     present = (yield from store.schema.clock()) if now is None else now
     leases = yield from store.leases.page(1)
     if not leases or leases[0].expires_at > present:

@@ -24,7 +24,7 @@ class Ages(msgspec.Struct, frozen=True):
 
 
 class RetentionPage(msgspec.Struct, frozen=True):
-    """One batch: how many chains were looked at and removed, and where the next begins."""
+    """One batch: how many chains were scanned and removed, and where the next begins."""
 
     seen: int
     removed: int
@@ -34,7 +34,7 @@ class RetentionPage(msgspec.Struct, frozen=True):
 def remove_chains(
     store: Store, ages: Ages, after: str, limit: int, now: Instant | None = None
 ) -> Op[RetentionPage]:
-    """Remove the ended chains among the next `limit` that are old enough and that nobody depends on."""
+    """Remove those of the next `limit` ended chains that are old enough and that no job depends on."""
     instant = yield from _instant(store, now)
     before = instant - ages.chains * _DAY_US
     dead_before = instant - max(ages.chains, ages.dead_letters) * _DAY_US

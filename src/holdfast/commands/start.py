@@ -1,6 +1,6 @@
 """Starting chains: keys first, then jobs, then blockers, all in the caller's transaction.
 
-Publishing events: one job per subscription, or one waiting row until somebody subscribes.
+Publishing an event starts one job per subscription, or one waiting row until a handler subscribes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class StartRequest(msgspec.Struct, frozen=True):
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A chain as its start left it; `deduplicated` when an earlier one, maybe long removed, stands for it."""
+    """A started chain; `deduplicated` when it is an earlier one, maybe long removed, with the same key or id."""
 
     id: str
     type: str
@@ -89,7 +89,7 @@ def start_chains(
 
 
 def _check_waits(store: Store, requests: Sequence[StartRequest]) -> Op[None]:
-    """Look at the types of blockers where a job type says which ones it waits for."""
+    """Check the types of blockers where the job type declares which ones it waits for."""
     for request in requests:
         if request.waits_for is not None and request.blockers:
             ids = sorted({edge.chain_id for edge in request.blockers})
@@ -122,25 +122,25 @@ def _batches(keys: Iterable[NewKey]) -> list[list[NewKey]]:
 def _earlier(
     store: Store, requests: Sequence[StartRequest], written: set[str]
 ) -> Op[dict[str, Started]]:
-    """Find the chains that stand for requests that were not written: the key's holder, or the same id."""
+    """Find the existing chains of requests that were not written: the key's holder, or the same id."""
     lost = [each for each in requests if each.job.id not in written]
     pairs = [(each.key.type, each.key.key) for each in lost if each.key is not None]
     holders = (yield from _holders(store, lost, pairs)) if pairs else {}
-    stands_for = {
+    existing = {
         each.job.id: holders.get((each.key.type, each.key.key), each.job.id)
         if each.key is not None
         else each.job.id
         for each in lost
     }
-    tails = yield from store.chains.tails(sorted(set(stands_for.values())))
+    tails = yield from store.chains.tails(sorted(set(existing.values())))
     states: dict[str, State] = {tail.chain_id: tail.state for tail in tails}
     held = set(holders.values())
     return {
         each.job.id: Started(
-            stands_for[each.job.id],
+            existing[each.job.id],
             each.job.type,
             states.get(
-                stands_for[each.job.id], "removed" if stands_for[each.job.id] in held else "pending"
+                existing[each.job.id], "removed" if existing[each.job.id] in held else "pending"
             ),
             True,
         )

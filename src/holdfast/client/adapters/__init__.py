@@ -1,4 +1,4 @@
-"""One module per library; which one serves a connection is told by its class, so none is imported in vain."""
+"""One adapter module per database library, chosen by the class of a connection and imported only then."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ _found: WeakKeyDictionary[type, Callable[..., Adapter]] = WeakKeyDictionary()
 def adapter_of(connection: Any, *fix: str) -> Adapter:
     """Return the adapter that wraps a connection. Raises: UnsupportedConnection.
 
-    A library that found a driver's connection says in its own words how to open a transaction.
+    `fix` is how a transaction is opened in the library that the driver's connection came from.
     """
     found = _found.get(type(connection)) or _find(connection)
     return found(connection, *fix)

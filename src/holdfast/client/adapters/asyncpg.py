@@ -43,7 +43,7 @@ class AsyncpgAdapter(AsyncAdapter):
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         need.check_dialect("postgresql")
         # A connection that went back to its pool refuses even these questions.
-        with _translated("the look at the connection"):
+        with _translated("the check of the connection"):
             if self._connection.is_closed():
                 raise ConnectionClosed("the asyncpg connection is closed")
             begun = self._connection.is_in_transaction()

@@ -1,8 +1,6 @@
-"""What a adapter is: the thin wrapper of a connection that the caller holds.
+"""An adapter wraps a connection that the caller holds, and finds out what its library can do.
 
-The kinds of connection a caller may hold, for type checkers: sync ones give a value, async ones an awaitable.
-
-They are told apart by the colour of their methods, so that no library has to be installed for it.
+The protocols of connections are for type checkers: sync or async shows in their methods, so no library is imported.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ class Need(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Access(Generic[E]):
-    """A caller's connection, found usable; `after_commit` is None where nobody tells of the commit."""
+    """A caller's connection, checked; `after_commit` is None where the commit cannot be observed."""
 
     executor: E
     after_commit: AfterCommit | None = None
@@ -54,13 +52,11 @@ class Access(Generic[E]):
 
 @contextmanager
 def reviewing(hooks: Hooks) -> Iterator[None]:
-    """Let a committed transaction not fail because nobody can say which of its parts were undone."""
+    """Keep a committed transaction from failing because its undone parts cannot be determined."""
     try:
         yield
     except Exception:
-        log.exception(
-            "the events of a committed transaction are not told: their jobs cannot be seen"
-        )
+        log.exception("the events of a committed transaction are dropped: its jobs cannot be read")
         hooks.forget()
 
 

@@ -18,7 +18,7 @@ _FIX = "work inside `with transaction.atomic():`"
 
 
 class DjangoAdapter(SyncAdapter):
-    """A connection; inside atomic() Django tells of the commit, but not of every savepoint that was undone."""
+    """A connection; inside atomic() Django reports the commit, but not every savepoint that was rolled back."""
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self._connection = connection

@@ -1,4 +1,4 @@
-"""Transactions of Holdfast's own, which run our statements and tell of their commit by themselves."""
+"""Transactions of our own, which run our statements and report their commit themselves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class OwnSqliteAdapter(SyncAdapter):
 
 
 class OwnSqliteAsyncAdapter(AsyncAdapter):
-    """The same in the other colour."""
+    """Async version of the adapter above."""
 
     def __init__(self, transaction: SqliteAsyncTransaction) -> None:
         self._transaction = transaction
@@ -35,7 +35,7 @@ class OwnSqliteAsyncAdapter(AsyncAdapter):
 
 
 class OwnPostgresAdapter(SyncAdapter):
-    """A transaction on PostgreSQL, whose connection may be somebody else's after its end."""
+    """A transaction on PostgreSQL, whose connection may be in other hands after its end."""
 
     def __init__(self, transaction: PostgresTransaction) -> None:
         self._transaction = transaction
@@ -47,7 +47,7 @@ class OwnPostgresAdapter(SyncAdapter):
 
 
 class OwnPostgresAsyncAdapter(AsyncAdapter):
-    """The same in the other colour."""
+    """Async version of the adapter above."""
 
     def __init__(self, transaction: PostgresAsyncTransaction) -> None:
         self._transaction = transaction

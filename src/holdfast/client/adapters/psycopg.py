@@ -1,4 +1,4 @@
-"""psycopg 3, in both colours."""
+"""psycopg 3, sync and async."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PsycopgAdapter(SyncAdapter):
 
 
 class PsycopgAsyncAdapter(AsyncAdapter):
-    """The same in the other colour."""
+    """Async version of `PsycopgAdapter`."""
 
     def __init__(self, connection: AsyncConnection[Any], fix: str = _ASYNC_FIX) -> None:
         self._connection = connection
@@ -61,7 +61,7 @@ def _check(connection: Connection[Any] | AsyncConnection[Any], need: Need, fix: 
 
 
 def is_idle(connection: Connection[Any] | AsyncConnection[Any]) -> bool:
-    """Say whether no transaction is open. Raises: ConnectionClosed, TransactionAborted."""
+    """Whether no transaction is open. Raises: ConnectionClosed, TransactionAborted."""
     if connection.closed:
         raise ConnectionClosed("the psycopg connection is closed")
     status = connection.pgconn.transaction_status

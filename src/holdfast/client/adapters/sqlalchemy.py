@@ -47,7 +47,7 @@ Review: TypeAlias = Callable[[Hooks], None]
 class SessionHooks:
     """The hooks of one session, kept per transaction: a savepoint's rollback drops only its own.
 
-    SQLAlchemy tells of the savepoints that it made itself; the review after the commit finds out about all others.
+    SQLAlchemy reports the savepoints that it made itself; the review after the commit finds all others.
     """
 
     def __init__(self, session: Session) -> None:
@@ -107,7 +107,7 @@ AUTOCOMMIT_FIX = (
 
 
 class ConnectionAdapter(SyncAdapter):
-    """A Connection of Core; nobody tells of its commit, for its event fires before it."""
+    """A Connection of Core; its commit cannot be observed, because the event fires before it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -167,7 +167,7 @@ def _driver_adapter(connection: Connection) -> SyncAdapter:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Say in our words why SQLAlchemy did not give what it was asked for."""
+    """Translate SQLAlchemy's refusals into our errors."""
     try:
         yield
     except (InvalidRequestError, DBAPIError) as error:
@@ -218,7 +218,7 @@ class AsyncSessionAdapter(AsyncAdapter):
         access = await adapter.open(need)
 
         def review(hooks: Hooks) -> None:
-            # SQLAlchemy tells of its commit inside its greenlet.
+            # SQLAlchemy reports its commit inside its greenlet.
             await_only(run_async(hooks.review(need.store), access.executor))
 
         return replace(access, after_commit=after_commit_of(self._session.sync_session, review))

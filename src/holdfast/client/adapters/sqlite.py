@@ -44,7 +44,7 @@ class SqliteAdapter(SyncAdapter):
 
         A transaction that begins by reading may find the file changed when it comes to write.
         """
-        # From Python 3.12 on `autocommit` may be True; before, and by default, it has no say.
+        # From Python 3.12 on `autocommit` may be True; before, and by default, it has no effect.
         if self._connection.isolation_level is None or _autocommits(self._connection):
             raise NoTransaction("the sqlite3 connection has no open transaction", help=self._fix)
         sqlite3.Cursor(self._connection).execute("begin immediate")
@@ -55,7 +55,7 @@ def _autocommits(connection: sqlite3.Connection) -> bool:
 
 
 class AiosqliteAdapter(AsyncAdapter):
-    """The same in the other colour."""
+    """Async version of `SqliteAdapter`."""
 
     def __init__(self, connection: aiosqlite.Connection, fix: str = _FIX) -> None:
         self._connection = connection
