@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commands.health import Health, summed_up
+from holdfast.commands.health import Health, summarize
 from holdfast.core.records import Identity, QueueTotals
 
 NOW = 1_800_000_000_000_000
@@ -62,7 +62,7 @@ def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
     ],
 )
 def test_the_worst_is_said_first(found: Health, sentence: str) -> None:
-    assert summed_up(found) == sentence
+    assert summarize(found) == sentence
 
 
 def test_what_is_neither_due_nor_held_comes_later() -> None:
@@ -72,7 +72,7 @@ def test_what_is_neither_due_nor_held_comes_later() -> None:
 
 def test_a_count_that_stopped_is_told_as_a_lower_bound() -> None:
     found = health({"live": 90_000, "due": 10_000, "bounded": True}, workers=0)
-    assert summed_up(found) == "No live workers; 10,000+ jobs are due"
+    assert summarize(found) == "No live workers; 10,000+ jobs are due"
     assert (found.words()["due"], found.words()["later"]) == ("10,000+", "unknown")
     # What was not counted may be due or not: it is not said to come later.
     assert (found.figures()["bounded"], found.figures()["later"]) == (True, None)

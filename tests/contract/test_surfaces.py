@@ -367,14 +367,17 @@ async def test_the_figures_of_the_queue_have_one_name_each(
         metrics = (await client.get("/metrics")).text
     result = await asyncio.to_thread(command_line, "status", "-o", "json")
     told = json.loads(result.stdout)
-    assert told.keys() - overview.keys() == {"summary", "types"}
+    assert told.keys() - overview.keys() == {"dead", "types"}
     assert overview.keys() <= told.keys()
+    assert told["dead"] == told["failed"] == 1
     timely = {"at", "oldest_due_seconds"}
     assert {each: told[each] for each in overview.keys() - timely} == {
         each: overview[each] for each in overview.keys() - timely
     }
-    for state in ("completed", "failed"):
+    for state in ("running", "blocked", "completed", "failed", "cancelled"):
         assert f'holdfast_queue_depth{{state="{state}"}} {overview[state]}.0' in metrics
+    assert f"holdfast_queue_due_jobs {overview['due']}.0" in metrics
+    assert f"holdfast_fleet_workers {overview['workers']}.0" in metrics
     screen = (await asyncio.to_thread(command_line, "status")).stdout
     for name in ("due", "running", "blocked", "later", "completed", "cancelled", "failed"):
         assert re.search(rf"^  {name} +{overview[name]}\b", screen, re.MULTILINE), name

@@ -9,7 +9,7 @@ from holdfast.admin.roles import check
 from holdfast.admin.serializers import rfc3339
 from holdfast.commands.change import Effect
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
-from holdfast.commands.health import COUNTED
+from holdfast.commands.health import read_health
 from holdfast.core.cycle import RunRecord
 from holdfast.core.records import WorkerRecord
 from holdfast.core.redaction import redact
@@ -20,7 +20,6 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.options import LARGEST_CLAIM
 
-_US = 1_000_000
 MOST_TICKS = 1_000
 
 
@@ -54,18 +53,17 @@ class LegacyStats:
         return {"summary": answer.as_dict()}
 
     def _read(self, store: Store) -> Op[dict[str, Any]]:
-        now = yield from store.schema.clock()
-        totals, _ = yield from store.workers.totals(COUNTED)
+        health = yield from read_health(store)
+        totals = health.totals
         workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
         ticks = yield from store.runs.page(MOST_TICKS, LIVE_WITHIN_MS, TICK)
-        due = totals.oldest_due_at
         return {
-            "generated_at": rfc3339(now),
+            "generated_at": rfc3339(health.now),
             "queue": {
                 "total": totals.live + totals.completed + totals.failed + totals.cancelled,
                 "due_now": totals.due,
                 "due_now_is_a_lower_bound": totals.bounded,
-                "oldest_pending_age_seconds": 0.0 if due is None else max(0, now - due) / _US,
+                "oldest_pending_age_seconds": health.oldest_us / 1_000_000,
                 "stuck_processing": totals.stuck,
                 "pending": max(0, totals.live - totals.running),
                 "processing": totals.running,

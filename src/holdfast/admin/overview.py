@@ -16,7 +16,7 @@ from holdfast.admin.dead_letters import dead_groups
 from holdfast.admin.roles import LOCAL, check
 from holdfast.admin.serializers import plain
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
-from holdfast.commands.health import Health, read_health, summed_up
+from holdfast.commands.health import Health, read_health, summarize
 from holdfast.commands.retention import id_at
 from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep
 from holdfast.core.redaction import redact
@@ -219,7 +219,7 @@ class Overviews:
             waits = self._waits[window] = yield from _read_waits(store, steps, health.now)
         return Overview(
             health=health,
-            sentence=summed_up(health),
+            sentence=summarize(health),
             window=window,
             step_us=step_ms * 1000,
             series=series,

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commands.health import Health, summarize
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Changed
 from holdfast.core.filters import Term, format_filter
@@ -36,6 +37,11 @@ def rfc3339(instant: Instant | None) -> str | None:
     moment = to_datetime(instant)
     # A page writes hundreds of these, and strftime takes five times as long.
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
+
+
+def health_json(health: Health) -> dict[str, Any]:
+    """Return the queue's health as every JSON surface shows it."""
+    return {"at": rfc3339(health.now), "summary": summarize(health), **health.figures()}
 
 
 def plain(record: msgspec.Struct) -> dict[str, Any]:

@@ -47,7 +47,9 @@ _FIGURES: Mapping[str, Callable[[Health], int]] = {
     "live": lambda health: health.totals.live,
     "stuck": lambda health: health.totals.stuck,
     "failed": lambda health: health.totals.failed,
-    "dead": lambda health: health.totals.failed,  # what monitors wrote before there was one name
+    "dead": lambda health: (
+        health.totals.failed
+    ),  # deprecated: the name of `failed` in earlier versions
     "workers": lambda health: health.workers,
     "silent": lambda health: health.silent,
     "unhandled": lambda health: len(health.unhandled),
@@ -185,13 +187,11 @@ def _write(health: Health, output: Format, watch: bool) -> None:
 
 
 def _figures(health: Health) -> dict[str, Any]:
-    from holdfast.admin.serializers import rfc3339
-    from holdfast.commands.health import summed_up
+    from holdfast.admin.serializers import health_json
 
     return {
-        "at": rfc3339(health.now),
-        "summary": summed_up(health),
-        **health.figures(),
+        **health_json(health),
+        "dead": health.totals.failed,  # deprecated: the name of `failed` in earlier versions
         "types": [_type(each) for each in health.types],
     }
 
@@ -205,18 +205,19 @@ def _type(each: TypeTotals) -> dict[str, Any]:
         "oldest_due_at": rfc3339(each.oldest_due_at),
         "completed": each.completed,
         "failed": each.failed,
+        "dead": each.failed,
         "cancelled": each.cancelled,
     }
 
 
 def _write_screen(health: Health) -> None:
-    from holdfast.commands.health import summed_up
+    from holdfast.commands.health import summarize
     from holdfast.core.duration import spoken
 
     totals, words = health.totals, health.words()
     oldest = f"   the oldest since {spoken(health.oldest_us)}" if totals.due else ""
     silent = f", {health.silent} silent" if health.silent else ""
-    sentence = click.style(summed_up(health), bold=True)
+    sentence = click.style(summarize(health), bold=True)
     click.echo(sentence, color=wants_colour(sys.stdout))
     beside = {
         "due": oldest,
@@ -237,7 +238,7 @@ def _write_screen(health: Health) -> None:
 
 def _line(health: Health) -> str:
     from holdfast.admin.serializers import rfc3339
-    from holdfast.commands.health import summed_up
+    from holdfast.commands.health import summarize
 
     words = "  ".join(f"{name} {value}" for name, value in health.words().items())
-    return f"{rfc3339(health.now)}  {words}  {summed_up(health)}"
+    return f"{rfc3339(health.now)}  {words}  {summarize(health)}"

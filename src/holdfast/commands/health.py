@@ -114,7 +114,7 @@ def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
     )
 
 
-def summed_up(health: Health) -> str:
+def summarize(health: Health) -> str:
     """Say in one sentence what is most worth knowing, the worst first."""
     totals, identity = health.totals, health.identity
     if identity is not None and identity.paused:

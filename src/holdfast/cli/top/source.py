@@ -11,7 +11,7 @@ from holdfast.admin.jobs import JobAdmin
 from holdfast.admin.types import TypeAdmin
 from holdfast.admin.workers import WorkerAdmin
 from holdfast.cli.output import clean, first_line
-from holdfast.commands.health import Health, read_health, summed_up
+from holdfast.commands.health import Health, read_health, summarize
 from holdfast.core.duration import spoken
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class Source:
 def head_line(health: Health) -> str:
     """Sum the queue up in one line."""
     words = " · ".join(f"{name} {value}" for name, value in health.words().items())
-    return f"{summed_up(health)} · {words}, {health.slots} slots"
+    return f"{summarize(health)} · {words}, {health.slots} slots"
 
 
 def _cycle(cycle: dict[str, Any]) -> Row:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from holdfast.admin.overview import STEPS_MS
 from holdfast.admin.roles import LOCAL, Role
-from holdfast.admin.serializers import plain, rfc3339
-from holdfast.commands.health import Health
+from holdfast.admin.serializers import health_json, plain, rfc3339
 from holdfast.core.errors import Unauthenticated
 from holdfast.web.api.jobs import Reasoned
 from holdfast.web.bound_request import Call
@@ -31,7 +28,7 @@ async def overview(call: Call) -> Answer:
     return Answer(
         {
             "sentence": found.sentence,
-            "health": shown_health(found.health),
+            "health": health_json(found.health),
             "window": found.window,
             "p95_wait_seconds": _seconds(found.p95_wait_us),
             "median_wait_seconds": _seconds(found.median_wait_us),
@@ -94,11 +91,6 @@ def _insist_on_a_token(call: Call) -> None:
     """Admit nobody for sitting at this machine: the outbox's first users were promised 401 without a token."""
     if call.caller.principal is LOCAL:
         raise Unauthenticated("no valid token came with the request")
-
-
-def shown_health(health: Health) -> dict[str, Any]:
-    """Show the queue at one moment."""
-    return {"at": rfc3339(health.now), **health.figures()}
 
 
 def _seconds(us: int | None) -> float | None:
