@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, ReaperTooSlow, ShutdownTooLong
 from holdfast.core.lease import (
     DEFAULT,
-    LONG,
-    SHORT,
     Lease,
     Timing,
     check_timing,
@@ -29,9 +27,9 @@ REAPER = Timing("OUTBOX_REAPER_INTERVAL_MS", 10_000, "default")
 @pytest.mark.parametrize(
     ("lease", "duration", "heartbeat"),
     [
-        (SHORT, 30_000, 9_000),
+        (Lease("30s"), 30_000, 9_000),
         (DEFAULT, 60_000, 15_000),
-        (LONG, 120_000, 15_000),
+        (Lease("120s"), 120_000, 15_000),
         (Lease("1s"), 1_000, 300),
         (Lease("60s", heartbeat="5s"), 60_000, 5_000),
     ],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import ConfigError, InvalidDuration
-from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, PUSH_RETRY, Retry
+from holdfast.core.retry import EVENT_RETRY, JOB_RETRY, Retry
 
 
 def _delays(retry: Retry, attempts: int) -> list[float]:
@@ -28,9 +28,10 @@ def test_events_wait_5_seconds_doubling_to_120_with_half_a_second_of_jitter() ->
     assert EVENT_RETRY.max_attempts == 3
 
 
-def test_pushes_wait_one_minute_doubling_to_an_hour() -> None:
-    assert [seconds / 60 for seconds in _delays(PUSH_RETRY, 8)] == [1, 2, 4, 8, 16, 32, 60, 60]
-    assert PUSH_RETRY.max_attempts == 8
+def test_a_policy_of_minutes_doubles_up_to_an_hour() -> None:
+    policy = Retry(base="1m", cap="60m", max_attempts=8)
+    assert [seconds / 60 for seconds in _delays(policy, 8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    assert policy.max_attempts == 8
 
 
 @given(
@@ -83,5 +84,7 @@ def test_a_bad_duration_is_refused_as_such() -> None:
 
 
 def test_policies_are_values() -> None:
-    assert Retry(base="60s", cap=3600, max_attempts=8) == PUSH_RETRY
+    assert Retry(base="60s", cap=3600, max_attempts=8) == Retry(
+        base="1m", cap="60m", max_attempts=8
+    )
     assert len({Retry(), JOB_RETRY}) == 1

@@ -18,7 +18,7 @@ import holdfast
 from holdfast.cli.lazy import Command
 from holdfast.core.errors import explanations
 from holdfast.core.events import CATALOGUE
-from holdfast.settings import GROUPS, Whole, setting
+from holdfast.settings import GROUPS, Integer, setting
 from tests.docs.snippets import DOCS
 
 
@@ -54,7 +54,7 @@ class Wordless:
 
     PREFIX: ClassVar[str] = "WORDLESS_"
 
-    number: int = setting(Whole(), 1, "")
+    number: int = setting(Integer(), 1, "")
 
 
 def test_a_setting_without_text_fails_the_build(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
@@ -12,11 +10,8 @@ from holdfast.core.errors import ConfigError
 from holdfast.settings import (
     GROUPS,
     SettingsFile,
-    Whole,
     load_settings,
-    read_group,
     read_settings,
-    setting,
     variables_of,
 )
 from holdfast.settings.load import PREFIXES
@@ -170,15 +165,3 @@ def test_another_file_may_be_named_and_must_then_exist(tmp_path: Path) -> None:
     settings = load_settings(environ={"HOLDFAST_CONFIG": str(path)}, directory=tmp_path)
     assert settings.outbox.batch_size == 8
     assert settings.origin("OUTBOX_BATCH_SIZE") == "other.toml"
-
-
-def test_an_application_declares_settings_of_its_own_the_same_way() -> None:
-    @dataclass(frozen=True, slots=True)
-    class ShopSettings:
-        PREFIX: ClassVar[str] = "SHOP_"
-        hot_months: int = setting(Whole(1, 120), 12, "Months that stay hot.")
-
-    assert read_group(ShopSettings, {}).hot_months == 12
-    assert read_group(ShopSettings, {"SHOP_HOT_MONTHS": "6"}).hot_months == 6
-    with pytest.raises(ConfigError, match="SHOP_HOT_MONTHS"):
-        read_group(ShopSettings, {"SHOP_HOT_MONTHS": "0"})

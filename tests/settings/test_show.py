@@ -6,12 +6,13 @@ import pytest
 
 from holdfast.core.retry import EVENT_RETRY, JOB_RETRY
 from holdfast.settings import (
+    GROUPS,
     effective,
     embedded_options,
     event_retry,
     job_retry,
     read_settings,
-    reference,
+    variables_of,
     worker_options,
 )
 from holdfast.worker.options import WorkerOptions
@@ -58,7 +59,7 @@ def test_every_variable_of_the_seeds_has_its_default(name: str, default: str) ->
 
 
 def test_no_two_variables_share_a_name_and_each_says_what_it_is() -> None:
-    variables = [each for group in reference().values() for each in group]
+    variables = [each for group in GROUPS.values() for each in variables_of(group)]
     assert len({each.name for each in variables}) == len(variables)
     assert all(each.text.endswith(".") for each in variables)
 

@@ -8,7 +8,7 @@ from docs._ext.reference.markdown import code, table
 from docs._ext.reference.undocumented import require
 
 from holdfast.settings import GROUPS, Variable, variables_of
-from holdfast.settings.effective import shown
+from holdfast.settings.effective import display_value
 
 
 def page() -> str:
@@ -28,14 +28,14 @@ def _table(variables: Iterable[Variable]) -> str:
     require("settings without text", (each.name for each in rows if not each.text.strip()))
     return table(
         ("name", "default", "valid values", "meaning"),
-        ((code(each.name), _default(each), each.kind.words, _meaning(each)) for each in rows),
+        ((code(each.name), _default(each), each.kind.expected, _meaning(each)) for each in rows),
     )
 
 
 def _default(variable: Variable) -> str:
     if variable.fallback is not None:
-        return f"{code(variable.fallback)}, else {code(shown(variable, variable.default))}"
-    return "unset" if variable.default is None else code(shown(variable, variable.default))
+        return f"{code(variable.fallback)}, else {code(display_value(variable, variable.default))}"
+    return "unset" if variable.default is None else code(display_value(variable, variable.default))
 
 
 def _meaning(variable: Variable) -> str:

@@ -125,6 +125,4 @@ def _check_heartbeat(heartbeat: Timing, lease: Timing) -> None:
     )
 
 
-SHORT = Lease("30s")
 DEFAULT = Lease("60s")
-LONG = Lease("120s")

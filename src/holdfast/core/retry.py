@@ -101,4 +101,3 @@ def _grown(base: int, multiplier: float, times: int, cap: int) -> float:
 
 JOB_RETRY = Retry()
 EVENT_RETRY = Retry(base="5s", cap="120s", jitter="500ms", max_attempts=3)
-PUSH_RETRY = Retry(base="1m", cap="60m", max_attempts=8)

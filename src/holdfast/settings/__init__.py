@@ -1,27 +1,25 @@
-"""Settings: arguments over environment over file over defaults, checked once, each value with its origin."""
+"""Settings: arguments over environment over file over defaults, validated once, each value with its origin."""
 
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.effective import Effective, effective, reference
-from holdfast.settings.load import SettingsFile, load_settings, load_some, read_group, read_settings
+from holdfast.settings.effective import Effective, effective
+from holdfast.settings.load import SettingsFile, load_settings, load_some, read_settings
 from holdfast.settings.options import (
     WorkerValues,
-    check_leases,
     embedded_options,
     event_retry,
     job_retry,
     worker_options,
 )
-from holdfast.settings.rules import timings_under
+from holdfast.settings.rules import check_leases, timings_under
 from holdfast.settings.schema import (
-    Address,
-    Choice,
-    CronText,
-    Flag,
-    Kind,
+    Boolean,
+    HttpUrl,
+    Integer,
     Names,
+    OneOf,
     Text,
+    ValueType,
     Variable,
-    Whole,
     ZoneName,
     setting,
     variables_of,
@@ -29,18 +27,17 @@ from holdfast.settings.schema import (
 
 __all__ = [
     "GROUPS",
-    "Address",
-    "Choice",
-    "CronText",
+    "Boolean",
     "Effective",
-    "Flag",
-    "Kind",
+    "HttpUrl",
+    "Integer",
     "Names",
+    "OneOf",
     "Settings",
     "SettingsFile",
     "Text",
+    "ValueType",
     "Variable",
-    "Whole",
     "WorkerValues",
     "ZoneName",
     "check_leases",
@@ -50,9 +47,7 @@ __all__ = [
     "job_retry",
     "load_settings",
     "load_some",
-    "read_group",
     "read_settings",
-    "reference",
     "setting",
     "timings_under",
     "variables_of",

@@ -1,4 +1,4 @@
-"""The effective settings and where each comes from, without secrets; and the table that documentation is made from."""
+"""The effective settings and where each comes from, without secrets."""
 
 from __future__ import annotations
 
@@ -22,23 +22,18 @@ class Effective(msgspec.Struct, frozen=True):
 
 
 def effective(settings: Settings) -> list[Effective]:
-    """Return every setting as it stands."""
+    """Return every setting with its value and origin."""
     rows = []
     for key, group in GROUPS.items():
         held: Any = getattr(settings, key)
         for each in variables_of(group):
-            value = shown(each, getattr(held, each.field))
+            value = display_value(each, getattr(held, each.field))
             rows.append(Effective(each.name, value, settings.origin(each.name)))
     return rows
 
 
-def reference() -> dict[str, tuple[Variable, ...]]:
-    """Return every variable by group, for documentation."""
-    return {key: variables_of(group) for key, group in GROUPS.items()}
-
-
-def shown(variable: Variable, value: object) -> str:
-    """Return a value as people may see it: on one line, of bounded length, without secrets."""
+def display_value(variable: Variable, value: object) -> str:
+    """Return a value for display: on one line, of bounded length, without secrets."""
     if value is None:
         return "(unset)"
     if variable.secret:

@@ -1,97 +1,44 @@
-"""Reads settings from their sources, highest first, and refuses those that cannot be used.
-
-Where values come from: arguments, the environment and a TOML file, brought to the same shape.
-"""
+"""Reads settings from arguments, the environment and a TOML file, in this order, and rejects invalid ones."""
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.core.errors import ConfigError, UnknownVariable
 from holdfast.core.suggestions import nearest
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.effective import shown
-from holdfast.settings.rules import check_rules, follow_lease
-from holdfast.settings.schema import Group, Value, Variable, variables_of
+from holdfast.settings.effective import display_value
+from holdfast.settings.rules import check_rules, derive_timings
+from holdfast.settings.schema import Value, Variable, variables_of
 
 PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
-"""Variables that begin so are ours; an unknown one is a mistake worth pointing out."""
+"""Variables with these prefixes are ours; an unknown one is reported."""
 
-# The test suite's own variables are read by nobody else.
+# Variables of the test suite.
 _NOT_SETTINGS = "HOLDFAST_TEST_"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
-    """A file's name and text: `holdfast.toml`, or a `pyproject.toml` whose table tool.holdfast counts."""
+    """A file's name and text: `holdfast.toml`, or a `pyproject.toml` with a table tool.holdfast."""
 
     name: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Raw values by variable, and the names nothing is known about."""
+class SettingsSource:
+    """Raw values by variable, and names that are not settings."""
 
     origin: str
     values: Mapping[str, object]
     unknown: tuple[str, ...] = ()
 
-
-def from_arguments(arguments: Mapping[str, object], known: Set[str]) -> Source:
-    """Take what a caller passed by variable name; None means not passed. Raises: ConfigError."""
-    given = {name: value for name, value in arguments.items() if value is not None}
-    for name in given:
-        if name not in known:
-            raise ConfigError(f"there is no setting {name}", help="see `holdfast config show`")
-    return Source("argument", given)
-
-
-def from_environment(environ: Mapping[str, str], known: Set[str]) -> Source:
-    """Take the environment's variables; an empty one counts as unset."""
-    values = {name: text for name, text in environ.items() if name in known and text.strip()}
-    unknown = sorted(
-        name
-        for name in environ
-        if name.startswith(PREFIXES) and name not in known and not name.startswith(_NOT_SETTINGS)
-    )
-    return Source("env", values, tuple(unknown))
-
-
-def from_file(file: SettingsFile, known: Set[str]) -> Source:
-    """Take a file's values. Tables may nest: `[outbox] batch_size` is OUTBOX_BATCH_SIZE. Raises: ConfigError."""
-    try:
-        content: Mapping[str, Any] = tomllib.loads(file.text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file.name} is not valid TOML: {error}", help="mend the file") from None
-    if file.name.endswith("pyproject.toml"):
-        content = content.get("tool", {}).get("holdfast", {})
-    values: dict[str, object] = {}
-    unknown: list[str] = []
-    for name, value in _flat(content):
-        found = name if name in known else f"HOLDFAST_{name}"
-        if found in known:
-            values[found] = value
-        else:
-            unknown.append(name)
-    return Source(file.name, values, tuple(unknown))
-
-
-def _flat(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
-    for key, value in content.items():
-        name = f"{before}{key}".upper().replace("-", "_")
-        if isinstance(value, dict):
-            yield from _flat(value, f"{name}_")
-        else:
-            yield name, value
-
-
-G = TypeVar("G", bound=Group)
 
 DEFAULT_ORIGIN = "default"
 FILES = ("holdfast.toml", "pyproject.toml")
@@ -106,10 +53,10 @@ def load_settings(
 ) -> Settings:
     """Read the settings of this process: its environment, and the file in the directory it runs in.
 
-    Raises: ConfigError and its kin, before anything is connected.
+    Raises: ConfigError or a subclass, before anything is connected.
     """
     environ = os.environ if environ is None else environ
-    return read_settings(environ, _found_file(environ, directory or Path()), arguments or {})
+    return read_settings(environ, _find_file(environ, directory or Path()), arguments or {})
 
 
 def read_settings(
@@ -117,46 +64,88 @@ def read_settings(
     file: SettingsFile | None = None,
     arguments: Mapping[str, object] | None = None,
 ) -> Settings:
-    """Read settings from what is given, without looking anywhere else. Raises: ConfigError and its kin."""
-    sources = [
-        from_arguments(arguments or {}, _VARIABLES.keys()),
-        from_environment(environ, _VARIABLES.keys()),
-    ]
-    if file is not None:
-        sources.append(from_file(file, _VARIABLES.keys()))
-    values, origins = _resolved(_VARIABLES.values(), sources)
+    """Read settings from the arguments alone. Raises: ConfigError or a subclass."""
+    sources = _read_sources(environ, file, arguments or {})
+    values, origins = _resolve(_VARIABLES.values(), sources)
     groups: dict[str, Any] = {
         key: group(**{each.field: values[each.name] for each in variables_of(group)})
         for key, group in GROUPS.items()
     }
     given = frozenset(name for source in sources for name in source.values)
-    warnings = tuple(_unknown(name, source.origin) for source in sources for name in source.unknown)
-    settings = follow_lease(Settings(**groups, origins=origins, given=given, warnings=warnings))
+    warnings = tuple(
+        _unknown_variable(name, source.origin) for source in sources for name in source.unknown
+    )
+    settings = derive_timings(Settings(**groups, origins=origins, given=given, warnings=warnings))
     check_rules(settings)
     return settings
 
 
 def load_some(names: Iterable[str], arguments: Mapping[str, object]) -> dict[str, Value]:
-    """Read some settings of this process alone, for those whom no others concern. Raises: ConfigError."""
-    file = _found_file(os.environ, Path())
-    sources = [
-        from_arguments(arguments, _VARIABLES.keys()),
-        from_environment(os.environ, _VARIABLES.keys()),
-        *([] if file is None else [from_file(file, _VARIABLES.keys())]),
-    ]
-    values, _ = _resolved([_VARIABLES[name] for name in names], sources)
+    """Read only some settings of this process; others are not validated. Raises: ConfigError."""
+    sources = _read_sources(os.environ, _find_file(os.environ, Path()), arguments)
+    values, _ = _resolve([_VARIABLES[name] for name in names], sources)
     return values
 
 
-def read_group(group: type[G], environ: Mapping[str, str]) -> G:
-    """Read an application's own group from the environment. Raises: ConfigError."""
-    variables = variables_of(group)
-    source = from_environment(environ, {each.name for each in variables})
-    values, _ = _resolved(variables, [source])
-    return group(**{each.field: values[each.name] for each in variables})
+def _read_sources(
+    environ: Mapping[str, str], file: SettingsFile | None, arguments: Mapping[str, object]
+) -> list[SettingsSource]:
+    """Bring all sources to the same shape, the strongest first. Raises: ConfigError."""
+    sources = [_from_arguments(arguments), _from_environment(environ)]
+    return sources if file is None else [*sources, _from_file(file)]
 
 
-def _found_file(environ: Mapping[str, str], directory: Path) -> SettingsFile | None:
+def _from_arguments(arguments: Mapping[str, object]) -> SettingsSource:
+    """Take what a caller passed by variable name; None means not passed. Raises: ConfigError."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    for name in given:
+        if name not in _VARIABLES:
+            raise ConfigError(f"there is no setting {name}", help="see `holdfast config show`")
+    return SettingsSource("argument", given)
+
+
+def _from_environment(environ: Mapping[str, str]) -> SettingsSource:
+    """Take the environment's variables; an empty one counts as unset."""
+    values = {name: text for name, text in environ.items() if name in _VARIABLES and text.strip()}
+    unknown = sorted(
+        name
+        for name in environ
+        if name.startswith(PREFIXES)
+        and name not in _VARIABLES
+        and not name.startswith(_NOT_SETTINGS)
+    )
+    return SettingsSource("env", values, tuple(unknown))
+
+
+def _from_file(file: SettingsFile) -> SettingsSource:
+    """Take a file's values. Tables may nest: `[outbox] batch_size` is OUTBOX_BATCH_SIZE. Raises: ConfigError."""
+    try:
+        content: Mapping[str, Any] = tomllib.loads(file.text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file.name} is not valid TOML: {error}", help="fix the file") from None
+    if file.name.endswith("pyproject.toml"):
+        content = content.get("tool", {}).get("holdfast", {})
+    values: dict[str, object] = {}
+    unknown: list[str] = []
+    for name, value in _flatten(content):
+        found = name if name in _VARIABLES else f"HOLDFAST_{name}"
+        if found in _VARIABLES:
+            values[found] = value
+        else:
+            unknown.append(name)
+    return SettingsSource(file.name, values, tuple(unknown))
+
+
+def _flatten(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in content.items():
+        name = f"{before}{key}".upper().replace("-", "_")
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{name}_")
+        else:
+            yield name, value
+
+
+def _find_file(environ: Mapping[str, str], directory: Path) -> SettingsFile | None:
     named = environ.get("HOLDFAST_CONFIG")
     for path in [Path(named)] if named else [directory / name for name in FILES]:
         try:
@@ -169,10 +158,10 @@ def _found_file(environ: Mapping[str, str], directory: Path) -> SettingsFile | N
     return None
 
 
-def _resolved(
-    variables: Iterable[Variable], sources: Sequence[Source]
+def _resolve(
+    variables: Iterable[Variable], sources: Sequence[SettingsSource]
 ) -> tuple[dict[str, Value], dict[str, str]]:
-    """Find the value and origin of every variable; all that cannot be read are told at once."""
+    """Return the value and origin of every variable. Raises: ConfigError, one for all invalid values."""
     values: dict[str, Value] = {}
     origins: dict[str, str] = {}
     wrong: list[tuple[Variable, object, str, str]] = []
@@ -185,11 +174,11 @@ def _resolved(
             continue
         raw = source.values[each.name]
         try:
-            values[each.name], origins[each.name] = each.kind.read(raw), source.origin
+            values[each.name], origins[each.name] = each.kind.parse(raw), source.origin
         except ValueError as error:
             wrong.append((each, raw, source.origin, str(error)))
     if wrong:
-        raise _unusable(wrong)
+        raise _invalid_settings(wrong)
     for each in unset:
         if each.fallback is not None:
             values[each.name] = values[each.fallback]
@@ -198,17 +187,17 @@ def _resolved(
     return values, origins
 
 
-def _unusable(wrong: Sequence[tuple[Variable, object, str, str]]) -> ConfigError:
-    lines = [f"{each.name}={shown(each, raw)} ({origin})" for each, raw, origin, _ in wrong]
+def _invalid_settings(wrong: Sequence[tuple[Variable, object, str, str]]) -> ConfigError:
+    lines = [f"{each.name}={display_value(each, raw)} ({origin})" for each, raw, origin, _ in wrong]
     advice = "; ".join(
-        f"set {each.name} to {each.kind.words}" if not told else f"{each.name}: {told}"
-        for each, _, _, told in wrong
+        f"{each.name}: {better}" if better else f"set {each.name} to {each.kind.expected}"
+        for each, _, _, better in wrong
     )
     if len(wrong) == 1:
         return ConfigError(f"{wrong[0][0].name} cannot be used", details=lines, help=advice)
     return ConfigError(f"{len(wrong)} settings cannot be used", details=lines, help=advice)
 
 
-def _unknown(name: str, origin: str) -> UnknownVariable:
+def _unknown_variable(name: str, origin: str) -> UnknownVariable:
     near = nearest(name, _VARIABLES)
     return UnknownVariable(f"{name} ({origin}) is not a setting", help=near or None)

@@ -1,14 +1,13 @@
-"""What the settings mean to those who use them: a worker's options and the retry policies, as plain values."""
+"""A worker's options and the retry policies that the settings describe, as plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypedDict
 
-from holdfast.core.lease import Lease, Timing
+from holdfast.core.lease import Lease
 from holdfast.core.retry import Retry
 from holdfast.settings.definitions import Settings
-from holdfast.settings.rules import check_lease, timing
+from holdfast.settings.rules import timing
 
 
 class WorkerValues(TypedDict):
@@ -86,14 +85,6 @@ def event_retry(settings: Settings, embedded: bool = False) -> Retry:
         jitter=settings.outbox.retry_jitter_ms / 1000,
         max_attempts=policy.max_attempts,
     )
-
-
-def check_leases(settings: Settings, leases: Mapping[str, Lease]) -> None:
-    """Refuse timings that do not fit the leases that job types set in code. Raises: HF017, HF018, HF019."""
-    timings = [
-        Timing(f"lease of {name}", lease.duration_ms, "code") for name, lease in leases.items()
-    ]
-    check_lease(settings, [timing(settings, "OUTBOX_LEASE_DURATION_MS"), *timings])
 
 
 def _if_set(settings: Settings, name: str) -> int | None:

@@ -1,11 +1,13 @@
-"""Rules between settings: values that are each possible but do not go together."""
+"""Rules between settings: values that are valid alone but not together."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.core.errors import ConfigError, ShardPairInvalid
 from holdfast.core.lease import (
+    Lease,
     Timing,
     check_timing,
     default_heartbeat_ms,
@@ -15,8 +17,8 @@ from holdfast.core.lease import (
 from holdfast.settings.definitions import Settings
 
 
-def follow_lease(settings: Settings) -> Settings:
-    """Fit the timings that nobody set to the lease."""
+def derive_timings(settings: Settings) -> Settings:
+    """Derive the timings that are not set from the lease."""
     lease_ms = settings.outbox.lease_duration_ms
     outbox, worker = settings.outbox, settings.worker
     if not settings.is_set("OUTBOX_LEASE_HEARTBEAT_MS"):
@@ -29,10 +31,10 @@ def follow_lease(settings: Settings) -> Settings:
 
 
 def check_rules(settings: Settings) -> None:
-    """Refuse settings that contradict each other. Raises: HF010, HF014, HF017, HF018, HF019."""
-    check_lease(settings, [timing(settings, "OUTBOX_LEASE_DURATION_MS")])
+    """Reject settings that contradict each other. Raises: HF010, HF014, HF017, HF018, HF019."""
+    _check_lease(settings, [timing(settings, "OUTBOX_LEASE_DURATION_MS")])
     if settings.embedded.enabled:
-        check_lease(settings, [timing(settings, "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS")])
+        _check_lease(settings, [timing(settings, "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS")])
     _check_shard(settings)
     for low, high in (
         ("WORKER_IDLE_BACKOFF_MIN_MS", "WORKER_IDLE_BACKOFF_MAX_MS"),
@@ -44,17 +46,25 @@ def check_rules(settings: Settings) -> None:
         _check_order(timing(settings, low), timing(settings, high))
 
 
-def check_lease(settings: Settings, leases: list[Timing]) -> None:
-    """Refuse heartbeat, shutdown timeout and reaper interval that do not fit the smallest of the leases."""
+def check_leases(settings: Settings, leases: Mapping[str, Lease]) -> None:
+    """Reject timings that do not fit the leases that job types set in code. Raises: HF017, HF018, HF019."""
+    timings = [
+        Timing(f"lease of {name}", lease.duration_ms, "code") for name, lease in leases.items()
+    ]
+    _check_lease(settings, [timing(settings, "OUTBOX_LEASE_DURATION_MS"), *timings])
+
+
+def _check_lease(settings: Settings, leases: list[Timing]) -> None:
+    """Reject heartbeat, shutdown timeout and reaper interval that do not fit the smallest of the leases."""
     check_timing(leases, *timings_under(settings, min(each.ms for each in leases)))
 
 
 def timings_under(settings: Settings, lease_ms: int) -> tuple[Timing, Timing, Timing]:
     """Return heartbeat, shutdown timeout and reaper interval as they are under a smallest lease."""
     return (
-        _following(settings, "OUTBOX_LEASE_HEARTBEAT_MS", default_heartbeat_ms(lease_ms)),
-        _following(settings, "WORKER_SHUTDOWN_TIMEOUT_MS", default_shutdown_ms(lease_ms)),
-        _following(settings, "OUTBOX_REAPER_INTERVAL_MS", default_reaper_interval_ms(lease_ms)),
+        _timing_under(settings, "OUTBOX_LEASE_HEARTBEAT_MS", default_heartbeat_ms(lease_ms)),
+        _timing_under(settings, "WORKER_SHUTDOWN_TIMEOUT_MS", default_shutdown_ms(lease_ms)),
+        _timing_under(settings, "OUTBOX_REAPER_INTERVAL_MS", default_reaper_interval_ms(lease_ms)),
     )
 
 
@@ -67,7 +77,7 @@ def timing(settings: Settings, name: str) -> Timing:
     raise KeyError(name)
 
 
-def _following(settings: Settings, name: str, ms: int) -> Timing:
+def _timing_under(settings: Settings, name: str, ms: int) -> Timing:
     found = timing(settings, name)
     return found if settings.is_set(name) else replace(found, ms=ms)
 
@@ -97,8 +107,8 @@ def _check_shard(settings: Settings) -> None:
         if value is not None
     ]
     raise ShardPairInvalid(
-        "shard index and shard count do not belong together",
+        "shard index and shard count are inconsistent",
         details=["   ".join(given)],
-        rule="both or neither, and index < count, so that every tenant is served by somebody",
+        rule="both or neither, and index < count, so that every tenant is served",
         help="set both, with 0 <= index < count, or neither",
     )

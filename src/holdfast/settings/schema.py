@@ -1,12 +1,9 @@
-"""Kinds of values: how each is read from a text, a file or an argument, and the words for what it should be.
-
-Declares settings: a group is a frozen dataclass, each of its fields one variable with kind, default and text.
-"""
+"""How settings are declared: a group is a frozen dataclass whose fields have a type, a default and a text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
@@ -21,33 +18,33 @@ _TRUE = ("true", "yes", "on", "1")
 _FALSE = ("false", "no", "off", "0")
 
 
-class Kind(Protocol):
-    """One kind of value."""
+class ValueType(Protocol):
+    """The type of a value: how it is parsed, and what is expected."""
 
     @property
-    def words(self) -> str:
-        """What a value should be, as the end of the sentence "it should be …"."""
+    def expected(self) -> str:
+        """What is expected, as the end of the sentence "set X to …"."""
 
-    def read(self, raw: object) -> Value:
-        """Return the value. Raises: ValueError, with an advice as its text where there is a better one than `words`."""
+    def parse(self, raw: object) -> Value:
+        """Return the value. Raises: ValueError, whose text, if any, is better advice than `expected`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
-    """A whole number within bounds, as digits or as a number."""
+class Integer:
+    """An integer within bounds, as digits or as a number."""
 
     low: int = 0
     high: int = LONGEST_MS
     in_ms: bool = False
 
     @property
-    def words(self) -> str:
+    def expected(self) -> str:
         unit = " of milliseconds" if self.in_ms else ""
         if self.high == LONGEST_MS:
             return f"a whole number{unit} from {self.low}"
         return f"a whole number{unit} from {self.low} to {self.high}"
 
-    def read(self, raw: object) -> int:
+    def parse(self, raw: object) -> int:
         if isinstance(raw, str):
             raw = self._number(raw)
         if not isinstance(raw, int) or isinstance(raw, bool):
@@ -61,11 +58,11 @@ class Whole:
         if digits.isascii() and digits.removeprefix("-").isdigit() and len(digits) < 20:
             return int(digits)
         if self.in_ms:
-            raise ValueError(_advice_for_duration(text))
+            raise ValueError(_milliseconds_advice(text))
         raise ValueError
 
 
-def _advice_for_duration(text: str) -> str:
+def _milliseconds_advice(text: str) -> str:
     try:
         return f"write it in milliseconds: {milliseconds(text)}"
     except InvalidDuration:
@@ -73,12 +70,12 @@ def _advice_for_duration(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Flag:
-    """Yes or no."""
+class Boolean:
+    """A boolean."""
 
-    words: str = "true or false"
+    expected: str = "true or false"
 
-    def read(self, raw: object) -> bool:
+    def parse(self, raw: object) -> bool:
         if isinstance(raw, bool):
             return raw
         word = raw.strip().lower() if isinstance(raw, str) else None
@@ -93,25 +90,25 @@ class Flag:
 class Text:
     """Any text on one line."""
 
-    words: str = "a text on one line"
+    expected: str = "a text on one line"
 
-    def read(self, raw: object) -> str:
+    def parse(self, raw: object) -> str:
         if not isinstance(raw, str) or not raw.strip().isprintable():
             raise ValueError
         return raw.strip()
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """One of a few words."""
+class OneOf:
+    """One of a few options, in any case."""
 
     options: tuple[str, ...]
 
     @property
-    def words(self) -> str:
+    def expected(self) -> str:
         return f"one of {', '.join(self.options)}"
 
-    def read(self, raw: object) -> str:
+    def parse(self, raw: object) -> str:
         word = raw.strip().lower() if isinstance(raw, str) else None
         for option in self.options:
             if word == option.lower():
@@ -123,9 +120,9 @@ class Choice:
 class Names:
     """Names separated by commas, or a list of them."""
 
-    words: str = "names separated by commas"
+    expected: str = "names separated by commas"
 
-    def read(self, raw: object) -> tuple[str, ...]:
+    def parse(self, raw: object) -> tuple[str, ...]:
         names = raw.split(",") if isinstance(raw, str) else raw
         if not isinstance(names, Iterable):
             raise ValueError
@@ -141,16 +138,16 @@ class Names:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class HttpUrl:
     """A URL with a host, of one of the schemes."""
 
     schemes: tuple[str, ...]
 
     @property
-    def words(self) -> str:
+    def expected(self) -> str:
         return f"a URL that begins with {' or '.join(f'{each}://' for each in self.schemes)}"
 
-    def read(self, raw: object) -> str:
+    def parse(self, raw: object) -> str:
         if not isinstance(raw, str) or not raw.strip().isprintable():
             raise ValueError
         parts = urlsplit(raw.strip())
@@ -160,27 +157,12 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class CronText:
-    """A cron expression of five fields."""
-
-    words: str = 'a cron expression of five fields like "17 3 * * *"'
-
-    def read(self, raw: object) -> str:
-        if not isinstance(raw, str):
-            raise ValueError
-        try:
-            return Cron(raw).expression
-        except InvalidSchedule as error:
-            raise ValueError(error.message) from error
-
-
-@dataclass(frozen=True, slots=True)
 class ZoneName:
     """The IANA name of a time zone."""
 
-    words: str = "the IANA name of a time zone like America/Santiago"
+    expected: str = "the IANA name of a time zone like America/Santiago"
 
-    def read(self, raw: object) -> str:
+    def parse(self, raw: object) -> str:
         if not isinstance(raw, str):
             raise ValueError
         try:
@@ -189,7 +171,7 @@ class ZoneName:
             raise ValueError from error
 
 
-class Group(Protocol):
+class SettingsGroup(Protocol):
     """A frozen dataclass whose fields were made by `setting`; PREFIX + FIELD is the variable's name."""
 
     PREFIX: ClassVar[str]
@@ -198,11 +180,11 @@ class Group(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One setting as people know it. Documentation and checks are made from this."""
+    """One setting; documentation and validation are made from it."""
 
     name: str
     field: str
-    kind: Kind
+    kind: ValueType
     default: Value
     text: str
     secret: bool
@@ -215,41 +197,23 @@ class Variable:
         return {"MS": "ms", "MINUTES": "min", "DAYS": "days"}.get(last, "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Declared:
-    kind: Kind
-    default: Value
-    text: str
-    secret: bool
-    fallback: str | None
-
-
 def setting(
-    kind: Kind, default: Value, text: str, *, secret: bool = False, fallback: str | None = None
+    kind: ValueType, default: Value, text: str, *, secret: bool = False, fallback: str | None = None
 ) -> Any:
-    """Declare one field of a group; with a fallback, another variable's value stands in for an unset one."""
+    """Declare one field of a group; an unset one takes the value of its `fallback` variable, if it has one."""
     return field(
         default=default,
-        metadata={"setting": _Declared(kind, default, text, secret, fallback)},
+        metadata={"setting": Variable("", "", kind, default, text, secret, fallback)},
         kw_only=True,
     )
 
 
 @cache
-def variables_of(group: type[Group]) -> tuple[Variable, ...]:
+def variables_of(group: type[SettingsGroup]) -> tuple[Variable, ...]:
     """Return the variables of a group in the order of their declaration."""
-    found = []
-    for each in fields(group):
-        declared: _Declared = each.metadata["setting"]
-        found.append(
-            Variable(
-                name=f"{group.PREFIX}{each.name}".upper(),
-                field=each.name,
-                kind=declared.kind,
-                default=declared.default,
-                text=declared.text,
-                secret=declared.secret,
-                fallback=declared.fallback,
-            )
+    return tuple(
+        replace(
+            each.metadata["setting"], name=f"{group.PREFIX}{each.name}".upper(), field=each.name
         )
-    return tuple(found)
+        for each in fields(group)
+    )
