@@ -1,4 +1,4 @@
-"""Durable jobs, outbox events and scheduled cycles on the database you already have."""
+"""Durable jobs, outbox events and scheduled tasks on the database you already have."""
 
 import sys
 from importlib import import_module

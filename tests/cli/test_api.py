@@ -41,13 +41,14 @@ def test_an_address_that_others_reach_is_refused_until_a_token_exists(
 
 @pytest.mark.parametrize("path", ["ops", "/ops?a", "//evil.example", "/ops\r\nX: y"])
 def test_what_cannot_be_a_path_is_refused(run: Run, scene: Scene, path: str) -> None:
-    result = run("api", "serve", "--port", "0", "--below", path)
+    result = run("api", "serve", "--port", "0", "--root-path", path)
     assert result.exit_code == Exit.USAGE
     assert "is not a path" in result.stderr
 
 
-def test_links_lead_below_the_path_that_a_proxy_takes_off(scene: Scene, url: str) -> None:
-    with Command("api", "serve", "--url", url, "--port", "0", "--below", "/ops/") as command:
+@pytest.mark.parametrize("option", ["--root-path", "--below"])
+def test_links_start_with_the_path_that_a_proxy_strips(scene: Scene, url: str, option: str) -> None:
+    with Command("api", "serve", "--url", url, "--port", "0", option, "/ops/") as command:
         assert command.process.stderr is not None
         said = next(line for line in command.process.stderr if "dashboard on" in line)
         address = re.findall(r"(http://\S+)/", said)[0]

@@ -114,7 +114,7 @@ def test_dev_runs_the_worker_and_starts_again_when_the_code_changes(folder: Path
         assert run("jobs", "start", "hello", "--new-type").exit_code == 0
         wait_for(dev, "hello number two")
         code.write_text("this is no Python")
-        dev.wait_for_word("the worker ended with code 2")
+        dev.wait_for_word("the worker exited with code 2")
         code.write_text(APPLICATION.format(version="three, mended"))
         wait_for(dev, "worker_started")
         children = psutil.Process(dev.process.pid).children(recursive=True)

@@ -68,9 +68,9 @@ def test_show_says_why_a_job_does_not_run(run: Run, scene: Scene) -> None:
     pending = scene.start("mail.send")
     blocked = scene.start("mail.send", blockers=(pending,))
     assert shown(run, pending)["why"] == "No live worker handles mail.send"
-    assert shown(run, blocked)["why"] == "Waits for 1 of 1 chain"
+    assert shown(run, blocked)["why"] == "Waiting for 1 of 1 chain"
     scene.worker("mail.send")
-    assert "a worker takes it at its next look" in shown(run, pending)["why"]
+    assert "picked up at the next poll" in shown(run, pending)["why"]
     run("types", "pause", "mail.send")
     assert shown(run, pending)["why"].startswith("Paused by ")
     running = scene.running("push.send")
@@ -105,7 +105,7 @@ def test_a_job_that_does_not_exist_is_not_found(run: Run, scene: Scene) -> None:
     [
         (("jobs", "start", "x", "--at", "2030-01-31"), "is not a time like 2030-01-31T09:00:00Z"),
         (("jobs", "start", "x", "--at", "noon"), "is not a time like"),
-        (("jobs", "start", "x", "@absent.json"), "absent.json cannot be read: No such file"),
+        (("jobs", "start", "x", "@absent.json"), "cannot read absent.json: No such file"),
         (("jobs", "show", "17"), "error[HF072]: '17' is not an id"),
         (("jobs", "list", "stat:failed"), "did you mean state?"),
         (("jobs", "list", "state:faild"), "did you mean failed?"),
@@ -191,7 +191,7 @@ def test_a_move_that_only_some_allow_is_done_partly(run: Run, scene: Scene) -> N
     result = run("jobs", "retry", dead, alive, absent, "-o", "id")
     assert result.exit_code == Exit.PARTLY
     assert result.stdout == f"{dead}\n"
-    assert f"job {alive} was left alone" in result.stderr
+    assert f"job {alive} was skipped" in result.stderr
     assert f"there is no job {absent}" in result.stderr
 
 
@@ -289,5 +289,5 @@ def test_reap_takes_back_what_dead_workers_held(run: Run, scene: Scene) -> None:
     held = scene.running("push.send")
     result = run("reap", "-o", "json")
     assert [each["id"] for each in json.loads(result.stdout)] == [stale.id]
-    assert "took back 1 job" in result.stderr
+    assert "recovered 1 job" in result.stderr
     assert (scene.state(stale.id), scene.state(held.id)) == ("pending", "running")

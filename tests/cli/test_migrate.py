@@ -41,7 +41,7 @@ def test_a_file_that_is_not_there_is_refused_and_not_made(
 ) -> None:
     result = run(*command, "--url", sqlite_url)
     assert result.exit_code == Exit.DATABASE
-    assert "error[HF040]: there is no database" in result.stderr
+    assert "error[HF040]: database" in result.stderr
     assert "holdfast migrate" in result.stderr
     assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
 

@@ -222,7 +222,7 @@ def test_workers_are_told_of_what_was_taken_back(
 def test_the_doctor_needs_a_database(run: Run, sqlite_url: str) -> None:
     result = run("doctor", "--url", sqlite_url)
     assert result.exit_code == Exit.DATABASE
-    assert "there is no database" in result.stderr
+    assert "does not exist" in result.stderr
 
 
 def test_a_copied_database_is_worked_off_only_when_it_was_adopted(

@@ -40,7 +40,7 @@ def test_people_read_one_sentence_first(run: Run, scene: Scene) -> None:
     result = run("status")
     assert result.stdout.startswith("No live workers; 1 job is due\n  due       1   the oldest")
     scene.worker("mail.send")
-    assert run("status").stdout.startswith("Jobs of pdf are due, and no live worker handles them\n")
+    assert run("status").stdout.startswith("No live worker handles pdf, and jobs are due\n")
 
 
 @pytest.mark.parametrize("condition", ["due>0", "oldest>=0s", "workers<1", "dead=0", "unhandled>0"])

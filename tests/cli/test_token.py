@@ -55,4 +55,4 @@ def test_wrong_input_is_refused(run: Run, scene: Scene) -> None:
     unknown = run("token", "revoke", "not-an-id")
     assert unknown.exit_code == Exit.USAGE
     assert "holdfast token list -o id" in unknown.stderr
-    assert "no token was made" in run("token", "list").stderr
+    assert "no tokens; until you create one" in run("token", "list").stderr

@@ -97,9 +97,9 @@ def test_a_dry_run_changes_nothing(run: Run, scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        (("pause",), "name job types, or say --all"),
-        (("pause", "pdf", "--all"), "name job types, or say --all"),
-        (("set", "pdf"), "nothing is to be set"),
+        (("pause",), "name job types, or use --all"),
+        (("pause", "pdf", "--all"), "name job types, or use --all"),
+        (("set", "pdf"), "nothing to set"),
         (("set", "pdf", "--lease", "soon"), "'soon' is not a duration"),
         (("set", "pdf", "--concurrency", "0"), "'0' is neither a number"),
         (("set", "pdf", "--concurrency", "two"), "'two' is neither a number"),

@@ -178,14 +178,14 @@ def test_a_signal_before_anything_has_begun_ends_the_command(folder: Path, scene
 @pytest.mark.parametrize(
     ("spec", "complaint", "help"),
     [
-        ("shp:app", "there is no module shp here", "did you mean shop?"),
+        ("shp:app", "module shp not found", "did you mean shop?"),
         ("shop:ap", "shop has no ap", "did you mean shop:app?"),
         ("shop:number", "shop:number is int, not a Holdfast", "did you mean shop:app?"),
-        ("shop.jobs:app", "there is no module shop.jobs here", "help: "),
-        ("no-module", "'no-module' does not name a module", "help: "),
-        ("shop.py", "shop.py is a file", "name its module: shop:app"),
-        (":app", "':app' does not name a module", "help: "),
-        ("broken", "importing broken failed: RuntimeError: no such luck", "mend the module first"),
+        ("shop.jobs:app", "module shop.jobs not found", "help: "),
+        ("no-module", "'no-module' is not a module name", "help: "),
+        ("shop.py", "shop.py is a file", "pass its module: shop:app"),
+        (":app", "':app' is not a module name", "help: "),
+        ("broken", "importing broken failed: RuntimeError: no such luck", "fix the module first"),
     ],
 )
 def test_what_cannot_be_loaded_is_named(
@@ -207,8 +207,8 @@ def test_an_unknown_type_is_answered_with_the_nearest(folder: Path, run: Run) ->
     assert result.exit_code == Exit.NOT_FOUND
     assert "did you mean hello?" in result.stderr
     nothing = run("worker", "shop", "--types", "pdf.*")
-    assert "nothing here handles 'pdf.*'" in nothing.stderr
-    assert "handled are held, hello, order.placed/mail, slow" in nothing.stderr
+    assert "no handler for 'pdf.*'" in nothing.stderr
+    assert "handled types: held, hello, order.placed/mail, slow" in nothing.stderr
 
 
 @pytest.mark.parametrize("types", ["", " , "])

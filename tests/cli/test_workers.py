@@ -41,4 +41,4 @@ def test_a_dry_drain_asks_nobody(run: Run, scene: Scene) -> None:
 
 def test_nobody_is_said_on_stderr(run: Run, scene: Scene) -> None:
     result = run("workers", "list")
-    assert (result.stdout, result.stderr) == ("", "no worker lives\n")
+    assert (result.stdout, result.stderr) == ("", "no live workers\n")

@@ -40,21 +40,21 @@ def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
-        (health(), "All is done"),
-        (health({"running": 1}), "Working"),
-        (health({"failed": 1}), "Working, with 1 dead letter"),
-        (health({"failed": 2}), "Working, with 2 dead letters"),
+        (health(), "Healthy: nothing to do"),
+        (health({"running": 1}), "Healthy: jobs are running"),
+        (health({"failed": 1}), "Healthy, with 1 dead letter"),
+        (health({"failed": 2}), "Healthy, with 2 dead letters"),
         (health(workers=0), "No live workers; nothing is due"),
         (health({"due": 1}, workers=0), "No live workers; 1 job is due"),
         (
             health({"due": 1, "oldest_due_at": NOW - 61_000_000}),
-            "Jobs wait: the oldest is due since 1 min",
+            "Behind: the oldest due job has waited 1 min",
         ),
         (
             health({"due": 1}, unhandled=["resize"]),
-            "Jobs of resize are due, and no live worker handles them",
+            "No live worker handles resize, and jobs are due",
         ),
-        (health({"stuck": 3}, unhandled=["resize"]), "Expired leases hold 3 jobs"),
+        (health({"stuck": 3}, unhandled=["resize"]), "3 jobs are stuck on expired leases"),
         (
             health({"stuck": 3}, identity=Identity("i", "d", "d", True, "ana", NOW)),
             "Everything is paused by ana",

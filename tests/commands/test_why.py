@@ -88,12 +88,12 @@ HANDLED = Surroundings(NOW, workers=[worker()])
                 NOW,
                 blockers=[blocker(True, "running")] * 2 + [blocker(False, "completed")] * 3,
             ),
-            "Waits for 2 of 5 chains",
+            "Waiting for 2 of 5 chains",
         ),
         (
             job("blocked", available_at=None),
             Surroundings(NOW, blockers=[blocker(True, "failed")]),
-            "Waits for 1 of 1 chain; 1 of them did not complete",
+            "Waiting for 1 of 1 chain; 1 failed or cancelled",
         ),
         (
             job("pending"),
@@ -139,37 +139,37 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("pending", crashes=1, attempt=1, available_at=NOW + 10 * SECOND),
             HANDLED,
-            "Its worker died once; next attempt in 10 s",
+            "Its worker crashed once; next attempt in 10 s",
         ),
         (
             job("pending", crashes=2, attempt=2, available_at=NOW + 10 * SECOND),
             HANDLED,
-            "Its worker died 2 times; next attempt in 10 s, alone, because it is suspected",
+            "Its worker crashed 2 times; next attempt in 10 s, alone, because it crashed its worker",
         ),
         (
             job("pending", crashes=2, attempt=2, available_at=NOW - SECOND),
             HANDLED,
-            "Due since 1 s; its worker died 2 times, so it waits for a worker to run it alone",
+            "Due for 1 s; its worker crashed 2 times, so it will run alone",
         ),
         (
             job("running", crashes=2, worker="w-7", lease_expires_at=NOW + 12 * SECOND),
             HANDLED,
-            "Leased by w-7, expires in 12 s; its worker died 2 times, so it runs alone",
+            "Leased by w-7, expires in 12 s; its worker crashed 2 times, so it runs alone",
         ),
         (
             job("pending", available_at=NOW + 86_400 * SECOND),
             HANDLED,
-            "Starts in 1 d, as planned",
+            "Scheduled to start in 1 d",
         ),
         (
             job("pending", available_at=NOW - 3 * SECOND),
             msgspec.structs.replace(HANDLED, running=2),
-            "Due since 3 s; all workers are busy",
+            "Due for 3 s; all workers are busy",
         ),
         (
             job("pending", available_at=NOW - SECOND // 2),
             HANDLED,
-            "Due since 500 ms; a worker takes it at its next look",
+            "Due for 500 ms; picked up at the next poll",
         ),
         (
             job("running", worker="w-7", lease_expires_at=NOW + 12 * SECOND),
@@ -179,22 +179,22 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("running", worker="w-7", lease_expires_at=NOW - 4 * SECOND),
             HANDLED,
-            "The lease of w-7 expired 4 s ago; the reaper takes it back",
+            "The lease of w-7 expired 4 s ago; the reaper will recover it",
         ),
         (
             job("running", worker="w-7", lease_expires_at=NOW - 4 * SECOND),
             Surroundings(NOW),
-            "The lease of w-7 expired 4 s ago; no live worker reaps it, `holdfast reap` does",
+            "The lease of w-7 expired 4 s ago; no live worker: run `holdfast reap`",
         ),
         (
             job("completed", attempt=1, finished_at=NOW - SECOND),
             Surroundings(NOW),
-            "Completed 1 s ago at the first attempt",
+            "Completed 1 s ago on the first attempt",
         ),
         (
             job("completed", attempt=3, finished_at=NOW - SECOND, continued=True),
             Surroundings(NOW),
-            "Completed 1 s ago after 3 attempts; the chain went on",
+            "Completed 1 s ago after 3 attempts; the chain continued",
         ),
         (
             job("failed", attempt=8, finished_at=NOW - SECOND, error="Timeout: gone\n  File …"),

@@ -82,14 +82,14 @@ def test_render_shows_details_rule_and_help_below_the_message() -> None:
 
 def test_busy_reads_its_delay_and_refuses_a_bad_one() -> None:
     assert Busy("1m30s").delay_ms == 90_000
-    assert "again in 1m30s" in str(Busy(90))
+    assert "next attempt in 1m30s" in str(Busy(90))
     with pytest.raises(InvalidDuration):
         Busy("soon")
 
 
 def test_permanent_can_be_raised_without_arguments_and_adds_nothing_to_the_message() -> None:
     assert str(Permanent("card declined")) == "[HF053] card declined"
-    with pytest.raises(Permanent, match="failed for good"):
+    with pytest.raises(Permanent, match="failed permanently"):
         raise Permanent
 
 
@@ -108,4 +108,4 @@ def test_a_copy_keeps_every_attribute(error: HoldfastError) -> None:
 def test_still_referenced_lists_the_references() -> None:
     error = StillReferenced("chain c is a blocker", ["j1", "j2"])
     assert error.references == ("j1", "j2")
-    assert "waited for by job j2" in error.render()
+    assert "job j2 waits for it" in error.render()

@@ -133,7 +133,7 @@ def test_files_of_another_version_are_refused_with_the_way_out(tmp_path: Path) -
         shop.commit()
     result = headless(tmp_path, "--orders", "1")
     assert result.returncode == Exit.DATABASE
-    assert "begin anew with --fresh" in result.stderr
+    assert "start over with --fresh" in result.stderr
 
 
 def test_a_database_of_the_users_is_made_fresh_without_touching_the_rest(

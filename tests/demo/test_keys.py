@@ -64,7 +64,7 @@ def test_one_interrupt_lets_the_worker_finish_and_leaves_nobody(tmp_path: Path) 
         terminal.wait_for(r" [1-9]\d*/500 ")
         worker = terminal.worker()
         os.kill(terminal.pid, signal.SIGINT)
-        terminal.wait_for("closing: the worker finishes what it runs")
+        terminal.wait_for("stopping: the worker finishes its jobs")
         terminal.wait_for(r"\d+ of \d+ orders paid · 0 lost · 0 paid twice")
         assert terminal.end() == 0
     assert not worker.is_running()

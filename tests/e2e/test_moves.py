@@ -55,11 +55,11 @@ def test_a_job_is_made_due_by_its_own_page(scene: Scene, open_page: OpenPage) ->
     id = scene.start(at=now + 3_600_000_000)
     scene.worker("mail.send")
     page = open_page(f"/jobs/{id}")
-    expect(page.locator(".sentence")).to_contain_text("as planned")
+    expect(page.locator(".sentence")).to_contain_text("Scheduled to start")
     page.get_by_role("button", name="Run now").click()
     confirm(page, "Run now")
     expect(page.get_by_role("status")).to_contain_text("1 made due now")
-    expect(page.locator(".sentence")).to_contain_text("Due since")
+    expect(page.locator(".sentence")).to_contain_text("Due for")
 
 
 def test_dead_letters_of_one_kind_are_redriven_at_a_rate(scene: Scene, open_page: OpenPage) -> None:

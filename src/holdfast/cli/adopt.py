@@ -1,4 +1,4 @@
-"""`holdfast adopt`: saying that a copied database is meant to be worked off."""
+"""`holdfast adopt`: allowing jobs in a copied database to run."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ _ACTION = "database.adopt"
 @change_options
 @with_database
 def command(session: Session, act: Act) -> None:
-    """Say that a copied database is meant to be worked off.
+    """Allow jobs in a copied database to run.
 
-    A database remembers the name it was made under. Workers refuse one that was restored or copied
-    under another name, so that a copy for testing sends no mail.
+    A database stores the name it was created under. Workers refuse to run jobs in a copy under
+    another name, so a test copy sends no mail.
     """
     identity = session.read(session.store.schema.identity())
     if identity is None or identity.recorded_name == identity.name:
-        say("this database is no copy; there is nothing to adopt")
+        say("this database is not a copy; nothing to adopt")
         return
-    question = f"{identity.name} was made as {identity.recorded_name}; its jobs will be worked off"
+    question = f"{identity.name} is a copy of {identity.recorded_name}; its jobs will run here"
     if act.dry_run:
         say(f"{question}; nothing was changed")
         return
-    if not act.yes and not (is_interactive() and click.confirm(f"{question}. Go on?", err=True)):
+    if not act.yes and not (is_interactive() and click.confirm(f"{question}. Continue?", err=True)):
         raise NotConfirmed(question)
     _adopt(session, act.reason)
     say(f"adopted {identity.name}")

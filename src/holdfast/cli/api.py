@@ -1,4 +1,4 @@
-"""`holdfast api serve`: the HTTP API and the dashboard in a process of their own."""
+"""`holdfast api serve`: the HTTP API and the dashboard in their own process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def command() -> None:
         "holdfast api serve shop.jobs:app",
         "holdfast api serve --url sqlite:///holdfast.db --port 8080",
         "holdfast api serve shop.jobs:app --host 0.0.0.0    # once a token exists",
-        "holdfast api serve shop.jobs:app --below /ops",
+        "holdfast api serve shop.jobs:app --root-path /ops",
     ),
 )
 @click.argument("spec", metavar="[APP]", required=False)
@@ -45,14 +45,21 @@ def command() -> None:
     type=click.IntRange(0, 65_535),
     default=4000,
     show_default=True,
-    help="The port; 0 takes a free one.",
+    help="The port; 0 picks a free one.",
+)
+@click.option(
+    "--root-path",
+    metavar="PATH",
+    default="",
+    callback=lambda _, __, given: _check_path(given),
+    help="Path prefix the proxy strips, e.g. /ops.",
 )
 @click.option(
     "--below",
-    metavar="PATH",
     default="",
-    callback=lambda _, __, given: _checked_path(given),
-    help="Where a proxy serves it, if below a path that the proxy takes off, as in /ops.",
+    hidden=True,
+    callback=lambda _, __, given: _check_path(given),
+    help="Former name of --root-path.",
 )
 @database_options
 @log_options
@@ -60,30 +67,31 @@ def serve(
     spec: str | None,
     host: str,
     port: int,
+    root_path: str,
     below: str,
     url: str | None,
     schema: str | None,
     log_level: str,
     log_format: str,
 ) -> None:
-    """Serve the HTTP API and the dashboard until told to stop.
+    """Serve the HTTP API and the dashboard until stopped.
 
-    With APP a tick can be run by hand and inputs are checked against its types; without it the
-    database alone is served. Other addresses than this machine's own need a token first.
+    With APP, you can run a tick manually and inputs are validated against its types; without it,
+    only the database is served. Listening on non-loopback addresses requires a token.
     """
     set_up_logging(log_level, log_format)
     with chosen(spec, url, schema) as session:
         session.refuse_absent()
         session.app.database.check()
         _check_bind(session.app, host)
-        session.run(_serve(session.app, host, port, below))
+        session.run(_serve(session.app, host, port, root_path or below))
 
 
-def _checked_path(given: str) -> str:
+def _check_path(given: str) -> str:
     path = given.rstrip("/")
     if path and not _PATH.fullmatch(path):
         raise CommandUsage(
-            f"{given[:60]!r} is not a path", help="write it as in /ops or /ops/holdfast"
+            f"{given[:60]!r} is not a path", help="write it like /ops or /ops/holdfast"
         )
     return path
 
@@ -99,13 +107,13 @@ def _check_bind(app: Holdfast, host: str) -> None:
     check_bind(host, has_tokens, has_hook=False)
 
 
-async def _serve(app: Holdfast, host: str, port: int, below: str) -> None:
+async def _serve(app: Holdfast, host: str, port: int, root_path: str) -> None:
     import asyncio
 
     from holdfast.web.app import create
     from holdfast.web.server import make_server
 
-    server = make_server(create(app), host, port, below)
+    server = make_server(create(app), host, port, root_path)
     serving = asyncio.create_task(server.serve())
     address = await server.address()
     make_ours()

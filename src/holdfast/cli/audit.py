@@ -1,4 +1,4 @@
-"""`holdfast audit`: who did what, and why."""
+"""`holdfast audit`: the audit log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COLUMNS = (
     "audit", cls=Group, examples=("holdfast audit list", "holdfast audit list --actor ana -o json")
 )
 def command() -> None:
-    """Show who did what, and why."""
+    """Show the audit log."""
 
 
 @command.command(
@@ -46,9 +46,9 @@ def command() -> None:
         "holdfast audit list --target 'job 0193a6f0-7c00-7000-8000-000000000000'",
     ),
 )
-@click.option("--actor", help="Only what this user or token did.")
-@click.option("--action", help="Only this, as in job.cancel.")
-@click.option("--target", help="Only what was done to this.")
+@click.option("--actor", help="Only changes by this user or token.")
+@click.option("--action", help="Only this action, e.g. job.cancel.")
+@click.option("--target", help="Only changes to this target.")
 @page_length_option
 @after_option
 @output_option
@@ -62,7 +62,7 @@ def list_(
     after: str | None,
     output: Format,
 ) -> None:
-    """List changes from outside, the newest first."""
+    """List manual changes, newest first."""
     page = session.run(
         _desk(session).page(
             session.caller(), limit, after, actor=actor, action=action, target=target

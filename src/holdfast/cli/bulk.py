@@ -99,7 +99,7 @@ def _made(
 
 def _tell_rest(left: Sequence[JobRecord | ChainRecord], missing: Sequence[str], noun: str) -> int:
     for each in left[:_NAMED]:
-        warn(f"{noun} {each.id} was left alone: it is {each.state}, or changed meanwhile")
+        warn(f"{noun} {each.id} was skipped: it is {each.state}, or changed meanwhile")
     for id in missing[:_NAMED]:
         warn(f"there is no {noun} {id}")
     return Exit.PARTLY if left or missing else Exit.OK

@@ -99,7 +99,7 @@ _DELETE = Move(lifecycle.DELETE, "deleted", "chain", CHAIN_COLUMNS)
     ),
 )
 def command() -> None:
-    """List, show, await, cancel and delete chains."""
+    """List, show, wait for, cancel and delete chains."""
 
 
 @command.command(
@@ -115,7 +115,7 @@ def command() -> None:
 def list_(
     session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
-    """List chains, the newest first; the filter is that of jobs."""
+    """List chains, newest first; filters are those of `holdfast jobs list`."""
     page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
     write_page("chains", page.items, page.next, CHAIN_COLUMNS, output)
 
@@ -133,7 +133,7 @@ def list_(
     type=click.IntRange(0, 20),
     default=5,
     show_default=True,
-    help="How far to follow what jobs wait for.",
+    help="How many levels of blocking chains to follow.",
 )
 @output_option
 @with_database
@@ -159,12 +159,12 @@ def show(session: Session, id: str, depth: int, output: Format) -> None:
 )
 @click.argument("id")
 @click.option("--timeout", default="60s", show_default=True, help="Give up after this long.")
-@click.option("--raw", is_flag=True, help="Show the output as it is, secrets included.")
+@click.option("--raw", is_flag=True, help="Show the output unredacted, including secrets.")
 @with_database
 def wait(session: Session, id: str, timeout: str, raw: bool) -> None:
-    """Wait until a chain has ended and write its output as JSON.
+    """Wait for a chain to finish and print its output as JSON.
 
-    Exits 1 when it failed or was cancelled, 124 when the time is over; it goes on then.
+    Exits 1 if it failed or was cancelled, 124 on timeout (the chain continues).
     """
     from holdfast.core.redaction import redact_value
 
@@ -184,7 +184,7 @@ def wait(session: Session, id: str, timeout: str, raw: bool) -> None:
 @change_options
 @with_database
 def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
-    """Cancel chains that have not ended, whichever of their jobs is live by then."""
+    """Cancel unfinished chains."""
     store = session.store.chains
     choice = choose(
         session, targets, limit, f"state:{','.join(lifecycle.CANCEL.states)}", store.get, store.page
@@ -216,14 +216,14 @@ def _desk(session: Session) -> ChainAdmin:
     ),
 )
 @targets_argument
-@click.option("--cascade", is_flag=True, help="Delete the chains that they waited for too.")
+@click.option("--cascade", is_flag=True, help="Also delete the chains they waited for.")
 @limit_option
 @change_options
 @with_database
 def delete(session: Session, targets: tuple[str, ...], cascade: bool, limit: int, act: Act) -> int:
-    """Delete chains with everything that belongs to them; a running handler is told to stop.
+    """Delete chains and all their jobs; running handlers are aborted.
 
-    Chains that other jobs wait for are refused, with the list of those jobs.
+    Chains that other jobs wait for are not deleted; those jobs are listed.
     """
     store = session.store.chains
     choice = choose(session, targets, limit, "", store.get, store.page)

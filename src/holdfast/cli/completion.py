@@ -1,4 +1,4 @@
-"""`holdfast completion`: scripts that make the shell complete commands, options and values."""
+"""`holdfast completion`: shell completion of commands, options and values."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of a shell."""
+    """Print a shell completion script."""
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
     if kind is None:
-        raise click.UsageError(f"this version of click knows nothing of {shell}")
+        raise click.UsageError(f"this version of click does not support {shell}")
     root = ctx.find_root()
     click.echo(kind(root.command, {}, "holdfast", "_HOLDFAST_COMPLETE").source())

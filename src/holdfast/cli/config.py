@@ -25,7 +25,7 @@ def command() -> None:
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @output_option
 def show(origin: bool, output: Format) -> None:
-    """Show every setting as it stands, without secrets; the rules between them are checked first.
+    """Show all effective settings, without secrets; validates them first.
 
     Values come from arguments, the environment, holdfast.toml or pyproject.toml, and defaults, in
     this order.

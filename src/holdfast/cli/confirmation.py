@@ -1,4 +1,4 @@
-"""How changes are asked for: options that all of them share, and a look at what many would touch."""
+"""The options that all changes share, and the confirmation of bulk changes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Act:
 def change_options(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command `--yes`, `--dry-run`, `--reason` and `-o`, handed over as `act`."""
 
-    @click.option("--yes", "-y", is_flag=True, help="Go on without asking.")
-    @click.option("--dry-run", is_flag=True, help="Show what would be changed, change nothing.")
-    @click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
+    @click.option("--yes", "-y", is_flag=True, help="Skip confirmation.")
+    @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+    @click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
     @output_option
     @wraps(command)
     def packed(
@@ -74,9 +74,9 @@ def may_go_on(
     say(f"about to {verb} {count_of(len(records), noun)}{sample}:")
     write_table(records[:SAMPLE], columns, to_people=True)
     if more:
-        warn(f"the filter finds more than {len(records)}; repeat the command for the rest")
+        warn(f"more than {len(records)} match; run the command again for the rest")
     if act.yes:
         return True
-    if is_interactive() and click.confirm("Go on?", err=True):
+    if is_interactive() and click.confirm("Continue?", err=True):
         return True
-    raise NotConfirmed(f"{count_of(len(records), noun)} would be changed, which was not confirmed")
+    raise NotConfirmed(f"the change to {count_of(len(records), noun)} was not confirmed")

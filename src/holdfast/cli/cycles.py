@@ -1,4 +1,4 @@
-"""`holdfast cycles`: schedules in plain words, their next and last runs, pausing and running them."""
+"""`holdfast cycles`: listing cycles with their next and latest runs, pausing and running them."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def command() -> None:
 @output_option
 @with_database
 def list_(session: Session, output: Format) -> None:
-    """List the cycles that workers have registered: when they run, and how they ran last."""
+    """List the cycles that workers have registered: when they run, and their latest run."""
     rows = [each.as_json() for each in _facts(session)]
     write_records(rows, _COLUMNS, output, id="name")
     if not rows:
-        say("no cycles found; a worker registers those of its application")
+        say("no cycles found; workers register the cycles of their application")
 
 
 @command.command(
@@ -97,7 +97,7 @@ def list_(session: Session, output: Format) -> None:
 @output_option
 @with_database
 def next_(session: Session, names: tuple[str, ...], output: Format) -> None:
-    """Show the next instants of cycles, in UTC."""
+    """Show the next scheduled times, in UTC."""
     facts = {each.cycle.name: each for each in _facts(session)}
     _refuse_unknown(names, facts)
     rows = [
@@ -122,9 +122,9 @@ def next_(session: Session, names: tuple[str, ...], output: Format) -> None:
 @output_option
 @with_database
 def runs(session: Session, name: str | None, limit: int, output: Format) -> None:
-    """List the last runs of a cycle, or of all cycles and ticks: outcome, duration, counters and error.
+    """List the latest runs of a cycle, or of all cycles and ticks: outcome, duration, counters and error.
 
-    Ticks are called `tick`.
+    Ticks have the name `tick`.
     """
     from holdfast.admin.cycles import shown_run
 
@@ -144,16 +144,16 @@ _names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME
 @change_options
 @with_database
 def run_now(session: Session, names: tuple[str, ...], act: Act) -> None:
-    """Have the next tick of any worker run cycles, paused or not."""
+    """Run cycles at the next tick, even if paused."""
     _each(session, names, act, "run")
 
 
-@command.command("pause", examples=("holdfast cycles pause cleanup --reason 'being mended'",))
+@command.command("pause", examples=("holdfast cycles pause cleanup --reason 'being fixed'",))
 @_names_argument
 @change_options
 @with_database
 def pause(session: Session, names: tuple[str, ...], act: Act) -> None:
-    """Let cycles rest."""
+    """Pause cycles."""
     _each(session, names, act, "pause")
 
 
@@ -162,7 +162,7 @@ def pause(session: Session, names: tuple[str, ...], act: Act) -> None:
 @change_options
 @with_database
 def resume(session: Session, names: tuple[str, ...], act: Act) -> None:
-    """Let cycles run again; what the pause left out is not caught up."""
+    """Resume cycles; runs missed during the pause are not caught up."""
     _each(session, names, act, "resume")
 
 
@@ -175,8 +175,8 @@ def _each(session: Session, names: tuple[str, ...], act: Act, verb: str) -> None
     commands = {"run": desk.run_now, "pause": desk.pause, "resume": desk.resume}
     for name in names:
         session.run(commands[verb](caller, name))
-    done = {"run": "asked for", "pause": "paused", "resume": "resumed"}
-    say(f"{done[verb]} {', '.join(names)}")
+    done = {"run": "will run at the next tick", "pause": "paused", "resume": "resumed"}
+    say(f"{', '.join(names)}: {done[verb]}")
 
 
 def _facts(session: Session) -> list[CycleFacts]:

@@ -1,4 +1,4 @@
-"""`holdfast dead`: dead letters by their kind, redriven at a rate, or dropped."""
+"""`holdfast dead`: listing, redriving and dropping dead letters."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def command() -> None:
 def list_(
     session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
-    """List dead letters: by type and kind of error, or each that a filter finds.
+    """List dead letters, grouped by type and error; with a filter, list each that matches.
 
-    -o id writes the filter of each group, to be handed to redrive or drop.
+    -o id prints the filter of each group, to pass to redrive or drop.
     """
     from holdfast.admin.jobs import JobAdmin
 
@@ -85,7 +85,7 @@ def list_(
     if not groups.items:
         say("no dead letters")
     if groups.cut:
-        warn("only the youngest were looked at")
+        warn("only the newest were searched")
 
 
 @command.command(
@@ -97,14 +97,14 @@ def list_(
     ),
 )
 @targets_argument
-@click.option("--rate", metavar="N/s", help="Spread them: so many become due a second.")
+@click.option("--rate", metavar="N/s", help="Spread the redrive: jobs per second.")
 @limit_option
 @change_options
 @with_database
 def redrive(
     session: Session, targets: tuple[str, ...], rate: str | None, limit: int, act: Act
 ) -> int:
-    """Take dead letters back into the queue, at a rate if told; their history is kept."""
+    """Re-queue dead letters, optionally at a limited rate; their history is kept."""
     from holdfast.admin.dead_letters import per_second
 
     pace = _Pace(None if rate is None else per_second(rate))
@@ -138,7 +138,7 @@ def _desk(session: Session) -> DeadLetterAdmin:
     "drop",
     examples=(
         "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
-        "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'nobody needs them'",
+        "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'no longer needed'",
     ),
 )
 @targets_argument
@@ -146,7 +146,7 @@ def _desk(session: Session) -> DeadLetterAdmin:
 @change_options
 @with_database
 def drop(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
-    """Delete dead letters with their chains; those that other jobs wait for are left alone."""
+    """Delete dead letters with their chains; those that other jobs wait for are skipped."""
     choice = choose_jobs(session, targets, limit, "state:failed")
     return move(session, choice, act, _DROP, _dropped)
 
@@ -160,7 +160,7 @@ command.add_command(
         "show",
         params=list(show_job.params),
         callback=show_job.callback,
-        help="Show a dead letter: its error in full, its attempts, its input.",
+        help="Show a dead letter: its full error, attempts and input.",
         examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",),
     )
 )

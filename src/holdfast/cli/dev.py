@@ -77,20 +77,22 @@ LOOK_S = 0.3
     type=click.IntRange(0, 65_535),
     default=4000,
     show_default=True,
-    help="The dashboard's port; 0 takes a free one.",
+    help="The dashboard's port; 0 picks a free one.",
 )
-@click.option("--no-dashboard", is_flag=True, help="Run the worker alone.")
-@click.option("--slots", type=click.IntRange(1, 1_000), help="Handlers at once.  [HOLDFAST_SLOTS]")
+@click.option("--no-dashboard", is_flag=True, help="Run only the worker.")
+@click.option(
+    "--slots", type=click.IntRange(1, 1_000), help="Maximum concurrent handlers.  [HOLDFAST_SLOTS]"
+)
 def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
-    """Run worker and dashboard, and restart them when a source file changes.
+    """Run a worker and the dashboard; restart them when a source file changes.
 
-    The schema is brought up to date first. Ctrl-C once lets handlers end, twice ends all now.
+    Migrates the schema first. Press Ctrl-C once to let handlers finish, twice to stop immediately.
     """
     from holdfast.cli.orphan_guard import Guardian
 
     with using(load_app(spec)) as session:
         session.app.migrate()
-        say(f"developing {spec} on {session.app.database.url}")
+        say(f"running {spec} on {session.app.database.url}")
     watch = SourceWatch(Path.cwd())
     with Guardian() as guardian, ExitStack() as stack:
         children = _children(spec, port, no_dashboard, slots, guardian)
@@ -100,7 +102,7 @@ def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None
         try:
             _follow(children, watch)
         except KeyboardInterrupt:
-            say("closing: handlers may end; Ctrl-C again ends them now")
+            say("stopping: waiting for handlers; press Ctrl-C again to stop immediately")
             for each in children:
                 each.ask_to_stop()
             for each in children:
@@ -135,7 +137,7 @@ def _follow(children: Sequence[Child], watch: SourceWatch) -> None:
         sleep(LOOK_S)
         changed = watch.changed()
         if changed is not None:
-            say(f"{changed} changed: starting again")
+            say(f"{changed} changed: restarting")
             for each in children:
                 each.ask_to_stop()
             for each in children:
@@ -145,6 +147,4 @@ def _follow(children: Sequence[Child], watch: SourceWatch) -> None:
         for each in children:
             code = each.has_ended()
             if code is not None:
-                warn(
-                    f"the {each.name} ended with code {code}; it starts again with the next change"
-                )
+                warn(f"the {each.name} exited with code {code}; it restarts at the next change")

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: checks of configuration, fleet and database, each with what it measured and what mends it."""
+"""`holdfast doctor`: checks of configuration, fleet and database, each with its measured value and its fix."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = (
     Column("check", lambda row: row["check"]),
     Column("measured", lambda row: row["measured"]),
     Column("finding", lambda row: row["text"]),
-    Column("mended by", lambda row: row["fix"]),
+    Column("fix", lambda row: row["fix"]),
 )
 
 
@@ -43,15 +43,17 @@ _COLUMNS = (
     ),
 )
 @click.argument("spec", metavar="[APP]", required=False)
-@click.option("--fix", is_flag=True, help="Mend what needs no decision, then look again.")
+@click.option(
+    "--fix", is_flag=True, help="Fix what is safe to fix automatically, then check again."
+)
 @database_options
 @output_option
 def command(
     spec: str | None, fix: bool, url: str | None, schema: str | None, output: Format
 ) -> int:
-    """Check configuration, fleet and database; exits 6 when something does not work.
+    """Check configuration, fleet and database; exits 6 if a check fails.
 
-    With an application, the leases of its job types are checked as well.
+    With APP, the leases of its job types are checked too.
     """
     from holdfast.settings import load_settings
 
@@ -97,5 +99,5 @@ def _told(findings: list[Finding]) -> int:
         found = f"{count_of(wrong, 'problem')}, {count_of(odd, 'warning')}"
         say(f"{found} in {len(findings)} checks")
     else:
-        say(f"all {len(findings)} checks are well")
+        say(f"all {len(findings)} checks passed")
     return Exit.CHECK_NOT_MET if wrong else Exit.OK

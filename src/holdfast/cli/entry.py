@@ -1,8 +1,8 @@
-"""The first of our code that runs: it imports nothing itself, so that Ctrl-C is quiet from here on."""
+"""The console script: it imports nothing at module level, so that Ctrl-C during startup shows no traceback."""
 
 
 def main() -> None:
-    """Run the command line of this process; whoever interrupts it before it listens sees no traceback."""
+    """Run the command line of this process."""
     try:
         from holdfast.cli.main import main as run
 

@@ -1,4 +1,4 @@
-"""`holdfast events`: which handler gets which event, and removing a subscription whose handler is gone."""
+"""`holdfast events`: listing event subscriptions, and removing those whose handler is gone."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _COLUMNS = (
     ),
 )
 def command() -> None:
-    """List who subscribes to which event, and remove a subscription."""
+    """List and remove event subscriptions."""
 
 
 @command.command(
@@ -51,11 +51,11 @@ def command() -> None:
 @output_option
 @with_database
 def subscriptions(session: Session, output: Format) -> None:
-    """List which handler gets which event, since when, and how many live workers handle it."""
+    """List which handler receives which event, since when, and how many live workers handle it."""
     rows = _rows(session)
     write_records(rows, _COLUMNS, output, id="type")
     if not rows:
-        say("nobody subscribes to an event")
+        say("no subscriptions")
 
 
 @command.command(
@@ -70,19 +70,19 @@ def subscriptions(session: Session, output: Format) -> None:
 @change_options
 @with_database
 def unsubscribe(session: Session, event: str, handler: str, act: Act) -> None:
-    """Deliver an event to a handler no more, for a handler that was removed from the code.
+    """Stop delivering an event to a handler that was removed from the code.
 
-    Jobs that were delivered to it stay. A worker that still has the handler subscribes it again
-    when it starts.
+    Jobs already delivered remain. A worker that still has the handler subscribes it again when it
+    starts.
     """
     row = _found(session, event, handler)
     if not act.dry_run and row["workers"]:
-        warn(f"a live worker has {handler}, and subscribes it again at its next start")
+        warn(f"a live worker has {handler} and will subscribe it again at its next start")
     if not may_go_on(act, "remove", "subscription", [row], _COLUMNS, many=True, id="type"):
         return
     done = session.run(_desk(session).remove(session.caller(act.reason), event, handler))
     write_records([row], _COLUMNS, act.output, id="type")
-    say(f"{event} is delivered to {handler} no more")
+    say(f"{event} is no longer delivered to {handler}")
     _tell_rest(done)
 
 
@@ -98,10 +98,10 @@ def _found(session: Session, event: str, handler: str) -> Record:
 
 def _tell_rest(done: RemovedSubscription) -> None:
     if not done.others:
-        say(f"no other handler subscribes to {done.event}: what is published waits for one")
+        say(f"no other handler subscribes to {done.event}: events wait for one")
     if done.live:
         jobs = count_of(done.live, "job")
-        say(f"left as before: {jobs} of it, see `holdfast jobs list type:{done.type}`")
+        say(f"{jobs} already delivered will still run: `holdfast jobs list type:{done.type}`")
 
 
 def _rows(session: Session) -> list[Record]:

@@ -25,9 +25,9 @@ _COLUMNS = (
 @click.argument("code", required=False)
 @output_option
 def command(code: str | None, output: Format) -> None:
-    """Say what an error code means and how to mend it.
+    """Explain an error code and its fix.
 
-    Without a code, all of them are listed.
+    Without a code, list all.
     """
     known = explanations()
     if code is None:
@@ -36,8 +36,8 @@ def command(code: str | None, output: Format) -> None:
     found = known.get(_normal(code))
     if found is None:
         raise CommandUsage(
-            f"there is no error code {code[:20]!r}",
-            help=nearest(_normal(code), known) or "see `holdfast explain` for all of them",
+            f"unknown error code {code[:20]!r}",
+            help=nearest(_normal(code), known) or "see `holdfast explain` for all codes",
         )
     if output == "table":
         click.echo(_text(found))
@@ -62,4 +62,4 @@ def _plain(each: Explanation) -> dict[str, object]:
 
 def _text(each: Explanation) -> str:
     lines = [f"{each.code} · {each.name}", f"{each.title}.", "", *textwrap.wrap(each.text, _WIDTH)]
-    return "\n".join([*lines, "", f"To mend it: {each.fix}."])
+    return "\n".join([*lines, "", f"Fix: {each.fix}."])

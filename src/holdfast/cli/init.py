@@ -1,4 +1,4 @@
-"""`holdfast init`: a working application with a test, to begin from."""
+"""`holdfast init`: a working application with a test to start from."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ FILES = {"app.py": "app.txt", "test_app.py": "test_app.txt"}
 
 @click.command("init", cls=Command, examples=("holdfast init", "holdfast init shop"))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
-@click.option("--force", is_flag=True, help="Replace files that are there.")
-@click.option("--dry-run", is_flag=True, help="Say what would be written, write nothing.")
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
 def command(folder: Path, force: bool, dry_run: bool) -> None:
     """Write a working application with a test."""
     existing = [name for name in FILES if (folder / name).exists()]
     if existing and not force:
         raise NotConfirmed(
-            f"{folder / existing[0]} is there already",
-            help="choose another folder, or replace it with --force",
+            f"{folder / existing[0]} already exists",
+            help="choose another directory, or overwrite it with --force",
         )
     for name, source in FILES.items():
         if dry_run:
@@ -32,7 +32,7 @@ def command(folder: Path, force: bool, dry_run: bool) -> None:
         else:
             _write(folder / name, source)
     if not dry_run:
-        _tell_next_steps(folder)
+        _print_next_steps(folder)
 
 
 def _write(path: Path, source: str) -> None:
@@ -46,11 +46,11 @@ def _write(path: Path, source: str) -> None:
     click.echo(str(path))
 
 
-def _tell_next_steps(folder: Path) -> None:
+def _print_next_steps(folder: Path) -> None:
     lines = [
-        "python app.py                      the order and its jobs, or neither",
-        "holdfast dev app:app               worker, dashboard and logs; reloads on change",
-        "pytest                             the test beside it",
+        "python app.py                      place an order and start its jobs, in one transaction",
+        "holdfast dev app:app               run worker and dashboard; reloads on change",
+        "pytest                             run the tests",
     ]
     if folder != Path():
         lines.insert(0, f"cd {shlex.quote(str(folder))}")

@@ -93,9 +93,9 @@ def command() -> None:
 def list_(
     session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
-    """List jobs, the newest first.
+    """List jobs, newest first.
 
-    A filter is made of terms that must all hold: state:failed,cancelled · type:mail.* · age>5m ·
+    All terms of a filter must match: state:failed,cancelled · type:mail.* · age>5m ·
     attempt>=3 · error:"timed out" · fingerprint:… · chain:… · blocker:… · key:… · id:…
     """
     page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
@@ -116,11 +116,11 @@ def _desk(session: Session) -> JobAdmin:
     ),
 )
 @click.argument("id")
-@click.option("--raw", is_flag=True, help="Show payloads as they are, secrets included.")
+@click.option("--raw", is_flag=True, help="Show payloads unredacted, including secrets.")
 @output_option
 @with_database
 def show(session: Session, id: str, raw: bool, output: Format) -> None:
-    """Show a job: why it is not running, its attempts, its input and output."""
+    """Show a job: why it isn't running, its attempts, its input and output."""
     found = session.run(_desk(session).get(session.caller(), id, raw))
     if output == "table":
         write_detail(_detail(found))
@@ -189,9 +189,9 @@ _RUN_NOW = Move(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS)
 @change_options
 @with_database
 def retry(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
-    """Take failed jobs back into the queue, with all their attempts before them.
+    """Re-queue failed jobs with a fresh set of attempts.
 
-    A filter that says nothing of the state means failed ones.
+    Without a state in the filter, only failed jobs match.
     """
     choice = choose_jobs(session, targets, limit, "state:failed")
     return move(session, choice, act, RETRY, redriven)
@@ -201,7 +201,7 @@ def retry(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> i
     "cancel",
     cls=Command,
     examples=(
-        "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent by hand'",
+        "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent manually'",
         "holdfast jobs cancel state:pending type:report.* --dry-run",
     ),
 )
@@ -210,9 +210,9 @@ def retry(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> i
 @change_options
 @with_database
 def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
-    """Cancel jobs that have not ended; a running handler is told to stop.
+    """Cancel unfinished jobs; running handlers are aborted.
 
-    A filter that says nothing of the state means blocked, pending and running ones.
+    Without a state in the filter, blocked, pending and running jobs match.
     """
     choice = choose_jobs(session, targets, limit, "state:blocked,pending,running")
     return move(session, choice, act, _CANCEL, _cancelled)
@@ -231,9 +231,9 @@ def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> 
 @change_options
 @with_database
 def run_now(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
-    """Make pending jobs due now, whatever they were waiting for.
+    """Make pending jobs due now.
 
-    A filter that says nothing of the state means pending ones.
+    Without a state in the filter, only pending jobs match.
     """
     choice = choose_jobs(session, targets, limit, "state:pending")
     return move(session, choice, act, _RUN_NOW, _triggered)
@@ -295,13 +295,15 @@ def _instant(_: click.Context, __: click.Parameter, text: str | None) -> datetim
 )
 @click.argument("type")
 @click.argument("input", default="null")
-@click.option("--app", "spec", metavar="APP", help="module:attribute; checks the input's type.")
-@click.option("--new-type", is_flag=True, help="Start a type that no worker has handled yet.")
-@click.option("--key", help="Deduplication key: an open chain of the same key stands for this one.")
-@click.option("--after", metavar="DURATION", help="Start not before this much later.")
-@click.option("--at", callback=_instant, metavar="TIME", help="Start not before then.")
-@click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 is the most urgent.")
-@click.option("--max-attempts", type=click.IntRange(min=1), help="Attempts in all.")
+@click.option("--app", "spec", metavar="APP", help="module:attribute; validates the input.")
+@click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")
+@click.option("--key", help="Deduplication key: returns the open chain with the same key, if any.")
+@click.option("--after", metavar="DURATION", help="Delay before the job is due.")
+@click.option("--at", callback=_instant, metavar="TIME", help="Earliest start time.")
+@click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 (most urgent) to 9.")
+@click.option(
+    "--max-attempts", type=click.IntRange(min=1), help="Maximum attempts, including the first."
+)
 @database_options
 @change_options
 def start(
@@ -316,8 +318,8 @@ def start(
 ) -> None:
     """Start a chain of one job type.
 
-    INPUT is JSON, @FILE reads it from a file and - from stdin. Without --app the type must be one
-    that the database has seen, so that a mistyped name does not wait for ever.
+    INPUT is JSON; @FILE reads it from a file, - from stdin. Without --app, the type must already
+    exist in the database, so a typo does not wait forever.
     """
     value = _value(input)
     with chosen(spec, url, schema) as session:
@@ -349,9 +351,9 @@ def _started_in_vain(app: Holdfast, type: str, value: Any, options: StartOptions
 
 def _sentence(chain: Chain, dry_run: bool) -> str:
     if chain.deduplicated:
-        return f"nothing was started: an earlier chain has the key {chain.key}"
+        return f"not started: an open chain already has the key {chain.key}"
     if dry_run:
-        return "this is what would be started; nothing was"
+        return f"would start {chain.type}; nothing was started"
     return f"started {chain.type}"
 
 
@@ -368,7 +370,7 @@ def _value(text: str) -> Any:
             text = Path(text[1:]).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise CommandUsage(f"{text[1:61]} cannot be read: {why}") from None
+            raise CommandUsage(f"cannot read {text[1:61]}: {why}") from None
     try:
         return json.loads(text)
     except ValueError as error:
@@ -386,7 +388,7 @@ def _refuse_unknown(session: Session, type: str) -> None:
         return
     near = nearest(type, known)
     raise UnknownJobType(
-        f"the database has never seen a job type {type[:60]!r}",
+        f"no job type {type[:60]!r} in this database",
         help=f"{f'{near} If not, ' if near else ''}start a new type with --new-type or --app",
     )
 
@@ -419,15 +421,15 @@ _INTERVAL_S = 1.0
     type=click.IntRange(0, 500),
     default=10,
     show_default=True,
-    help="Of what has happened before, show this many.",
+    help="Show this many past lines first.",
 )
 @output_option
 @with_database
 def tail(session: Session, filter: tuple[str, ...], lines: int, output: Format) -> None:
-    """Follow jobs: a line for each that appears or changes its state, until interrupted.
+    """Follow jobs: a line for each new job and each change of state, until interrupted.
 
-    Once a second the newest 2,000 jobs are looked through, and the newest 500 of the filter are watched; JSON comes one
-    object a line.
+    Checks the newest 2,000 jobs every second and follows the newest 500 that match; -o json prints
+    one object per line.
     """
     from holdfast.admin.jobs import TAILED, JobAdmin, Watch
 

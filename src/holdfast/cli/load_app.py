@@ -26,10 +26,10 @@ def load_app(spec: str) -> Holdfast:
     """Import the application; the current directory is on the path. Raises: AppNotLoaded."""
     module_name, _, attribute = spec.partition(":")
     if not module_name or not all(part.isidentifier() for part in module_name.split(".")):
-        raise AppNotLoaded(f"{spec[:60]!r} does not name a module")
+        raise AppNotLoaded(f"{spec[:60]!r} is not a module name")
     if module_name.endswith(_SUFFIX) and Path(module_name).exists():
         meant = f"{module_name.removesuffix(_SUFFIX)}:{attribute or DEFAULT_ATTRIBUTE}"
-        raise AppNotLoaded(f"{module_name} is a file", help=f"name its module: {meant}")
+        raise AppNotLoaded(f"{module_name} is a file", help=f"pass its module: {meant}")
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -48,12 +48,12 @@ def _import(name: str) -> ModuleType:
         places = [f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in frames]
         reason = traceback.format_exception_only(error)[-1].strip()
         raise AppNotLoaded(
-            f"importing {name} failed: {reason}", details=places, help="mend the module first"
+            f"importing {name} failed: {reason}", details=places, help="fix the module first"
         ) from error
 
 
 def _find(name: str) -> None:
-    """Refuse a module that does not exist; one whose own imports fail is another mistake."""
+    """Reject a module that does not exist, as opposed to one whose own imports fail."""
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
         parent, part = ".".join(parts[: depth - 1]), parts[depth - 1]
@@ -62,7 +62,7 @@ def _find(name: str) -> None:
             continue
         near = nearest(part, [each.name for each in iter_modules(_places(path))])
         raise AppNotLoaded(
-            f"there is no module {'.'.join(parts[:depth])} here",
+            f"module {'.'.join(parts[:depth])} not found",
             details=[f"searched from {Path.cwd()}"],
             help=near or None,
         )

@@ -1,4 +1,4 @@
-"""Logs of long-running commands, on stderr: lines for people, JSON for machines."""
+"""Logs of long-running commands, on stderr, as text or JSON."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def log_options(command: Callable[..., T]) -> Callable[..., T]:
         type=click.Choice(FORMATS),
         default="plain",
         show_default=True,
-        help="Lines for people, or JSON for machines.",
+        help="Text or JSON.",
     )
     return level(form(command))
 
 
 def log_jobs_option(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command that runs jobs `--log-jobs`."""
-    option = click.option("--log-jobs", is_flag=True, help="Log each job, whatever the level.")
+    option = click.option("--log-jobs", is_flag=True, help="Log each job, regardless of the level.")
     return option(command)
 
 
 def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
-    """Write what loggers say from this level on to stderr, and what becomes of each job if asked to."""
+    """Log to stderr from this level on, and every job's outcome if `jobs` is set."""
     import logging
 
     from holdfast.observe.logging import JOBS, JsonFormatter

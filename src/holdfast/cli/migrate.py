@@ -1,4 +1,4 @@
-"""`holdfast migrate`: bringing the schema up to date, looking at it, printing it."""
+"""`holdfast migrate`: applying, listing, checking and printing the schema's migrations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ _COLUMNS = (
     ),
 )
 @click.argument("action", type=click.Choice(ACTIONS), default="up")
-@click.option("--app", "spec", metavar="APP", help="module:attribute; subscribes its handlers too.")
+@click.option(
+    "--app", "spec", metavar="APP", help="module:attribute; also subscribes its handlers."
+)
 @database_options
 @output_option
 def command(
@@ -46,9 +48,9 @@ def command(
 ) -> None:
     """Bring the schema up to date.
 
-    up applies what is pending, under a lock. list shows every migration and whether it was
-    applied. check exits 7 unless this version can work on the schema. sql prints the whole schema
-    for people who apply it by other means; it never connects.
+    up applies pending migrations, under a lock. list shows every migration and whether it was
+    applied. check exits 7 unless this version supports the schema. sql prints the whole schema
+    without connecting, for applying it with other tools.
     """
     with chosen(spec, url, schema) as session:
         match action:
@@ -59,7 +61,7 @@ def command(
             case "check":
                 session.refuse_absent()
                 newest = session.app.database.check()[-1].version
-                say(f"the schema is at version {newest}, which this version works on")
+                say(f"the schema is at version {newest}, which this version supports")
             case "sql":
                 click.echo(_sql(session), nl=False)
 
@@ -67,9 +69,7 @@ def command(
 def _up(session: Session, output: Format) -> None:
     applied = session.app.migrate()
     write_records([_row(each, "applied now") for each in applied], _COLUMNS, output, id="version")
-    say(
-        f"applied {count_of(len(applied), 'migration')}" if applied else "the schema was up to date"
-    )
+    say(f"applied {count_of(len(applied), 'migration')}" if applied else "the schema is up to date")
 
 
 def _list(session: Session, output: Format) -> None:
@@ -85,7 +85,7 @@ def _applied(session: Session) -> list[AppliedMigration]:
     try:
         session.check()
     except (SchemaTooOld, SchemaTooNew):
-        # What is there is to be listed, whatever this code makes of it.
+        # List what was applied, even if this code cannot use it.
         pass
     except WrongDatabase:
         return []

@@ -38,7 +38,7 @@ output_option = click.option(
     type=click.Choice(FORMATS),
     default="table",
     show_default=True,
-    help="How data is written.",
+    help="Output format.",
 )
 
 
@@ -242,10 +242,10 @@ page_length_option = click.option(
     type=click.IntRange(1, 1_000),
     default=50,
     show_default=True,
-    help="Most that are listed.",
+    help="Maximum rows.",
 )
 after_option = click.option(
-    "--after", metavar="CURSOR", help="Go on where a list of the same filter ended."
+    "--after", metavar="CURSOR", help="Continue after this cursor, with the same filter."
 )
 
 
@@ -266,4 +266,4 @@ def write_page(
     if not items:
         say(f"no {noun} found")
     if next is not None:
-        say(f"there are more; go on with --after {next}")
+        say(f"there are more; continue with --after {next}")

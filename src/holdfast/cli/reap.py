@@ -1,4 +1,4 @@
-"""`holdfast reap`: taking back what dead workers held, without any application code."""
+"""`holdfast reap`: recovering the jobs of dead workers, without application code."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _COLUMNS = (
 @click.option(
     "--poison-limit",
     type=click.IntRange(1, 1_000),
-    help="A job whose worker died this often becomes a dead letter.  [HOLDFAST_POISON_LIMIT]",
+    help="Worker crashes after which a job becomes a dead letter.  [HOLDFAST_POISON_LIMIT]",
 )
 @output_option
 @with_database
 def command(session: Session, poison_limit: int | None, output: Format) -> None:
-    """Take back the jobs of expired leases, of all types, once.
+    """Recover jobs from expired leases, once.
 
-    Workers do this by themselves; the command is for a fleet that is down, and for cron.
+    Workers do this automatically; use the command when no worker is running, or from cron.
     """
     from holdfast.settings import load_settings
 
@@ -57,7 +57,7 @@ def command(session: Session, poison_limit: int | None, output: Format) -> None:
     session.run(_reap(session.app.database, settings, found))
     write_records([_row(each) for each in reaped], _COLUMNS, output)
     dead = sum(each.state == "failed" for each in reaped)
-    say(f"took back {count_of(len(reaped), 'job')}; {dead} of them became dead letters")
+    say(f"recovered {count_of(len(reaped), 'job')}; {dead} became dead letters")
 
 
 async def _reap(
@@ -71,7 +71,7 @@ async def _reap(
     guard = Guard(database.store, clock, settings.outbox.reaper_interval_ms / 1000, "")
     try:
         if not await guard.is_calm(link):
-            say(f"all workers fell silent; those that come back have {guard.interval_s:g} s")
+            say(f"all workers are silent; giving them {guard.interval_s:g} s to come back")
             await clock.sleep(guard.interval_s)
         await reap_all(link.run_atomic, database.store, own.reaper_batch, own.poison_limit, found)
     finally:

@@ -1,4 +1,4 @@
-"""Which jobs or chains a command is about: ids, or everything that a filter finds."""
+"""The jobs or chains a command acts on: ids, or all that match a filter."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.storage.query import JobQuery
 
 MOST = 10_000
-"""How many a filter may find at once unless --limit says otherwise."""
+"""How many a filter may match at once, unless --limit says otherwise."""
 
 _PAGE = 500
 
@@ -39,7 +39,7 @@ limit_option = click.option(
     type=click.IntRange(min=1),
     default=MOST,
     show_default=True,
-    help="Most that a filter may choose at once.",
+    help="Maximum that a filter may match.",
 )
 
 

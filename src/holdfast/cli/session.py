@@ -88,8 +88,8 @@ class Session:
         address = self.address
         if address.dialect == "sqlite" and not Path(address.path).exists():
             raise WrongDatabase(
-                f"there is no database {address.path}",
-                help="make it with `holdfast migrate`, or name another with --url or HOLDFAST_URL",
+                f"database {address.path} does not exist",
+                help="create it with `holdfast migrate`, or set --url or HOLDFAST_URL",
             )
 
     def check(self) -> None:
@@ -145,9 +145,7 @@ def chosen(
     if spec is None:
         return opened(url, schema)
     if url is not None or schema is not None:
-        raise CommandUsage(
-            "an application brings its own database", help="leave out --url and --schema"
-        )
+        raise CommandUsage("an application has its own database", help="omit --url and --schema")
     from holdfast.cli.load_app import load_app
 
     return using(load_app(spec))

@@ -72,7 +72,7 @@ class Condition:
         """Say what was compared with what."""
         value = _FIGURES[self.figure](health)
         found, limit = (self._written(each) for each in (value, self.limit))
-        return f"{self.figure} is {found}, which is {self.comparison} {limit}"
+        return f"{self.figure} is {found}, {self.comparison} {limit}"
 
     def _written(self, value: int) -> str:
         return format_duration(value) if self.figure == _DURATION else str(value)
@@ -96,7 +96,7 @@ def parse_condition(text: str) -> Condition:
     figure, comparison, limit = match.groups()
     if figure not in _FIGURES:
         near = nearest(figure, _FIGURES) or f"use one of {', '.join(_FIGURES)}"
-        raise CommandUsage(f"{figure!r} is not a figure of the queue", help=near)
+        raise CommandUsage(f"unknown figure {figure!r}", help=near)
     if figure == _DURATION:
         return Condition(figure, comparison, milliseconds(limit))
     if not limit.isascii() or not limit.isdigit():
@@ -129,7 +129,7 @@ def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> li
         "holdfast status -o json | jq .due",
     ),
 )
-@click.option("--watch", is_flag=True, help="Again and again, until interrupted.")
+@click.option("--watch", is_flag=True, help="Repeat until interrupted.")
 @click.option(
     "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds."
 )
@@ -139,16 +139,16 @@ def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> li
     multiple=True,
     callback=_parsed,
     metavar="CONDITION",
-    help="Exit 6 if this holds: oldest>5m, due>1000, failed>0, stuck>0, workers<1, unhandled>0 …",
+    help="Exit 6 if true: oldest>5m, due>1000, failed>0, stuck>0, workers<1, unhandled>0 …",
 )
 @output_option
 @with_database
 def command(
     session: Session, watch: bool, interval: float, conditions: list[Condition], output: Format
 ) -> None:
-    """Say how the queue stands: one sentence, figures, and job types.
+    """Show the queue's status: a one-sentence summary, counts and job types.
 
-    Counts of due and blocked jobs stop at 10,000, so that the question stays cheap; a plus says so.
+    Counts of due and blocked jobs stop at 10,000 (shown as 10,000+) to keep the query cheap.
     """
     from holdfast.commands.health import read_health
 
@@ -215,7 +215,7 @@ def _write_screen(health: Health) -> None:
     from holdfast.core.duration import spoken
 
     totals, words = health.totals, health.words()
-    oldest = f"   the oldest since {spoken(health.oldest_us)}" if totals.due else ""
+    oldest = f"   oldest waiting {spoken(health.oldest_us)}" if totals.due else ""
     silent = f", {health.silent} silent" if health.silent else ""
     sentence = click.style(summarize(health), bold=True)
     click.echo(sentence, color=wants_colour(sys.stdout))

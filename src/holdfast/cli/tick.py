@@ -45,7 +45,7 @@ _COLUMNS = (
 )
 @click.argument("spec", metavar="APP")
 @click.option(
-    "--runners", metavar="A,B,…", help="Only these, in this order.  [WORKER_TICK_RUNNERS]"
+    "--runners", metavar="A,B,…", help="Only these runners, in this order.  [WORKER_TICK_RUNNERS]"
 )
 @output_option
 @log_options
@@ -58,10 +58,10 @@ def command(
     log_format: str,
     log_jobs: bool,
 ) -> int:
-    """Run one pass over all runners and end: exits 1 when one of them failed or did not stop.
+    """Run one tick and exit; exits 1 if a runner failed or did not stop.
 
-    The reaper comes first whatever is named; then outbox, the cycles that are due, side by side, and retention.
-    The first SIGTERM or SIGINT lets what runs end and begins nothing new; the second tells it to stop now.
+    The reaper always runs first; then outbox, due cycles (concurrently) and retention. The first
+    SIGTERM or SIGINT lets running work finish and starts nothing new; the second aborts it.
     """
     end_at_once()
     settings = serving_settings({"WORKER_TICK_RUNNERS": runners})

@@ -1,4 +1,4 @@
-"""`holdfast token`: making, listing and revoking the tokens of the API."""
+"""`holdfast token`: creating, listing and revoking API tokens."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _COLUMNS = (
 )
 _SECRET_COLUMNS = (Column("secret", lambda row: row["secret"]), *_COLUMNS[:3])
 
-_reason_option = click.option("--reason", metavar="TEXT", help="Why; kept in the audit log.")
+_reason_option = click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
 
 
 @click.group(
@@ -42,7 +42,7 @@ _reason_option = click.option("--reason", metavar="TEXT", help="Why; kept in the
     ),
 )
 def command() -> None:
-    """Make, list and revoke tokens of the API."""
+    """Create, list and revoke API tokens."""
 
 
 @command.command(
@@ -53,8 +53,8 @@ def command() -> None:
     ),
 )
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
-@click.option("--name", help="Whom it stands for; the audit log names it.  [default: you]")
-@click.option("--expires", metavar="DURATION", help="When it ends by itself, as in 90d.")
+@click.option("--name", help="Name of the holder, shown in the audit log.  [default: you]")
+@click.option("--expires", metavar="DURATION", help="Expiry, e.g. 90d.")
 @_reason_option
 @output_option
 @with_database
@@ -66,25 +66,25 @@ def create(
     reason: str | None,
     output: Format,
 ) -> None:
-    """Make a token; its secret is shown this once, and alone with -o id."""
+    """Create a token. The secret is shown only once; -o id prints only the secret."""
 
     caller = session.caller(reason)
     named = name or caller.name
     made = session.run(_desk(session).create(caller, named, Role.parse(role), expires))
     row = {**made.token, "secret": made.secret}
     write_records([row], _SECRET_COLUMNS, output, id="secret", single=True)
-    say("keep the secret now: it is not stored and cannot be shown again")
+    say("save the secret now: it is not stored and cannot be shown again")
 
 
 @command.command("list", examples=("holdfast token list", "holdfast token list -o json"))
 @output_option
 @with_database
 def list_(session: Session, output: Format) -> None:
-    """List tokens, the youngest first; no secret is among what is known of them."""
+    """List tokens, newest first; secrets are never shown."""
     rows = session.run(_desk(session).list(session.caller()))
     write_records(rows, _COLUMNS, output)
     if not rows:
-        say("no token was made; until one is, only this machine may use the API")
+        say("no tokens; until you create one, the API is only available on this machine")
 
 
 @command.command("revoke", examples=("holdfast token revoke 0193a6f0-7c00-7000-8000-000000000000",))
@@ -92,7 +92,7 @@ def list_(session: Session, output: Format) -> None:
 @_reason_option
 @with_database
 def revoke(session: Session, ids: tuple[str, ...], reason: str | None) -> None:
-    """Make tokens invalid from now on."""
+    """Revoke tokens."""
     for id in ids:
         try:
             session.run(_desk(session).revoke(session.caller(reason), id))

@@ -1,4 +1,4 @@
-"""`holdfast types`: what is known of job types, pausing them, and settings changed at run time."""
+"""`holdfast types`: listing and pausing job types, and overriding their settings at run time."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def _unhandled(row: Record) -> str | None:
     ),
 )
 def command() -> None:
-    """List, pause, resume and set job types."""
+    """List, pause, resume and configure job types."""
 
 
 @command.command("list", examples=("holdfast types list", "holdfast types list -o json"))
 @output_option
 @with_database
 def list_(session: Session, output: Format) -> None:
-    """List the job types that the database has seen, with depth, age, handlers and settings."""
+    """List all job types in the database, with depth, age, handlers and settings."""
     facts = session.run(_desk(session).list(session.caller()))
     rows = [each.as_record() if output == "table" else each.as_json() for each in facts]
     write_records(rows, _COLUMNS, output, id="type")
@@ -64,7 +64,7 @@ def list_(session: Session, output: Format) -> None:
 
 
 _types_argument = click.argument("types", nargs=-1, metavar="TYPE...")
-_all_option = click.option("--all", "everything", is_flag=True, help="Everything at once.")
+_all_option = click.option("--all", "everything", is_flag=True, help="All types.")
 
 
 @command.command(
@@ -79,7 +79,7 @@ _all_option = click.option("--all", "everything", is_flag=True, help="Everything
 @change_options
 @with_database
 def pause(session: Session, types: tuple[str, ...], everything: bool, act: Act) -> None:
-    """Pause job types: workers finish what they run and take no more of them."""
+    """Pause job types: workers finish running jobs and claim no more of these types."""
     _switch(session, types, everything, act, paused=True)
 
 
@@ -91,7 +91,7 @@ def pause(session: Session, types: tuple[str, ...], everything: bool, act: Act) 
 @change_options
 @with_database
 def resume(session: Session, types: tuple[str, ...], everything: bool, act: Act) -> None:
-    """Resume what was paused."""
+    """Resume paused job types."""
     _switch(session, types, everything, act, paused=False)
 
 
@@ -99,7 +99,7 @@ def _switch(
     session: Session, types: tuple[str, ...], everything: bool, act: Act, *, paused: bool
 ) -> None:
     if everything == bool(types):
-        raise CommandUsage("name job types, or say --all")
+        raise CommandUsage("name job types, or use --all")
     word = "pause" if paused else "resume"
     _refuse_unknown(session, types)
     if act.dry_run:
@@ -120,7 +120,7 @@ def _refuse_unknown(session: Session, types: Sequence[str]) -> None:
         if type not in known:
             near = nearest(type, known)
             raise UnknownJobType(
-                f"the database has never seen a job type {type[:60]!r}",
+                f"no job type {type[:60]!r} in this database",
                 help=near or "see `holdfast types list`",
             )
 
@@ -132,7 +132,7 @@ def _desk(session: Session) -> TypeAdmin:
 
 
 def _or_default(read_value: Callable[[str], int]) -> Callable[..., int | None]:
-    """Read an option's value, or take `default` for the code's own."""
+    """Read an option's value; `default` removes an override."""
 
     def read_option(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
         if text is None:
@@ -150,7 +150,7 @@ def _milliseconds(text: str) -> int:
 
 def _number(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise click.BadParameter(f"{text[:20]!r} is neither a number from 1 on nor {_DEFAULT!r}")
+        raise click.BadParameter(f"{text[:20]!r} is neither a positive number nor {_DEFAULT!r}")
     return int(text)
 
 
@@ -167,35 +167,38 @@ def _number(text: str) -> int:
     "lease_ms",
     callback=_or_default(_milliseconds),
     metavar="DURATION",
-    help="How long a claim holds its jobs.",
+    help="Lease duration.",
 )
 @click.option(
     "--timeout",
     "timeout_ms",
     callback=_or_default(_milliseconds),
     metavar="DURATION",
-    help="How long an attempt may run.",
+    help="Maximum duration of an attempt.",
 )
 @click.option(
     "--concurrency",
     callback=_or_default(_number),
     metavar="N",
-    help="Most handlers at once in one worker.",
+    help="Maximum concurrent handlers per worker.",
 )
 @click.option(
-    "--max-attempts", callback=_or_default(_number), metavar="N", help="Executions in all."
+    "--max-attempts",
+    callback=_or_default(_number),
+    metavar="N",
+    help="Maximum attempts, including the first.",
 )
 @change_options
 @with_database
 def set_(session: Session, type: str, act: Act, **values: int | None) -> None:
-    """Change settings of a job type while workers run; `default` takes one back to the code's own.
+    """Override settings of a job type while workers run; `default` removes an override.
 
-    Workers read them at their next heartbeat; leases already taken keep their length.
+    Workers pick them up at the next heartbeat; existing leases keep their length.
     """
     from holdfast.commands.types import TypeChange
 
     if all(each is None for each in values.values()):
-        raise CommandUsage("nothing is to be set", help="give --lease, --timeout, --concurrency …")
+        raise CommandUsage("nothing to set", help="give --lease, --timeout, --concurrency …")
     _refuse_unknown(session, [type])
     if act.dry_run:
         say(f"would set {type}; nothing was changed")

@@ -40,19 +40,21 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("spec", metavar="APP")
-@click.option("--slots", type=click.IntRange(1, 1_000), help="Handlers at once.  [HOLDFAST_SLOTS]")
+@click.option(
+    "--slots", type=click.IntRange(1, 1_000), help="Maximum concurrent handlers.  [HOLDFAST_SLOTS]"
+)
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),
-    help="Worker processes under one.  [HOLDFAST_PROCESSES]",
+    help="Worker processes to supervise.  [HOLDFAST_PROCESSES]",
 )
-@click.option("--types", metavar="A,B,…", help="Only these job types; * stands for any text.")
-@click.option("--drain", is_flag=True, help="End when nothing is due and nothing runs.")
-@click.option("--name", help="First part of the worker's id.  [HOLDFAST_WORKER_NAME]")
+@click.option("--types", metavar="A,B,…", help="Only these job types; * matches any text.")
+@click.option("--drain", is_flag=True, help="Exit when nothing is due or running.")
+@click.option("--name", help="Prefix of the worker's id.  [HOLDFAST_WORKER_NAME]")
 @click.option(
     "--probe-port",
     type=click.IntRange(0, 65_535),
-    help="Answer /livez, /readyz and /metrics on this port.",
+    help="Serve /livez, /readyz and /metrics on this port.",
 )
 @click.option("--probe-host", default="127.0.0.1", show_default=True, help="The probes' address.")
 @log_options
@@ -70,10 +72,10 @@ def command(
     log_format: str,
     log_jobs: bool,
 ) -> int:
-    """Run an application's jobs and cycles until told to stop.
+    """Run an application's jobs and cycles until stopped.
 
-    The first SIGTERM or SIGINT lets running handlers end and gives back what has not begun; the
-    second tells the handlers to stop now. Exits 0 only when nothing had to be abandoned.
+    The first SIGTERM or SIGINT lets running handlers finish and releases unstarted jobs; the
+    second aborts the handlers. Exits 0 only if nothing had to be abandoned.
     """
     end_at_once()
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
@@ -82,7 +84,7 @@ def command(
     app = load_app(spec)
     chosen = chosen_types(app, types)
     if drain:
-        # Whoever waits for its end would wait for a database that never comes.
+        # A script that waits for the drain would wait for a database that may never come.
         app.database.check()
     else:
         check_schema(app)
@@ -90,7 +92,7 @@ def command(
         if probe_port is not None:
             raise CommandUsage(
                 "several processes cannot share a probe port",
-                help="start them one by one, or leave out --probe-port",
+                help="start them separately, or omit --probe-port",
             )
         return _supervise(settings.holdfast.processes)
     size = f"{count_of(settings.holdfast.slots, 'slot')} · {count_of(len(chosen), 'job type')}"
@@ -127,7 +129,7 @@ def single_process(arguments: Sequence[str]) -> list[str]:
 
 
 def serving_settings(arguments: Mapping[str, object]) -> Settings:
-    """Read the settings of a process that serves, and point out what is misspelt. Raises: ConfigError."""
+    """Read the settings of a serving process, and warn about misspelled ones. Raises: ConfigError."""
     from holdfast.settings import load_settings
 
     settings = load_settings(arguments)
@@ -149,25 +151,25 @@ def chosen_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
         return handled
     patterns = [each.strip() for each in types.split(",") if each.strip()]
     if not patterns:
-        raise CommandUsage("--types names no job type", help="leave it out to run all of them")
+        raise CommandUsage("--types names no job type", help="omit it to run all")
     chosen: dict[str, JobType] = {}
     for pattern in patterns:
         found = {name: each for name, each in handled.items() if fnmatchcase(name, pattern)}
         if not found:
-            known = f"handled are {', '.join(sorted(handled))}"
+            known = f"handled types: {', '.join(sorted(handled))}"
             raise UnknownJobType(
-                f"nothing here handles {pattern[:60]!r}", help=nearest(pattern, handled) or known
+                f"no handler for {pattern[:60]!r}", help=nearest(pattern, handled) or known
             )
         chosen |= found
     return chosen
 
 
 def check_schema(app: Holdfast) -> None:
-    """Refuse a schema that this code does not understand; a database that is away is waited for."""
+    """Reject a schema that this code does not support; an unreachable database is only a warning."""
     try:
         app.database.check()
     except DatabaseUnreachable as error:
-        # A worker may be up before its database; it works when the database answers.
+        # A worker may start before its database; it begins once the database is reachable.
         warn(f"{error.message}; waiting for it")
 
 
@@ -219,7 +221,7 @@ async def _probing(
         from holdfast.web.server import serving_probes
     except ImportError as error:
         raise MissingExtra(
-            "probes need the web parts", help='pip install "holdfast-jobs[web]"'
+            "probes need starlette and uvicorn", help='pip install "holdfast-jobs[web]"'
         ) from error
     async with serving_probes(app, settings, *probes) as address:
         say(f"probes on {address}livez, {address}readyz and {address}metrics")

@@ -1,4 +1,4 @@
-"""`holdfast workers`: who works, and asking somebody to stop."""
+"""`holdfast workers`: listing and draining workers."""
 
 from __future__ import annotations
 
@@ -45,26 +45,26 @@ _COLUMNS = (
     examples=("holdfast workers list", "holdfast workers drain worker-4f1c2a9b7d3e"),
 )
 def command() -> None:
-    """List workers, and ask one to stop."""
+    """List and drain workers."""
 
 
 @command.command("list", examples=("holdfast workers list", "holdfast workers list --all -o json"))
-@click.option("--all", "everyone", is_flag=True, help="Show those that have stopped too.")
+@click.option("--all", "everyone", is_flag=True, help="Include stopped workers.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 1_000),
     default=100,
     show_default=True,
-    help="At most so many.",
+    help="Maximum rows.",
 )
 @output_option
 @with_database
 def list_(session: Session, everyone: bool, limit: int, output: Format) -> None:
-    """List workers, the youngest first."""
+    """List workers, newest first."""
     found = session.run(_desk(session).list(session.caller(), everyone, limit))
     write_records([_row(each) for each in found], _COLUMNS, output)
     if not found:
-        say("no worker lives")
+        say("no live workers")
 
 
 def _desk(session: Session) -> WorkerAdmin:
@@ -82,7 +82,7 @@ def _row(facts: WorkerFacts) -> dict[str, Any]:
 @command.command(
     "drain",
     examples=(
-        "holdfast workers drain worker-4f1c2a9b7d3e --reason 'host is replaced'",
+        "holdfast workers drain worker-4f1c2a9b7d3e --reason 'replacing the host'",
         "holdfast workers list -o id | xargs holdfast workers drain",
     ),
 )
@@ -90,9 +90,9 @@ def _row(facts: WorkerFacts) -> dict[str, Any]:
 @change_options
 @with_database
 def drain(session: Session, ids: tuple[str, ...], act: Act) -> None:
-    """Ask workers to take nothing new, finish what they run, and end.
+    """Ask workers to claim no more jobs, finish those they run, and exit.
 
-    They learn of it at once where hints arrive, otherwise at their next heartbeat.
+    Takes effect immediately if hints arrive, otherwise at the next heartbeat.
     """
     desk, caller = _desk(session), session.caller(act.reason)
     known = {each.worker.id for each in session.run(desk.list(caller, limit=MOST))}

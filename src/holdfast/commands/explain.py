@@ -105,12 +105,12 @@ def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
 def _blocked(around: Surroundings) -> str:
     if around.circle:
         chains = " waits for ".join(f"chain {each}" for each in around.circle)
-        return f"Waits in a circle, so it never starts: {chains}; cancel one of them"
+        return f"Deadlock: {chains}; cancel one of them"
     open_edges = [each for each in around.blockers if each.open]
     count = len(around.blockers)
-    sentence = f"Waits for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
+    sentence = f"Waiting for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
     stuck = sum(each.state in ("failed", "cancelled") for each in open_edges)
-    return f"{sentence}; {stuck} of them did not complete" if stuck else sentence
+    return f"{sentence}; {stuck} failed or cancelled" if stuck else sentence
 
 
 def _paused(around: Surroundings) -> str:
@@ -138,12 +138,10 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
     waiting = spoken(around.now - due)
     slots = sum(each.slots for each in around.handlers(job.type))
     if job.crashes >= SUSPECTED_FROM:
-        return (
-            f"Due since {waiting}; {_deaths(job, 'its')}, so it waits for a worker to run it alone"
-        )
+        return f"Due for {waiting}; {_deaths(job, 'its')}, so it will run alone"
     if around.running >= slots:
-        return f"Due since {waiting}; all workers are busy"
-    return f"Due since {waiting}; a worker takes it at its next look"
+        return f"Due for {waiting}; all workers are busy"
+    return f"Due for {waiting}; picked up at the next poll"
 
 
 def _later(job: JobRecord, when: str, around: Surroundings) -> str:
@@ -152,16 +150,16 @@ def _later(job: JobRecord, when: str, around: Surroundings) -> str:
     if job.attempt:
         most = job.max_attempts or (around.setting.max_attempts if around.setting else None)
         return f"Retry {job.attempt}{f' of {most - 1}' if most else ''} {when}"
-    return f"Starts {when}, as planned"
+    return f"Scheduled to start {when}"
 
 
 def _deaths(job: JobRecord, its: str = "Its") -> str:
-    return f"{its} worker died {'once' if job.crashes == 1 else f'{job.crashes} times'}"
+    return f"{its} worker crashed {'once' if job.crashes == 1 else f'{job.crashes} times'}"
 
 
 def _alone(job: JobRecord) -> str:
-    """A suspect waits for a worker that has nothing else to run, so that its neighbours pay for nothing."""
-    return ", alone, because it is suspected" if job.crashes >= SUSPECTED_FROM else ""
+    """A job that crashed its worker runs only in an idle worker, so that it takes no other job down with it."""
+    return ", alone, because it crashed its worker" if job.crashes >= SUSPECTED_FROM else ""
 
 
 def _running(job: JobRecord, around: Surroundings) -> str:
@@ -175,19 +173,19 @@ def _running(job: JobRecord, around: Surroundings) -> str:
         return f"{leased}; {_deaths(job, 'its')}, so it runs alone" if suspected else leased
     sentence = f"The lease of {holder} expired {_ago(expires, around)}"
     if around.workers:
-        return f"{sentence}; the reaper takes it back"
-    return f"{sentence}; no live worker reaps it, `holdfast reap` does"
+        return f"{sentence}; the reaper will recover it"
+    return f"{sentence}; no live worker: run `holdfast reap`"
 
 
 def _completed(job: JobRecord, around: Surroundings) -> str:
     sentence = f"Completed {_ago(job.finished_at, around)} {_tries(job)}"
-    return f"{sentence}; the chain went on" if job.continued else sentence
+    return f"{sentence}; the chain continued" if job.continued else sentence
 
 
 def _tries(job: JobRecord) -> str:
     if job.attempt == 0:
         return "before its first attempt"
-    return "at the first attempt" if job.attempt == 1 else f"after {job.attempt} attempts"
+    return "on the first attempt" if job.attempt == 1 else f"after {job.attempt} attempts"
 
 
 def _because(error: str | None) -> str:

@@ -1,4 +1,4 @@
-"""How the queue stands as a whole: figures for surfaces and monitors, and one sentence that sums them up."""
+"""The queue's status: figures for every surface and for monitors, and a one-sentence summary."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ COUNTED = 10_000
 """Live counts stop here: beyond it the exact number changes no decision."""
 
 LATE_US = 60_000_000
-"""A due job that waits longer than this is worth a word."""
+"""The summary mentions a due job that has waited longer than this."""
 
 
 class Health(msgspec.Struct, frozen=True):
     """The queue at one moment.
 
-    `silent` workers gave no sign for long and said no goodbye; of `unhandled` types something is due, but nobody alive
-    takes it.
+    `silent` workers stopped sending heartbeats without shutting down; `unhandled` types have due jobs but no live
+    worker.
     """
 
     now: Instant
@@ -90,7 +90,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
-    """Read how the queue stands, cheaply at any size; live counts stop at `counted`."""
+    """Read the queue's status, cheaply at any size; live counts stop at `counted`."""
     now = yield from store.schema.clock()
     totals, types = yield from store.workers.totals(counted)
     everyone = yield from store.workers.page(MOST_WORKERS)
@@ -115,23 +115,25 @@ def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
 
 
 def summarize(health: Health) -> str:
-    """Say in one sentence what is most worth knowing, the worst first."""
+    """Return one sentence with the most important fact, problems first."""
     totals, identity = health.totals, health.identity
     if identity is not None and identity.paused:
         return f"Everything is paused{f' by {identity.paused_by}' if identity.paused_by else ''}"
     if not health.workers and totals.due:
         return f"No live workers; {_jobs(totals)} due"
     if totals.stuck:
-        return f"Expired leases hold {totals.stuck} job{'' if totals.stuck == 1 else 's'}"
+        return (
+            f"{totals.stuck} job{' is' if totals.stuck == 1 else 's are'} stuck on expired leases"
+        )
     if health.unhandled:
-        return f"Jobs of {health.unhandled[0]} are due, and no live worker handles them"
+        return f"No live worker handles {health.unhandled[0]}, and jobs are due"
     if health.oldest_us > LATE_US:
-        return f"Jobs wait: the oldest is due since {spoken(health.oldest_us)}"
+        return f"Behind: the oldest due job has waited {spoken(health.oldest_us)}"
     if not health.workers:
         return "No live workers; nothing is due"
     if totals.failed:
-        return f"Working, with {totals.failed} dead letter{'' if totals.failed == 1 else 's'}"
-    return "Working" if totals.running or totals.due else "All is done"
+        return f"Healthy, with {totals.failed} dead letter{'' if totals.failed == 1 else 's'}"
+    return "Healthy: jobs are running" if totals.running or totals.due else "Healthy: nothing to do"
 
 
 def _jobs(totals: QueueTotals) -> str:

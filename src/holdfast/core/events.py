@@ -1,7 +1,7 @@
-"""The catalogue of everything Holdfast tells of itself. Observers map these events to logs, metrics and traces.
+"""The catalogue of all events. Observers turn them into logs, metrics and traces.
 
-Levels: `debug` is routine, one event per job or more; `info` is what a process does as a whole, at most a few lines per
-ten seconds however many jobs there are; `warning` is a problem that is being dealt with; `error` needs a person.
+Levels: `debug` is routine, one event per job or more; `info` is about the process as a whole, at most a few lines per
+ten seconds regardless of the number of jobs; `warning` is a problem that is being handled; `error` needs attention.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Event(msgspec.Struct, frozen=True):
 class Observer(Protocol):
     """Receives events, after commit. It must not block and must not raise.
 
-    One that also has `wants(name) -> bool` is asked first: events that no observer wants are not even made.
+    An optional `wants(name) -> bool` is called first: events that no observer wants are never created.
     """
 
     def observe(self, event: Event) -> None: ...
@@ -74,13 +74,13 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "job_continued",
             "debug",
-            "An attempt completed its job and the chain goes on.",
+            "An attempt completed its job and continued the chain.",
             (*_ATTEMPT, "run_ms", "next_type"),
         ),
         EventSpec(
             "job_retried",
             "warning",
-            "An attempt failed; another one follows after a delay.",
+            "An attempt failed; the job will be retried after a delay.",
             (*_ATTEMPT, "run_ms", "error", "delay_ms"),
         ),
         EventSpec(
@@ -97,26 +97,26 @@ CATALOGUE: dict[str, EventSpec] = {
         ),
         EventSpec("job_cancelled", "debug", "A job was cancelled.", (*_JOB, "worker", "reason")),
         EventSpec(
-            "job_released", "debug", "A claimed job was given back unstarted.", (*_JOB, "worker")
+            "job_released", "debug", "A claimed job was released unstarted.", (*_JOB, "worker")
         ),
-        EventSpec("job_unblocked", "debug", "The last blocker of a job ended.", _JOB),
+        EventSpec("job_unblocked", "debug", "The last blocker of a job finished.", _JOB),
         EventSpec(
             "job_reaped",
             "warning",
-            "A job was taken back from an expired lease.",
+            "A job was recovered from an expired lease.",
             ("job_id", "type", "worker", "state", "crashes", "stale_ms"),
         ),
-        EventSpec("job_redriven", "info", "A dead letter went back to the queue.", _JOB),
+        EventSpec("job_redriven", "info", "A dead letter was re-queued.", _JOB),
         EventSpec(
             "lease_lost",
             "warning",
-            "A worker no longer holds a job; its handler is told.",
+            "A worker no longer holds a job; its handler is aborted.",
             (*_ATTEMPT, "reason"),
         ),
         EventSpec(
             "write_refused",
             "warning",
-            "A write without a valid token was refused.",
+            "A write without a valid token was rejected.",
             (*_ATTEMPT, "reason"),
         ),
         EventSpec(
@@ -128,7 +128,7 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "loop_lagged",
             "warning",
-            "The event loop did not run for a while.",
+            "The event loop was blocked for a while.",
             ("worker", "lag_ms"),
         ),
         EventSpec(
@@ -140,7 +140,7 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "reaper_ran",
             "debug",
-            "The reaper looked for expired leases.",
+            "The reaper checked for expired leases.",
             ("worker", "recovered", "duration_ms"),
         ),
         EventSpec(
@@ -155,13 +155,13 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "worker_started",
             "info",
-            "A worker takes jobs.",
+            "A worker started claiming jobs.",
             ("worker", "slots", "types", "lease_ms", "heartbeat_ms"),
         ),
         EventSpec(
             "worker_summary",
             "info",
-            "What a worker's attempts came to in the last ten seconds, if any ended, and in the rest before its end.",
+            "Totals of a worker's attempts in the last ten seconds, if any ended, and once more before it stops.",
             (
                 "worker",
                 "seconds",
@@ -182,51 +182,53 @@ CATALOGUE: dict[str, EventSpec] = {
         EventSpec(
             "worker_stopping",
             "info",
-            "A worker takes nothing new.",
+            "A worker stopped claiming jobs and is shutting down.",
             ("worker", "reason", "running"),
         ),
         EventSpec(
             "worker_stopped",
             "info",
-            "A worker has ended.",
+            "A worker has stopped.",
             ("worker", "reason", "abandoned", "released"),
         ),
         EventSpec(
             "worker_vanished",
             "error",
-            "A worker stopped giving signs without saying goodbye.",
+            "A worker stopped sending heartbeats without shutting down.",
             ("worker", "by", "silent_ms"),
         ),
         EventSpec(
-            "child_died", "error", "A supervised process ended by itself.", ("pid", "exit_code")
+            "child_died", "error", "A supervised process exited unexpectedly.", ("pid", "exit_code")
         ),
         EventSpec(
             "tick_finished",
             "debug",
-            "A tick has run all its runners.",
+            "A tick finished all its runners.",
             ("worker", "run_id", "processed", "errors", "duration_ms"),
         ),
         EventSpec("tick_failed", "error", "A tick could not run.", ("worker", "error")),
         EventSpec(
             "runner_finished",
             "debug",
-            "A runner has run.",
+            "A runner finished.",
             ("worker", "runner", "processed", "updated", "skipped", "errors", "duration_ms"),
         ),
         EventSpec(
             "runner_skipped", "warning", "A runner was skipped.", ("worker", "runner", "reason")
         ),
-        EventSpec("cycle_started", "info", "A cycle's slot begins.", ("worker", "cycle", "slot")),
+        EventSpec(
+            "cycle_started", "info", "A run of a cycle's slot started.", ("worker", "cycle", "slot")
+        ),
         EventSpec(
             "cycle_finished",
             "info",
-            "A cycle's slot has run.",
+            "A run of a cycle's slot finished.",
             ("worker", "cycle", "slot", "outcome", "duration_ms", "error"),
         ),
         EventSpec(
             "cycle_skipped",
             "debug",
-            "A slot was due and left to the replica that holds the cycle or the slot.",
+            "A slot was due but another replica holds the cycle or the slot.",
             ("worker", "cycle", "reason"),
         ),
     )
@@ -234,7 +236,7 @@ CATALOGUE: dict[str, EventSpec] = {
 
 
 def event(name: str, **fields: Any) -> Event:
-    """Make an event of the catalogue; unknown names and fields are programming errors."""
+    """Create an event of the catalogue; unknown names and fields are programming errors."""
     spec = CATALOGUE[name]
     unknown = fields.keys() - set(spec.fields)
     if unknown:

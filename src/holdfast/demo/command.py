@@ -1,4 +1,4 @@
-"""`holdfast demo`: its options, and where the shop is found. The rest is imported only then."""
+"""`holdfast demo`: the options; everything else is imported when it runs."""
 
 from __future__ import annotations
 
@@ -35,19 +35,24 @@ PORT = 8750
     "--rate", type=click.FloatRange(0.1, 1_000), default=25.0, show_default=True, help="Orders/s."
 )
 @click.option("--kill", is_flag=True, help="Kill the worker in the middle of a payment.")
-@click.option("--exit", "exits", is_flag=True, help="End when all is done: 0 only if all is well.")
-@click.option("--headless", is_flag=True, help="Plain lines, no keys, and a short lease.")
+@click.option(
+    "--exit",
+    "exits",
+    is_flag=True,
+    help="Exit when done; 0 only if nothing was lost or paid twice.",
+)
+@click.option("--headless", is_flag=True, help="Plain lines, no keys, short lease.")
 @click.option(
     "--lease", metavar="DURATION", help=f"[default: {SHOWN_LEASE}; {QUICK_LEASE} with --headless]"
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65_535),
-    help=f"Of the shop's page and the dashboard.  [default: {PORT}; none with --headless]",
+    help=f"Port of the shop page and the dashboard.  [default: {PORT}; none with --headless]",
 )
-@click.option("--postgres", is_flag=True, help="On a real PostgreSQL, started for the demo.")
-@click.option("--url", metavar="URL", help="On a database of yours, in tables of its own.")
-@click.option("--fresh", is_flag=True, help="Forget what earlier runs left.")
+@click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for the demo.")
+@click.option("--url", metavar="URL", help="Use your own database, in separate tables.")
+@click.option("--fresh", is_flag=True, help="Delete the data of earlier runs.")
 def command(
     orders: int,
     rate: float,
@@ -60,18 +65,18 @@ def command(
     url: str | None,
     fresh: bool,
 ) -> int:
-    """Run a small shop that shows what is promised.
+    """Run a small shop that demonstrates the guarantees.
 
     Every order is a row, an event and a chain of jobs, written in one transaction. A worker
-    process charges, ships and mails. Kill it: its leases end, another worker takes over, and the
-    shop's own tables tell whether an order was lost or paid twice.
+    process charges, ships and mails. Kill it: its leases expire, another worker takes over, and
+    the shop's own tables show whether an order was lost or paid twice.
     """
     from holdfast.cli.orphan_guard import Guardian
     from holdfast.core.duration import milliseconds
     from holdfast.demo.place import found_place
 
     if postgres and url is not None:
-        raise CommandUsage("--postgres and --url exclude each other", help="give one of them")
+        raise CommandUsage("--postgres and --url cannot be combined", help="use only one of them")
     lease_ms = milliseconds(lease or (QUICK_LEASE if headless else SHOWN_LEASE))
     with Guardian() as guardian, found_place(url, postgres, fresh, guardian) as place:
         # The shop's module reads its address when it is imported, here as in its worker.

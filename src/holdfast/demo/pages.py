@@ -109,9 +109,9 @@ class Pages:
     async def _do(self, request: Request) -> Response:
         action = request.path_params["action"]
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return Response("another page may not do this", 403, _HEADERS)
+            return Response("cross-site requests are not allowed", 403, _HEADERS)
         if action not in self._actions:
-            return Response("there is nothing like that to do", 404, _HEADERS)
+            return Response("unknown action", 404, _HEADERS)
         self._ask(action)
         return Response(status_code=303, headers={"location": "/", **_HEADERS})
 

@@ -56,7 +56,7 @@ def _given(url: str, fresh: bool) -> Place:
     if address.dialect == "sqlite":
         if fresh:
             raise CommandUsage(
-                "--fresh removes no file of yours", help=f"remove {address.path} yourself"
+                "--fresh does not delete your files", help=f"delete {address.path} yourself"
             )
         return Place(address.url, f"SQLite {address.path}")
     try:

@@ -61,7 +61,7 @@ class Customers:
                     self._place_orders(connection)
             except Exception as error:
                 # The database may be locked or away for a while; the order was not placed, so it is tried again.
-                self._report(f"  an order could not be placed and is tried again: {error}")
+                self._report(f"  could not place an order, retrying: {error}")
                 self._rest(TROUBLE_S)
 
     def _place_orders(self, connection: tables.Connection) -> None:

@@ -49,5 +49,5 @@ def figure_lines(story: Story) -> list[str]:
         f" · done {queue.completed} · dead {queue.failed}"
     ]
     for each in story.recoveries:
-        lines.append(f"  the leases of {each.name} end in {each.left_s():.0f} s")
+        lines.append(f"  the leases of {each.name} expire in {each.left_s():.0f} s")
     return lines

@@ -36,7 +36,7 @@ def served(fresh: bool, guardian: Guardian) -> Iterator[tuple[str, str]]:
         where = f"./{home} ({'kept' if (home / 'data').exists() else 'new'})"
         server = LocalPostgres(home, binaries, guardian)
         try:
-            yield server.start(), "in a folder for this run" if home.is_absolute() else where
+            yield server.start(), "in a temporary directory" if home.is_absolute() else where
         finally:
             server.stop()
 

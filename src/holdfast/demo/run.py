@@ -70,13 +70,13 @@ class Demo:
         while self._staff.worker_id() is None and time.monotonic() < deadline:
             code = self._staff.has_ended()
             if code is not None:
-                raise click.ClickException(f"the worker ended with code {code}, see {LOG}")
+                raise click.ClickException(f"the worker exited with code {code}, see {LOG}")
             time.sleep(_LOOK_S)
         lease_ms = self._plan.lease_ms
         heartbeat = _seconds(default_heartbeat_ms(lease_ms))
         rest = f"{SLOTS} slots · lease {_seconds(lease_ms)} · heartbeat {heartbeat}"
         _tick(f"worker {self._staff.name}", rest)
-        _tick("its log", f"./{LOG}")
+        _tick("worker log", f"./{LOG}")
 
     def _serve(self, stack: ExitStack, story: Story) -> None:
         """Open the shop's page and the dashboard, where they are wanted and their packages are installed."""
@@ -118,7 +118,7 @@ class Demo:
         """Let the worker finish what it runs; a second Ctrl-C kills it. Return what the books say."""
         try:
             if not story.is_settled:
-                click.echo("  closing: the worker finishes what it runs; Ctrl-C again ends it now")
+                click.echo("  stopping: the worker finishes its jobs; Ctrl-C again stops it now")
             customers.stop()
             self._staff.ask_to_stop()
             self._staff.wait(self._plan.lease_ms / 1000)
@@ -129,7 +129,7 @@ class Demo:
         left = story.figures.queue.live
         if left or not story.told_end:
             click.echo(
-                f"  {story.summary()}{f' · {left} jobs wait for the next run' if left else ''}"
+                f"  {story.summary()}{f' · {left} jobs left for the next run' if left else ''}"
             )
         return Exit.OK if story.is_sound or not self._plan.exit else Exit.FAILED
 
@@ -142,7 +142,7 @@ def _migrate() -> None:
         raise type(error)(
             error.message,
             details=error.details,
-            help="another version's demo left this; begin anew with --fresh",
+            help="a demo of another version created it; start over with --fresh",
         ) from None
 
 

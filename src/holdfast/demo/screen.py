@@ -107,7 +107,7 @@ class Screen:
         line.append(story.verdict(), "green" if sound else "bold red")
         for each in story.recoveries:
             line.append(f" · {len(each.held)} held by {each.name}", "yellow")
-            line.append(f", lease ends in {each.left_s():.0f} s", "yellow")
+            line.append(f", lease expires in {each.left_s():.0f} s", "yellow")
         return line
 
     def _cycle(self) -> Text:
@@ -118,13 +118,13 @@ class Screen:
 
     def _help(self) -> Text:
         pause = "resume" if self._story.is_paused else "pause"
-        gateway = "let payments work" if self._story.gateway_is_down else "make payments fail"
+        gateway = "fix payments" if self._story.gateway_is_down else "make payments fail"
         if self._is_narrow:
-            gateway = "mend payments" if self._story.gateway_is_down else "fail payments"
+            gateway = "fix payments" if self._story.gateway_is_down else "fail payments"
             words = f"[k] kill worker  [f] {gateway}  [p] {pause}  [o] order {MORE}  [q] quit"
         else:
             words = (
-                f"[k] kill the worker hard   [f] {gateway}   [p] {pause}   [o] order {MORE}   "
+                f"[k] kill -9 the worker   [f] {gateway}   [p] {pause}   [o] order {MORE}   "
                 "[q] quit"
             )
         return Text(f"  {words}", "dim")

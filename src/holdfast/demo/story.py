@@ -81,7 +81,7 @@ class Story:
         self._grant_wishes()
         code = self.staff.has_ended()
         if code is not None:
-            self.note(f"{self.staff.name} ended by itself with code {code}; another one begins")
+            self.note(f"{self.staff.name} exited with code {code}; starting another one")
             self.staff.hire()
         self._follow_recoveries()
         if self._still_to_kill and self._is_time_to_kill():
@@ -140,7 +140,7 @@ class Story:
         """Kill the worker hard, in the middle of what it does, and let another one begin."""
         worker = self.staff.worker_id()
         if worker is None:
-            self.note("no worker has signed in yet")
+            self.note("no worker has started yet")
             return
         self._still_to_kill = False
         self.told_end = False
@@ -149,12 +149,12 @@ class Story:
         recovery = Recovery(name, worker)
         self.staff.hire()
         if not recovery.held:
-            self.note(f"{name} killed; it held nothing. {self.staff.name} begins")
+            self.note(f"{name} killed; it held no jobs. {self.staff.name} started")
             return
         self.recoveries.append(recovery)
         self.note(
             f"{name} killed in the middle of {_count(payments, 'payment')}; it held "
-            f"{_count(len(recovery.held), 'job')}. {self.staff.name} begins"
+            f"{_count(len(recovery.held), 'job')}. {self.staff.name} started"
         )
 
     def turn_gateway(self) -> None:
@@ -170,7 +170,7 @@ class Story:
         self.is_paused = not self.is_paused
         set_paused(self.is_paused)
         word = "paused" if self.is_paused else "resumed"
-        self.note(f"{word}; the worker learns of it at its next heartbeat")
+        self.note(f"{word}; takes effect at the worker's next heartbeat")
 
     def note(self, text: str) -> None:
         """Remember something worth telling."""

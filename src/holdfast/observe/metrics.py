@@ -40,28 +40,26 @@ JOB_DEAD_LETTERS = Metric(
     "holdfast.job.dead_letters", "counter", "Jobs that became dead letters.", ("type",)
 )
 JOB_WAIT = Metric(
-    "holdfast.job.wait_duration", "histogram", "From due to the call.", ("type",), "s"
+    "holdfast.job.wait_duration", "histogram", "Time from due to the handler call.", ("type",), "s"
 )
 LEASES_LOST = Metric(
-    "holdfast.lease.lost", "counter", "Leases that ended before their handler did."
+    "holdfast.lease.lost", "counter", "Leases lost while their handler was running."
 )
 WRITES_REFUSED = Metric(
-    "holdfast.write.refused", "counter", "Writes refused for want of a valid token."
+    "holdfast.write.refused", "counter", "Writes rejected because the token was invalid."
 )
 REAPER_RECOVERED = Metric(
-    "holdfast.reaper.recovered_jobs", "counter", "Jobs taken back from expired leases."
+    "holdfast.reaper.recovered_jobs", "counter", "Jobs recovered from expired leases."
 )
 REAPER_STALE = Metric(
     "holdfast.reaper.stale_duration",
     "histogram",
-    "How long a lease had been expired when its job was taken back.",
+    "How long a lease had been expired when its job was recovered.",
     unit="s",
 )
 REAPER_RUNS = Metric("holdfast.reaper.runs", "counter", "Runs of the reaper.")
 QUEUE_DEPTH = Metric("holdfast.queue.depth", "gauge", "Jobs in the database.", ("state",))
-QUEUE_DUE = Metric(
-    "holdfast.queue.due_jobs", "gauge", "Jobs that could start now, counted up to 10,000."
-)
+QUEUE_DUE = Metric("holdfast.queue.due_jobs", "gauge", "Jobs that are due, counted up to 10,000.")
 QUEUE_OLDEST_AGE = Metric(
     "holdfast.queue.oldest_age", "gauge", "How long the oldest due job has been due.", unit="s"
 )
@@ -81,18 +79,20 @@ CYCLE_LAST_SUCCESS = Metric(
     "s",
 )
 WORKER_RUNNING = Metric(
-    "holdfast.worker.running", "gauge", "1 for a worker that runs in this process.", ("worker",)
+    "holdfast.worker.running", "gauge", "1 for each worker in this process.", ("worker",)
 )
 WORKERS_VANISHED = Metric(
-    "holdfast.worker.vanished", "counter", "Workers that fell silent without a goodbye."
+    "holdfast.worker.vanished",
+    "counter",
+    "Workers that stopped sending heartbeats without shutting down.",
 )
 FLEET_WORKERS = Metric(
-    "holdfast.fleet.workers", "gauge", "Workers that gave a sign of life within the last minute."
+    "holdfast.fleet.workers", "gauge", "Workers with a heartbeat in the last minute."
 )
 FLEET_REAPING = Metric(
     "holdfast.fleet.reaping",
     "gauge",
-    "1 while something takes back what dead workers held, as /readyz says.",
+    "1 while a reaper is running, as in /readyz.",
 )
 
 METRICS: tuple[Metric, ...] = (

@@ -18,16 +18,16 @@ from holdfast.core.errors import CommandUsage, MissingExtra
         "holdfast top --filter 'state:failed type:mail.*'",
     ),
 )
-@click.option("--read-only", is_flag=True, help="Look, and change nothing.")
+@click.option("--read-only", is_flag=True, help="Read-only mode.")
 @click.option(
     "--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, help="Seconds."
 )
-@click.option("--filter", default="", help="Which jobs are shown first.")
+@click.option("--filter", default="", help="Initial job filter.")
 @with_database
 def command(session: Session, read_only: bool, interval: float, filter: str) -> None:
     """Watch jobs, types, workers, dead letters and cycles live, and act on them.
 
-    A small letter asks first, a capital one means that you are sure. Changes are audited.
+    Lowercase keys ask for confirmation; uppercase keys do not. Changes are audited.
     """
     import sys
 

@@ -87,53 +87,10 @@ HoldfastError
     └── SystemRefused              HF099
 """
 
-from holdfast.core.errors.access import (
-    CrossSite,
-    Refused,
-    TokenNotFound,
-    Unauthenticated,
-    UnsafeBind,
-)
-from holdfast.core.errors.arguments import (
-    FilterError,
-    InvalidCursor,
-    InvalidDuration,
-    InvalidId,
-    InvalidOption,
-    InvalidSchedule,
-    QueryError,
-    ScheduleError,
-)
-from holdfast.core.errors.attempts import (
-    Aborted,
-    AlreadyCompleting,
-    AttemptError,
-    Busy,
-    CircularWait,
-    LeaseLost,
-    Permanent,
-)
-from holdfast.core.errors.base import Explanation, HoldfastError, explanations
-from holdfast.core.errors.chains import (
-    ChainCancelled,
-    ChainDeleted,
-    ChainError,
-    ChainFailed,
-    ChainNotFound,
-    JobNotFound,
-    NotTerminal,
-    StillReferenced,
-    WaitTimeout,
-    WorkerNotFound,
-    WrongState,
-)
-from holdfast.core.errors.commands import (
-    AppNotLoaded,
-    CheckNotMet,
-    CommandError,
-    CommandUsage,
-    NotConfirmed,
-    SystemRefused,
+from holdfast.core.errors.base import (
+    Explanation,
+    HoldfastError,
+    explanations,
 )
 from holdfast.core.errors.configuration import (
     ConfigError,
@@ -144,37 +101,10 @@ from holdfast.core.errors.configuration import (
     ShardPairInvalid,
     ShutdownTooLong,
     UnknownVariable,
+    UnsafeBind,
     UnusableUrl,
 )
-from holdfast.core.errors.cycles import (
-    CycleError,
-    CycleNotFound,
-    DuplicateCycle,
-    ServiceCallFailed,
-)
-from holdfast.core.errors.payloads import (
-    DuplicateJobType,
-    HandlerInvalid,
-    InputInvalid,
-    InvalidName,
-    OutputInvalid,
-    PayloadError,
-    PayloadNotEncodable,
-    PayloadTooLarge,
-    RegistryError,
-    SubscriptionNotFound,
-    UnknownJobType,
-)
-from holdfast.core.errors.requests import (
-    BadRequest,
-    BodyTooLarge,
-    Changed,
-    NoSuchRoute,
-    RateLimited,
-    RequestError,
-    UnsupportedMedia,
-)
-from holdfast.core.errors.transactions import (
+from holdfast.core.errors.database import (
     ConnectionClosed,
     CopiedDatabase,
     DatabaseBusy,
@@ -191,6 +121,70 @@ from holdfast.core.errors.transactions import (
     TransactionError,
     UnsupportedConnection,
     WrongDatabase,
+)
+from holdfast.core.errors.jobs import (
+    Aborted,
+    AlreadyCompleting,
+    AttemptError,
+    Busy,
+    ChainCancelled,
+    ChainDeleted,
+    ChainError,
+    ChainFailed,
+    ChainNotFound,
+    CircularWait,
+    CycleError,
+    CycleNotFound,
+    DuplicateCycle,
+    JobNotFound,
+    LeaseLost,
+    NotTerminal,
+    Permanent,
+    ServiceCallFailed,
+    StillReferenced,
+    WaitTimeout,
+    WorkerNotFound,
+    WrongState,
+)
+from holdfast.core.errors.requests import (
+    AppNotLoaded,
+    BadRequest,
+    BodyTooLarge,
+    Changed,
+    CheckNotMet,
+    CommandError,
+    CommandUsage,
+    CrossSite,
+    FilterError,
+    InvalidCursor,
+    InvalidDuration,
+    InvalidId,
+    InvalidOption,
+    InvalidSchedule,
+    NoSuchRoute,
+    NotConfirmed,
+    QueryError,
+    RateLimited,
+    Refused,
+    RequestError,
+    ScheduleError,
+    SystemRefused,
+    TokenNotFound,
+    Unauthenticated,
+    UnsupportedMedia,
+)
+from holdfast.core.errors.types import (
+    DuplicateJobType,
+    HandlerInvalid,
+    InputInvalid,
+    InvalidName,
+    OutputInvalid,
+    PayloadError,
+    PayloadNotEncodable,
+    PayloadTooLarge,
+    RegistryError,
+    SubscriptionNotFound,
+    UnknownJobType,
 )
 
 __all__ = [

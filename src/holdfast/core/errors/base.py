@@ -1,4 +1,4 @@
-"""The root of all errors: code, message, details, rule and help, in one line or as a block."""
+"""The base class of all errors, and the catalogue that `holdfast explain` reads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast.core.error_text import words_of
 
 
 class HoldfastError(Exception):
-    """An error with a code, one line of what happened, and the way to mend it.
+    """An error with a code, a one-line message and its fix.
 
-    Subclasses with a code explain themselves: the docstring's first line is the title, its second
-    paragraph says why the error exists, and `fix` is the general remedy.
+    Subclasses with a code document themselves: the docstring's first line is the title, its second
+    paragraph explains why the error exists, and `fix` is the general remedy.
     """
 
     code: ClassVar[str] = ""
@@ -32,7 +32,7 @@ class HoldfastError(Exception):
     ) -> None:
         """Describe one occurrence; without `help` the class's general `fix` is shown."""
         super().__init__(message)
-        # Handlers write `raise Permanent(error)` too, and what it says is what they mean.
+        # Handlers also write `raise Permanent(error)` and mean the text of that error.
         self.message = message if isinstance(message, str) else words_of(message)
         self.help = self.fix if help is None else help
         self.details = tuple(details)
@@ -54,11 +54,11 @@ class HoldfastError(Exception):
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let the error be copied and cross process boundaries although constructors differ."""
-        return _restored, (type(self), self.args, self.__dict__)
+        """Make the error picklable although its subclasses have different constructors."""
+        return _restore, (type(self), self.args, self.__dict__)
 
 
-def _restored(
+def _restore(
     kind: type[HoldfastError], args: tuple[Any, ...], attributes: dict[str, Any]
 ) -> HoldfastError:
     error = kind.__new__(kind, *args)

@@ -1,4 +1,4 @@
-"""HF01x: settings that cannot be used, and settings that contradict each other."""
+"""HF01x: settings that are invalid, and settings that contradict each other."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from holdfast.core.errors.base import HoldfastError
 
 
 class ConfigError(HoldfastError):
-    """A setting has a value that cannot be used.
+    """A setting has an invalid value.
 
-    Every setting is read once, at start, from arguments, the environment or a file, and is checked
-    for its type and range before anything is claimed.
+    Every setting is read once, at startup, from arguments, the environment or a file. Its type and
+    range are checked before any job is claimed.
     """
 
     code = "HF010"
-    fix = "correct the value; `holdfast config show --origin` tells where each one comes from"
+    fix = "correct the value; `holdfast config show --origin` shows where each one comes from"
 
 
 class UnusableUrl(ConfigError):
-    """The database URL cannot be used.
+    """The database URL is invalid.
 
-    Holdfast opens `sqlite:///path` and `postgresql://user@host/database` URLs. Anything else, or a
-    URL without a database, is refused before a connection is tried.
+    Holdfast accepts `sqlite:///path` and `postgresql://user@host/database` URLs. Anything else, or
+    a URL without a database, is rejected before connecting.
     """
 
     code = "HF011"
@@ -28,46 +28,55 @@ class UnusableUrl(ConfigError):
 
 
 class MissingExtra(ConfigError):
-    """A needed package is not installed.
+    """A required package is not installed.
 
-    The base installation serves SQLite and the command line. Drivers, notifiers, telemetry
-    and the web parts come as extras, so that nobody installs what they do not use.
+    The base installation includes SQLite support and the command line. Drivers, notifiers,
+    telemetry and the web dashboard are extras, so you install only what you use.
     """
 
     code = "HF012"
-    fix = (
-        'install the extra that the message names, or all of them: pip install "holdfast-jobs[all]"'
-    )
+    fix = 'install the extra the message names, or all of them: pip install "holdfast-jobs[all]"'
 
 
 class InvalidIdentifier(ConfigError):
     """A schema name is not a plain identifier.
 
-    Identifiers cannot be sent as parameters. They are quoted everywhere, and only plain ones are
-    accepted in the first place: lower-case letters, digits and underscores, at most 48 of them, and
-    not beginning with pg_, which PostgreSQL keeps to itself.
+    Identifiers cannot be sent as query parameters. They are always quoted, and only plain ones are
+    accepted: lowercase letters, digits and underscores, at most 48 characters, and not starting
+    with pg_, which PostgreSQL reserves.
     """
 
     code = "HF013"
-    fix = "use a name of lower-case letters, digits and underscores that begins with a letter"
+    fix = "use a name of lowercase letters, digits and underscores that starts with a letter"
 
 
 class ShardPairInvalid(ConfigError):
-    """Shard index and shard count do not belong together.
+    """Shard index and shard count are inconsistent.
 
-    Tenants are divided between replicas by hash modulo the count. One half of the pair, or an index
-    that is not below the count, would leave tenants that nobody serves.
+    Tenants are divided between replicas by hash modulo the count. If only one of the two is set, or
+    the index is not below the count, some tenants would have no replica.
     """
 
     code = "HF014"
     fix = "set both, with 0 <= index < count, or neither"
 
 
-class UnknownVariable(ConfigError):
-    """A variable with one of our prefixes is unknown.
+class UnsafeBind(ConfigError):
+    """The API would be reachable without authentication.
 
-    A misspelt setting would silently keep its default, so names that begin with a prefix of
-    Holdfast but mean nothing are pointed out with the nearest name that does.
+    Without tokens or an authenticate hook, everyone who can reach the API has full access, so it
+    only listens on loopback addresses.
+    """
+
+    code = "HF015"
+    fix = "create a token with `holdfast token create`, or listen on 127.0.0.1"
+
+
+class UnknownVariable(ConfigError):
+    """An environment variable with a Holdfast prefix is unknown.
+
+    A misspelled setting would silently keep its default, so unknown names with a Holdfast prefix
+    are reported with the closest match.
     """
 
     code = "HF016"
@@ -77,31 +86,31 @@ class UnknownVariable(ConfigError):
 class HeartbeatTooSlow(ConfigError):
     """The heartbeat is too slow for the lease.
 
-    A worker extends its leases once per heartbeat. With a heartbeat below a third of the smallest
-    lease, two renewals may be lost before another worker can take the job over.
+    A worker extends its leases at every heartbeat. If the heartbeat is shorter than a third of the
+    shortest lease, two heartbeats can be lost before another worker may take over the job.
     """
 
     code = "HF017"
-    fix = "lower the heartbeat below a third of the smallest lease, or leave it unset"
+    fix = "lower the heartbeat below a third of the shortest lease, or leave it unset"
 
 
 class ShutdownTooLong(ConfigError):
     """The shutdown timeout is longer than the lease.
 
-    A stopping worker lets its handlers end for as long as this timeout. One that is longer than the
-    smallest lease would promise time that is not covered when the worker stalls on its way out.
+    A stopping worker gives its handlers this long to finish. If that is longer than the shortest
+    lease, a worker that stalls while stopping loses its leases first.
     """
 
     code = "HF018"
-    fix = "lower the shutdown timeout to the smallest lease, or leave it unset"
+    fix = "lower the shutdown timeout to at most the shortest lease, or leave it unset"
 
 
 class ReaperTooSlow(ConfigError):
-    """The reaper runs too seldom for the lease.
+    """The reaper interval is too long for the lease.
 
-    Jobs of a dead worker are free again within the lease plus one reaper interval. An interval as long
-    as the lease would double that time, so it has to be shorter.
+    Jobs of a dead worker become available again within the lease plus one reaper interval. An
+    interval as long as the lease would double that time, so it must be shorter.
     """
 
     code = "HF019"
-    fix = "lower the reaper interval below the smallest lease"
+    fix = "lower the reaper interval below the shortest lease"

@@ -1,4 +1,4 @@
-// Reads the shop's figures again and again, and sends buttons without leaving the page.
+// Polls the shop's figures, and submits the buttons without leaving the page.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
@@ -11,10 +11,10 @@ function show(state) {
   }
   $("rate").textContent = Math.round(state.per_second);
   for (const name of ["lost", "paid_twice"]) $(name).classList.toggle("bad", state[name] > 0);
-  $("gateway").textContent = state.gateway_is_down ? "Let payments work" : "Make payments fail";
+  $("gateway").textContent = state.gateway_is_down ? "Fix payments" : "Make payments fail";
   $("pause").textContent = state.is_paused ? "Resume" : "Pause";
   $("countdown").textContent = state.recovering
-    .map((each) => `${each.jobs} jobs held by ${each.worker}: its lease ends in ${Math.ceil(each.seconds)} s`)
+    .map((each) => `${each.jobs} jobs held by ${each.worker}: lease expires in ${Math.ceil(each.seconds)} s`)
     .join(" · ");
   $("notes").replaceChildren(...state.notes.map((text) => {
     const item = document.createElement("li");
@@ -27,7 +27,7 @@ async function look() {
   try {
     show(await (await fetch("/state")).json());
   } catch {
-    $("countdown").textContent = "The shop is closed.";
+    $("countdown").textContent = "The demo has stopped.";
   }
 }
 

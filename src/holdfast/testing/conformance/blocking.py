@@ -262,11 +262,11 @@ class CircleConformance(Conformance):
         await stage.run(attach_blockers(stage.store, edges, stage.now))
         record = await stage.read(waiting.id)
         sentence = why(record, await stage.run(look_around(stage.store, record)))
-        assert sentence.startswith(f"Waits in a circle, so it never starts: chain {waiting.id} ")
+        assert sentence.startswith(f"Deadlock: chain {waiting.id} ")
         assert sentence.count(" waits for ") == 2
         aside = await stage.read((await _attached(stage, other.id)).id)
         assert why(aside, await stage.run(look_around(stage.store, aside))).startswith(
-            "Waits for 1"
+            "Waiting for 1"
         )
 
     async def test_two_that_close_a_circle_in_one_transaction_are_refused(
