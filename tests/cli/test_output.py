@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from holdfast.cli.output import Column, Format, clean, cut, width, write_records
+from holdfast.cli.output import Column, Format, clean, display_width, truncate, write_records
 
 RECORDS = [{"id": "1", "text": "one"}, {"id": "2", "text": "zwölf"}]
 COLUMNS = (Column("id", lambda row: row["id"]), Column("text", lambda row: row["text"]))
@@ -58,8 +58,8 @@ def test_a_cell_cannot_move_the_cursor_or_end_the_line() -> None:
 
 
 def test_wide_characters_take_two_columns() -> None:
-    assert width("ab") == 2
-    assert width("日本") == 4
-    assert cut("日本語", 5) == "日本…"
-    assert cut("short", 5) == "short"
-    assert cut("longer", 5) == "long…"
+    assert display_width("ab") == 2
+    assert display_width("日本") == 4
+    assert truncate("日本語", 5) == "日本…"
+    assert truncate("short", 5) == "short"
+    assert truncate("longer", 5) == "long…"

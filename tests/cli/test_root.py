@@ -14,7 +14,7 @@ import click
 import pytest
 
 from holdfast.cli.exit_codes import CODES, Exit, exit_code
-from holdfast.cli.lazy import Command, Group
+from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.main import cli
 from holdfast.core.errors import ConfigError, HeartbeatTooSlow, HoldfastError, KeyConflict
 from tests.cli.conftest import Run
@@ -54,7 +54,7 @@ def test_help_begins_with_examples(path: tuple[str, ...], command: click.Command
 
 @pytest.mark.parametrize(("path", "command"), EVERY)
 def test_every_example_can_be_typed(path: tuple[str, ...], command: click.Command) -> None:
-    assert isinstance(command, Command | Group)
+    assert isinstance(command, HelpCommand | HelpGroup)
     assert command.examples
     for line in command.examples:
         for words in _command_lines(line):

@@ -13,8 +13,8 @@ from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.roles import Principal, Role
 from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.top.screen import Details, Question, TopApp
-from holdfast.cli.top.source import Source
+from holdfast.cli.top.screen import ConfirmDialog, DetailDialog, TopApp
+from holdfast.cli.top.source import TopSource
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.support.until import until
@@ -34,7 +34,7 @@ def shown(url: str, scene: Scene) -> Shown:
     ) -> AsyncIterator[tuple[TopApp, Pilot[None]]]:
         app = Holdfast(url)
         caller = Caller(Principal("ana", Role.DEVELOPER), reason="by hand")
-        top = TopApp(Source(Gateway(app), caller, filter), NEVER, read_only)
+        top = TopApp(TopSource(Gateway(app), caller, filter), NEVER, read_only)
         async with top.run_test(size=SIZE) as pilot:
             await until(lambda: head(top) != "…")
             yield top, pilot
@@ -79,12 +79,12 @@ async def test_a_small_letter_asks_and_a_capital_one_does_not(shown: Shown, scen
     first, second = scene.failed(), scene.failed()
     async with shown("state:failed") as (top, pilot):
         await pilot.press("r")
-        await until(lambda: isinstance(top.screen, Question))
+        await until(lambda: isinstance(top.screen, ConfirmDialog))
         await pilot.press("n")
-        await until(lambda: not isinstance(top.screen, Question))
+        await until(lambda: not isinstance(top.screen, ConfirmDialog))
         assert scene.state(second) == "failed"
         await pilot.press("r")
-        await until(lambda: isinstance(top.screen, Question))
+        await until(lambda: isinstance(top.screen, ConfirmDialog))
         await pilot.press("y")
         await until(lambda: [row[0] for row in rows(top, "jobs")] == [first])
         assert scene.state(second) == "pending"
@@ -125,7 +125,7 @@ async def test_letters_mean_nothing_where_they_do_not_belong_or_nothing_may_chan
     async with shown(read_only=True) as (top, pilot):
         await pilot.press("R", "C", "r")
         await pilot.pause()
-        assert not isinstance(top.screen, Question)
+        assert not isinstance(top.screen, ConfirmDialog)
     async with shown() as (_, pilot):
         await pilot.press("D", "X", "P")
         await pilot.pause()
@@ -176,11 +176,11 @@ async def test_enter_shows_a_job_in_full(shown: Shown, scene: Scene) -> None:
     scene.start("resize")
     async with shown() as (top, pilot):
         await pilot.press("enter")
-        await until(lambda: isinstance(top.screen, Details) and top.screen.query(Static))
+        await until(lambda: isinstance(top.screen, DetailDialog) and top.screen.query(Static))
         text = str(top.screen.query_one(Static).content)
         assert text.startswith("No live worker handles resize")
         await pilot.press("escape")
-        await until(lambda: not isinstance(top.screen, Details))
+        await until(lambda: not isinstance(top.screen, DetailDialog))
 
 
 async def test_freezing_is_said(shown: Shown, scene: Scene) -> None:

@@ -21,7 +21,7 @@ from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.roles import LOCAL
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
-from holdfast.cli.top.source import Source
+from holdfast.cli.top.source import TopSource
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import NewBlocker, NewJob
@@ -189,7 +189,7 @@ class Surfaces:
         return found.group() if found else None
 
     async def _top(self, command: str, ids: list[str]) -> str | None:
-        return await _code(Source(Gateway(self.app), Caller(LOCAL)).action(command)(ids[0]))
+        return await _code(TopSource(Gateway(self.app), Caller(LOCAL)).action(command)(ids[0]))
 
 
 def command_line(*words: str) -> Result:

@@ -15,9 +15,9 @@ from pathlib import Path
 from rich.console import Console, Group
 from rich.text import Text
 
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.demo.command import PORT
-from holdfast.demo.place import found_place
+from holdfast.demo.place import open_demo_database
 
 DEFAULT = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 WIDTH = 100
@@ -31,13 +31,13 @@ _FONT = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 
 def draw() -> str:
     """Run the shop and return its screen as SVG."""
-    with Guardian() as guardian, found_place(None, False, True, guardian) as place:
+    with OrphanGuard() as guardian, open_demo_database(None, False, True, guardian) as place:
         os.environ["SHOP_URL"] = place.url
         # The shop's module reads its address when it is imported.
         from holdfast.demo.keys import Keyboard
         from holdfast.demo.run import Demo
         from holdfast.demo.screen import Screen
-        from holdfast.demo.story import Plan, Story
+        from holdfast.demo.story import DemoOptions, Story
 
         said, console = io.StringIO(), Console(width=WIDTH, record=True, file=io.StringIO())
         drawn: list[Group] = []
@@ -52,7 +52,7 @@ def draw() -> str:
                     elif not story.recoveries and story.figures.ledger.in_payment > 2:
                         story.kill()
 
-        plan = Plan(ORDERS, RATE, False, False, LEASE_MS, False, PORT)
+        plan = DemoOptions(ORDERS, RATE, False, False, LEASE_MS, False, PORT)
         with redirect_stdout(said):
             Drawn(plan, place, guardian).run()
     opening = said.getvalue().partition("  closing")[0].rstrip()

@@ -211,7 +211,7 @@ def test_an_order_placed_while_the_books_are_read_is_waited_for(
         return SimpleNamespace(is_drained=True, ledger=SimpleNamespace(orders=0, paid=0))
 
     monkeypatch.setattr(story, "read_figures", read)
-    plan = story.Plan(0, 1.0, False, True, 1_000, True, None)
+    plan = story.DemoOptions(0, 1.0, False, True, 1_000, True, None)
     told = story.Story(plan, cast(Any, None), cast(Any, customer), cast(Any, None))
     assert not told.is_settled
     told.look()
@@ -231,10 +231,10 @@ def test_the_wait_of_95_in_100_is_told() -> None:
 
 @pytest.mark.parametrize(("ms", "words"), [(None, "-"), (41.4, "41 ms"), (2184.0, "2.2 s")])
 def test_a_wait_is_told_in_words(ms: float | None, words: str) -> None:
-    fields: dict[str, Any] = dict.fromkeys(figures.Figures.__slots__)
-    assert figures.Figures(**fields | {"p95_wait_ms": ms}).wait == words
+    fields: dict[str, Any] = dict.fromkeys(figures.DemoFigures.__slots__)
+    assert figures.DemoFigures(**fields | {"p95_wait_ms": ms}).wait == words
 
 
 def test_statements_are_worded_for_each_driver() -> None:
-    assert tables.worded("values (%(a)s, %(b)s)", "sqlite") == "values (:a, :b)"
-    assert tables.worded("values (%(a)s)", "postgresql") == "values (%(a)s)"
+    assert tables.with_dialect_params("values (%(a)s, %(b)s)", "sqlite") == "values (:a, :b)"
+    assert tables.with_dialect_params("values (%(a)s)", "postgresql") == "values (%(a)s)"

@@ -15,7 +15,7 @@ from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
 import holdfast
-from holdfast.cli.lazy import Command
+from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import explanations
 from holdfast.core.events import CATALOGUE
 from holdfast.settings import GROUPS, Integer, setting
@@ -95,7 +95,7 @@ def test_an_error_without_a_fix_fails() -> None:
 )
 def test_a_command_that_explains_nothing_fails(options: dict[str, Any], gap: str) -> None:
     with pytest.raises(Undocumented, match=gap):
-        commands.tree(Command("planted", **options), "planted")
+        commands.tree(HelpCommand("planted", **options), "planted")
 
 
 def test_a_table_without_a_purpose_fails() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.bench.catalogue import GROUPS, NAMES
-from holdfast.cli.lazy import Command
+from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import CommandUsage
 from holdfast.core.suggestions import nearest
 
@@ -15,7 +15,7 @@ URLS = ("postgresql://", "postgres://")
 
 @click.command(
     "bench",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast bench --quick",
         "holdfast bench --quick --only sqlite",

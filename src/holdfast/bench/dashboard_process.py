@@ -128,7 +128,7 @@ class OpenPage:
 
 
 async def _serve(url: str) -> None:
-    from holdfast.cli.serving_process import make_ours
+    from holdfast.cli.serving_process import tune_interpreter
     from holdfast.settings import read_settings
     from holdfast.web.app import create
     from holdfast.web.server import make_server
@@ -145,7 +145,7 @@ async def _serve(url: str) -> None:
     serving = asyncio.create_task(server.serve())
     address = await server.address()
     # As `holdfast api serve` does.
-    make_ours()
+    tune_interpreter()
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
     await serving

@@ -35,7 +35,7 @@ from holdfast.bench.peer_queues import (
 )
 from holdfast.bench.subject import PATIENCE_S, clean_environment
 from holdfast.bench.workload import INPUT, IO_SECONDS, STAMP, count_stamps
-from holdfast.cli.console import say
+from holdfast.cli.console import print_info
 
 if TYPE_CHECKING:
     from holdfast.bench.servers import BenchServer
@@ -108,7 +108,7 @@ def compare(
             command = adapter_command(peer, python)
         except PeerMissing as error:
             skipped[peer.name] = str(error)
-            say(f"left out: {peer.name}: {error}")
+            print_info(f"left out: {peer.name}: {error}")
             continue
         places: Sequence[BenchServer | None] = servers if peer.store == "postgresql" else (None,)
         contenders += [Contender(peer, mode, command, at) for at in places for mode in MODES]
@@ -116,7 +116,7 @@ def compare(
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             measure_once(contender, scale)
             latest = {name: round(each[-1], 2) for name, each in contender.samples.items()}
-            say(f"round {number + 1}: {contender.label}: {latest}")
+            print_info(f"round {number + 1}: {contender.label}: {latest}")
     return [each.row() for each in contenders], skipped
 
 

@@ -18,7 +18,7 @@ from holdfast.bench.machine import describe_machine
 from holdfast.bench.measurement import Bench, Result, Scale
 from holdfast.bench.peer_queues import Peer, chosen_peers
 from holdfast.bench.result_tables import print_facts, print_peers, print_result, print_table
-from holdfast.cli.console import say
+from holdfast.cli.console import print_info
 from holdfast.cli.exit_codes import Exit
 from holdfast.core.errors import ConfigError, HoldfastError, MissingExtra
 
@@ -51,7 +51,7 @@ class Omissions:
         """Note it, and say so at once."""
         self.errors.append(error)
         self.texts.append(f"{what}: {error.message}; {error.help}")
-        say(f"left out: {self.texts[-1]}")
+        print_info(f"left out: {self.texts[-1]}")
 
 
 def run(plan: BenchPlan, check: bool = False) -> int:
@@ -164,7 +164,7 @@ def _measure(
                 # An hour of other figures must not be lost with one.
                 label = " on ".join(filter(None, (_listed(asked), place)))
                 failed[label] = str(error) or type(error).__name__
-                say(f"failed: {label}: {failed[label]}")
+                print_info(f"failed: {label}: {failed[label]}")
                 continue
             for each in found:
                 results.append(msgspec.structs.replace(each, server=place))

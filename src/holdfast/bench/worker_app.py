@@ -11,7 +11,7 @@ import os
 import signal
 
 from holdfast.bench.workload import TYPES_VARIABLE, make_app
-from holdfast.cli.serving_process import make_ours
+from holdfast.cli.serving_process import tune_interpreter
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 
@@ -23,7 +23,7 @@ app = make_app(os.environ["HOLDFAST_URL"], tuple(os.environ[TYPES_VARIABLE].spli
 async def work() -> None:
     """Run one bare worker until SIGTERM."""
     worker = Worker(app.database, {each.name: each for each in app.registry}, BARE)
-    make_ours()
+    tune_interpreter()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, worker.stop, "SIGTERM")
     await worker.run()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.console import say
-from holdfast.cli.lazy import Group
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.logging_setup import log_options, set_up_logging
-from holdfast.cli.serving_process import make_ours
-from holdfast.cli.session import chosen, database_options
+from holdfast.cli.serving_process import tune_interpreter
+from holdfast.cli.session import database_options, open_app_or_database
 from holdfast.core.errors import CommandUsage, MissingExtra
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+", re.ASCII)
 
 @click.group(
     "api",
-    cls=Group,
+    cls=HelpGroup,
     examples=("holdfast api serve shop.jobs:app", "holdfast api serve --port 8080"),
 )
 def command() -> None:
@@ -80,8 +80,8 @@ def serve(
     only the database is served. Listening on non-loopback addresses requires a token.
     """
     set_up_logging(log_level, log_format)
-    with chosen(spec, url, schema) as session:
-        session.refuse_absent()
+    with open_app_or_database(spec, url, schema) as session:
+        session.require_database()
         session.app.database.check()
         _check_bind(session.app, host)
         session.run(_serve(session.app, host, port, root_path or below))
@@ -116,7 +116,7 @@ async def _serve(app: Holdfast, host: str, port: int, root_path: str) -> None:
     server = make_server(create(app), host, port, root_path)
     serving = asyncio.create_task(server.serve())
     address = await server.address()
-    make_ours()
+    tune_interpreter()
     if address is not None:
-        say(f"serving the API and the dashboard on {address}")
+        print_info(f"serving the API and the dashboard on {address}")
     await serving

@@ -6,23 +6,23 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.lazy import Group
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     Column,
     Format,
     after_option,
     output_option,
     page_length_option,
-    to_the_second,
+    to_seconds,
     write_page,
 )
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.session import CliSession, with_database
 
 if TYPE_CHECKING:
     from holdfast.admin.audit import AuditLog
 
 _COLUMNS = (
-    Column("at", lambda row: to_the_second(row["at"])),
+    Column("at", lambda row: to_seconds(row["at"])),
     Column("who", lambda row: row["actor"]),
     Column("role", lambda row: row["role"]),
     Column("did", lambda row: row["action"]),
@@ -32,7 +32,9 @@ _COLUMNS = (
 
 
 @click.group(
-    "audit", cls=Group, examples=("holdfast audit list", "holdfast audit list --actor ana -o json")
+    "audit",
+    cls=HelpGroup,
+    examples=("holdfast audit list", "holdfast audit list --actor ana -o json"),
 )
 def command() -> None:
     """Show the audit log."""
@@ -54,7 +56,7 @@ def command() -> None:
 @output_option
 @with_database
 def list_(
-    session: Session,
+    session: CliSession,
     actor: str | None,
     action: str | None,
     target: str | None,
@@ -71,7 +73,7 @@ def list_(
     write_page("changes", page.items, page.next, _COLUMNS, output)
 
 
-def _desk(session: Session) -> AuditLog:
+def _desk(session: CliSession) -> AuditLog:
     from holdfast.admin.audit import AuditLog
 
     return AuditLog(session.gateway)

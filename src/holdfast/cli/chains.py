@@ -1,7 +1,4 @@
-"""`holdfast chains`: looking at chains, waiting for them, cancelling and deleting them.
-
-A chain's tree as a terminal shows it.
-"""
+"""`holdfast chains`: listing, showing, waiting for, cancelling and deleting chains."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.bulk import Move, move
-from holdfast.cli.confirmation import Act, change_options
-from holdfast.cli.console import wants_colour, warn
-from holdfast.cli.lazy import Group
+from holdfast.cli.bulk import BulkAction, run_bulk_action
+from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.console import print_warning, wants_colour
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     CHAIN_COLUMNS,
     Format,
@@ -28,8 +25,8 @@ from holdfast.cli.output import (
     write_json,
     write_page,
 )
-from holdfast.cli.selection import choose, limit_option, targets_argument
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.selection import limit_option, select, targets_argument
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 from holdfast.core.ids import parse_id
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def write_tree(tree: dict[str, Any]) -> None:
-    """Write a tree for people."""
+    """Write a chain's tree."""
     colour = wants_colour(sys.stdout)
     click.echo(_chain_line(tree), color=colour)
     for line in _jobs(tree, ""):
@@ -85,13 +82,9 @@ def _state(record: dict[str, Any]) -> str:
     return click.style(state, fg=state_colour(record))
 
 
-_CANCEL = Move(lifecycle.CANCEL, "cancelled", "chain", CHAIN_COLUMNS)
-_DELETE = Move(lifecycle.DELETE, "deleted", "chain", CHAIN_COLUMNS)
-
-
 @click.group(
     "chains",
-    cls=Group,
+    cls=HelpGroup,
     examples=(
         "holdfast chains list state:running",
         "holdfast chains show 0193a6f0-7c00-7000-8000-000000000000",
@@ -113,7 +106,7 @@ def command() -> None:
 @list_options
 @with_database
 def list_(
-    session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
+    session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List chains, newest first; filters are those of `holdfast jobs list`."""
     page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
@@ -137,7 +130,7 @@ def list_(
 )
 @output_option
 @with_database
-def show(session: Session, id: str, depth: int, output: Format) -> None:
+def show(session: CliSession, id: str, depth: int, output: Format) -> None:
     """Show a chain as a tree: its jobs in order, and the chains they wait for."""
     from holdfast.admin.chains import read_tree
 
@@ -161,7 +154,7 @@ def show(session: Session, id: str, depth: int, output: Format) -> None:
 @click.option("--timeout", default="60s", show_default=True, help="Give up after this long.")
 @click.option("--raw", is_flag=True, help="Show the output unredacted, including secrets.")
 @with_database
-def wait(session: Session, id: str, timeout: str, raw: bool) -> None:
+def wait(session: CliSession, id: str, timeout: str, raw: bool) -> None:
     """Wait for a chain to finish and print its output as JSON.
 
     Exits 1 if it failed or was cancelled, 124 on timeout (the chain continues).
@@ -183,17 +176,16 @@ def wait(session: Session, id: str, timeout: str, raw: bool) -> None:
 @limit_option
 @change_options
 @with_database
-def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
     """Cancel unfinished chains."""
     store = session.store.chains
-    choice = choose(
-        session, targets, limit, f"state:{','.join(lifecycle.CANCEL.states)}", store.get, store.page
-    )
-    return move(session, choice, act, _CANCEL, _cancelled)
+    selection = select(session, targets, limit, lifecycle.CANCEL.states, store.get, store.page)
+    action = BulkAction(lifecycle.CANCEL, "cancelled", "chain", CHAIN_COLUMNS, _cancel_chains)
+    return run_bulk_action(session, selection, change, action)
 
 
-def _cancelled(session: Session, ids: Sequence[str], act: Act) -> list[str]:
-    desk, caller = _desk(session), session.caller(act.reason)
+def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
+    desk, caller = _desk(session), session.caller(change.reason)
     done = []
     for id in ids:
         with suppress(WrongState, ChainNotFound):
@@ -201,7 +193,7 @@ def _cancelled(session: Session, ids: Sequence[str], act: Act) -> list[str]:
     return done
 
 
-def _desk(session: Session) -> ChainAdmin:
+def _desk(session: CliSession) -> ChainAdmin:
     from holdfast.admin.chains import ChainAdmin
 
     return ChainAdmin(session.gateway)
@@ -220,35 +212,42 @@ def _desk(session: Session) -> ChainAdmin:
 @limit_option
 @change_options
 @with_database
-def delete(session: Session, targets: tuple[str, ...], cascade: bool, limit: int, act: Act) -> int:
+def delete(
+    session: CliSession, targets: tuple[str, ...], cascade: bool, limit: int, change: ChangeOptions
+) -> int:
     """Delete chains and all their jobs; running handlers are aborted.
 
     Chains that other jobs wait for are not deleted; those jobs are listed.
     """
     store = session.store.chains
-    choice = choose(session, targets, limit, "", store.get, store.page)
-    if not choice.by_filter and len(choice.found) == 1:
-        return move(session, choice, act, _DELETE, partial(_deleted, cascade=cascade))
-    return move(session, choice, act, _DELETE, partial(_deleted_each, cascade=cascade))
+    selection = select(session, targets, limit, (), store.get, store.page)
+    is_single = not selection.by_filter and len(selection.found) == 1
+    run = partial(_delete_chains if is_single else _delete_possible, cascade=cascade)
+    action = BulkAction(lifecycle.DELETE, "deleted", "chain", CHAIN_COLUMNS, run)
+    return run_bulk_action(session, selection, change, action)
 
 
-def _deleted(session: Session, ids: Sequence[str], act: Act, cascade: bool) -> Sequence[str]:
-    session.run(_desk(session).delete(session.caller(act.reason), ids, cascade))
+def _delete_chains(
+    session: CliSession, ids: Sequence[str], change: ChangeOptions, cascade: bool
+) -> Sequence[str]:
+    session.run(_desk(session).delete(session.caller(change.reason), ids, cascade))
     return ids
 
 
-def _deleted_each(session: Session, ids: Sequence[str], act: Act, cascade: bool) -> list[str]:
-    """Delete together what can go together; what others wait for stays, and is told."""
+def _delete_possible(
+    session: CliSession, ids: Sequence[str], change: ChangeOptions, cascade: bool
+) -> list[str]:
+    """Delete all at once, or else those that no other job waits for, with a warning for each of the rest."""
     try:
-        return list(_deleted(session, ids, act, cascade))
+        return list(_delete_chains(session, ids, change, cascade))
     except (StillReferenced, ChainNotFound):
         pass
     done = []
     for id in ids:
         try:
-            _deleted(session, [id], act, cascade)
+            _delete_chains(session, [id], change, cascade)
         except (StillReferenced, ChainNotFound) as error:
-            warn(f"chain {id}: {error.message}")
+            print_warning(f"chain {id}: {error.message}")
             continue
         done.append(id)
     return done

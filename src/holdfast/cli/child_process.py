@@ -1,7 +1,4 @@
-"""A command as a process in a group of its own, told to stop or killed, and never outliving whoever started it.
-
-A command as a child process whose lines are relayed with its name before them.
-"""
+"""Commands as child processes, each in its own process group, that never outlive the command that started them."""
 
 from __future__ import annotations
 
@@ -17,53 +14,55 @@ from typing import IO
 import click
 
 from holdfast.cli.console import wants_colour
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
+
+STOP_TIMEOUT_S = 10.0
 
 
 class ProcessGroup:
     """At most one process at a time."""
 
-    def __init__(self, guardian: Guardian) -> None:
-        """Take whoever ends what is left behind; nothing runs yet."""
-        self._guardian = guardian
+    def __init__(self, guard: OrphanGuard) -> None:
+        """Take what kills the process if this one dies; nothing runs yet."""
+        self._guard = guard
         self._process: subprocess.Popen[str] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The present process, if there is one."""
+        """The current process, if there is one."""
         return None if self._process is None else self._process.pid
 
-    def has_ended(self) -> int | None:
-        """Return the exit code of a process that ended by itself, once."""
+    def poll(self) -> int | None:
+        """Return the exit code of a process that exited by itself, once."""
         code = None if self._process is None else self._process.poll()
         if code is not None:
-            self._gone()
+            self._on_exit()
         return code
 
-    def ask_to_stop(self) -> None:
-        """Let the process end in order."""
+    def terminate(self) -> None:
+        """Ask the process to stop gracefully."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the process now, in the middle of whatever it does."""
+        """Kill the process now, in the middle of whatever it does."""
         self._signal(signal.SIGKILL)
-        self._gone()
+        self._on_exit()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end; say whether it came."""
+        """Wait for the exit; return whether it came."""
         if self._process is None:
             return True
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             return False
-        self._gone()
+        self._on_exit()
         return True
 
-    def _begin(
+    def _run(
         self, words: Sequence[str], environment: Mapping[str, str], output: int | IO[bytes]
     ) -> IO[str] | None:
-        """Run a command of ours; return what it writes, if `output` is a pipe."""
+        """Run a `holdfast` command; return its output, if `output` is a pipe."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", "holdfast", *words],
             stdin=subprocess.DEVNULL,
@@ -73,7 +72,7 @@ class ProcessGroup:
             start_new_session=True,
             env=environment,
         )
-        self._guardian.watch(self._process.pid)
+        self._guard.watch(self._process.pid)
         return self._process.stdout
 
     def _signal(self, number: signal.Signals) -> None:
@@ -81,22 +80,19 @@ class ProcessGroup:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
-    def _gone(self) -> None:
+    def _on_exit(self) -> None:
         if self._process is not None:
             self._process.wait()
-            self._guardian.forget(self._process.pid)
+            self._guard.forget(self._process.pid)
             self._process = None
 
 
-PATIENCE_S = 10.0
+class RelayedProcess(ProcessGroup):
+    """A command whose output is shown line by line behind its name."""
 
-
-class Child(ProcessGroup):
-    """One command that is started, restarted and stopped."""
-
-    def __init__(self, name: str, colour: str, words: Sequence[str], guardian: Guardian) -> None:
-        """Say what is run; nothing runs yet."""
-        super().__init__(guardian)
+    def __init__(self, name: str, colour: str, words: Sequence[str], guard: OrphanGuard) -> None:
+        """Take the command; nothing runs yet."""
+        super().__init__(guard)
         self.name = name
         self._colour = colour
         self._words = words
@@ -105,23 +101,23 @@ class Child(ProcessGroup):
     def start(self) -> None:
         """Run the command."""
         environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-        lines = self._begin(self._words, environment, subprocess.PIPE)
-        self._relay = threading.Thread(target=self._tell, args=[lines], daemon=True)
+        lines = self._run(self._words, environment, subprocess.PIPE)
+        self._relay = threading.Thread(target=self._print_lines, args=[lines], daemon=True)
         self._relay.start()
 
     def stop(self) -> None:
-        """Let the command end in order, and by force if that takes too long."""
-        self.ask_to_stop()
-        if not self.wait(PATIENCE_S):
+        """Stop the command gracefully, or kill it if that takes too long."""
+        self.terminate()
+        if not self.wait(STOP_TIMEOUT_S):
             self.kill()
 
-    def _gone(self) -> None:
-        super()._gone()
+    def _on_exit(self) -> None:
+        super()._on_exit()
         if self._relay is not None:
             self._relay.join()
             self._relay = None
 
-    def _tell(self, lines: IO[str]) -> None:
+    def _print_lines(self, lines: IO[str]) -> None:
         label = click.style(f"{self.name:<6} │", fg=self._colour)
         with lines:
             for line in lines:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.lazy import Command
+from holdfast.cli.lazy import HelpCommand
 
 SHELLS = ("bash", "zsh", "fish")
 
 
 @click.command(
     "completion",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         'eval "$(holdfast completion bash)"        # in ~/.bashrc',
         'eval "$(holdfast completion zsh)"         # in ~/.zshrc',

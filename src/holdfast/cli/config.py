@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.console import warn
-from holdfast.cli.lazy import Group
+from holdfast.cli.console import print_warning
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, output_option, write_records
 
 
-@click.group("config", cls=Group, examples=("holdfast config show --origin",))
+@click.group("config", cls=HelpGroup, examples=("holdfast config show --origin",))
 def command() -> None:
     """Show the effective settings."""
 
@@ -34,7 +34,7 @@ def show(origin: bool, output: Format) -> None:
 
     settings = load_settings()
     for each in settings.warnings:
-        warn(f"{each.message} ({each.help})")
+        print_warning(f"{each.message} ({each.help})")
     rows = [
         {"name": each.name, "value": each.value} | ({"origin": each.origin} if origin else {})
         for each in effective(settings)

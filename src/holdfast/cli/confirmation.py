@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from holdfast.cli.console import count_of, is_interactive, say, warn
+from holdfast.cli.console import is_interactive, pluralize, print_info, print_warning
 from holdfast.cli.output import Column, Format, Record, output_option, write_records, write_table
 from holdfast.core.errors import NotConfirmed
 
@@ -19,8 +19,8 @@ SAMPLE = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
-    """How a change was asked for."""
+class ChangeOptions:
+    """The options of a change."""
 
     yes: bool
     dry_run: bool
@@ -29,7 +29,7 @@ class Act:
 
 
 def change_options(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command `--yes`, `--dry-run`, `--reason` and `-o`, handed over as `act`."""
+    """Give a command `--yes`, `--dry-run`, `--reason` and `-o`, passed as `change`."""
 
     @click.option("--yes", "-y", is_flag=True, help="Skip confirmation.")
     @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
@@ -44,39 +44,39 @@ def change_options(command: Callable[..., T]) -> Callable[..., T]:
         output: Format,
         **options: Any,
     ) -> T:
-        return command(*arguments, act=Act(yes, dry_run, reason, output), **options)
+        return command(*arguments, change=ChangeOptions(yes, dry_run, reason, output), **options)
 
     return packed
 
 
-def may_go_on(
-    act: Act,
+def confirm_change(
+    change: ChangeOptions,
     verb: str,
     noun: str,
     records: Sequence[Record],
     columns: Sequence[Column],
     *,
     many: bool,
-    more: bool = False,
+    has_more: bool = False,
     id: str = "id",
 ) -> bool:
-    """Say what a change would touch, and whether it may be made. Raises: NotConfirmed.
+    """Show what would change; return whether to change it. Raises: NotConfirmed.
 
-    `many` are asked for: their number and a sample are shown first. `more` says that not all fitted.
+    `many` need a confirmation, with their number and a sample. `has_more` says that the limit cut some off.
     """
-    if act.dry_run:
-        write_records(records, columns, act.output, id=id)
-        say(f"would {verb} {count_of(len(records), noun)}; nothing was changed")
+    if change.dry_run:
+        write_records(records, columns, change.output, id=id)
+        print_info(f"would {verb} {pluralize(len(records), noun)}; nothing was changed")
         return False
     if not many or not records:
         return True
     sample = ", for example" if len(records) > 1 else ""
-    say(f"about to {verb} {count_of(len(records), noun)}{sample}:")
-    write_table(records[:SAMPLE], columns, to_people=True)
-    if more:
-        warn(f"more than {len(records)} match; run the command again for the rest")
-    if act.yes:
+    print_info(f"about to {verb} {pluralize(len(records), noun)}{sample}:")
+    write_table(records[:SAMPLE], columns, to_stderr=True)
+    if has_more:
+        print_warning(f"more than {len(records)} match; run the command again for the rest")
+    if change.yes:
         return True
     if is_interactive() and click.confirm("Continue?", err=True):
         return True
-    raise NotConfirmed(f"the change to {count_of(len(records), noun)} was not confirmed")
+    raise NotConfirmed(f"the change to {pluralize(len(records), noun)} was not confirmed")

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.confirmation import Act, change_options
-from holdfast.cli.console import say
-from holdfast.cli.lazy import Group
+from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     Column,
     Format,
@@ -16,10 +16,10 @@ from holdfast.cli.output import (
     first_line,
     output_option,
     page_length_option,
-    to_the_second,
+    to_seconds,
     write_records,
 )
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CycleNotFound
 from holdfast.core.suggestions import nearest
 
@@ -31,7 +31,7 @@ _COLUMNS = (
     Column("name", lambda row: row["name"]),
     Column("runs", lambda row: row["words"]),
     Column("next", lambda row: "paused" if row["paused"] else _first(row["next"])),
-    Column("last", lambda row: to_the_second((_last(row) or {}).get("started_at"))),
+    Column("last", lambda row: to_seconds((_last(row) or {}).get("started_at"))),
     Column(
         "outcome",
         lambda row: (_last(row) or {}).get("outcome"),
@@ -40,7 +40,7 @@ _COLUMNS = (
     Column("error", lambda row: first_line((_last(row) or {}).get("error"))),
 )
 _RUN_COLUMNS = (
-    Column("started", lambda row: to_the_second(row["started_at"])),
+    Column("started", lambda row: to_seconds(row["started_at"])),
     Column("name", lambda row: row["name"]),
     Column("slot", lambda row: row["slot"]),
     Column("outcome", lambda row: row["outcome"], lambda row: _OUTCOMES.get(row["outcome"])),
@@ -63,7 +63,7 @@ def _counters(counters: Record) -> str:
 
 
 def _first(instants: list[str]) -> str | None:
-    return to_the_second(instants[0]) if instants else None
+    return to_seconds(instants[0]) if instants else None
 
 
 def _last(row: Record) -> Record | None:
@@ -72,7 +72,7 @@ def _last(row: Record) -> Record | None:
 
 @click.group(
     "cycles",
-    cls=Group,
+    cls=HelpGroup,
     examples=("holdfast cycles list", "holdfast cycles run-now cleanup"),
 )
 def command() -> None:
@@ -82,12 +82,12 @@ def command() -> None:
 @command.command("list", examples=("holdfast cycles list", "holdfast cycles list -o json"))
 @output_option
 @with_database
-def list_(session: Session, output: Format) -> None:
+def list_(session: CliSession, output: Format) -> None:
     """List the cycles that workers have registered: when they run, and their latest run."""
     rows = [each.as_json() for each in _facts(session)]
     write_records(rows, _COLUMNS, output, id="name")
     if not rows:
-        say("no cycles found; workers register the cycles of their application")
+        print_info("no cycles found; workers register the cycles of their application")
 
 
 @command.command(
@@ -96,10 +96,10 @@ def list_(session: Session, output: Format) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @output_option
 @with_database
-def next_(session: Session, names: tuple[str, ...], output: Format) -> None:
+def next_(session: CliSession, names: tuple[str, ...], output: Format) -> None:
     """Show the next scheduled times, in UTC."""
     facts = {each.cycle.name: each for each in _facts(session)}
-    _refuse_unknown(names, facts)
+    _require_known(names, facts)
     rows = [
         {"name": name, "at": at}
         for name, each in facts.items()
@@ -121,7 +121,7 @@ def next_(session: Session, names: tuple[str, ...], output: Format) -> None:
 @page_length_option
 @output_option
 @with_database
-def runs(session: Session, name: str | None, limit: int, output: Format) -> None:
+def runs(session: CliSession, name: str | None, limit: int, output: Format) -> None:
     """List the latest runs of a cycle, or of all cycles and ticks: outcome, duration, counters and error.
 
     Ticks have the name `tick`.
@@ -131,7 +131,7 @@ def runs(session: Session, name: str | None, limit: int, output: Format) -> None
     found = session.run(_desk(session).runs(session.caller(), name, limit))
     write_records([shown_run(each) for each in found], _RUN_COLUMNS, output)
     if not found:
-        say("no runs found")
+        print_info("no runs found")
 
 
 _names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
@@ -143,54 +143,54 @@ _names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME
 @_names_argument
 @change_options
 @with_database
-def run_now(session: Session, names: tuple[str, ...], act: Act) -> None:
+def run_now(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
     """Run cycles at the next tick, even if paused."""
-    _each(session, names, act, "run")
+    _each(session, names, change, "run")
 
 
 @command.command("pause", examples=("holdfast cycles pause cleanup --reason 'being fixed'",))
 @_names_argument
 @change_options
 @with_database
-def pause(session: Session, names: tuple[str, ...], act: Act) -> None:
+def pause(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
     """Pause cycles."""
-    _each(session, names, act, "pause")
+    _each(session, names, change, "pause")
 
 
 @command.command("resume", examples=("holdfast cycles resume cleanup",))
 @_names_argument
 @change_options
 @with_database
-def resume(session: Session, names: tuple[str, ...], act: Act) -> None:
+def resume(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
     """Resume cycles; runs missed during the pause are not caught up."""
-    _each(session, names, act, "resume")
+    _each(session, names, change, "resume")
 
 
-def _each(session: Session, names: tuple[str, ...], act: Act, verb: str) -> None:
-    _refuse_unknown(names, {each.cycle.name: each for each in _facts(session)})
-    if act.dry_run:
-        say(f"would {verb} {', '.join(names)}; nothing was changed")
+def _each(session: CliSession, names: tuple[str, ...], change: ChangeOptions, verb: str) -> None:
+    _require_known(names, {each.cycle.name: each for each in _facts(session)})
+    if change.dry_run:
+        print_info(f"would {verb} {', '.join(names)}; nothing was changed")
         return
-    desk, caller = _desk(session), session.caller(act.reason)
+    desk, caller = _desk(session), session.caller(change.reason)
     commands = {"run": desk.run_now, "pause": desk.pause, "resume": desk.resume}
     for name in names:
         session.run(commands[verb](caller, name))
     done = {"run": "will run at the next tick", "pause": "paused", "resume": "resumed"}
-    say(f"{', '.join(names)}: {done[verb]}")
+    print_info(f"{', '.join(names)}: {done[verb]}")
 
 
-def _facts(session: Session) -> list[CycleFacts]:
+def _facts(session: CliSession) -> list[CycleFacts]:
     return session.run(_desk(session).list(session.caller(), runs=1))
 
 
-def _refuse_unknown(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None:
+def _require_known(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None:
     for name in names:
         if name not in known:
             near = nearest(name, known)
             raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
 
 
-def _desk(session: Session) -> CycleAdmin:
+def _desk(session: CliSession) -> CycleAdmin:
     from holdfast.admin.cycles import CycleAdmin
 
     return CycleAdmin(session.gateway)

@@ -6,45 +6,43 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.bulk import Move, move
-from holdfast.cli.confirmation import Act, change_options
-from holdfast.cli.console import say, warn
-from holdfast.cli.jobs import RETRY
+from holdfast.cli.bulk import BulkAction, run_bulk_action
+from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.jobs import show as show_job
-from holdfast.cli.lazy import Command, Group
+from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import (
     JOB_COLUMNS,
     Column,
     Format,
     first_line,
     list_options,
-    to_the_second,
+    to_seconds,
     write_page,
     write_records,
 )
-from holdfast.cli.selection import choose_jobs, limit_option, targets_argument
-from holdfast.cli.session import Session, with_database
-from holdfast.core.lifecycle import DROP
+from holdfast.cli.selection import limit_option, select_jobs, targets_argument
+from holdfast.cli.session import CliSession, with_database
+from holdfast.core import lifecycle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.admin.dead_letters import DeadLetterAdmin
 
-_DROP = Move(DROP, "dropped", "job", JOB_COLUMNS)
 _GROUP_COLUMNS = (
     Column("count", lambda row: row["count"]),
     Column("type", lambda row: row["type"]),
     Column("fingerprint", lambda row: row["fingerprint"]),
-    Column("oldest", lambda row: to_the_second(row["oldest_at"])),
-    Column("newest", lambda row: to_the_second(row["newest_at"])),
+    Column("oldest", lambda row: to_seconds(row["oldest_at"])),
+    Column("newest", lambda row: to_seconds(row["newest_at"])),
     Column("error", lambda row: first_line(row["error"])),
 )
 
 
 @click.group(
     "dead",
-    cls=Group,
+    cls=HelpGroup,
     examples=(
         "holdfast dead list",
         "holdfast dead redrive type:mail.* --rate 50/s --dry-run",
@@ -66,7 +64,7 @@ def command() -> None:
 @list_options
 @with_database
 def list_(
-    session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
+    session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List dead letters, grouped by type and error; with a filter, list each that matches.
 
@@ -83,9 +81,9 @@ def list_(
     groups = session.run(_desk(session).groups(caller, limit))
     write_records(groups.items, _GROUP_COLUMNS, output, id="filter")
     if not groups.items:
-        say("no dead letters")
+        print_info("no dead letters")
     if groups.cut:
-        warn("only the newest were searched")
+        print_warning("only the newest were searched")
 
 
 @command.command(
@@ -102,33 +100,40 @@ def list_(
 @change_options
 @with_database
 def redrive(
-    session: Session, targets: tuple[str, ...], rate: str | None, limit: int, act: Act
+    session: CliSession,
+    targets: tuple[str, ...],
+    rate: str | None,
+    limit: int,
+    change: ChangeOptions,
 ) -> int:
     """Re-queue dead letters, optionally at a limited rate; their history is kept."""
     from holdfast.admin.dead_letters import per_second
 
-    pace = _Pace(None if rate is None else per_second(rate))
-    choice = choose_jobs(session, targets, limit, "state:failed")
-    return move(session, choice, act, RETRY, pace.redrive)
+    limited = _RateLimitedRedrive(None if rate is None else per_second(rate))
+    selection = select_jobs(session, targets, limit, lifecycle.RETRY.states)
+    action = BulkAction(lifecycle.RETRY, "re-queued", "job", JOB_COLUMNS, limited.run_batch)
+    return run_bulk_action(session, selection, change, action)
 
 
-class _Pace:
-    """Redrives batch after batch at one rate: each is spread behind those before it."""
+class _RateLimitedRedrive:
+    """Redrives batch after batch at one rate: each batch is scheduled after those before it."""
 
     def __init__(self, per_second: float | None) -> None:
         self._per_second = per_second
-        self._taken = 0
+        self._redriven = 0
 
-    def redrive(self, session: Session, ids: Sequence[str], act: Act) -> list[str]:
-        """Take one batch back; return the ids of those that still were dead letters."""
-        caller = session.caller(act.reason)
-        done = _desk(session).redrive(caller, ids, rate=self._per_second, behind=self._taken)
+    def run_batch(
+        self, session: CliSession, ids: Sequence[str], change: ChangeOptions
+    ) -> list[str]:
+        """Redrive one batch; return the ids of those that still were dead letters."""
+        caller = session.caller(change.reason)
+        done = _desk(session).redrive(caller, ids, rate=self._per_second, behind=self._redriven)
         moved = session.run(done).ids
-        self._taken += len(moved)
+        self._redriven += len(moved)
         return moved
 
 
-def _desk(session: Session) -> DeadLetterAdmin:
+def _desk(session: CliSession) -> DeadLetterAdmin:
     from holdfast.admin.dead_letters import DeadLetterAdmin
 
     return DeadLetterAdmin(session.gateway)
@@ -145,18 +150,19 @@ def _desk(session: Session) -> DeadLetterAdmin:
 @limit_option
 @change_options
 @with_database
-def drop(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def drop(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
     """Delete dead letters with their chains; those that other jobs wait for are skipped."""
-    choice = choose_jobs(session, targets, limit, "state:failed")
-    return move(session, choice, act, _DROP, _dropped)
+    selection = select_jobs(session, targets, limit, lifecycle.DROP.states)
+    action = BulkAction(lifecycle.DROP, "dropped", "job", JOB_COLUMNS, _drop_jobs)
+    return run_bulk_action(session, selection, change, action)
 
 
-def _dropped(session: Session, ids: Sequence[str], act: Act) -> list[str]:
-    return session.run(_desk(session).drop(session.caller(act.reason), ids)).ids
+def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
+    return session.run(_desk(session).drop(session.caller(change.reason), ids)).ids
 
 
 command.add_command(
-    Command(
+    HelpCommand(
         "show",
         params=list(show_job.params),
         callback=show_job.callback,

@@ -1,6 +1,6 @@
-"""`holdfast dev`: worker, dashboard and logs in one terminal, restarted when the sources change.
+"""`holdfast dev`: a worker and the dashboard in one terminal, restarted when a source file changes.
 
-Which source files changed, found by looking: nothing to install, and the same on every platform.
+Changes are found by polling: nothing to install, and the same on every platform.
 """
 
 from __future__ import annotations
@@ -14,39 +14,41 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.console import say, warn
-from holdfast.cli.lazy import Command
+from holdfast.cli.console import print_info, print_warning
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.load_app import load_app
-from holdfast.cli.session import using
+from holdfast.cli.session import open_app
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.cli.child_process import Child
-    from holdfast.cli.orphan_guard import Guardian
+    from holdfast.cli.child_process import RelayedProcess
+    from holdfast.cli.orphan_guard import OrphanGuard
+
+POLL_S = 0.3
 
 _SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 _SUFFIX = ".py"
 
 
-class SourceWatch:
-    """Remembers when each source file below a folder was last changed."""
+class FileWatcher:
+    """Finds changes of source files below a directory."""
 
     def __init__(self, root: Path) -> None:
-        """Look for the first time."""
+        """Note the files as they are now."""
         self._root = root
-        self._seen = dict(_stamps(root))
+        self._seen = dict(_modification_times(root))
 
-    def changed(self) -> Path | None:
-        """Return a file that was changed, added or removed since the last look, None when there is none."""
-        before, self._seen = self._seen, dict(_stamps(self._root))
+    def find_change(self) -> Path | None:
+        """Return a file that was changed, added or removed since the last call, if any."""
+        before, self._seen = self._seen, dict(_modification_times(self._root))
         for path in sorted(before.keys() | self._seen.keys()):
             if before.get(path) != self._seen.get(path):
                 return path.relative_to(self._root)
         return None
 
 
-def _stamps(root: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
+def _modification_times(root: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
     for folder, folders, files in os.walk(root):
         folders[:] = [each for each in folders if each not in _SKIPPED and each[0] != "."]
         for name in files:
@@ -59,12 +61,9 @@ def _stamps(root: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
                 yield path, (stat.st_mtime_ns, stat.st_size)
 
 
-LOOK_S = 0.3
-
-
 @click.command(
     "dev",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast dev app:app",
         "holdfast dev app:app --port 8080",
@@ -88,63 +87,68 @@ def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None
 
     Migrates the schema first. Press Ctrl-C once to let handlers finish, twice to stop immediately.
     """
-    from holdfast.cli.orphan_guard import Guardian
+    from holdfast.cli.orphan_guard import OrphanGuard
 
-    with using(load_app(spec)) as session:
+    with open_app(load_app(spec)) as session:
         session.app.migrate()
-        say(f"running {spec} on {session.app.database.url}")
-    watch = SourceWatch(Path.cwd())
-    with Guardian() as guardian, ExitStack() as stack:
-        children = _children(spec, port, no_dashboard, slots, guardian)
+        print_info(f"running {spec} on {session.app.database.url}")
+    watcher = FileWatcher(Path.cwd())
+    with OrphanGuard() as guard, ExitStack() as stack:
+        children = _children(spec, port, no_dashboard, slots, guard)
         for each in children:
             each.start()
             stack.callback(each.kill)
         try:
-            _follow(children, watch)
+            _restart_on_change(children, watcher)
         except KeyboardInterrupt:
-            say("stopping: waiting for handlers; press Ctrl-C again to stop immediately")
-            for each in children:
-                each.ask_to_stop()
-            for each in children:
-                each.stop()
+            print_info("stopping: waiting for handlers; press Ctrl-C again to stop immediately")
+            _stop(children)
 
 
 def _children(
-    spec: str, port: int, no_dashboard: bool, slots: int | None, guardian: Guardian
-) -> list[Child]:
-    from holdfast.cli.child_process import Child
+    spec: str, port: int, no_dashboard: bool, slots: int | None, guard: OrphanGuard
+) -> list[RelayedProcess]:
+    from holdfast.cli.child_process import RelayedProcess
 
     more = ["--slots", str(slots)] if slots is not None else []
-    children = [Child("worker", "cyan", ["worker", spec, "--log-jobs", *more], guardian)]
-    if not no_dashboard and _can_serve():
+    children = [RelayedProcess("worker", "cyan", ["worker", spec, "--log-jobs", *more], guard)]
+    if not no_dashboard and _has_web_extra():
         words = ["api", "serve", spec, "--port", str(port)]
-        children.append(Child("pages", "magenta", words, guardian))
+        children.append(RelayedProcess("pages", "magenta", words, guard))
     return children
 
 
-def _can_serve() -> bool:
+def _has_web_extra() -> bool:
     from importlib.util import find_spec
 
     found = all(find_spec(each) is not None for each in ("starlette", "uvicorn", "jinja2"))
     if not found:
-        warn('the dashboard needs the extra "web": pip install "holdfast-jobs[web]"')
+        print_warning('the dashboard needs the extra "web": pip install "holdfast-jobs[web]"')
     return found
 
 
-def _follow(children: Sequence[Child], watch: SourceWatch) -> None:
-    """Look for changes for ever; whoever ended by itself waits for the next one."""
+def _restart_on_change(children: Sequence[RelayedProcess], watcher: FileWatcher) -> None:
+    """Restart the children at every change; one that exits by itself waits for the next change."""
     while True:
-        sleep(LOOK_S)
-        changed = watch.changed()
+        sleep(POLL_S)
+        changed = watcher.find_change()
         if changed is not None:
-            say(f"{changed} changed: restarting")
+            print_info(f"{changed} changed: restarting")
+            _stop(children)
             for each in children:
-                each.ask_to_stop()
-            for each in children:
-                each.stop()
                 each.start()
             continue
         for each in children:
-            code = each.has_ended()
+            code = each.poll()
             if code is not None:
-                warn(f"the {each.name} exited with code {code}; it restarts at the next change")
+                print_warning(
+                    f"the {each.name} exited with code {code}; it restarts at the next change"
+                )
+
+
+def _stop(children: Sequence[RelayedProcess]) -> None:
+    """Stop all of them at the same time."""
+    for each in children:
+        each.terminate()
+    for each in children:
+        each.stop()

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.console import count_of, say
+from holdfast.cli.console import pluralize, print_info
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.lazy import Command
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
-from holdfast.cli.session import Session, chosen, database_options
+from holdfast.cli.session import CliSession, database_options, open_app_or_database
 
 if TYPE_CHECKING:
     from holdfast.scheduler.doctor.finding import Finding
@@ -35,7 +35,7 @@ _COLUMNS = (
 
 @click.command(
     "doctor",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast doctor",
         "holdfast doctor shop.jobs:app --fix",
@@ -58,25 +58,27 @@ def command(
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema})
-    with chosen(spec, url, schema) as session:
-        findings = _examined(session, settings)
+    with open_app_or_database(spec, url, schema) as session:
+        findings = _run_checks(session, settings)
         if fix:
-            for each in session.run(_mended(session, settings, findings)):
-                say(each)
-            findings = _examined(session, settings)
+            for each in session.run(_fix_findings(session, settings, findings)):
+                print_info(each)
+            findings = _run_checks(session, settings)
     write_records([_row(each) for each in findings], _COLUMNS, output, id="check")
-    return _told(findings)
+    return _summarize(findings)
 
 
-def _examined(session: Session, settings: Settings) -> list[Finding]:
+def _run_checks(session: CliSession, settings: Settings) -> list[Finding]:
     from holdfast.scheduler.doctor.checks import examine
 
-    session.refuse_absent()
+    session.require_database()
     leases = {each.name: each.lease for each in session.app.registry if each.lease is not None}
     return session.run(examine(session.app.database, settings, leases))
 
 
-async def _mended(session: Session, settings: Settings, findings: list[Finding]) -> list[str]:
+async def _fix_findings(
+    session: CliSession, settings: Settings, findings: list[Finding]
+) -> list[str]:
     from holdfast.scheduler.doctor.checks import mend
 
     return await mend(session.app.database, settings, findings, session.app.notifier)
@@ -92,12 +94,12 @@ def _row(each: Finding) -> dict[str, Any]:
     }
 
 
-def _told(findings: list[Finding]) -> int:
+def _summarize(findings: list[Finding]) -> int:
     wrong = sum(each.verdict == "problem" for each in findings)
     odd = sum(each.verdict == "warning" for each in findings)
     if wrong or odd:
-        found = f"{count_of(wrong, 'problem')}, {count_of(odd, 'warning')}"
-        say(f"{found} in {len(findings)} checks")
+        found = f"{pluralize(wrong, 'problem')}, {pluralize(odd, 'warning')}"
+        print_info(f"{found} in {len(findings)} checks")
     else:
-        say(f"all {len(findings)} checks passed")
+        print_info(f"all {len(findings)} checks passed")
     return Exit.CHECK_NOT_MET if wrong else Exit.OK

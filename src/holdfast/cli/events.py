@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.confirmation import Act, change_options, may_go_on
-from holdfast.cli.console import count_of, say, warn
-from holdfast.cli.lazy import Group
-from holdfast.cli.output import Column, Format, Record, output_option, to_the_second, write_records
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.confirmation import ChangeOptions, change_options, confirm_change
+from holdfast.cli.console import pluralize, print_info, print_warning
+from holdfast.cli.lazy import HelpGroup
+from holdfast.cli.output import Column, Format, Record, output_option, to_seconds, write_records
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.suggestions import nearest
 
@@ -26,7 +26,7 @@ def _colour(row: Record) -> str | None:
 _COLUMNS = (
     Column("event", lambda row: row["event"]),
     Column("handler", lambda row: row["handler"]),
-    Column("since", lambda row: to_the_second(row["created_at"])),
+    Column("since", lambda row: to_seconds(row["created_at"])),
     Column("workers", lambda row: row["workers"] or "none", _colour),
     Column("live", lambda row: row["live"]),
 )
@@ -34,7 +34,7 @@ _COLUMNS = (
 
 @click.group(
     "events",
-    cls=Group,
+    cls=HelpGroup,
     examples=(
         "holdfast events subscriptions",
         "holdfast events unsubscribe order.placed mail_receipt --reason 'handler was removed'",
@@ -50,12 +50,12 @@ def command() -> None:
 )
 @output_option
 @with_database
-def subscriptions(session: Session, output: Format) -> None:
+def subscriptions(session: CliSession, output: Format) -> None:
     """List which handler receives which event, since when, and how many live workers handle it."""
     rows = _rows(session)
     write_records(rows, _COLUMNS, output, id="type")
     if not rows:
-        say("no subscriptions")
+        print_info("no subscriptions")
 
 
 @command.command(
@@ -69,24 +69,24 @@ def subscriptions(session: Session, output: Format) -> None:
 @click.argument("handler")
 @change_options
 @with_database
-def unsubscribe(session: Session, event: str, handler: str, act: Act) -> None:
+def unsubscribe(session: CliSession, event: str, handler: str, change: ChangeOptions) -> None:
     """Stop delivering an event to a handler that was removed from the code.
 
     Jobs already delivered remain. A worker that still has the handler subscribes it again when it
     starts.
     """
-    row = _found(session, event, handler)
-    if not act.dry_run and row["workers"]:
-        warn(f"a live worker has {handler} and will subscribe it again at its next start")
-    if not may_go_on(act, "remove", "subscription", [row], _COLUMNS, many=True, id="type"):
+    row = _get_subscription(session, event, handler)
+    if not change.dry_run and row["workers"]:
+        print_warning(f"a live worker has {handler} and will subscribe it again at its next start")
+    if not confirm_change(change, "remove", "subscription", [row], _COLUMNS, many=True, id="type"):
         return
-    done = session.run(_desk(session).remove(session.caller(act.reason), event, handler))
-    write_records([row], _COLUMNS, act.output, id="type")
-    say(f"{event} is no longer delivered to {handler}")
-    _tell_rest(done)
+    done = session.run(_desk(session).remove(session.caller(change.reason), event, handler))
+    write_records([row], _COLUMNS, change.output, id="type")
+    print_info(f"{event} is no longer delivered to {handler}")
+    _print_remaining(done)
 
 
-def _found(session: Session, event: str, handler: str) -> Record:
+def _get_subscription(session: CliSession, event: str, handler: str) -> Record:
     rows = {each["type"]: each for each in _rows(session)}
     wanted = f"{event}/{handler}"
     if wanted not in rows:
@@ -96,19 +96,21 @@ def _found(session: Session, event: str, handler: str) -> Record:
     return rows[wanted]
 
 
-def _tell_rest(done: RemovedSubscription) -> None:
+def _print_remaining(done: RemovedSubscription) -> None:
     if not done.others:
-        say(f"no other handler subscribes to {done.event}: events wait for one")
+        print_info(f"no other handler subscribes to {done.event}: events wait for one")
     if done.live:
-        jobs = count_of(done.live, "job")
-        say(f"{jobs} already delivered will still run: `holdfast jobs list type:{done.type}`")
+        jobs = pluralize(done.live, "job")
+        print_info(
+            f"{jobs} already delivered will still run: `holdfast jobs list type:{done.type}`"
+        )
 
 
-def _rows(session: Session) -> list[Record]:
+def _rows(session: CliSession) -> list[Record]:
     return [each.as_json() for each in session.run(_desk(session).list(session.caller()))]
 
 
-def _desk(session: Session) -> SubscriptionAdmin:
+def _desk(session: CliSession) -> SubscriptionAdmin:
     from holdfast.admin.subscriptions import SubscriptionAdmin
 
     return SubscriptionAdmin(session.gateway)

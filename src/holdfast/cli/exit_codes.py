@@ -1,4 +1,4 @@
-"""Exit codes: which of them each kind of error means, in one table."""
+"""The exit codes, and the table of which error leads to which."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.core.errors import HoldfastError
 
 
 class Exit(IntEnum):
-    """What the shell is told."""
+    """The exit codes of all commands."""
 
     OK = 0
     FAILED = 1
@@ -24,7 +24,7 @@ class Exit(IntEnum):
     BROKEN_PIPE = 141
 
 
-# The nearest class in an error's ancestry decides; what is not here has failed.
+# The nearest base class decides; errors without an entry exit with FAILED.
 CODES: dict[type[HoldfastError], Exit] = {
     errors.ConfigError: Exit.USAGE,
     errors.RegistryError: Exit.USAGE,
@@ -56,7 +56,7 @@ CODES: dict[type[HoldfastError], Exit] = {
 
 
 def exit_code(error: HoldfastError) -> Exit:
-    """Return the exit code that an error means."""
+    """Return the exit code of an error."""
     for kind in type(error).__mro__:
         if kind in CODES:
             return CODES[kind]

@@ -6,7 +6,7 @@ import textwrap
 
 import click
 
-from holdfast.cli.lazy import Command
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, output_option, write_records
 from holdfast.core.errors import CommandUsage, Explanation, explanations
 from holdfast.core.suggestions import nearest
@@ -20,7 +20,7 @@ _COLUMNS = (
 
 
 @click.command(
-    "explain", cls=Command, examples=("holdfast explain HF017", "holdfast explain -o json")
+    "explain", cls=HelpCommand, examples=("holdfast explain HF017", "holdfast explain -o json")
 )
 @click.argument("code", required=False)
 @output_option

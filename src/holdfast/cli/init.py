@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.console import say
-from holdfast.cli.lazy import Command
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import NotConfirmed
 
 FILES = {"app.py": "app.txt", "test_app.py": "test_app.txt"}
 
 
-@click.command("init", cls=Command, examples=("holdfast init", "holdfast init shop"))
+@click.command("init", cls=HelpCommand, examples=("holdfast init", "holdfast init shop"))
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
@@ -28,7 +28,7 @@ def command(folder: Path, force: bool, dry_run: bool) -> None:
         )
     for name, source in FILES.items():
         if dry_run:
-            say(f"would write {folder / name}")
+            print_info(f"would write {folder / name}")
         else:
             _write(folder / name, source)
     if not dry_run:
@@ -54,4 +54,4 @@ def _print_next_steps(folder: Path) -> None:
     ]
     if folder != Path():
         lines.insert(0, f"cd {shlex.quote(str(folder))}")
-    say("\n".join(["next:", *(f"  {line}" for line in lines)]))
+    print_info("\n".join(["next:", *(f"  {line}" for line in lines)]))

@@ -1,11 +1,4 @@
-"""`holdfast jobs`: looking at jobs. Moving, starting and following them have modules of their own.
-
-`holdfast jobs retry`, `cancel` and `run-now`: moving jobs by id, or everything that a filter finds.
-
-`holdfast jobs start`: a chain from the command line, checked by the application or by what the database knows.
-
-`holdfast jobs tail`: a line for every job that appears or changes its state.
-"""
+"""`holdfast jobs`: listing, showing, retrying, cancelling, starting and following jobs."""
 
 from __future__ import annotations
 
@@ -18,10 +11,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from holdfast.cli.bulk import Move, move
-from holdfast.cli.confirmation import Act, change_options
-from holdfast.cli.console import say, wants_colour
-from holdfast.cli.lazy import Command, Group
+from holdfast.cli.bulk import BulkAction, run_bulk_action
+from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.console import print_info, wants_colour
+from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import (
     JOB_COLUMNS,
     Column,
@@ -32,22 +25,22 @@ from holdfast.cli.output import (
     list_options,
     output_option,
     state_colour,
-    to_the_second,
+    to_seconds,
     write_detail,
     write_json,
     write_page,
     write_records,
 )
-from holdfast.cli.selection import choose_jobs, filter_argument, limit_option, targets_argument
-from holdfast.cli.session import Session, chosen, database_options, with_database
+from holdfast.cli.selection import filter_argument, limit_option, select_jobs, targets_argument
+from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
 from holdfast.core import lifecycle
 from holdfast.core.errors import CommandUsage, UnknownJobType
 from holdfast.core.suggestions import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Sequence
 
-    from holdfast.admin.jobs import JobAdmin, JobDetail, Moved
+    from holdfast.admin.jobs import JobAdmin, JobDetail
     from holdfast.app import Holdfast
     from holdfast.client.options import StartOptions
     from holdfast.client.views import Chain
@@ -55,7 +48,7 @@ if TYPE_CHECKING:
 _ATTEMPT_COLUMNS = (
     Column("attempt", lambda row: row["attempt"]),
     Column("ended as", lambda row: row["kind"]),
-    Column("ended", lambda row: to_the_second(row["ended_at"])),
+    Column("ended", lambda row: to_seconds(row["ended_at"])),
     Column("worker", lambda row: row["worker"]),
     Column("error", lambda row: first_line(row["error"])),
 )
@@ -68,7 +61,7 @@ _BLOCKER_COLUMNS = (
 
 @click.group(
     "jobs",
-    cls=Group,
+    cls=HelpGroup,
     examples=(
         "holdfast jobs list state:failed type:mail.*",
         "holdfast jobs show 0193a6f0-7c00-7000-8000-000000000000",
@@ -91,7 +84,7 @@ def command() -> None:
 @list_options
 @with_database
 def list_(
-    session: Session, filter: tuple[str, ...], limit: int, after: str | None, output: Format
+    session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List jobs, newest first.
 
@@ -102,7 +95,7 @@ def list_(
     write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
 
 
-def _desk(session: Session) -> JobAdmin:
+def _desk(session: CliSession) -> JobAdmin:
     from holdfast.admin.jobs import JobAdmin
 
     return JobAdmin(session.gateway)
@@ -119,7 +112,7 @@ def _desk(session: Session) -> JobAdmin:
 @click.option("--raw", is_flag=True, help="Show payloads unredacted, including secrets.")
 @output_option
 @with_database
-def show(session: Session, id: str, raw: bool, output: Format) -> None:
+def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
     """Show a job: why it isn't running, its attempts, its input and output."""
     found = session.run(_desk(session).get(session.caller(), id, raw))
     if output == "table":
@@ -127,10 +120,10 @@ def show(session: Session, id: str, raw: bool, output: Format) -> None:
     elif output == "id":
         click.echo(found.job["id"])
     else:
-        write_json(_whole(found), indent=2 if output == "json" else None)
+        write_json(_as_json(found), indent=2 if output == "json" else None)
 
 
-def _whole(found: JobDetail) -> dict[str, Any]:
+def _as_json(found: JobDetail) -> dict[str, Any]:
     return {
         **found.job,
         "why": found.why,
@@ -170,14 +163,9 @@ def _detail(found: JobDetail) -> Detail:
     )
 
 
-RETRY = Move(lifecycle.RETRY, "retried", "job", JOB_COLUMNS)
-_CANCEL = Move(lifecycle.CANCEL, "cancelled", "job", JOB_COLUMNS)
-_RUN_NOW = Move(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS)
-
-
 @click.command(
     "retry",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast jobs retry 0193a6f0-7c00-7000-8000-000000000000",
         "holdfast jobs retry type:mail.* 'error:\"timed out\"' --dry-run",
@@ -188,18 +176,17 @@ _RUN_NOW = Move(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS)
 @limit_option
 @change_options
 @with_database
-def retry(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def retry(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
     """Re-queue failed jobs with a fresh set of attempts.
 
     Without a state in the filter, only failed jobs match.
     """
-    choice = choose_jobs(session, targets, limit, "state:failed")
-    return move(session, choice, act, RETRY, redriven)
+    return _change_jobs(session, targets, limit, change, _RETRY)
 
 
 @click.command(
     "cancel",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent manually'",
         "holdfast jobs cancel state:pending type:report.* --dry-run",
@@ -209,18 +196,17 @@ def retry(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> i
 @limit_option
 @change_options
 @with_database
-def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
     """Cancel unfinished jobs; running handlers are aborted.
 
     Without a state in the filter, blocked, pending and running jobs match.
     """
-    choice = choose_jobs(session, targets, limit, "state:blocked,pending,running")
-    return move(session, choice, act, _CANCEL, _cancelled)
+    return _change_jobs(session, targets, limit, change, _CANCEL)
 
 
 @click.command(
     "run-now",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast jobs run-now 0193a6f0-7c00-7000-8000-000000000000",
         "holdfast jobs run-now type:mail.* 'attempt>=1' --yes",
@@ -230,30 +216,42 @@ def cancel(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> 
 @limit_option
 @change_options
 @with_database
-def run_now(session: Session, targets: tuple[str, ...], limit: int, act: Act) -> int:
+def run_now(
+    session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions
+) -> int:
     """Make pending jobs due now.
 
     Without a state in the filter, only pending jobs match.
     """
-    choice = choose_jobs(session, targets, limit, "state:pending")
-    return move(session, choice, act, _RUN_NOW, _triggered)
+    return _change_jobs(session, targets, limit, change, _RUN_NOW)
 
 
-def redriven(session: Session, ids: Sequence[str], act: Act) -> list[str]:
-    """Take failed jobs back; return the ids of those that still were."""
-    return _moved(session, _desk(session).retry(session.caller(act.reason), ids))
+def _change_jobs(
+    session: CliSession,
+    targets: tuple[str, ...],
+    limit: int,
+    change: ChangeOptions,
+    action: BulkAction,
+) -> int:
+    selection = select_jobs(session, targets, limit, action.command.states)
+    return run_bulk_action(session, selection, change, action)
 
 
-def _cancelled(session: Session, ids: Sequence[str], act: Act) -> list[str]:
-    return _moved(session, _desk(session).cancel(session.caller(act.reason), ids))
+def _retry_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
+    return session.run(_desk(session).retry(session.caller(change.reason), ids)).moved
 
 
-def _triggered(session: Session, ids: Sequence[str], act: Act) -> list[str]:
-    return _moved(session, _desk(session).run_now(session.caller(act.reason), ids))
+def _cancel_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
+    return session.run(_desk(session).cancel(session.caller(change.reason), ids)).moved
 
 
-def _moved(session: Session, command: Coroutine[Any, Any, Moved]) -> list[str]:
-    return session.run(command).moved
+def _run_jobs_now(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
+    return session.run(_desk(session).run_now(session.caller(change.reason), ids)).moved
+
+
+_RETRY = BulkAction(lifecycle.RETRY, "retried", "job", JOB_COLUMNS, _retry_jobs)
+_CANCEL = BulkAction(lifecycle.CANCEL, "cancelled", "job", JOB_COLUMNS, _cancel_jobs)
+_RUN_NOW = BulkAction(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS, _run_jobs_now)
 
 
 _COLUMNS = (
@@ -264,15 +262,15 @@ _COLUMNS = (
 )
 
 
-class _Undone(Exception):
-    """Leaves a transaction without keeping what was written in it."""
+class _DryRun(Exception):
+    """Rolls a transaction back."""
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
 
 
-def _instant(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """Read a point in time; one without a zone could mean any of two dozen."""
+def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
+    """Read a time; one without a zone is ambiguous."""
     if text is None:
         return None
     try:
@@ -286,7 +284,7 @@ def _instant(_: click.Context, __: click.Parameter, text: str | None) -> datetim
 
 @click.command(
     "start",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         """holdfast jobs start mail.send '{"to": "ana@example.org"}'""",
         """holdfast jobs start mail.send @mail.json --key mail:17 --after 10m""",
@@ -299,7 +297,7 @@ def _instant(_: click.Context, __: click.Parameter, text: str | None) -> datetim
 @click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")
 @click.option("--key", help="Deduplication key: returns the open chain with the same key, if any.")
 @click.option("--after", metavar="DURATION", help="Delay before the job is due.")
-@click.option("--at", callback=_instant, metavar="TIME", help="Earliest start time.")
+@click.option("--at", callback=_parse_time, metavar="TIME", help="Earliest start time.")
 @click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 (most urgent) to 9.")
 @click.option(
     "--max-attempts", type=click.IntRange(min=1), help="Maximum attempts, including the first."
@@ -313,7 +311,7 @@ def start(
     new_type: bool,
     url: str | None,
     schema: str | None,
-    act: Act,
+    change: ChangeOptions,
     **options: Any,
 ) -> None:
     """Start a chain of one job type.
@@ -321,32 +319,34 @@ def start(
     INPUT is JSON; @FILE reads it from a file, - from stdin. Without --app, the type must already
     exist in the database, so a typo does not wait forever.
     """
-    value = _value(input)
-    with chosen(spec, url, schema) as session:
+    value = _read_input(input)
+    with open_app_or_database(spec, url, schema) as session:
         session.check()
         if spec is None and not new_type:
-            _refuse_unknown(session, type)
-        chain = _started(session, type, value, _given(options), act)
-    write_records([_row(chain)], _COLUMNS, act.output, single=True)
-    say(_sentence(chain, act.dry_run))
+            _require_known_type(session, type)
+        chain = _start_chain(session, type, value, _start_options(options), change)
+    write_records([_row(chain)], _COLUMNS, change.output, single=True)
+    print_info(_sentence(chain, change.dry_run))
 
 
-def _started(session: Session, type: str, value: Any, options: StartOptions, act: Act) -> Chain:
+def _start_chain(
+    session: CliSession, type: str, value: Any, options: StartOptions, change: ChangeOptions
+) -> Chain:
     from holdfast.admin.chains import ChainAdmin
 
-    if act.dry_run:
-        return _started_in_vain(session.app, type, value, options)
+    if change.dry_run:
+        return _dry_run_start(session.app, type, value, options)
     desk = ChainAdmin(session.gateway)
-    return session.run(desk.start(session.caller(act.reason), type, value, options))
+    return session.run(desk.start(session.caller(change.reason), type, value, options))
 
 
-def _started_in_vain(app: Holdfast, type: str, value: Any, options: StartOptions) -> Chain:
-    """Start a chain and undo it, so that everything is checked as it would be."""
+def _dry_run_start(app: Holdfast, type: str, value: Any, options: StartOptions) -> Chain:
+    """Start a chain and roll it back, so that everything is validated."""
     try:
         with app.transaction() as tx:
-            raise _Undone(app.start(tx, type, value, **options))
-    except _Undone as undone:
-        return undone.chain
+            raise _DryRun(app.start(tx, type, value, **options))
+    except _DryRun as rolled_back:
+        return rolled_back.chain
 
 
 def _sentence(chain: Chain, dry_run: bool) -> str:
@@ -357,12 +357,12 @@ def _sentence(chain: Chain, dry_run: bool) -> str:
     return f"started {chain.type}"
 
 
-def _given(options: dict[str, Any]) -> StartOptions:
+def _start_options(options: dict[str, Any]) -> StartOptions:
     given = {name: value for name, value in options.items() if value is not None}
     return cast("StartOptions", given)
 
 
-def _value(text: str) -> Any:
+def _read_input(text: str) -> Any:
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
@@ -380,7 +380,7 @@ def _value(text: str) -> Any:
         ) from None
 
 
-def _refuse_unknown(session: Session, type: str) -> None:
+def _require_known_type(session: CliSession, type: str) -> None:
     from holdfast.admin.types import type_facts
 
     known = session.read(type_facts(session.store))
@@ -408,7 +408,7 @@ _INTERVAL_S = 1.0
 
 @click.command(
     "tail",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast jobs tail",
         "holdfast jobs tail type:mail.* --lines 0",
@@ -425,7 +425,7 @@ _INTERVAL_S = 1.0
 )
 @output_option
 @with_database
-def tail(session: Session, filter: tuple[str, ...], lines: int, output: Format) -> None:
+def tail(session: CliSession, filter: tuple[str, ...], lines: int, output: Format) -> None:
     """Follow jobs: a line for each new job and each change of state, until interrupted.
 
     Checks the newest 2,000 jobs every second and follows the newest 500 that match; -o json prints

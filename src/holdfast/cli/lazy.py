@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called, and help that begins with examples."""
+"""Commands that are imported when they are called, and help that starts with examples."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from holdfast.core.suggestions import nearest
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Where a command lives, and its line in the list, known without importing it."""
+class LazyCommand:
+    """A command's module and its line in the help, known without importing it."""
 
     module: str
     text: str
 
 
-class Command(click.Command):
-    """A command whose help begins with examples."""
+class HelpCommand(click.Command):
+    """A command whose help starts with examples."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
         """Take click's own arguments and the examples, one line each."""
@@ -31,7 +31,7 @@ class Command(click.Command):
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; every complaint names this command, which click forgets for some."""
+        """Parse the arguments; every error names this command, which click forgets for some."""
         try:
             return super().parse_args(ctx, args)
         except click.UsageError as error:
@@ -53,10 +53,10 @@ class Command(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-class Group(click.Group):
-    """Commands of one noun; a wrong name is answered with the nearest."""
+class HelpGroup(click.Group):
+    """The commands of one noun; an unknown name gets a suggestion."""
 
-    command_class = Command
+    command_class = HelpCommand
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
         """Take click's own arguments and the examples, one line each."""
@@ -64,7 +64,7 @@ class Group(click.Group):
         self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the arguments; a noun alone is answered with its help."""
+        """Parse the arguments; a noun alone prints its help."""
         if not args and not ctx.resilient_parsing:
             click.echo(ctx.get_help(), err=True)
             ctx.exit(Exit.USAGE)
@@ -76,13 +76,13 @@ class Group(click.Group):
         super().format_help(ctx, formatter)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order in which they were defined."""
+        """Return the commands in the order of their definition."""
         return list(self.commands)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command of the first argument, or say which name is nearest."""
+        """Find the command of the first argument, or suggest the nearest name."""
         name, known = args[0], self.list_commands(ctx)
         if name in known or name.startswith("-") or ctx.resilient_parsing:
             return super().resolve_command(ctx, args)
@@ -92,11 +92,11 @@ class Group(click.Group):
         )
 
 
-class LazyGroup(Group):
+class LazyGroup(HelpGroup):
     """The root: sections of commands that are imported when they are called."""
 
     def __init__(
-        self, *arguments: Any, sections: Mapping[str, Mapping[str, Entry]], **options: Any
+        self, *arguments: Any, sections: Mapping[str, Mapping[str, LazyCommand]], **options: Any
     ) -> None:
         """Take click's own arguments and the table of commands by section."""
         super().__init__(*arguments, **options)
@@ -104,11 +104,11 @@ class LazyGroup(Group):
         self.entries = {name: entry for each in sections.values() for name, entry in each.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands in the order of the table."""
+        """Return the commands in the order of the table."""
         return list(self.entries)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; None when there is none of this name."""
+        """Import a command; None if the name is unknown."""
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
@@ -116,14 +116,14 @@ class LazyGroup(Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the table as it stands, importing nothing."""
+        """Write the table, importing nothing."""
         for title, entries in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.text) for name, entry in entries.items()])
 
 
 def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
-    """Write example lines as they are typed."""
+    """Write example lines unwrapped."""
     if not examples:
         return
     with formatter.section("Examples"):

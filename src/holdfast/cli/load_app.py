@@ -1,4 +1,4 @@
-"""Loads the application that a command was given as `module:attribute`."""
+"""Loading an application given as `module:attribute`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own on this machine: initialised, started on a free port, stopped, restarted.
+"""A private PostgreSQL server on this machine: initialised, started on a free port, stopped, restarted.
 
 PostgreSQL refuses to run as root, so root's server runs as the user `nobody`, from a copy of its programs if that user
 cannot reach them.
@@ -19,19 +19,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import DatabaseUnreachable
 
 LOCAL_ONLY: Mapping[str, str] = {"listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
 
 _START_SECONDS = 30
 _START_ATTEMPTS = 5
-_LOOK_SECONDS = 0.02
-_END_OF_LOG = 2_000
+_POLL_SECONDS = 0.02
+_LOG_TAIL = 2_000
 
 
-class ServerIdentity(TypedDict, total=False):
-    """The arguments with which `subprocess` gives up root."""
+class RunAs(TypedDict, total=False):
+    """The arguments of `subprocess` that drop root."""
 
     user: int
     group: int
@@ -47,28 +47,28 @@ def embedded_binaries() -> Path | None:
 
 
 class LocalPostgres:
-    """A server whose data, log and password are in a folder; what the folder already holds is kept."""
+    """A server whose data, log and password are in a directory; existing data is kept."""
 
     def __init__(
         self,
         home: Path,
         binaries: Path,
-        guardian: Guardian,
+        guard: OrphanGuard,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the folder, the folder of the programs, and settings beyond those that initdb writes."""
+        """Take the directory, the directory of the binaries, and settings beyond those of initdb."""
         self._home = home.absolute()
         self._data = self._home / "data"
         self._log = self._home / "log"
-        self._guardian = guardian
+        self._guard = guard
         self._settings = {**LOCAL_ONLY, **(settings or {})}
-        self._identity = _identity()
-        self._binaries = _within_reach(binaries, self._identity, self._home / "programs")
+        self._run_as = _run_as()
+        self._binaries = _runnable_binaries(binaries, self._run_as, self._home / "programs")
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> str:
-        """Initialise what is not there yet, start, and return the address. Raises: DatabaseUnreachable."""
+        """Initialise if needed, start, and return the URL. Raises: DatabaseUnreachable."""
         password = self._password()
         if not (self._data / "PG_VERSION").exists():
             self._initialise()
@@ -84,16 +84,16 @@ class LocalPostgres:
         return f"postgresql://postgres:{password}@127.0.0.1:{self._port}/postgres"
 
     def stop(self) -> None:
-        """Stop in order, which leaves nothing to recover."""
+        """Stop with a checkpoint, which leaves nothing to recover."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGINT)
         self._process.wait()
-        self._guardian.forget(self._process.pid)
+        self._guard.forget(self._process.pid)
         self._process = None
 
     def restart(self) -> None:
-        """Stop and start at the same address."""
+        """Stop and start on the same port."""
         self.stop()
         self._start()
 
@@ -106,9 +106,9 @@ class LocalPostgres:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                **self._identity,
+                **self._run_as,
             )
-        self._guardian.watch(self._process.pid)
+        self._guard.watch(self._process.pid)
         self._wait_until_ready(self._process)
 
     def _password(self) -> str:
@@ -116,30 +116,30 @@ class LocalPostgres:
         if not file.exists():
             file.touch(mode=0o600)
             file.write_text(secrets.token_urlsafe(16))
-        self._give(file)
+        self._chown(file)
         return file.read_text()
 
     def _initialise(self) -> None:
         self._data.mkdir(mode=0o700)
-        self._give(self._data)
+        self._chown(self._data)
         words: list[str | Path] = [self._binaries / "initdb", "--pgdata", self._data]
         words += ["--username=postgres", "--pwfile", self._home / "password"]
         words += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
         with self._log.open("ab") as log:
-            done = subprocess.run(words, stdout=log, stderr=log, check=False, **self._identity)
+            done = subprocess.run(words, stdout=log, stderr=log, check=False, **self._run_as)
         if done.returncode != 0:
-            raise self._unusable("PostgreSQL could not be initialised")
+            raise self._startup_error("PostgreSQL could not be initialised")
 
-    def _give(self, path: Path) -> None:
-        os.chown(path, self._identity.get("user", -1), self._identity.get("group", -1))
+    def _chown(self, path: Path) -> None:
+        os.chown(path, self._run_as.get("user", -1), self._run_as.get("group", -1))
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while process.poll() is None and time.monotonic() < deadline:
             if self._is_ready(process.pid):
                 return
-            time.sleep(_LOOK_SECONDS)
-        error = self._unusable("PostgreSQL did not start")
+            time.sleep(_POLL_SECONDS)
+        error = self._startup_error("PostgreSQL did not start")
         self.stop()
         raise error
 
@@ -151,23 +151,23 @@ class LocalPostgres:
             return False
         return len(lines) >= 8 and int(lines[0]) == pid and lines[7].strip() == "ready"
 
-    def _unusable(self, message: str) -> DatabaseUnreachable:
-        end = self._log.read_text(errors="replace")[-_END_OF_LOG:].splitlines()
+    def _startup_error(self, message: str) -> DatabaseUnreachable:
+        end = self._log.read_text(errors="replace")[-_LOG_TAIL:].splitlines()
         return DatabaseUnreachable(message, details=end[-5:], help=f"see {self._log}")
 
 
-def _identity() -> ServerIdentity:
+def _run_as() -> RunAs:
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _within_reach(binaries: Path, identity: ServerIdentity, spare: Path) -> Path:
-    """Return programs that this identity may run: these, or a copy where they are in a folder that is closed to it."""
+def _runnable_binaries(binaries: Path, run_as: RunAs, spare: Path) -> Path:
+    """Return binaries that this user may run: these, or a copy if their directory is closed to it."""
     try:
         subprocess.run(
-            [binaries / "postgres", "--version"], capture_output=True, check=True, **identity
+            [binaries / "postgres", "--version"], capture_output=True, check=True, **run_as
         )
     except (PermissionError, subprocess.CalledProcessError):
         installation = binaries.parent

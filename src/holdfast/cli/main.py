@@ -4,65 +4,71 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.lazy import Entry
+from holdfast.cli.lazy import LazyCommand
 from holdfast.cli.root import Root
 from holdfast.version import VERSION
 
 SECTIONS = {
     "Get started": {
-        "demo": Entry(
+        "demo": LazyCommand(
             "holdfast.demo.command", "Run a small shop that demonstrates the guarantees."
         ),
-        "init": Entry("holdfast.cli.init", "Write a working application with a test."),
-        "dev": Entry(
+        "init": LazyCommand("holdfast.cli.init", "Write a working application with a test."),
+        "dev": LazyCommand(
             "holdfast.cli.dev",
             "Run a worker and the dashboard; restart them when a source file changes.",
         ),
     },
     "Run": {
-        "worker": Entry(
+        "worker": LazyCommand(
             "holdfast.cli.worker", "Run an application's jobs and cycles until stopped."
         ),
-        "tick": Entry(
+        "tick": LazyCommand(
             "holdfast.cli.tick",
             "Run one tick and exit; exits 1 if a runner failed or did not stop.",
         ),
-        "api": Entry("holdfast.cli.api", "Serve the HTTP API and the dashboard."),
+        "api": LazyCommand("holdfast.cli.api", "Serve the HTTP API and the dashboard."),
     },
     "Inspect and act": {
-        "status": Entry(
+        "status": LazyCommand(
             "holdfast.cli.status",
             "Show the queue's status: a one-sentence summary, counts and job types.",
         ),
-        "top": Entry(
+        "top": LazyCommand(
             "holdfast.cli.top.command",
             "Watch jobs, types, workers, dead letters and cycles live, and act on them.",
         ),
-        "jobs": Entry("holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."),
-        "chains": Entry("holdfast.cli.chains", "List, show, wait for, cancel and delete chains."),
-        "dead": Entry("holdfast.cli.dead_letters", "List, show, redrive and drop dead letters."),
-        "types": Entry("holdfast.cli.types", "List, pause, resume and configure job types."),
-        "events": Entry("holdfast.cli.events", "List and remove event subscriptions."),
-        "cycles": Entry("holdfast.cli.cycles", "List, run, pause and resume cycles."),
-        "workers": Entry("holdfast.cli.workers", "List and drain workers."),
+        "jobs": LazyCommand(
+            "holdfast.cli.jobs", "List, show, start, retry, cancel and follow jobs."
+        ),
+        "chains": LazyCommand(
+            "holdfast.cli.chains", "List, show, wait for, cancel and delete chains."
+        ),
+        "dead": LazyCommand(
+            "holdfast.cli.dead_letters", "List, show, redrive and drop dead letters."
+        ),
+        "types": LazyCommand("holdfast.cli.types", "List, pause, resume and configure job types."),
+        "events": LazyCommand("holdfast.cli.events", "List and remove event subscriptions."),
+        "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
+        "workers": LazyCommand("holdfast.cli.workers", "List and drain workers."),
     },
     "Set up and operate": {
-        "migrate": Entry("holdfast.cli.migrate", "Bring the schema up to date."),
-        "reap": Entry("holdfast.cli.reap", "Recover jobs from expired leases, once."),
-        "doctor": Entry(
+        "migrate": LazyCommand("holdfast.cli.migrate", "Bring the schema up to date."),
+        "reap": LazyCommand("holdfast.cli.reap", "Recover jobs from expired leases, once."),
+        "doctor": LazyCommand(
             "holdfast.cli.doctor",
             "Check configuration, fleet and database; exits 6 if a check fails.",
         ),
-        "audit": Entry("holdfast.cli.audit", "Show the audit log."),
-        "adopt": Entry("holdfast.cli.adopt", "Allow jobs in a copied database to run."),
-        "token": Entry("holdfast.cli.token", "Create, list and revoke API tokens."),
-        "config": Entry("holdfast.cli.config", "Show the effective settings."),
-        "explain": Entry("holdfast.cli.explain", "Explain an error code and its fix."),
-        "bench": Entry(
+        "audit": LazyCommand("holdfast.cli.audit", "Show the audit log."),
+        "adopt": LazyCommand("holdfast.cli.adopt", "Allow jobs in a copied database to run."),
+        "token": LazyCommand("holdfast.cli.token", "Create, list and revoke API tokens."),
+        "config": LazyCommand("holdfast.cli.config", "Show the effective settings."),
+        "explain": LazyCommand("holdfast.cli.explain", "Explain an error code and its fix."),
+        "bench": LazyCommand(
             "holdfast.bench.command",
             "Benchmark this machine: `holdfast worker` against hand-written loops in the same run.",
         ),
-        "completion": Entry("holdfast.cli.completion", "Print a shell completion script."),
+        "completion": LazyCommand("holdfast.cli.completion", "Print a shell completion script."),
     },
 }
 

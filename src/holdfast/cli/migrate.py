@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from holdfast.cli.console import count_of, say
-from holdfast.cli.lazy import Command
+from holdfast.cli.console import pluralize, print_info
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
-from holdfast.cli.session import Session, chosen, database_options
+from holdfast.cli.session import CliSession, database_options, open_app_or_database
 from holdfast.core.errors import SchemaTooNew, SchemaTooOld, WrongDatabase
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _COLUMNS = (
 
 @click.command(
     "migrate",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast migrate",
         "HOLDFAST_URL=postgresql://app@db/shop holdfast migrate",
@@ -52,27 +52,29 @@ def command(
     applied. check exits 7 unless this version supports the schema. sql prints the whole schema
     without connecting, for applying it with other tools.
     """
-    with chosen(spec, url, schema) as session:
+    with open_app_or_database(spec, url, schema) as session:
         match action:
             case "up":
                 _up(session, output)
             case "list":
                 _list(session, output)
             case "check":
-                session.refuse_absent()
+                session.require_database()
                 newest = session.app.database.check()[-1].version
-                say(f"the schema is at version {newest}, which this version supports")
+                print_info(f"the schema is at version {newest}, which this version supports")
             case "sql":
                 click.echo(_sql(session), nl=False)
 
 
-def _up(session: Session, output: Format) -> None:
+def _up(session: CliSession, output: Format) -> None:
     applied = session.app.migrate()
     write_records([_row(each, "applied now") for each in applied], _COLUMNS, output, id="version")
-    say(f"applied {count_of(len(applied), 'migration')}" if applied else "the schema is up to date")
+    print_info(
+        f"applied {pluralize(len(applied), 'migration')}" if applied else "the schema is up to date"
+    )
 
 
-def _list(session: Session, output: Format) -> None:
+def _list(session: CliSession, output: Format) -> None:
     applied = _applied(session)
     done = {each.version for each in applied}
     known = {step.version: step.record for step in _known(session)}
@@ -81,7 +83,7 @@ def _list(session: Session, output: Format) -> None:
     write_records(rows, _COLUMNS, output, id="version")
 
 
-def _applied(session: Session) -> list[AppliedMigration]:
+def _applied(session: CliSession) -> list[AppliedMigration]:
     try:
         session.check()
     except (SchemaTooOld, SchemaTooNew):
@@ -105,14 +107,14 @@ def _row(each: AppliedMigration, state: str) -> Record:
     }
 
 
-def _known(session: Session) -> tuple[Migration, ...]:
+def _known(session: CliSession) -> tuple[Migration, ...]:
     from holdfast.storage.migrations import load_migrations
 
     dialect = "postgres" if session.store.dialect == "postgresql" else "sqlite"
     return load_migrations(f"holdfast.storage.{dialect}")
 
 
-def _sql(session: Session) -> str:
+def _sql(session: CliSession) -> str:
     if session.store.dialect == "sqlite":
         from holdfast.storage.sqlite.migrations import migration_sql as sqlite_sql
 

@@ -1,7 +1,7 @@
-"""A process of its own that ends what a command leaves behind, whatever way the command itself ended.
+"""A process that kills what a command leaves behind, however the command itself ended.
 
 Its standard input is a pipe from the command. Lines `+PID` and `-PID` say which process groups are alive; when the pipe
-closes, those that are left are killed. Run as a script, it imports nothing of ours.
+closes, the remaining ones are killed. Run as a script, it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import sys
 from typing import IO, Self
 
 
-class Guardian:
-    """The command's side of it."""
+class OrphanGuard:
+    """The command's end of the pipe."""
 
     def __init__(self) -> None:
-        """Start the process, in a session of its own, so that Ctrl-C does not reach it."""
+        """Start the process, in its own session, so that Ctrl-C does not reach it."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", __file__],
             stdin=subprocess.PIPE,
@@ -27,31 +27,31 @@ class Guardian:
         )
 
     def watch(self, group: int) -> None:
-        """Have a process group ended with the command."""
-        self._say(f"+{group}")
+        """Kill a process group when the command ends."""
+        self._send(f"+{group}")
 
     def forget(self, group: int) -> None:
-        """Leave a process group alone: it has ended."""
-        self._say(f"-{group}")
+        """Stop watching a process group: it has exited."""
+        self._send(f"-{group}")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End what is left, and the guardian."""
+        """Kill what is left, and end the guard."""
         self._process.communicate()
 
-    def _say(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
 
 
-def stand_guard(orders: IO[bytes]) -> None:
-    """Listen until the pipe closes, then kill whoever is left."""
+def kill_orphans(lines: IO[bytes]) -> None:
+    """Read until the pipe closes, then kill the groups that are left."""
     groups: set[int] = set()
-    for line in orders:
+    for line in lines:
         group = int(line[1:])
         if line.startswith(b"+"):
             groups.add(group)
@@ -63,4 +63,4 @@ def stand_guard(orders: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    stand_guard(sys.stdin.buffer)
+    kill_orphans(sys.stdin.buffer)

@@ -1,11 +1,4 @@
-"""Data on stdout: the same records as a table for people, as JSON for programs, as ids for pipes.
-
-One thing shown to people in full: a title, a sentence, facts, payloads, a text and tables.
-
-Records as commands show them: their columns and colours.
-
-Pages of a list: the options they share, and how the next page is offered.
-"""
+"""Data on stdout: records as a table, as JSON or as ids, one record in full, and pages of a list."""
 
 from __future__ import annotations
 
@@ -19,18 +12,18 @@ from unicodedata import east_asian_width
 
 import click
 
-from holdfast.cli.console import say, wants_colour
+from holdfast.cli.console import print_info, wants_colour
 from holdfast.cli.selection import filter_argument
 
 Format: TypeAlias = Literal["table", "json", "ndjson", "id"]
 Record: TypeAlias = Mapping[str, Any]
-"""What JSON shows of a thing; instants are RFC 3339 texts already."""
+"""A thing as JSON; times are RFC 3339 strings."""
 
 FORMATS: tuple[Format, ...] = ("table", "json", "ndjson", "id")
 
 _GAP = "  "
-_LEAST_LAST = 20
-_MOST_OTHERS = 60
+_MIN_LAST_WIDTH = 20
+_MAX_WIDTH = 60
 
 output_option = click.option(
     "-o",
@@ -44,7 +37,7 @@ output_option = click.option(
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a table: its title, its cell of a record, and the colour of a cell."""
+    """One column of a table: its title, and the cell and colour of a record."""
 
     title: str
     cell: Callable[[Record], object]
@@ -59,7 +52,7 @@ def write_records(
     id: str = "id",
     single: bool = False,
 ) -> None:
-    """Write records in the chosen form; `single` ones are an object in JSON instead of a list."""
+    """Write records in the chosen format; a `single` one is an object in JSON instead of a list."""
     match output:
         case "table":
             write_table(list(records), columns)
@@ -81,20 +74,17 @@ def write_json(value: object, indent: int | None = None) -> None:
 
 
 def write_table(
-    records: Sequence[Record], columns: Sequence[Column], to_people: bool = False
+    records: Sequence[Record], columns: Sequence[Column], to_stderr: bool = False
 ) -> None:
-    """Write an aligned table, unless it is empty; on a terminal the last column is cut to fit, others if very long.
-
-    A table `to_people` is a part of the talk and goes to stderr.
-    """
+    """Write an aligned table, unless it is empty; a terminal gets the last column cut to fit, others if very long."""
     if not records:
         return
-    stream = sys.stderr if to_people else sys.stdout
+    stream = sys.stderr if to_stderr else sys.stdout
     rows = [[clean(column.cell(record)) for column in columns] for record in records]
     if stream.isatty():
-        rows = [[*(cut(cell, _MOST_OTHERS) for cell in row[:-1]), row[-1]] for row in rows]
+        rows = [[*(truncate(cell, _MAX_WIDTH) for cell in row[:-1]), row[-1]] for row in rows]
     titles = [column.title.upper() for column in columns]
-    widths = [max(map(width, cells)) for cells in zip(titles, *rows, strict=True)]
+    widths = [max(map(display_width, cells)) for cells in zip(titles, *rows, strict=True)]
     room = _room(widths) if stream.isatty() else None
     click.echo(_line(titles, widths, room), file=stream)
     for record, row in zip(records, rows, strict=True):
@@ -111,8 +101,8 @@ def _line(
     parts = []
     for place, (cell, space) in enumerate(zip(cells, widths, strict=True)):
         last = place == len(cells) - 1
-        text = cut(cell, room) if last and room is not None else cell
-        padding = "" if last else " " * (space - width(text))
+        text = truncate(cell, room) if last and room is not None else cell
+        padding = "" if last else " " * (space - display_width(text))
         colour = colours[place] if colours else None
         parts.append((click.style(text, fg=colour) if colour else text) + padding)
     return _GAP.join(parts).rstrip()
@@ -120,30 +110,30 @@ def _line(
 
 def _room(widths: Sequence[int]) -> int:
     before = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
-    return max(_LEAST_LAST, shutil.get_terminal_size().columns - before)
+    return max(_MIN_LAST_WIDTH, shutil.get_terminal_size().columns - before)
 
 
 def clean(value: object) -> str:
-    """Return a cell's text: nothing in it may move the cursor or end the line."""
+    """Return a value as printable text, without control characters that move the cursor or end the line."""
     if value is None:
         return "-"
     return "".join(each if each.isprintable() else " " for each in str(value)) or "-"
 
 
-def width(text: str) -> int:
-    """Return how many columns a terminal needs for a text."""
+def display_width(text: str) -> int:
+    """Return how many terminal columns a text takes."""
     if text.isascii():
         return len(text)
     return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
-def cut(text: str, room: int) -> str:
-    """Return the text, cut with an ellipsis if it needs more than this many columns."""
-    if width(text) <= room:
+def truncate(text: str, room: int) -> str:
+    """Return the text, cut with an ellipsis if it takes more than `room` columns."""
+    if display_width(text) <= room:
         return text
     kept, used = [], 1
     for each in text:
-        used += width(each)
+        used += display_width(each)
         if used > room:
             break
         kept.append(each)
@@ -152,7 +142,7 @@ def cut(text: str, room: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Detail:
-    """What is shown; facts and payloads that are None are left out."""
+    """One thing in full; facts and payloads that are None are omitted."""
 
     title: str
     sentence: str = ""
@@ -164,7 +154,7 @@ class Detail:
 
 
 def write_detail(detail: Detail) -> None:
-    """Write a thing in full, to stdout."""
+    """Write one thing in full, to stdout."""
     colour = wants_colour(sys.stdout)
     click.echo(click.style(clean(detail.title), fg=detail.colour, bold=True), color=colour)
     if detail.sentence:
@@ -186,7 +176,7 @@ def write_detail(detail: Detail) -> None:
 
 
 def _indented(text: str) -> str:
-    """Indent a text of several lines; nothing in it may move the cursor."""
+    """Indent a text of several lines, without control characters."""
     lines = text.expandtabs(4).splitlines()
     return "\n".join(f"  {''.join(c if c.isprintable() else ' ' for c in line)}" for line in lines)
 
@@ -206,13 +196,13 @@ def state_colour(record: Record) -> str | None:
     return STATE_COLOURS.get(str(record.get("state")))
 
 
-def to_the_second(text: str | None) -> str | None:
-    """Shorten a written instant for a table."""
+def to_seconds(text: str | None) -> str | None:
+    """Shorten an RFC 3339 time to seconds, for a table."""
     return None if text is None else f"{text[:19]}Z"
 
 
 def first_line(text: str | None) -> str:
-    """Return what an error says before its stack."""
+    """Return an error's message, without its traceback."""
     return (text or "").strip().partition("\n")[0]
 
 
@@ -221,7 +211,7 @@ JOB_COLUMNS = (
     Column("type", lambda row: row["type"]),
     Column("state", lambda row: row["state"], state_colour),
     Column("attempt", lambda row: row["attempt"]),
-    Column("created", lambda row: to_the_second(row["created_at"])),
+    Column("created", lambda row: to_seconds(row["created_at"])),
     Column("error", lambda row: first_line(row["error"])),
 )
 CHAIN_COLUMNS = (
@@ -229,8 +219,8 @@ CHAIN_COLUMNS = (
     Column("type", lambda row: row["type"]),
     Column("state", lambda row: row["state"], state_colour),
     Column("jobs", lambda row: row["jobs"]),
-    Column("created", lambda row: to_the_second(row["created_at"])),
-    Column("finished", lambda row: to_the_second(row["finished_at"])),
+    Column("created", lambda row: to_seconds(row["created_at"])),
+    Column("finished", lambda row: to_seconds(row["finished_at"])),
     Column("error", lambda row: first_line(row["error"])),
 )
 
@@ -261,9 +251,9 @@ def write_page(
     columns: Sequence[Column],
     output: Format,
 ) -> None:
-    """Write one page, and tell how the next is asked for."""
+    """Write one page, and how to get the next."""
     write_records(items, columns, output)
     if not items:
-        say(f"no {noun} found")
+        print_info(f"no {noun} found")
     if next is not None:
-        say(f"there are more; continue with --after {next}")
+        print_info(f"there are more; continue with --after {next}")

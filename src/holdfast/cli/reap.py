@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.console import count_of, say
-from holdfast.cli.lazy import Command
+from holdfast.cli.console import pluralize, print_info
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.session import CliSession, with_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,7 @@ _COLUMNS = (
 
 
 @click.command(
-    "reap", cls=Command, examples=("holdfast reap", "holdfast reap --poison-limit 5 -o json")
+    "reap", cls=HelpCommand, examples=("holdfast reap", "holdfast reap --poison-limit 5 -o json")
 )
 @click.option(
     "--poison-limit",
@@ -39,7 +39,7 @@ _COLUMNS = (
 )
 @output_option
 @with_database
-def command(session: Session, poison_limit: int | None, output: Format) -> None:
+def command(session: CliSession, poison_limit: int | None, output: Format) -> None:
     """Recover jobs from expired leases, once.
 
     Workers do this automatically; use the command when no worker is running, or from cron.
@@ -50,18 +50,18 @@ def command(session: Session, poison_limit: int | None, output: Format) -> None:
     notifier = session.app.notifier
     reaped: list[Reaped] = []
 
-    def found(report: ReapReport) -> None:
+    def on_report(report: ReapReport) -> None:
         reaped.extend(report.page.reaped)
         notifier.send(report.hints())
 
-    session.run(_reap(session.app.database, settings, found))
+    session.run(_reap(session.app.database, settings, on_report))
     write_records([_row(each) for each in reaped], _COLUMNS, output)
     dead = sum(each.state == "failed" for each in reaped)
-    say(f"recovered {count_of(len(reaped), 'job')}; {dead} became dead letters")
+    print_info(f"recovered {pluralize(len(reaped), 'job')}; {dead} became dead letters")
 
 
 async def _reap(
-    database: Database, settings: Settings, found: Callable[[ReapReport], None]
+    database: Database, settings: Settings, on_report: Callable[[ReapReport], None]
 ) -> None:
     from holdfast.worker.clock import SystemClock
     from holdfast.worker.reaper import Guard, reap_all
@@ -71,9 +71,11 @@ async def _reap(
     guard = Guard(database.store, clock, settings.outbox.reaper_interval_ms / 1000, "")
     try:
         if not await guard.is_calm(link):
-            say(f"all workers are silent; giving them {guard.interval_s:g} s to come back")
+            print_info(f"all workers are silent; giving them {guard.interval_s:g} s to come back")
             await clock.sleep(guard.interval_s)
-        await reap_all(link.run_atomic, database.store, own.reaper_batch, own.poison_limit, found)
+        await reap_all(
+            link.run_atomic, database.store, own.reaper_batch, own.poison_limit, on_report
+        )
     finally:
         await link.close()
 

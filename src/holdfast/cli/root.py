@@ -1,4 +1,4 @@
-"""The root command: whatever is raised below it becomes a text on stderr and an exit code."""
+"""The root command: it turns every error into a message on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import click
 
-from holdfast.cli.console import complain
+from holdfast.cli.console import print_error
 from holdfast.cli.exit_codes import Exit, exit_code
 from holdfast.cli.lazy import LazyGroup
 from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused
@@ -30,18 +30,18 @@ class Root(LazyGroup):
         standalone_mode: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command line and exit with its code; without `standalone_mode` as click does."""
+        """Run a command line and exit with its code; without `standalone_mode`, as click does."""
         run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
         if not standalone_mode:
             return run()
-        _settle_streams()
-        code = _code_of(run)
+        _make_streams_writable()
+        code = _run_to_exit_code(run)
         for stream in (sys.stdout, sys.stderr):
-            _abandon_if_unwritable(stream)
+            _discard_if_unwritable(stream)
         sys.exit(code)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that went away, such as `head`, is no error."""
+        """Run the command; a reader that closed the pipe, such as `head`, is no error."""
         try:
             code = super().invoke(ctx)
             sys.stdout.flush()
@@ -51,8 +51,8 @@ class Root(LazyGroup):
         return code
 
 
-def _settle_streams() -> None:
-    """Let every text be written: what the locale cannot spell as an escape, what has no stream to nowhere."""
+def _make_streams_writable() -> None:
+    """Escape what the locale cannot encode, and discard what has no stream."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -61,8 +61,8 @@ def _settle_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _code_of(run: Callable[[], object]) -> int:
-    """Run a command line; say on stderr what went wrong, and return the exit code."""
+def _run_to_exit_code(run: Callable[[], object]) -> int:
+    """Run a command line, print its error to stderr, and return the exit code."""
     try:
         code = run()
         # Also what --help wrote: a full disk shows only now.
@@ -72,33 +72,33 @@ def _code_of(run: Callable[[], object]) -> int:
     except click.Abort:
         return Exit.INTERRUPTED
     except click.UsageError as error:
-        return _complain(_usage(error))
+        return _report(_usage_error(error))
     except click.ClickException as error:
-        return _complain(CommandUsage(_sentence(error.format_message())))
+        return _report(CommandUsage(_sentence(error.format_message())))
     except HoldfastError as error:
-        return _complain(error)
+        return _report(error)
     except OSError as error:
-        return _complain(_refused(error))
+        return _report(_system_error(error))
     return code if isinstance(code, int) else Exit.OK
 
 
-def _complain(error: HoldfastError) -> Exit:
-    # With nowhere to complain to, the exit code still says it.
+def _report(error: HoldfastError) -> Exit:
+    # Without a usable stderr, the exit code still tells.
     with suppress(OSError):
-        complain(error)
+        print_error(error)
     return exit_code(error)
 
 
-def _abandon_if_unwritable(stream: TextIO) -> None:
-    """Python flushes once more on its way out, and would exit with 120 if it could not."""
+def _discard_if_unwritable(stream: TextIO) -> None:
+    """Python flushes once more at exit, and would exit with 120 if that failed."""
     try:
         stream.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _usage(error: click.UsageError) -> CommandUsage:
-    """Say a usage error of click's in our words."""
+def _usage_error(error: click.UsageError) -> CommandUsage:
+    """Convert a usage error of click."""
     path = error.ctx.command_path if error.ctx else "holdfast"
     near = ""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
@@ -108,13 +108,13 @@ def _usage(error: click.UsageError) -> CommandUsage:
     return CommandUsage(f"{path}: {_sentence(message)}", help=near or f"see `{path} --help`")
 
 
-def _refused(error: OSError) -> SystemRefused:
-    """Say in our words what the system refused; without its number, which tells people nothing."""
+def _system_error(error: OSError) -> SystemRefused:
+    """Convert an error of the operating system, without its number."""
     where = f"{error.filename}: " if error.filename else ""
     return SystemRefused(f"{where}{error.strerror or error}")
 
 
 def _sentence(text: str) -> str:
-    """Return click's sentence as a part of one."""
+    """Return a sentence of click as a clause."""
     line = " ".join(text.split()).removesuffix(".")
     return line[:1].lower() + line[1:]

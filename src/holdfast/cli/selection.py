@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import click
 
@@ -12,86 +12,73 @@ from holdfast.core.errors import CommandUsage, InvalidId
 from holdfast.core.ids import parse_id
 
 if TYPE_CHECKING:
-    from holdfast.cli.session import Session
-    from holdfast.core.records import JobRecord
+    from holdfast.cli.session import CliSession
+    from holdfast.core.records import ChainRecord, JobRecord
     from holdfast.storage.operation import Op
     from holdfast.storage.query import JobQuery
 
-MOST = 10_000
+DEFAULT_LIMIT = 10_000
 """How many a filter may match at once, unless --limit says otherwise."""
 
 _PAGE = 500
 
-
-class HasId(Protocol):
-    """Anything chosen by id."""
-
-    @property
-    def id(self) -> str: ...
-
-
-R = TypeVar("R", bound=HasId)
+R = TypeVar("R", bound="JobRecord | ChainRecord")
 
 filter_argument = click.argument("filter", nargs=-1, metavar="[FILTER]...")
 targets_argument = click.argument("targets", nargs=-1, required=True, metavar="ID... | FILTER...")
 limit_option = click.option(
     "--limit",
     type=click.IntRange(min=1),
-    default=MOST,
+    default=DEFAULT_LIMIT,
     show_default=True,
     help="Maximum that a filter may match.",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Choice(Generic[R]):
-    """What was chosen; `missing` are ids that do not exist, `more` says that a filter found more."""
+class Selection(Generic[R]):
+    """What was selected; `missing` ids do not exist, `has_more` says that the filter matches more."""
 
     found: list[R]
     missing: list[str]
     by_filter: bool
-    more: bool
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of what was found."""
-        return [each.id for each in self.found]
+    has_more: bool
 
 
-def choose_jobs(
-    session: Session, targets: Sequence[str], limit: int, implied: str = ""
-) -> Choice[JobRecord]:
-    """Choose jobs; `implied` is a term that a filter gets unless it speaks of the state itself."""
-    store = session.store
-    return choose(session, targets, limit, implied, store.jobs.get, store.jobs.page)
+def select_jobs(
+    session: CliSession, targets: Sequence[str], limit: int, states: Sequence[str]
+) -> Selection[JobRecord]:
+    """Select jobs by ids or by a filter; one without a state gets these."""
+    store = session.store.jobs
+    return select(session, targets, limit, states, store.get, store.page)
 
 
-def choose(
-    session: Session,
+def select(
+    session: CliSession,
     targets: Sequence[str],
     limit: int,
-    implied: str,
+    states: Sequence[str],
     get: Callable[[Sequence[str]], Op[list[R]]],
     page: Callable[[JobQuery], Op[list[R]]],
-) -> Choice[R]:
-    """Choose by ids or by a filter. Raises: FilterError, CommandUsage when both are mixed."""
+) -> Selection[R]:
+    """Select by ids or by a filter. Raises: FilterError, CommandUsage when both are mixed."""
     ids = [each.lower() for each in targets if _is_id(each)]
     if ids and len(ids) < len(targets):
-        raise CommandUsage("ids and a filter cannot be mixed", help="give one or the other")
+        raise CommandUsage("ids and a filter cannot be mixed", help="use one or the other")
     if ids:
         wanted = list(dict.fromkeys(ids))
         found = session.read(get(wanted))
         known = {each.id for each in found}
-        return Choice(found, [each for each in wanted if each not in known], False, False)
+        return Selection(found, [each for each in wanted if each not in known], False, False)
     text = " ".join(targets)
-    if implied and "state:" not in text:
-        text = f"{implied} {text}"
-    chosen = _filtered(session, text, limit + 1, page)
-    return Choice(chosen[:limit], [], True, len(chosen) > limit)
+    if states and "state:" not in text:
+        text = f"state:{','.join(states)} {text}"
+    matching = _read_matching(session, text, limit + 1, page)
+    return Selection(matching[:limit], [], True, len(matching) > limit)
 
 
-def _filtered(
-    session: Session,
+def _read_matching(
+    session: CliSession,
     text: str,
     limit: int,
     page: Callable[[JobQuery], Op[list[R]]],

@@ -1,4 +1,4 @@
-"""A command's use of one application: questions at once, the service's commands on a loop of its own."""
+"""The application a command works on: reads run directly, audited changes on an event loop."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ _SCHEMA = click.option(
 )
 
 
-class Session:
-    """An open application; commands pass its service's desk, questions may be asked of its store."""
+class CliSession:
+    """An open application; changes go through its desk, reads may use its store."""
 
     def __init__(self, app: Holdfast) -> None:
-        """Take the application; its database is opened at the first use."""
+        """Take the application; its database is opened on first use."""
         self.app = app
         self._runner: Runner | None = None
 
     @property
     def store(self) -> Store:
-        """The store's meaning."""
+        """The operations of the database."""
         return self.app.database.store
 
     @property
@@ -65,26 +65,26 @@ class Session:
         return Gateway(self.app, READ_TIMEOUT_MS)
 
     def caller(self, reason: str | None = None) -> Caller:
-        """Return who asks: the user of this process, who could open the database without us as well."""
+        """Return the user of this process, as a developer: they can open the database anyway."""
         from holdfast.admin.authorize import Caller
         from holdfast.admin.roles import Principal
 
-        return Caller(Principal(_user(), Role.DEVELOPER), reason=reason)
+        return Caller(Principal(_user_name(), Role.DEVELOPER), reason=reason)
 
     def read(self, op: Op[T]) -> T:
-        """Run an operation that only reads, for somebody who waits at a terminal."""
+        """Run an operation that only reads, with the timeout of interactive use."""
         return self.app.database.read(op, READ_TIMEOUT_MS)
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run something async, all of it on one loop."""
+        """Run a coroutine; all of them share one loop."""
         import asyncio
 
         if self._runner is None:
             self._runner = asyncio.Runner()
         return self._runner.run(coroutine)
 
-    def refuse_absent(self) -> None:
-        """Refuse a file that is not there: opening it would make it, and hide a mistyped path."""
+    def require_database(self) -> None:
+        """Reject a missing SQLite file: opening it would create it, and hide a mistyped path."""
         address = self.address
         if address.dialect == "sqlite" and not Path(address.path).exists():
             raise WrongDatabase(
@@ -93,8 +93,8 @@ class Session:
             )
 
     def check(self) -> None:
-        """Refuse a database that is not there, or whose schema this code does not understand."""
-        self.refuse_absent()
+        """Reject a database that is missing, or whose schema this code does not support."""
+        self.require_database()
         self.app.database.check()
 
     def close(self) -> None:
@@ -116,17 +116,17 @@ def with_database(command: Callable[..., T]) -> Callable[..., T]:
 
     @database_options
     @wraps(command)
-    def opened_first(*arguments: Any, url: str | None, schema: str | None, **options: Any) -> T:
-        with opened(url, schema) as session:
+    def with_session(*arguments: Any, url: str | None, schema: str | None, **options: Any) -> T:
+        with open_database(url, schema) as session:
             session.check()
             return command(session, *arguments, **options)
 
-    return opened_first
+    return with_session
 
 
 @contextmanager
-def opened(url: str | None, schema: str | None) -> Iterator[Session]:
-    """Open a session with a database as it is, any job type allowed, and close it afterwards."""
+def open_database(url: str | None, schema: str | None) -> Iterator[CliSession]:
+    """Open a session with a database alone, any job type allowed."""
     from holdfast.app import Holdfast
     from holdfast.settings import load_settings
 
@@ -134,34 +134,34 @@ def opened(url: str | None, schema: str | None) -> Iterator[Session]:
     app = Holdfast(
         own.url, schema=own.schema, notifier=own.notifier, hints=own.hints, open_types=True
     )
-    with using(app) as session:
+    with open_app(app) as session:
         yield session
 
 
-def chosen(
+def open_app_or_database(
     spec: str | None, url: str | None, schema: str | None
-) -> AbstractContextManager[Session]:
-    """Open a session with an application, or with a database alone. Raises: CommandUsage when both are named."""
+) -> AbstractContextManager[CliSession]:
+    """Open a session with an application, or with a database alone. Raises: CommandUsage if both are given."""
     if spec is None:
-        return opened(url, schema)
+        return open_database(url, schema)
     if url is not None or schema is not None:
         raise CommandUsage("an application has its own database", help="omit --url and --schema")
     from holdfast.cli.load_app import load_app
 
-    return using(load_app(spec))
+    return open_app(load_app(spec))
 
 
 @contextmanager
-def using(app: Holdfast) -> Iterator[Session]:
-    """Open a session with an application, and close it afterwards."""
-    session = Session(app)
+def open_app(app: Holdfast) -> Iterator[CliSession]:
+    """Open a session with an application."""
+    session = CliSession(app)
     try:
         yield session
     finally:
         session.close()
 
 
-def _user() -> str:
+def _user_name() -> str:
     try:
         return getuser()
     except (KeyError, OSError):

@@ -1,7 +1,4 @@
-"""`holdfast status`: how the queue stands, once or again and again, with conditions for monitors.
-
-Conditions that monitors check: a figure of the queue, a comparison, a limit, as in `oldest>5m`.
-"""
+"""`holdfast status`: the queue's status, once or repeatedly, with conditions for monitors such as `oldest>5m`."""
 
 from __future__ import annotations
 
@@ -16,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.console import wants_colour
-from holdfast.cli.lazy import Command
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import CheckNotMet, CommandUsage
 from holdfast.core.suggestions import nearest
@@ -57,36 +54,36 @@ _FIGURES: Mapping[str, Callable[[Health], int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """One comparison; ages are milliseconds."""
+class FailCondition:
+    """A figure of the queue, a comparison and a limit; ages are milliseconds."""
 
     figure: str
     comparison: str
     limit: int
 
-    def holds(self, health: Health) -> bool:
-        """Whether it is so now."""
+    def is_met(self, health: Health) -> bool:
+        """Whether the comparison is true."""
         return _COMPARE[self.comparison](_FIGURES[self.figure](health), self.limit)
 
-    def told(self, health: Health) -> str:
-        """Say what was compared with what."""
+    def describe(self, health: Health) -> str:
+        """Return the compared values in words."""
         value = _FIGURES[self.figure](health)
-        found, limit = (self._written(each) for each in (value, self.limit))
+        found, limit = (self._format(each) for each in (value, self.limit))
         return f"{self.figure} is {found}, {self.comparison} {limit}"
 
-    def _written(self, value: int) -> str:
+    def _format(self, value: int) -> str:
         return format_duration(value) if self.figure == _DURATION else str(value)
 
 
-def counted_for(conditions: Iterable[Condition]) -> int:
-    """Return how far live jobs must be counted for these conditions to mean what they say."""
+def count_limit(conditions: Iterable[FailCondition]) -> int:
+    """Return how far live jobs must be counted to decide these conditions."""
     from holdfast.commands.health import COUNTED
 
     limits = [each.limit + 1 for each in conditions if each.figure in _BOUNDED]
     return max([COUNTED, *limits])
 
 
-def parse_condition(text: str) -> Condition:
+def parse_condition(text: str) -> FailCondition:
     """Read a condition. Raises: CommandUsage, InvalidDuration."""
     match = _CONDITION.fullmatch(text)
     if match is None:
@@ -98,10 +95,10 @@ def parse_condition(text: str) -> Condition:
         near = nearest(figure, _FIGURES) or f"use one of {', '.join(_FIGURES)}"
         raise CommandUsage(f"unknown figure {figure!r}", help=near)
     if figure == _DURATION:
-        return Condition(figure, comparison, milliseconds(limit))
+        return FailCondition(figure, comparison, milliseconds(limit))
     if not limit.isascii() or not limit.isdigit():
         raise CommandUsage(f"{limit[:20]!r} is not a whole number", help=f"write {figure}>10")
-    return Condition(figure, comparison, int(limit))
+    return FailCondition(figure, comparison, int(limit))
 
 
 _CLEAR = "\x1b[H\x1b[J"
@@ -114,14 +111,15 @@ _TYPE_COLUMNS = (
 )
 
 
-def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[Condition]:
-
+def _parse_conditions(
+    _: click.Context, __: click.Parameter, texts: tuple[str, ...]
+) -> list[FailCondition]:
     return [parse_condition(each) for each in texts]
 
 
 @click.command(
     "status",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast status",
         "holdfast status --watch",
@@ -137,14 +135,18 @@ def _parsed(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> li
     "--fail-if",
     "conditions",
     multiple=True,
-    callback=_parsed,
+    callback=_parse_conditions,
     metavar="CONDITION",
     help="Exit 6 if true: oldest>5m, due>1000, failed>0, stuck>0, workers<1, unhandled>0 …",
 )
 @output_option
 @with_database
 def command(
-    session: Session, watch: bool, interval: float, conditions: list[Condition], output: Format
+    session: CliSession,
+    watch: bool,
+    interval: float,
+    conditions: list[FailCondition],
+    output: Format,
 ) -> None:
     """Show the queue's status: a one-sentence summary, counts and job types.
 
@@ -152,7 +154,7 @@ def command(
     """
     from holdfast.commands.health import read_health
 
-    counted = counted_for(conditions)
+    counted = count_limit(conditions)
     while True:
         health = session.read(read_health(session.store, counted))
         _write(health, output, watch)
@@ -163,8 +165,8 @@ def command(
         sleep(interval)
 
 
-def _check(health: Health, conditions: Sequence[Condition]) -> None:
-    met = [each.told(health) for each in conditions if each.holds(health)]
+def _check(health: Health, conditions: Sequence[FailCondition]) -> None:
+    met = [each.describe(health) for each in conditions if each.is_met(health)]
     if met:
         raise CheckNotMet(met[0], details=met[1:])
 
@@ -219,20 +221,20 @@ def _write_screen(health: Health) -> None:
     silent = f", {health.silent} silent" if health.silent else ""
     sentence = click.style(summarize(health), bold=True)
     click.echo(sentence, color=wants_colour(sys.stdout))
-    beside = {
+    suffixes = {
         "due": oldest,
         "running": f"   stuck {totals.stuck}",
         "workers": f" with {health.slots} slots{silent}",
     }
     for name, value in words.items():
-        click.echo(f"  {name:<9} {value}{beside.get(name, '')}")
+        click.echo(f"  {name:<9} {value}{suffixes.get(name, '')}")
     if health.types:
         click.echo()
-    oldest_of = {
+    oldest_by_type = {
         each.type: None if each.oldest_due_at is None else spoken(health.now - each.oldest_due_at)
         for each in health.types
     }
-    rows = [{**_type(each), "oldest": oldest_of[each.type]} for each in health.types]
+    rows = [{**_type(each), "oldest": oldest_by_type[each.type]} for each in health.types]
     write_table(rows, _TYPE_COLUMNS)
 
 

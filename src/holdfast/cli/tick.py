@@ -1,4 +1,4 @@
-"""`holdfast tick`: one budgeted pass over all runners, for cron and for platforms without long-running processes."""
+"""`holdfast tick`: one tick, for cron and for platforms without long-running processes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.console import say
-from holdfast.cli.lazy import Command
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.load_app import load_app
 from holdfast.cli.logging_setup import log_jobs_option, log_options, set_up_logging
 from holdfast.cli.output import Column, Format, output_option, write_json, write_table
-from holdfast.cli.serving_process import LastResort, end_at_once, end_in_order, leave
-from holdfast.cli.session import using
-from holdfast.cli.worker import check_schema, serving_settings
+from holdfast.cli.serving_process import ForcedExit, exit_now, exit_on_signal, stop_on_signal
+from holdfast.cli.session import open_app
+from holdfast.cli.worker import check_schema, load_serving_settings
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -36,7 +36,7 @@ _COLUMNS = (
 
 @click.command(
     "tick",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast tick shop.jobs:app",
         "holdfast tick shop.jobs:app --runners outbox,retention",
@@ -63,12 +63,12 @@ def command(
     The reaper always runs first; then outbox, due cycles (concurrently) and retention. The first
     SIGTERM or SIGINT lets running work finish and starts nothing new; the second aborts it.
     """
-    end_at_once()
-    settings = serving_settings({"WORKER_TICK_RUNNERS": runners})
+    exit_on_signal()
+    settings = load_serving_settings({"WORKER_TICK_RUNNERS": runners})
     set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
     check_schema(app)
-    with using(app) as session:
+    with open_app(app) as session:
         summary = session.run(_tick(app, settings, output))
     _write(summary, output)
     return summary.exit_code
@@ -82,15 +82,15 @@ async def _tick(app: Holdfast, settings: Settings, output: Format) -> TickSummar
     app.observe(LoggingObserver())
     tick = app.assembly(settings).tick()
     own = settings.worker
-    cap_s = own.shutdown_timeout_ms / 1000
-    by_force = LastResort(lambda: tick.running)
+    timeout_s = own.shutdown_timeout_ms / 1000
+    forced_exit = ForcedExit(lambda: tick.running)
 
     def stop(_: object) -> None:
         tick.stop()
-        asyncio.get_running_loop().call_later(cap_s, tick.stop)
+        asyncio.get_running_loop().call_later(timeout_s, tick.stop)
 
-    end_in_order(stop, by_force, cap_s)
-    by_force.arm(own.tick_overall_max_ms / 1000)
+    stop_on_signal(stop, forced_exit, timeout_s)
+    forced_exit.arm(own.tick_overall_max_ms / 1000)
     try:
         summary = await tick.run()
     finally:
@@ -99,7 +99,7 @@ async def _tick(app: Holdfast, settings: Settings, output: Format) -> TickSummar
         for name in summary.failed_runners:
             log.error("%s failed: %s", name, summary.runner_results[name].note)
         _write(summary, output)
-        leave(summary.exit_code, tick.abandoned)
+        exit_now(summary.exit_code, tick.abandoned)
     return summary
 
 
@@ -114,7 +114,7 @@ def _write(summary: TickSummary, output: Format) -> None:
             write_json(found, indent=2 if output == "json" else None)
     failed = summary.failed_runners
     rest = f"; failed: {', '.join(failed)}" if failed else ""
-    say(f"{summary.total_processed} processed in {summary.duration_ms} ms{rest}")
+    print_info(f"{summary.total_processed} processed in {summary.duration_ms} ms{rest}")
 
 
 def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.admin.roles import Role
-from holdfast.cli.console import say
-from holdfast.cli.lazy import Group
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, output_option, write_records
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import InvalidId
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _reason_option = click.option("--reason", metavar="TEXT", help="Reason, recorded
 
 @click.group(
     "token",
-    cls=Group,
+    cls=HelpGroup,
     examples=(
         "holdfast token create --role developer --name ana",
         "holdfast token list",
@@ -59,7 +59,7 @@ def command() -> None:
 @output_option
 @with_database
 def create(
-    session: Session,
+    session: CliSession,
     role: str,
     name: str | None,
     expires: str | None,
@@ -73,25 +73,25 @@ def create(
     made = session.run(_desk(session).create(caller, named, Role.parse(role), expires))
     row = {**made.token, "secret": made.secret}
     write_records([row], _SECRET_COLUMNS, output, id="secret", single=True)
-    say("save the secret now: it is not stored and cannot be shown again")
+    print_info("save the secret now: it is not stored and cannot be shown again")
 
 
 @command.command("list", examples=("holdfast token list", "holdfast token list -o json"))
 @output_option
 @with_database
-def list_(session: Session, output: Format) -> None:
+def list_(session: CliSession, output: Format) -> None:
     """List tokens, newest first; secrets are never shown."""
     rows = session.run(_desk(session).list(session.caller()))
     write_records(rows, _COLUMNS, output)
     if not rows:
-        say("no tokens; until you create one, the API is only available on this machine")
+        print_info("no tokens; until you create one, the API is only available on this machine")
 
 
 @command.command("revoke", examples=("holdfast token revoke 0193a6f0-7c00-7000-8000-000000000000",))
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @_reason_option
 @with_database
-def revoke(session: Session, ids: tuple[str, ...], reason: str | None) -> None:
+def revoke(session: CliSession, ids: tuple[str, ...], reason: str | None) -> None:
     """Revoke tokens."""
     for id in ids:
         try:
@@ -100,10 +100,10 @@ def revoke(session: Session, ids: tuple[str, ...], reason: str | None) -> None:
             raise InvalidId(
                 error.message, help="copy it from `holdfast token list -o id`"
             ) from None
-        say(f"revoked {id}")
+        print_info(f"revoked {id}")
 
 
-def _desk(session: Session) -> TokenAdmin:
+def _desk(session: CliSession) -> TokenAdmin:
     from holdfast.admin.tokens import TokenAdmin
 
     return TokenAdmin(session.gateway)

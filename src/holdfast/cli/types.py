@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.confirmation import Act, change_options
-from holdfast.cli.console import say
-from holdfast.cli.lazy import Group
+from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CommandUsage, UnknownJobType
 from holdfast.core.suggestions import nearest
 
@@ -40,7 +40,7 @@ def _unhandled(row: Record) -> str | None:
 
 @click.group(
     "types",
-    cls=Group,
+    cls=HelpGroup,
     examples=(
         "holdfast types list",
         "holdfast types pause mail.send --reason 'provider is down'",
@@ -54,13 +54,13 @@ def command() -> None:
 @command.command("list", examples=("holdfast types list", "holdfast types list -o json"))
 @output_option
 @with_database
-def list_(session: Session, output: Format) -> None:
+def list_(session: CliSession, output: Format) -> None:
     """List all job types in the database, with depth, age, handlers and settings."""
     facts = session.run(_desk(session).list(session.caller()))
     rows = [each.as_record() if output == "table" else each.as_json() for each in facts]
     write_records(rows, _COLUMNS, output, id="type")
     if not rows:
-        say("no job types found")
+        print_info("no job types found")
 
 
 _types_argument = click.argument("types", nargs=-1, metavar="TYPE...")
@@ -78,9 +78,11 @@ _all_option = click.option("--all", "everything", is_flag=True, help="All types.
 @_all_option
 @change_options
 @with_database
-def pause(session: Session, types: tuple[str, ...], everything: bool, act: Act) -> None:
+def pause(
+    session: CliSession, types: tuple[str, ...], everything: bool, change: ChangeOptions
+) -> None:
     """Pause job types: workers finish running jobs and claim no more of these types."""
-    _switch(session, types, everything, act, paused=True)
+    _set_paused(session, types, everything, change, paused=True)
 
 
 @command.command(
@@ -90,30 +92,39 @@ def pause(session: Session, types: tuple[str, ...], everything: bool, act: Act) 
 @_all_option
 @change_options
 @with_database
-def resume(session: Session, types: tuple[str, ...], everything: bool, act: Act) -> None:
+def resume(
+    session: CliSession, types: tuple[str, ...], everything: bool, change: ChangeOptions
+) -> None:
     """Resume paused job types."""
-    _switch(session, types, everything, act, paused=False)
+    _set_paused(session, types, everything, change, paused=False)
 
 
-def _switch(
-    session: Session, types: tuple[str, ...], everything: bool, act: Act, *, paused: bool
+def _set_paused(
+    session: CliSession,
+    types: tuple[str, ...],
+    everything: bool,
+    change: ChangeOptions,
+    *,
+    paused: bool,
 ) -> None:
     if everything == bool(types):
         raise CommandUsage("name job types, or use --all")
     word = "pause" if paused else "resume"
-    _refuse_unknown(session, types)
-    if act.dry_run:
-        say(f"would {word} {'everything' if everything else ', '.join(types)}; nothing was changed")
+    _require_known(session, types)
+    if change.dry_run:
+        print_info(
+            f"would {word} {'everything' if everything else ', '.join(types)}; nothing was changed"
+        )
         return
-    desk, caller = _desk(session), session.caller(act.reason)
+    desk, caller = _desk(session), session.caller(change.reason)
     if everything:
         session.run(desk.pause_all(caller, paused))
     for type in types:
         session.run(desk.pause(caller, type) if paused else desk.resume(caller, type))
-    say(f"{word}d {'everything' if everything else ', '.join(types)}")
+    print_info(f"{word}d {'everything' if everything else ', '.join(types)}")
 
 
-def _refuse_unknown(session: Session, types: Sequence[str]) -> None:
+def _require_known(session: CliSession, types: Sequence[str]) -> None:
     facts = session.run(_desk(session).list(session.caller()))
     known = [each.totals.type for each in facts]
     for type in types:
@@ -125,7 +136,7 @@ def _refuse_unknown(session: Session, types: Sequence[str]) -> None:
             )
 
 
-def _desk(session: Session) -> TypeAdmin:
+def _desk(session: CliSession) -> TypeAdmin:
     from holdfast.admin.types import TypeAdmin
 
     return TypeAdmin(session.gateway)
@@ -190,7 +201,7 @@ def _number(text: str) -> int:
 )
 @change_options
 @with_database
-def set_(session: Session, type: str, act: Act, **values: int | None) -> None:
+def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | None) -> None:
     """Override settings of a job type while workers run; `default` removes an override.
 
     Workers pick them up at the next heartbeat; existing leases keep their length.
@@ -199,10 +210,9 @@ def set_(session: Session, type: str, act: Act, **values: int | None) -> None:
 
     if all(each is None for each in values.values()):
         raise CommandUsage("nothing to set", help="give --lease, --timeout, --concurrency …")
-    _refuse_unknown(session, [type])
-    if act.dry_run:
-        say(f"would set {type}; nothing was changed")
+    _require_known(session, [type])
+    if change.dry_run:
+        print_info(f"would set {type}; nothing was changed")
         return
-    change = TypeChange(**values)
-    session.run(_desk(session).set(session.caller(act.reason), type, change))
-    say(f"set {type}")
+    session.run(_desk(session).set(session.caller(change.reason), type, TypeChange(**values)))
+    print_info(f"set {type}")

@@ -1,4 +1,4 @@
-"""`holdfast worker`: a process that runs an application's jobs until it is told to stop."""
+"""`holdfast worker`: running an application's jobs and cycles until stopped."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.console import count_of, say, warn
-from holdfast.cli.lazy import Command
+from holdfast.cli.console import pluralize, print_info, print_warning
+from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.load_app import load_app
 from holdfast.cli.logging_setup import log_jobs_option, log_options, set_up_logging
-from holdfast.cli.serving_process import LastResort, end_at_once, end_in_order, leave, make_ours
+from holdfast.cli.serving_process import (
+    ForcedExit,
+    exit_now,
+    exit_on_signal,
+    stop_on_signal,
+    tune_interpreter,
+)
 from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
 from holdfast.core.suggestions import nearest
 
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "worker",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast worker shop.jobs:app",
         "holdfast worker shop.jobs:app --slots 20 --types 'mail.*,pdf.render'",
@@ -77,12 +83,12 @@ def command(
     The first SIGTERM or SIGINT lets running handlers finish and releases unstarted jobs; the
     second aborts the handlers. Exits 0 only if nothing had to be abandoned.
     """
-    end_at_once()
+    exit_on_signal()
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
-    settings = serving_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
+    settings = load_serving_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
     set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
-    chosen = chosen_types(app, types)
+    chosen = select_types(app, types)
     if drain:
         # A script that waits for the drain would wait for a database that may never come.
         app.database.check()
@@ -95,8 +101,8 @@ def command(
                 help="start them separately, or omit --probe-port",
             )
         return _supervise(settings.holdfast.processes)
-    size = f"{count_of(settings.holdfast.slots, 'slot')} · {count_of(len(chosen), 'job type')}"
-    say(f"worker · {size} · {app.database.url}")
+    size = f"{pluralize(settings.holdfast.slots, 'slot')} · {pluralize(len(chosen), 'job type')}"
+    print_info(f"worker · {size} · {app.database.url}")
     probes = None if probe_port is None else (probe_host, probe_port)
     return _run(app, settings, list(chosen), drain, probes).exit_code
 
@@ -115,9 +121,9 @@ def _supervise(processes: int) -> int:
             command,
             processes,
             LoggingObserver(),
-            started=lambda pid: say(f"worker process {pid} of {processes}"),
+            started=lambda pid: print_info(f"worker process {pid} of {processes}"),
         )
-        end_in_order(supervisor.pass_on)
+        stop_on_signal(supervisor.pass_on)
         return await supervisor.run()
 
     return asyncio.run(run())
@@ -128,17 +134,17 @@ def single_process(arguments: Sequence[str]) -> list[str]:
     return [*arguments, "--processes", "1"]
 
 
-def serving_settings(arguments: Mapping[str, object]) -> Settings:
+def load_serving_settings(arguments: Mapping[str, object]) -> Settings:
     """Read the settings of a serving process, and warn about misspelled ones. Raises: ConfigError."""
     from holdfast.settings import load_settings
 
     settings = load_settings(arguments)
     for each in settings.warnings:
-        warn(f"{each.message} ({each.help})")
+        print_warning(f"{each.message} ({each.help})")
     return settings
 
 
-def chosen_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
+def select_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
     """Return the handled types that a list of names and patterns means. Raises: CommandUsage, UnknownJobType."""
     app.registry.check()
     handled = {each.name: each for each in app.registry if each.handler is not None}
@@ -170,7 +176,7 @@ def check_schema(app: Holdfast) -> None:
         app.database.check()
     except DatabaseUnreachable as error:
         # A worker may start before its database; it begins once the database is reachable.
-        warn(f"{error.message}; waiting for it")
+        print_warning(f"{error.message}; waiting for it")
 
 
 def _run(
@@ -189,20 +195,20 @@ def _run(
     async def run() -> BackgroundReport | WorkerReport:
         try:
             # The probes observe what happens, so they are there before the worker is made.
-            async with _probing(app, settings, probes):
+            async with _serve_probes(app, settings, probes):
                 mode = (
-                    _draining(app, settings, types)
+                    _drain_worker(app, settings, types)
                     if drain
                     else app.assembly(settings, types).background()
                 )
-                by_force = LastResort(lambda: mode.holding, mode.expect_end)
-                mode.when_hopeless(lambda: leave(1, mode.holding))
-                cap_s = settings.worker.shutdown_timeout_ms / 1000
-                end_in_order(lambda number: mode.stop(number.name), by_force, cap_s)
-                make_ours()
+                forced_exit = ForcedExit(lambda: mode.holding, mode.expect_end)
+                mode.when_hopeless(lambda: exit_now(1, mode.holding))
+                timeout_s = settings.worker.shutdown_timeout_ms / 1000
+                stop_on_signal(lambda number: mode.stop(number.name), forced_exit, timeout_s)
+                tune_interpreter()
                 report = await mode.run()
                 if report.exit_code:
-                    leave(report.exit_code, mode.holding)
+                    exit_now(report.exit_code, mode.holding)
                 return report
         finally:
             await app.aclose()
@@ -211,7 +217,7 @@ def _run(
 
 
 @asynccontextmanager
-async def _probing(
+async def _serve_probes(
     app: Holdfast, settings: Settings, probes: tuple[str, int] | None
 ) -> AsyncIterator[None]:
     if probes is None:
@@ -224,11 +230,11 @@ async def _probing(
             "probes need starlette and uvicorn", help='pip install "holdfast-jobs[web]"'
         ) from error
     async with serving_probes(app, settings, *probes) as address:
-        say(f"probes on {address}livez, {address}readyz and {address}metrics")
+        print_info(f"probes on {address}livez, {address}readyz and {address}metrics")
         yield
 
 
-def _draining(app: Holdfast, settings: Settings, types: list[str]) -> Worker:
+def _drain_worker(app: Holdfast, settings: Settings, types: list[str]) -> Worker:
     from holdfast.settings import worker_options
     from holdfast.worker.options import WorkerOptions
 

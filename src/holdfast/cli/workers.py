@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.confirmation import Act, change_options
-from holdfast.cli.console import say
-from holdfast.cli.lazy import Group
+from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import WorkerNotFound
 from holdfast.core.suggestions import nearest
 
@@ -41,7 +41,7 @@ _COLUMNS = (
 
 @click.group(
     "workers",
-    cls=Group,
+    cls=HelpGroup,
     examples=("holdfast workers list", "holdfast workers drain worker-4f1c2a9b7d3e"),
 )
 def command() -> None:
@@ -59,15 +59,15 @@ def command() -> None:
 )
 @output_option
 @with_database
-def list_(session: Session, everyone: bool, limit: int, output: Format) -> None:
+def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> None:
     """List workers, newest first."""
     found = session.run(_desk(session).list(session.caller(), everyone, limit))
     write_records([_row(each) for each in found], _COLUMNS, output)
     if not found:
-        say("no live workers")
+        print_info("no live workers")
 
 
-def _desk(session: Session) -> WorkerAdmin:
+def _desk(session: CliSession) -> WorkerAdmin:
     from holdfast.admin.workers import WorkerAdmin
 
     return WorkerAdmin(session.gateway)
@@ -89,20 +89,20 @@ def _row(facts: WorkerFacts) -> dict[str, Any]:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @change_options
 @with_database
-def drain(session: Session, ids: tuple[str, ...], act: Act) -> None:
+def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> None:
     """Ask workers to claim no more jobs, finish those they run, and exit.
 
     Takes effect immediately if hints arrive, otherwise at the next heartbeat.
     """
-    desk, caller = _desk(session), session.caller(act.reason)
+    desk, caller = _desk(session), session.caller(change.reason)
     known = {each.worker.id for each in session.run(desk.list(caller, limit=MOST))}
     for id in ids:
         if id not in known:
             near = nearest(id, known)
             raise WorkerNotFound(f"there is no live worker {id[:60]}", help=near or None)
     for id in ids:
-        if act.dry_run:
-            say(f"would drain {id}; nothing was changed")
+        if change.dry_run:
+            print_info(f"would drain {id}; nothing was changed")
         else:
             session.run(desk.drain(caller, id))
-            say(f"asked {id} to drain")
+            print_info(f"asked {id} to drain")

@@ -6,7 +6,7 @@ import os
 
 import click
 
-from holdfast.cli.lazy import Command
+from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import CommandUsage
 
 SHOWN_LEASE = "15s"
@@ -16,7 +16,7 @@ PORT = 8750
 
 @click.command(
     "demo",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast demo",
         "holdfast demo --headless --orders 50 --kill --exit",
@@ -71,20 +71,20 @@ def command(
     process charges, ships and mails. Kill it: its leases expire, another worker takes over, and
     the shop's own tables show whether an order was lost or paid twice.
     """
-    from holdfast.cli.orphan_guard import Guardian
+    from holdfast.cli.orphan_guard import OrphanGuard
     from holdfast.core.duration import milliseconds
-    from holdfast.demo.place import found_place
+    from holdfast.demo.place import open_demo_database
 
     if postgres and url is not None:
         raise CommandUsage("--postgres and --url cannot be combined", help="use only one of them")
     lease_ms = milliseconds(lease or (QUICK_LEASE if headless else SHOWN_LEASE))
-    with Guardian() as guardian, found_place(url, postgres, fresh, guardian) as place:
+    with OrphanGuard() as guardian, open_demo_database(url, postgres, fresh, guardian) as place:
         # The shop's module reads its address when it is imported, here as in its worker.
         os.environ["SHOP_URL"] = place.url
         from holdfast.demo.run import Demo
-        from holdfast.demo.story import Plan
+        from holdfast.demo.story import DemoOptions
 
         if port is None and not headless:
             port = PORT
-        plan = Plan(orders, rate, kill, exits, lease_ms, headless, port)
+        plan = DemoOptions(orders, rate, kill, exits, lease_ms, headless, port)
         return Demo(plan, place, guardian).run()

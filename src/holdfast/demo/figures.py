@@ -41,7 +41,7 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class DemoFigures:
     """One look at everything, all of one moment."""
 
     ledger: Ledger
@@ -69,7 +69,7 @@ class Figures:
         return max(0, self.ledger.unpaid - self.charges_open)
 
 
-def read_figures(connection: tables.Connection) -> Figures:
+def read_figures(connection: tables.Connection) -> DemoFigures:
     """Look at the shop's own tables and at the queue."""
     store = app.database.store
     query = JobQuery(limit=_WAITS_OF, states=("completed",), types=_PLAIN_TYPES)
@@ -81,10 +81,12 @@ def read_figures(connection: tables.Connection) -> Figures:
         now = run(store.schema.clock(), executor)
     assert row is not None
     charges_open = sum(each.live + each.failed for each in types if each.type == CHARGE)
-    return Figures(Ledger(*row), queue, charges_open, p95_wait_ms(jobs), _next(cycles, now))
+    return DemoFigures(
+        Ledger(*row), queue, charges_open, p95_wait_ms(jobs), _next_cycle(cycles, now)
+    )
 
 
-def _next(cycles: list[CycleRecord], now: Instant) -> tuple[str, float] | None:
+def _next_cycle(cycles: list[CycleRecord], now: Instant) -> tuple[str, float] | None:
     """Return which cycle runs next, and in how many seconds; none is known before a worker has registered it."""
     due = [(parse_schedule(each.schedule, each.zone).next_after(now), each.name) for each in cycles]
     if not due:

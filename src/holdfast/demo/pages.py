@@ -37,7 +37,7 @@ _HEADERS = {
 }
 
 
-class Pages:
+class DemoServer:
     """Serves until closed; what the buttons ask for is handed to whoever owns the story."""
 
     def __init__(

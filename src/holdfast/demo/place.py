@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.client.url import parse_url
 from holdfast.core.errors import CommandUsage, MissingExtra
 from holdfast.demo import tables
@@ -17,7 +17,7 @@ _BESIDE = ("", "-wal", "-shm")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class DemoDatabase:
     """The shop's address, and how people are told of it."""
 
     url: str
@@ -25,40 +25,40 @@ class Place:
 
 
 @contextmanager
-def found_place(
-    url: str | None, postgres: bool, fresh: bool, guardian: Guardian
-) -> Iterator[Place]:
+def open_demo_database(
+    url: str | None, postgres: bool, fresh: bool, guardian: OrphanGuard
+) -> Iterator[DemoDatabase]:
     """Find or make the shop's database; `fresh` removes what earlier runs left in it.
 
     Raises: UnusableUrl, MissingExtra, CommandUsage.
     """
     if postgres:
-        from holdfast.demo.postgres import served
+        from holdfast.demo.postgres import run_postgres
 
-        with served(fresh, guardian) as (address, where):
-            yield Place(address, f"PostgreSQL {where}")
+        with run_postgres(fresh, guardian) as (address, where):
+            yield DemoDatabase(address, f"PostgreSQL {where}")
     elif url is None:
         yield _file(fresh)
     else:
         yield _given(url, fresh)
 
 
-def _file(fresh: bool) -> Place:
+def _file(fresh: bool) -> DemoDatabase:
     if fresh:
         for end in _BESIDE:
             FILE.with_name(f"{FILE.name}{end}").unlink(missing_ok=True)
     age = "kept" if FILE.exists() else "new"
-    return Place(f"sqlite:///{FILE}", f"SQLite ./{FILE} ({age})")
+    return DemoDatabase(f"sqlite:///{FILE}", f"SQLite ./{FILE} ({age})")
 
 
-def _given(url: str, fresh: bool) -> Place:
+def _given(url: str, fresh: bool) -> DemoDatabase:
     address = parse_url(url)
     if address.dialect == "sqlite":
         if fresh:
             raise CommandUsage(
                 "--fresh does not delete your files", help=f"delete {address.path} yourself"
             )
-        return Place(address.url, f"SQLite {address.path}")
+        return DemoDatabase(address.url, f"SQLite {address.path}")
     try:
         from holdfast.storage.postgres.connection import url_without_password
     except ImportError as error:
@@ -68,4 +68,4 @@ def _given(url: str, fresh: bool) -> Place:
         ) from error
     if fresh:
         tables.close_shop(address.url)
-    return Place(address.url, url_without_password(address.url))
+    return DemoDatabase(address.url, url_without_password(address.url))

@@ -57,7 +57,7 @@ class Customers:
     def _shop(self) -> None:
         while not self._closing:
             try:
-                with tables.connected(self._url) as connection:
+                with tables.connect(self._url) as connection:
                     self._place_orders(connection)
             except Exception as error:
                 # The database may be locked or away for a while; the order was not placed, so it is tried again.

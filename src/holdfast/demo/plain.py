@@ -9,10 +9,10 @@ import click
 from holdfast.demo.story import Story
 
 FIGURES_S = 1.0
-LOOK_S = 0.2
+POLL_S = 0.2
 
 
-class PlainLines:
+class TextScreen:
     """Writes a story line by line."""
 
     def __init__(self, story: Story) -> None:
@@ -27,7 +27,7 @@ class PlainLines:
             self.tell()
             if self._story.plan.exit and self._story.is_settled:
                 return
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
     def tell(self) -> None:
         """Write the figures when they are due, and what is new: the last of it is how the story ended."""

@@ -14,14 +14,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import MissingExtra
 
 FOLDER = "holdfast-demo-postgres"
 
 
 @contextmanager
-def served(fresh: bool, guardian: Guardian) -> Iterator[tuple[str, str]]:
+def run_postgres(fresh: bool, guardian: OrphanGuard) -> Iterator[tuple[str, str]]:
     """Yield the address of a running server and where its data are; it is stopped in order afterwards.
 
     Raises: MissingExtra, DatabaseUnreachable.

@@ -10,16 +10,16 @@ from pathlib import Path
 import click
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
-from holdfast.demo.place import Place
+from holdfast.demo.place import DemoDatabase
 from holdfast.demo.placing import Customers
-from holdfast.demo.plain import PlainLines
+from holdfast.demo.plain import TextScreen
 from holdfast.demo.shop import app
-from holdfast.demo.staff import SLOTS, Staff
-from holdfast.demo.story import Plan, Story, set_paused
+from holdfast.demo.staff import SLOTS, WorkerProcess
+from holdfast.demo.story import DemoOptions, Story, set_paused
 from holdfast.storage.id_generator import new_id
 from holdfast.version import VERSION
 
@@ -32,18 +32,18 @@ _LOOK_S = 0.05
 class Demo:
     """One run of the demo."""
 
-    def __init__(self, plan: Plan, place: Place, guardian: Guardian) -> None:
+    def __init__(self, plan: DemoOptions, place: DemoDatabase, guardian: OrphanGuard) -> None:
         """Take what was asked for, where the shop is, and who cleans up after us."""
         self._plan = plan
         self._place = place
-        self._staff = Staff(place.url, plan.lease_ms, LOG, guardian)
+        self._staff = WorkerProcess(place.url, plan.lease_ms, LOG, guardian)
 
     def run(self) -> int:
         """Open the shop, let the story happen, close in order; return the exit code."""
         version = ".".join(VERSION.split(".")[:2])
         click.echo(f"holdfast {version} · demo shop · {self._place.name}")
         with ExitStack() as stack:
-            connection = stack.enter_context(tables.connected(self._place.url))
+            connection = stack.enter_context(tables.connect(self._place.url))
             stack.callback(app.close)
             self._open(connection)
             customers = Customers(self._place.url, self._plan.rate, click.echo)
@@ -62,7 +62,7 @@ class Demo:
         tables.open_shop(connection)
         set_paused(False)
         _adopt_own()
-        _tick("schema ready", f"{(time.monotonic() - began) * 1000:.0f} ms")
+        _print_ready("schema ready", f"{(time.monotonic() - began) * 1000:.0f} ms")
 
     def _hire(self) -> None:
         self._staff.hire()
@@ -75,23 +75,23 @@ class Demo:
         lease_ms = self._plan.lease_ms
         heartbeat = _seconds(default_heartbeat_ms(lease_ms))
         rest = f"{SLOTS} slots · lease {_seconds(lease_ms)} · heartbeat {heartbeat}"
-        _tick(f"worker {self._staff.name}", rest)
-        _tick("worker log", f"./{LOG}")
+        _print_ready(f"worker {self._staff.name}", rest)
+        _print_ready("worker log", f"./{LOG}")
 
     def _serve(self, stack: ExitStack, story: Story) -> None:
         """Open the shop's page and the dashboard, where they are wanted and their packages are installed."""
         if self._plan.port is None:
             return
         try:
-            from holdfast.demo.pages import DASHBOARD, Pages
+            from holdfast.demo.pages import DASHBOARD, DemoServer
         except ImportError as error:
             click.echo(f'  - pages need {error.name}: pip install "holdfast-jobs[web]"')
             return
         port = self._plan.port
-        pages = Pages(self._place.url, port, story.state, story.wish, story.actions)
+        pages = DemoServer(self._place.url, port, story.state, story.wish, story.actions)
         stack.callback(pages.close)
-        _tick("demo shop", f"{pages.address}/{pages.moved_from(port)}")
-        _tick("dashboard", f"{pages.address}{DASHBOARD}/")
+        _print_ready("demo shop", f"{pages.address}/{pages.moved_from(port)}")
+        _print_ready("dashboard", f"{pages.address}{DASHBOARD}/")
 
     def _play(self, story: Story, customers: Customers) -> int:
         try:
@@ -104,7 +104,7 @@ class Demo:
 
     def _show(self, story: Story) -> None:
         if self._plan.headless or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            PlainLines(story).run()
+            TextScreen(story).run()
             return
         from rich.console import Console
 
@@ -154,7 +154,7 @@ def _adopt_own() -> None:
         app.database.run(store.schema.adopt(new_id()))
 
 
-def _tick(what: str, rest: str) -> None:
+def _print_ready(what: str, rest: str) -> None:
     mark = click.style("✓", fg="green")
     click.echo(f"  {mark} {what:<23} {rest}")
 

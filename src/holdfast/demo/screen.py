@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast.demo.keys import Keyboard
 
-LOOK_S = 0.2
+POLL_S = 0.2
 
 _BAR = 28
 _NARROW_BAR = 20
@@ -48,7 +48,7 @@ class Screen:
                 live.update(self.render(), refresh=True)
                 if self._story.plan.exit and self._story.is_settled:
                     return
-                self._obey(time.monotonic() + LOOK_S)
+                self._obey(time.monotonic() + POLL_S)
 
     def render(self) -> Group:
         """Return everything that moves."""

@@ -73,7 +73,7 @@ def ship(job: Job[Order]) -> None:
 @app.cycle("reconcile", every=RECONCILE_EVERY)
 def reconcile(run: Any) -> dict[str, int]:
     """Compare orders with payments, one replica at a time; the numbers are kept with the run."""
-    with tables.connected(url) as connection:
+    with tables.connect(url) as connection:
         row = tables.execute(connection, tables.LEDGER, since=0.0)
     assert row is not None
     return {"processed": row[0], "paid_twice": row[2], "unpaid": row[3]}
@@ -95,7 +95,7 @@ def place_order(connection: tables.Connection, item: str, amount: int, heavy: bo
 
 
 def _sql(statement: str) -> str:
-    return tables.worded(statement, app.database.store.dialect)
+    return tables.with_dialect_params(statement, app.database.store.dialect)
 
 
 def _values(job: Job[Order], **more: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast.cli.child_process import ProcessGroup
-from holdfast.cli.orphan_guard import Guardian
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms
 from holdfast.demo.tables import SCHEMA
 
@@ -17,10 +17,10 @@ REAPER_INTERVAL_MS = 500
 _FOREIGN = ("HOLDFAST_", "OUTBOX_", "WORKER_")
 
 
-class Staff(ProcessGroup):
+class WorkerProcess(ProcessGroup):
     """At most one worker at a time, numbered from 1. Whatever happens, none outlives the demo."""
 
-    def __init__(self, url: str, lease_ms: int, log: Path, guardian: Guardian) -> None:
+    def __init__(self, url: str, lease_ms: int, log: Path, guardian: OrphanGuard) -> None:
         """Say where the shop is and how long a lease lasts; nobody works yet."""
         super().__init__(guardian)
         self._environment = _environment(url, lease_ms)

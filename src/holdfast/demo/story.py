@@ -13,14 +13,14 @@ from holdfast.demo.figures import read_figures
 from holdfast.demo.placing import Customers
 from holdfast.demo.recovery import Recovery
 from holdfast.demo.shop import app
-from holdfast.demo.staff import Staff
+from holdfast.demo.staff import WorkerProcess
 
 NOTES = 6
 MORE = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DemoOptions:
     """What was asked of the demo."""
 
     orders: int
@@ -36,7 +36,11 @@ class Story:
     """The shop in motion; `step` looks at it, the other methods do something to it."""
 
     def __init__(
-        self, plan: Plan, staff: Staff, customers: Customers, connection: tables.Connection
+        self,
+        plan: DemoOptions,
+        staff: WorkerProcess,
+        customers: Customers,
+        connection: tables.Connection,
     ) -> None:
         """Take the shop's people and the connection its books are read through."""
         self.plan = plan

@@ -98,13 +98,13 @@ _DROPPED = (
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
-def worded(statement: str, dialect: str) -> str:
+def with_dialect_params(statement: str, dialect: str) -> str:
     """Return a statement with the parameters of a dialect's driver."""
     return _PARAMETER.sub(r":\1", statement) if dialect == "sqlite" else statement
 
 
 @contextmanager
-def connected(url: str) -> Iterator[Connection]:
+def connect(url: str) -> Iterator[Connection]:
     """Open the shop's own connection, as any application does; statements outside of `transaction` stand alone.
 
     Raises: DatabaseUnreachable, WrongDatabase.
@@ -182,7 +182,7 @@ def execute(connection: Connection, statement: str, **values: Any) -> tuple[Any,
     """Run one statement and return its first row."""
     if isinstance(connection, sqlite3.Connection):
         row: tuple[Any, ...] | None = connection.execute(
-            worded(statement, "sqlite"), values
+            with_dialect_params(statement, "sqlite"), values
         ).fetchone()
         return row
     cursor = connection.execute(statement.encode(), values)
@@ -198,6 +198,6 @@ def open_shop(connection: Connection) -> None:
 
 def close_shop(url: str) -> None:
     """Remove the shop's tables and its queue from a PostgreSQL database."""
-    with connected(url) as connection, transaction(connection):
+    with connect(url) as connection, transaction(connection):
         for statement in _DROPPED:
             execute(connection, statement)

@@ -1,17 +1,17 @@
-"""`holdfast top`: its options; the screen is imported only then."""
+"""`holdfast top`: the options; the screen is imported when it runs."""
 
 from __future__ import annotations
 
 import click
 
-from holdfast.cli.lazy import Command
-from holdfast.cli.session import Session, with_database
+from holdfast.cli.lazy import HelpCommand
+from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CommandUsage, MissingExtra
 
 
 @click.command(
     "top",
-    cls=Command,
+    cls=HelpCommand,
     examples=(
         "holdfast top",
         "holdfast top --read-only --interval 5",
@@ -24,7 +24,7 @@ from holdfast.core.errors import CommandUsage, MissingExtra
 )
 @click.option("--filter", default="", help="Initial job filter.")
 @with_database
-def command(session: Session, read_only: bool, interval: float, filter: str) -> None:
+def command(session: CliSession, read_only: bool, interval: float, filter: str) -> None:
     """Watch jobs, types, workers, dead letters and cycles live, and act on them.
 
     Lowercase keys ask for confirmation; uppercase keys do not. Changes are audited.
@@ -42,7 +42,7 @@ def command(session: Session, read_only: bool, interval: float, filter: str) -> 
         raise MissingExtra(
             f"top needs the package {error.name}", help='pip install "holdfast-jobs[top]"'
         ) from error
-    from holdfast.cli.top.source import Source
+    from holdfast.cli.top.source import TopSource
 
-    source = Source(session.gateway, session.caller(), filter)
+    source = TopSource(session.gateway, session.caller(), filter)
     session.run(TopApp(source, interval, read_only).run_async())

@@ -1,9 +1,4 @@
-"""The live view itself: tabs of tables that are read again and again, keys that act, dialogs that ask.
-
-Dialogs of the live view: a question with two answers, and a text to be read.
-
-The tabs of the live view: their columns, and which letters act on their rows.
-"""
+"""The screen of `holdfast top`: tabs of tables that refresh, keys that act on rows, dialogs that confirm."""
 
 from __future__ import annotations
 
@@ -19,12 +14,12 @@ from textual.css.query import NoMatches
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
-from holdfast.cli.top.source import Row, Source, head_line
+from holdfast.cli.top.source import Row, TopSource, head_line
 from holdfast.core.errors import HoldfastError
 
 
-class Question(ModalScreen[bool]):
-    """Asks; y answers yes, everything else no."""
+class ConfirmDialog(ModalScreen[bool]):
+    """A question; y answers yes, everything else no."""
 
     CSS = """
     Question { align: center middle; }
@@ -36,7 +31,7 @@ class Question(ModalScreen[bool]):
     ]
 
     def __init__(self, text: str) -> None:
-        """Take what is asked."""
+        """Take the question."""
         super().__init__()
         self._text = text
 
@@ -45,12 +40,12 @@ class Question(ModalScreen[bool]):
         yield Static(Text(f"{self._text}\n\n[y] yes   [n] no"))
 
     def action_answer(self, yes: bool) -> None:
-        """Answer and leave."""
+        """Answer and close."""
         self.dismiss(yes)
 
 
-class Details(ModalScreen[None]):
-    """Shows a text until a key is pressed."""
+class DetailDialog(ModalScreen[None]):
+    """A text to read."""
 
     CSS = """
     Details { align: center middle; }
@@ -59,7 +54,7 @@ class Details(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape,enter", "dismiss", "close")]
 
     def __init__(self, text: str) -> None:
-        """Take what is shown."""
+        """Take the text."""
         super().__init__()
         self._text = text
 
@@ -71,12 +66,12 @@ class Details(ModalScreen[None]):
 
 @dataclass(frozen=True, slots=True)
 class Pane:
-    """One tab; each letter names what it does to the row under the cursor."""
+    """One tab; `actions` maps letters to what they do to the row under the cursor."""
 
     id: str
     title: str
     columns: tuple[str, ...]
-    read: Callable[[Source], Awaitable[list[Row]]]
+    read: Callable[[TopSource], Awaitable[list[Row]]]
     actions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,40 +80,40 @@ PANES = (
         "jobs",
         "Jobs",
         ("id", "type", "state", "attempt", "created", "error"),
-        Source.jobs,
+        TopSource.jobs,
         {"r": "job.retry", "c": "job.cancel", "n": "job.run_now"},
     ),
     Pane(
         "types",
         "Types",
         ("type", "live", "oldest due", "completed", "failed", "workers", "paused", "settings"),
-        Source.types,
+        TopSource.types,
         {"p": "type.pause", "u": "type.resume"},
     ),
     Pane(
         "workers",
         "Workers",
         ("id", "state", "host", "slots", "held", "seen", "processed"),
-        Source.workers,
+        TopSource.workers,
         {"d": "worker.drain"},
     ),
     Pane(
         "dead",
         "Dead letters",
         ("count", "type", "newest", "error"),
-        Source.dead,
+        TopSource.dead,
         {"r": "dead.redrive", "x": "dead.drop"},
     ),
     Pane(
         "cycles",
         "Cycles",
         ("name", "runs", "next", "last", "error"),
-        Source.cycles,
+        TopSource.cycles,
         {"n": "cycle.run_now", "p": "cycle.pause", "u": "cycle.resume"},
     ),
 )
 
-WORDS = {
+ACTION_LABELS = {
     "r": "retry",
     "c": "cancel",
     "n": "run now",
@@ -127,7 +122,7 @@ WORDS = {
     "d": "drain",
     "x": "drop",
 }
-"""What each letter means; a capital one does it without asking."""
+"""What each letter does; the uppercase letter does it without confirmation."""
 
 COLOURS = {
     "blocked": "magenta",
@@ -162,18 +157,21 @@ class TopApp(App[None]):
             Binding(str(place), f"show('{pane.id}')", pane.title, show=False)
             for place, pane in enumerate(PANES, start=1)
         ),
-        *(Binding(letter, f"act('{letter}', False)", word) for letter, word in WORDS.items()),
+        *(
+            Binding(letter, f"act('{letter}', False)", word)
+            for letter, word in ACTION_LABELS.items()
+        ),
         *(
             Binding(letter.upper(), f"act('{letter}', True)", word, show=False)
-            for letter, word in WORDS.items()
+            for letter, word in ACTION_LABELS.items()
         ),
         Binding("slash", "ask_filter", "filter"),
         Binding("space", "freeze", "freeze"),
         Binding("q", "quit", "quit"),
     ]
 
-    def __init__(self, source: Source, interval: float, read_only: bool) -> None:
-        """Take where rows come from, how often they are read, and whether anything may be changed."""
+    def __init__(self, source: TopSource, interval: float, read_only: bool) -> None:
+        """Take the data, the refresh interval in seconds, and whether changes are disabled."""
         super().__init__()
         self.is_frozen = False
         self._source = source
@@ -182,11 +180,11 @@ class TopApp(App[None]):
 
     @property
     def pane(self) -> Pane:
-        """The tab that is shown."""
+        """The active tab."""
         return _BY_ID[self.query_one(TabbedContent).active or PANES[0].id]
 
     def compose(self) -> ComposeResult:
-        """Lay the screen out."""
+        """Lay out the screen."""
         yield Static("…", id="head")
         with TabbedContent(initial=PANES[0].id):
             for place, pane in enumerate(PANES, start=1):
@@ -196,7 +194,7 @@ class TopApp(App[None]):
         yield Footer()
 
     async def on_mount(self) -> None:
-        """Name the columns, read for the first time, and go on reading."""
+        """Add the columns, read the rows, and refresh them regularly."""
         for pane in PANES:
             table = self._table(pane)
             for title in pane.columns:
@@ -206,27 +204,27 @@ class TopApp(App[None]):
         self.set_interval(self._interval, self._refresh_unless_frozen)
 
     async def _refresh_unless_frozen(self) -> None:
-        # Rows must not move under a hand that is about to act on one of them.
+        # Rows must not move while a key is about to act on one of them.
         if not self.is_frozen and len(self.screen_stack) == 1:
             await self.refresh_rows()
 
     async def refresh_rows(self) -> None:
-        """Read what is shown; a database that is away is said, and asked again."""
+        """Read the rows of the active tab; an error is shown until the next refresh."""
         pane = self.pane
         try:
             head = head_line(await self._source.health())
             rows = await pane.read(self._source)
         except HoldfastError as error:
-            self._say(str(error), "red")
+            self._show_head(str(error), "red")
             return
-        self._say(f"{'frozen · ' if self.is_frozen else ''}{head}")
+        self._show_head(f"{'frozen · ' if self.is_frozen else ''}{head}")
         self._fill(pane, rows)
 
-    def _say(self, text: str, style: str = "") -> None:
+    def _show_head(self, text: str, style: str = "") -> None:
         self.query_one("#head", Static).update(Text(text, style, no_wrap=True))
 
     def _fill(self, pane: Pane, rows: list[Row]) -> None:
-        """Replace the rows; the cursor stays on what it was on."""
+        """Replace the rows; the cursor stays on its row."""
         table = self._table(pane)
         chosen = self._key(pane)
         table.clear()
@@ -247,7 +245,7 @@ class TopApp(App[None]):
         return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Offer only the letters that mean something on this tab."""
+        """Offer only the letters of this tab."""
         if action != "act":
             return True
         try:
@@ -256,29 +254,29 @@ class TopApp(App[None]):
             return False
 
     async def on_tabbed_content_tab_activated(self) -> None:
-        """Read the tab that was chosen."""
+        """Read the rows of the new tab."""
         self.refresh_bindings()
         self._table(self.pane).focus()
         await self.refresh_rows()
 
     def action_show(self, pane: str) -> None:
-        """Choose a tab."""
+        """Switch to a tab."""
         self.query_one(TabbedContent).active = pane
 
     async def action_freeze(self) -> None:
-        """Stop reading, or go on."""
+        """Freeze or unfreeze the rows."""
         self.is_frozen = not self.is_frozen
         await self.refresh_rows()
 
     def action_ask_filter(self) -> None:
-        """Ask which jobs are to be shown."""
+        """Show the filter input."""
         self.action_show("jobs")
         box = self.query_one("#filter", Input)
         box.display = True
         box.focus()
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Show other jobs, unless the filter cannot be understood."""
+        """Apply the filter, unless it is invalid."""
         before, self._source.filter = self._source.filter, event.value
         try:
             await self._source.jobs()
@@ -291,17 +289,17 @@ class TopApp(App[None]):
         await self.refresh_rows()
 
     async def on_data_table_row_selected(self) -> None:
-        """Show everything about the job under the cursor."""
+        """Show the job under the cursor in full."""
         key = self._key(self.pane)
         if self.pane.id != "jobs" or key is None:
             return
         try:
-            self.push_screen(Details(await self._source.detail(key)))
+            self.push_screen(DetailDialog(await self._source.detail(key)))
         except HoldfastError as error:
             self.notify(str(error), severity="error")
 
     async def action_act(self, letter: str, is_sure: bool) -> None:
-        """Do what a letter means to the row under the cursor; a small one asks first."""
+        """Run a letter's action on the row under the cursor, after a confirmation unless `is_sure`."""
         pane, key = self.pane, self._key(self.pane)
         name = pane.actions.get(letter)
         if name is None or key is None or self._read_only:
@@ -309,13 +307,13 @@ class TopApp(App[None]):
         if is_sure:
             await self._act(name, key)
             return
-        text = f"{WORDS[letter]} {key}?"
+        text = f"{ACTION_LABELS[letter].capitalize()} {key}?"
 
-        async def answered(yes: bool | None) -> None:
+        async def on_answer(yes: bool | None) -> None:
             if yes:
                 await self._act(name, key)
 
-        self.push_screen(Question(text), answered)
+        self.push_screen(ConfirmDialog(text), on_answer)
 
     async def _act(self, name: str, key: str) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Where the live view's rows come from: the service's desks, asked in the caller's name."""
+"""The data and actions of `holdfast top`, through the same authorised services as the API."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ ROWS = 200
 
 
 class Row(NamedTuple):
-    """One line of a table; `key` says what it is about, `state` how it is coloured."""
+    """One row of a table; `key` identifies it, `state` decides its colour."""
 
     key: str
     cells: tuple[str, ...]
     state: str = ""
 
 
-class Source:
-    """Everything the view shows and does."""
+class TopSource:
+    """Everything `top` shows and does."""
 
     def __init__(self, desk: Gateway, caller: Caller, filter: str = "") -> None:
         """Take who asks, and which jobs are wanted."""
@@ -43,11 +43,11 @@ class Source:
         self._cycles = CycleAdmin(desk)
 
     async def health(self) -> Health:
-        """Read how the queue stands."""
+        """Read the queue's status."""
         return await self._desk.read(self._caller, "overview.read", read_health)
 
     async def jobs(self) -> list[Row]:
-        """Read the newest jobs of the filter."""
+        """Read the newest jobs that match the filter."""
         page = await self._jobs.page(self._caller, self.filter, ROWS, None)
         return [
             _row(
@@ -93,7 +93,7 @@ class Source:
         ]
 
     async def dead(self) -> list[Row]:
-        """Read dead letters by their kind."""
+        """Read dead letters, grouped by type and error."""
         groups = await self._dead.groups(self._caller, ROWS)
         return [
             _row(
@@ -110,14 +110,14 @@ class Source:
         return [_cycle(each.as_json()) for each in await self._cycles.list(self._caller, runs=1)]
 
     async def detail(self, id: str) -> str:
-        """Say everything about a job."""
+        """Return everything about a job, as text."""
         found = await self._jobs.get(self._caller, id)
         facts = [f"{name:<17} {clean(value)}" for name, value in found.job.items() if value]
         tries = [f"attempt {each['attempt']}: {each['error']}" for each in found.attempts]
         return "\n".join([found.why, "", *facts, *([""] if tries else []), *tries])
 
     def action(self, name: str) -> Callable[[str], Awaitable[Any]]:
-        """Return what an action does to the thing of a key."""
+        """Return the function of an action; it takes the key of a row."""
         caller = self._caller
         actions: dict[str, Callable[[str], Awaitable[Any]]] = {
             "job.retry": lambda id: self._jobs.retry(caller, [id]),
@@ -136,7 +136,7 @@ class Source:
 
 
 def head_line(health: Health) -> str:
-    """Sum the queue up in one line."""
+    """Return the queue's status in one line."""
     words = " · ".join(f"{name} {value}" for name, value in health.words().items())
     return f"{summarize(health)} · {words}, {health.slots} slots"
 
