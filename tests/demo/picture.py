@@ -17,7 +17,7 @@ from rich.text import Text
 
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.demo.command import PORT
-from holdfast.demo.place import open_demo_database
+from holdfast.demo.database import open_demo_database
 
 DEFAULT = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 WIDTH = 100
@@ -31,12 +31,11 @@ _FONT = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 
 def draw() -> str:
     """Run the shop and return its screen as SVG."""
-    with OrphanGuard() as guardian, open_demo_database(None, False, True, guardian) as place:
-        os.environ["SHOP_URL"] = place.url
+    with OrphanGuard() as guard, open_demo_database(None, False, True, guard) as database:
+        os.environ["SHOP_URL"] = database.url
         # The shop's module reads its address when it is imported.
-        from holdfast.demo.keys import Keyboard
         from holdfast.demo.run import Demo
-        from holdfast.demo.screen import Screen
+        from holdfast.demo.screen import Keyboard, Screen
         from holdfast.demo.story import DemoOptions, Story
 
         said, console = io.StringIO(), Console(width=WIDTH, record=True, file=io.StringIO())
@@ -52,10 +51,10 @@ def draw() -> str:
                     elif not story.recoveries and story.figures.ledger.in_payment > 2:
                         story.kill()
 
-        plan = DemoOptions(ORDERS, RATE, False, False, LEASE_MS, False, PORT)
+        options = DemoOptions(ORDERS, RATE, False, False, LEASE_MS, False, PORT)
         with redirect_stdout(said):
-            Drawn(plan, place, guardian).run()
-    opening = said.getvalue().partition("  closing")[0].rstrip()
+            Drawn(options, database, guard).run()
+    opening = said.getvalue().partition("  stopping")[0].rstrip()
     head = Text(f"$ holdfast demo --orders {ORDERS} --rate {RATE:.0f}\n{opening}")
     head.highlight_words(["✓"], "green")
     head.highlight_regex(r"http://\S+", "cyan")

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
-from holdfast.demo import figures, postgres, story, tables
+from holdfast.demo import database, figures, story, tables
 from tests.demo.terminal import PATIENCE_S
 
 QUICK = ("--rate", "100", "--lease", "1500ms")
@@ -194,7 +194,7 @@ def test_wrong_options_are_refused_in_words(
 def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(postgres, "find_spec", lambda _: None)
+    monkeypatch.setattr(database, "find_spec", lambda _: None)
     result = CliRunner().invoke(cli, ["demo", "--postgres"])
     assert result.exit_code == Exit.USAGE
     assert "error[HF012]" in result.stderr
@@ -204,17 +204,17 @@ def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
 def test_an_order_placed_while_the_books_are_read_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    customer = SimpleNamespace(wished=1)
+    customer = SimpleNamespace(open_requests=1)
 
     def read(_: object) -> SimpleNamespace:
-        customer.wished = 0
+        customer.open_requests = 0
         return SimpleNamespace(is_drained=True, ledger=SimpleNamespace(orders=0, paid=0))
 
     monkeypatch.setattr(story, "read_figures", read)
     plan = story.DemoOptions(0, 1.0, False, True, 1_000, True, None)
     told = story.Story(plan, cast(Any, None), cast(Any, customer), cast(Any, None))
     assert not told.is_settled
-    told.look()
+    told.refresh()
     assert told.is_settled
 
 

@@ -73,18 +73,18 @@ def command(
     """
     from holdfast.cli.orphan_guard import OrphanGuard
     from holdfast.core.duration import milliseconds
-    from holdfast.demo.place import open_demo_database
+    from holdfast.demo.database import open_demo_database
 
     if postgres and url is not None:
         raise CommandUsage("--postgres and --url cannot be combined", help="use only one of them")
     lease_ms = milliseconds(lease or (QUICK_LEASE if headless else SHOWN_LEASE))
-    with OrphanGuard() as guardian, open_demo_database(url, postgres, fresh, guardian) as place:
-        # The shop's module reads its address when it is imported, here as in its worker.
-        os.environ["SHOP_URL"] = place.url
+    with OrphanGuard() as guard, open_demo_database(url, postgres, fresh, guard) as database:
+        # The shop's module reads its URL when it is imported, here and in its worker.
+        os.environ["SHOP_URL"] = database.url
         from holdfast.demo.run import Demo
         from holdfast.demo.story import DemoOptions
 
         if port is None and not headless:
             port = PORT
-        plan = DemoOptions(orders, rate, kill, exits, lease_ms, headless, port)
-        return Demo(plan, place, guardian).run()
+        options = DemoOptions(orders, rate, kill, exits, lease_ms, headless, port)
+        return Demo(options, database, guard).run()

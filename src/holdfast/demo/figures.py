@@ -1,4 +1,4 @@
-"""What the demo shows, all of it read from the database: the shop's own tables, the queue, and the worker's leases."""
+"""The demo's figures, all read from the database: the shop's own tables, the queue and its waits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RATE_OVER_S = 5.0
 
 _COUNTED = 10_000
 _WAITS_OF = 200
-# Types that wait for nothing but a worker: from creation to start is their whole wait.
+# Types that wait only for a worker: from creation to start is their whole wait.
 _PLAIN_TYPES = ("order.placed/mail_receipt", "order.ship", "stock.reserve")
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The shop's own books: what was ordered, and what became of it."""
+    """The shop's own books."""
 
     orders: int
     paid: int
@@ -36,13 +36,13 @@ class Ledger:
 
     @property
     def per_second(self) -> float:
-        """Payments a second, over the last few."""
+        """Recent payments per second."""
         return self.paid_lately / RATE_OVER_S
 
 
 @dataclass(frozen=True, slots=True)
 class DemoFigures:
-    """One look at everything, all of one moment."""
+    """All figures, of one snapshot."""
 
     ledger: Ledger
     queue: QueueTotals
@@ -52,12 +52,12 @@ class DemoFigures:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing is left to do: all jobs have ended, one way or the other."""
+        """Whether all jobs have finished."""
         return self.queue.live == 0
 
     @property
     def wait(self) -> str:
-        """What 95 of 100 jobs waited at most, in words."""
+        """The 95th percentile of the wait, formatted."""
         ms = self.p95_wait_ms
         if ms is None:
             return "-"
@@ -65,12 +65,12 @@ class DemoFigures:
 
     @property
     def lost(self) -> int:
-        """Orders that are not paid although nothing works on their payment or waits to be redriven."""
+        """Unpaid orders without a job that is live or waits to be redriven."""
         return max(0, self.ledger.unpaid - self.charges_open)
 
 
 def read_figures(connection: tables.Connection) -> DemoFigures:
-    """Look at the shop's own tables and at the queue."""
+    """Read the shop's own tables and the queue."""
     store = app.database.store
     query = JobQuery(limit=_WAITS_OF, states=("completed",), types=_PLAIN_TYPES)
     with tables.snapshot(connection) as executor:
@@ -87,7 +87,7 @@ def read_figures(connection: tables.Connection) -> DemoFigures:
 
 
 def _next_cycle(cycles: list[CycleRecord], now: Instant) -> tuple[str, float] | None:
-    """Return which cycle runs next, and in how many seconds; none is known before a worker has registered it."""
+    """Return which cycle runs next, and in how many seconds; None before a worker has registered it."""
     due = [(parse_schedule(each.schedule, each.zone).next_after(now), each.name) for each in cycles]
     if not due:
         return None
@@ -96,7 +96,7 @@ def _next_cycle(cycles: list[CycleRecord], now: Instant) -> tuple[str, float] | 
 
 
 def p95_wait_ms(jobs: list[JobRecord]) -> float | None:
-    """Return what 95 of 100 jobs waited at most between creation and start, of those that began at once."""
+    """Return the 95th percentile of the wait from creation to start, of first attempts."""
     waits = sorted(
         (each.started_at - each.created_at) / 1000
         for each in jobs

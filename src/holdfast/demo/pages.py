@@ -1,4 +1,4 @@
-"""The shop's page and the dashboard, served by a thread of the demo on this machine only."""
+"""The shop's page and the dashboard, served by a thread of the demo, on loopback only."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ _HEADERS = {
 
 
 class DemoServer:
-    """Serves until closed; what the buttons ask for is handed to whoever owns the story."""
+    """Serves until closed; the page's buttons become requests to the story."""
 
     def __init__(
         self,
         url: str,
         port: int,
         state: Callable[[], dict[str, Any]],
-        ask: Callable[[str], None],
+        request: Callable[[str], None],
         actions: Mapping[str, object],
     ) -> None:
         """Listen on the port, or on the next free one, and serve from a thread.
 
-        `state` returns what the page shows and `ask` takes a wish; both are called in the server's thread.
+        `state` returns what the page shows and `request` takes an action; both are called in the server's thread.
         """
         self._socket = listen_near(port)
         self.address = f"http://{HOST}:{self._socket.getsockname()[1]}"
-        self._state, self._ask, self._actions = state, ask, actions
+        self._state, self._request, self._actions = state, request, actions
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._application(url),
@@ -71,19 +71,19 @@ class DemoServer:
         )
         self._thread.start()
 
-    def moved_from(self, port: int) -> str:
-        """Say that another port was taken than the one wished for."""
+    def port_note(self, port: int) -> str:
+        """Return a note if the wanted port was taken."""
         taken = port and self._socket.getsockname()[1] != port
         return f"   port {port} is taken" if taken else ""
 
     def close(self) -> None:
-        """Stop serving and leave nothing open."""
+        """Stop serving and close everything."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
 
     def _application(self, url: str) -> Starlette:
-        # An application of its own: connections of this thread's loop are closed in it.
+        # A separate application: its connections belong to this thread's loop and are closed in it.
         app = Holdfast(url, schema=SCHEMA, open_types=True)
         admin = create(app, settings=read_settings({}))
 
@@ -96,14 +96,14 @@ class DemoServer:
         return Starlette(
             routes=[
                 *(Route(path, _file(*found)) for path, found in _FILES.items()),
-                Route("/state", self._tell),
+                Route("/state", self._get_state),
                 Route("/do/{action}", self._do, methods=["POST"]),
                 Mount(DASHBOARD, admin),
             ],
             lifespan=lifespan,
         )
 
-    def _tell(self, _: Request) -> Response:
+    def _get_state(self, _: Request) -> Response:
         return JSONResponse(self._state(), headers=_HEADERS)
 
     async def _do(self, request: Request) -> Response:
@@ -112,7 +112,7 @@ class DemoServer:
             return Response("cross-site requests are not allowed", 403, _HEADERS)
         if action not in self._actions:
             return Response("unknown action", 404, _HEADERS)
-        self._ask(action)
+        self._request(action)
         return Response(status_code=303, headers={"location": "/", **_HEADERS})
 
 
@@ -126,7 +126,7 @@ def _file(name: str, media_type: str) -> Callable[[Request], Response]:
 
 
 def listen_near(port: int) -> socket.socket:
-    """Listen on the port, or on the next one that is free. Raises: OSError when all are taken."""
+    """Listen on the port, or on the next free one. Raises: OSError if all are taken."""
     for candidate in [*range(port, port + _PORTS_TRIED), 0] if port else [0]:
         listener = socket.socket()
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

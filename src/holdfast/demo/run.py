@@ -1,4 +1,4 @@
-"""The demo from opening to closing: what is set up is told, the story runs, the books are checked at the end."""
+"""One run of the demo: set up, follow the story, stop, and check the books."""
 
 from __future__ import annotations
 
@@ -14,128 +14,127 @@ from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
-from holdfast.demo.place import DemoDatabase
-from holdfast.demo.placing import Customers
-from holdfast.demo.plain import TextScreen
+from holdfast.demo.customers import Customers
+from holdfast.demo.database import DemoDatabase
 from holdfast.demo.shop import app
-from holdfast.demo.staff import SLOTS, WorkerProcess
 from holdfast.demo.story import DemoOptions, Story, set_paused
+from holdfast.demo.text_screen import TextScreen
+from holdfast.demo.worker_process import SLOTS, WorkerProcess
 from holdfast.storage.id_generator import new_id
 from holdfast.version import VERSION
 
 LOG = Path("holdfast-demo.log")
 
-_SIGN_IN_S = 60.0
-_LOOK_S = 0.05
+_START_S = 60.0
+_POLL_S = 0.05
 
 
 class Demo:
     """One run of the demo."""
 
-    def __init__(self, plan: DemoOptions, place: DemoDatabase, guardian: OrphanGuard) -> None:
-        """Take what was asked for, where the shop is, and who cleans up after us."""
-        self._plan = plan
-        self._place = place
-        self._staff = WorkerProcess(place.url, plan.lease_ms, LOG, guardian)
+    def __init__(self, options: DemoOptions, database: DemoDatabase, guard: OrphanGuard) -> None:
+        """Take the options, the database, and what kills the worker if the demo dies."""
+        self._options = options
+        self._database = database
+        self._worker = WorkerProcess(database.url, options.lease_ms, LOG, guard)
 
     def run(self) -> int:
-        """Open the shop, let the story happen, close in order; return the exit code."""
+        """Run the demo; return the exit code."""
         version = ".".join(VERSION.split(".")[:2])
-        click.echo(f"holdfast {version} · demo shop · {self._place.name}")
+        click.echo(f"holdfast {version} · demo shop · {self._database.name}")
         with ExitStack() as stack:
-            connection = stack.enter_context(tables.connect(self._place.url))
+            connection = stack.enter_context(tables.connect(self._database.url))
             stack.callback(app.close)
             self._open(connection)
-            customers = Customers(self._place.url, self._plan.rate, click.echo)
+            customers = Customers(self._database.url, self._options.rate, click.echo)
             stack.callback(customers.close)
             # Before the customers: one of them may wait for a lock that the worker holds.
-            stack.callback(self._staff.kill)
-            self._hire()
-            story = Story(self._plan, self._staff, customers, connection)
+            stack.callback(self._worker.kill)
+            self._start_worker()
+            story = Story(self._options, self._worker, customers, connection)
             self._serve(stack, story)
-            story.order(self._plan.orders)
+            story.order(self._options.orders)
             return self._play(story, customers)
 
     def _open(self, connection: tables.Connection) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         _migrate()
         tables.open_shop(connection)
         set_paused(False)
-        _adopt_own()
-        _print_ready("schema ready", f"{(time.monotonic() - began) * 1000:.0f} ms")
+        _adopt_moved()
+        _print_ready("schema ready", f"{(time.monotonic() - started) * 1000:.0f} ms")
 
-    def _hire(self) -> None:
-        self._staff.hire()
-        deadline = time.monotonic() + _SIGN_IN_S
-        while self._staff.worker_id() is None and time.monotonic() < deadline:
-            code = self._staff.has_ended()
+    def _start_worker(self) -> None:
+        self._worker.start()
+        deadline = time.monotonic() + _START_S
+        while self._worker.worker_id() is None and time.monotonic() < deadline:
+            code = self._worker.poll()
             if code is not None:
                 raise click.ClickException(f"the worker exited with code {code}, see {LOG}")
-            time.sleep(_LOOK_S)
-        lease_ms = self._plan.lease_ms
+            time.sleep(_POLL_S)
+        lease_ms = self._options.lease_ms
         heartbeat = _seconds(default_heartbeat_ms(lease_ms))
         rest = f"{SLOTS} slots · lease {_seconds(lease_ms)} · heartbeat {heartbeat}"
-        _print_ready(f"worker {self._staff.name}", rest)
+        _print_ready(f"worker {self._worker.name}", rest)
         _print_ready("worker log", f"./{LOG}")
 
     def _serve(self, stack: ExitStack, story: Story) -> None:
-        """Open the shop's page and the dashboard, where they are wanted and their packages are installed."""
-        if self._plan.port is None:
+        """Serve the shop's page and the dashboard, if wanted and installed."""
+        if self._options.port is None:
             return
         try:
             from holdfast.demo.pages import DASHBOARD, DemoServer
         except ImportError as error:
             click.echo(f'  - pages need {error.name}: pip install "holdfast-jobs[web]"')
             return
-        port = self._plan.port
-        pages = DemoServer(self._place.url, port, story.state, story.wish, story.actions)
+        port = self._options.port
+        pages = DemoServer(self._database.url, port, story.state, story.request, story.actions)
         stack.callback(pages.close)
-        _print_ready("demo shop", f"{pages.address}/{pages.moved_from(port)}")
+        _print_ready("demo shop", f"{pages.address}/{pages.port_note(port)}")
         _print_ready("dashboard", f"{pages.address}{DASHBOARD}/")
 
     def _play(self, story: Story, customers: Customers) -> int:
         try:
             self._show(story)
         except KeyboardInterrupt:
-            if self._plan.exit:
+            if self._options.exit:
                 self._close(story, customers)
                 return Exit.INTERRUPTED
         return self._close(story, customers)
 
     def _show(self, story: Story) -> None:
-        if self._plan.headless or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        if self._options.headless or not (sys.stdin.isatty() and sys.stdout.isatty()):
             TextScreen(story).run()
             return
         from rich.console import Console
 
-        from holdfast.demo.keys import keyboard
-        from holdfast.demo.screen import Screen
+        from holdfast.demo.screen import Screen, keyboard
 
         with keyboard() as keys:
             Screen(story, keys, Console(highlight=False)).run()
 
     def _close(self, story: Story, customers: Customers) -> int:
-        """Let the worker finish what it runs; a second Ctrl-C kills it. Return what the books say."""
+        """Let the worker finish its jobs, unless Ctrl-C is pressed again; return the exit code."""
         try:
             if not story.is_settled:
                 click.echo("  stopping: the worker finishes its jobs; Ctrl-C again stops it now")
             customers.stop()
-            self._staff.ask_to_stop()
-            self._staff.wait(self._plan.lease_ms / 1000)
+            self._worker.terminate()
+            self._worker.wait(self._options.lease_ms / 1000)
         except KeyboardInterrupt:
-            self._staff.kill()
+            self._worker.kill()
             return Exit.INTERRUPTED
-        story.look()
+        story.refresh()
         left = story.figures.queue.live
-        if left or not story.told_end:
+        if left or not story.has_noted_end:
             click.echo(
                 f"  {story.summary()}{f' · {left} jobs left for the next run' if left else ''}"
             )
-        return Exit.OK if story.is_sound or not self._plan.exit else Exit.FAILED
+        return Exit.OK if story.is_sound or not self._options.exit else Exit.FAILED
 
 
 def _migrate() -> None:
-    """Bring the queue's tables up to date. Raises: SchemaChanged, SchemaTooNew for what another version left."""
+    """Migrate the schema. Raises: SchemaChanged, SchemaTooNew if another version created it."""
     try:
         app.migrate()
     except (SchemaChanged, SchemaTooNew) as error:
@@ -146,8 +145,8 @@ def _migrate() -> None:
         ) from None
 
 
-def _adopt_own() -> None:
-    """Take the shop as ours although its folder was moved: workers refuse what looks like a copy."""
+def _adopt_moved() -> None:
+    """Adopt the database if its directory was moved: workers refuse what looks like a copy."""
     store = app.database.store
     identity = app.database.read(store.schema.identity())
     if identity is not None and identity.recorded_name != identity.name:

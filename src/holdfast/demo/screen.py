@@ -1,8 +1,15 @@
-"""The demo as a moving screen: figures, a bar, what happened last, and keys."""
+"""The demo as a live screen: figures, a progress bar, the latest notes, and keys."""
 
 from __future__ import annotations
 
+import os
+import select
+import sys
+import termios
 import time
+import tty
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
@@ -14,8 +21,6 @@ from holdfast.demo.story import MORE, Story
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from holdfast.demo.keys import Keyboard
-
 POLL_S = 0.2
 
 _BAR = 28
@@ -23,11 +28,38 @@ _NARROW_BAR = 20
 _NARROW = 94
 
 
+class Keyboard:
+    """Reads single keys, without Enter and without echo."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Take the terminal's descriptor."""
+        self._descriptor = descriptor
+
+    def read(self, seconds: float) -> str | None:
+        """Wait for a key, at most this long."""
+        ready, _, _ = select.select([self._descriptor], [], [], max(0.0, seconds))
+        if not ready:
+            return None
+        return os.read(self._descriptor, 1).decode("ascii", "ignore").lower()
+
+
+@contextmanager
+def keyboard() -> Iterator[Keyboard]:
+    """Read keys one by one; the terminal is restored afterwards."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield Keyboard(descriptor)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
 class Screen:
-    """Shows a story and obeys keys until told to quit."""
+    """Shows a story and handles keys until `q`."""
 
     def __init__(self, story: Story, keyboard: Keyboard, console: Console) -> None:
-        """Take what is shown, what is obeyed, and where."""
+        """Take the story, the keyboard and the console."""
         self._story = story
         self._keyboard = keyboard
         self._console = console
@@ -37,21 +69,21 @@ class Screen:
             "f": story.actions["gateway"],
             "p": story.actions["pause"],
             "o": story.actions["order"],
-            "q": self._leave,
+            "q": self._request_quit,
         }
 
     def run(self) -> None:
-        """Show the story until `q`, or until it is settled if it is to end then."""
+        """Show the story until `q`, or until it has settled if `exit` was asked for."""
         with Live(console=self._console, auto_refresh=False, redirect_stderr=False) as live:
             while not self._quit:
                 self._story.step()
                 live.update(self.render(), refresh=True)
-                if self._story.plan.exit and self._story.is_settled:
+                if self._story.options.exit and self._story.is_settled:
                     return
-                self._obey(time.monotonic() + POLL_S)
+                self._handle_keys(time.monotonic() + POLL_S)
 
     def render(self) -> Group:
-        """Return everything that moves."""
+        """Return the screen."""
         story = self._story
         lines = [Text(), self._orders(), self._jobs(), self._recovered(), self._cycle(), Text()]
         lines += [Text(f"  {each}") for each in story.notes]
@@ -67,14 +99,14 @@ class Screen:
     def _is_narrow(self) -> bool:
         return self._console.width < _NARROW
 
-    def _obey(self, until: float) -> None:
+    def _handle_keys(self, until: float) -> None:
         while (left := until - time.monotonic()) > 0 and not self._quit:
             action = self._keys.get(self._keyboard.read(left) or "")
             if action is not None:
                 action()
                 return
 
-    def _leave(self) -> None:
+    def _request_quit(self) -> None:
         self._quit = True
 
     def _orders(self) -> Text:
@@ -102,9 +134,9 @@ class Screen:
 
     def _recovered(self) -> Text:
         story = self._story
-        sound = story.figures.lost == 0 and story.figures.ledger.paid_twice == 0
+        is_sound = story.figures.lost == 0 and story.figures.ledger.paid_twice == 0
         line = Text(f"  Recovered  {story.recovered} · ")
-        line.append(story.verdict(), "green" if sound else "bold red")
+        line.append(story.verdict(), "green" if is_sound else "bold red")
         for each in story.recoveries:
             line.append(f" · {len(each.held)} held by {each.name}", "yellow")
             line.append(f", lease expires in {each.left_s():.0f} s", "yellow")

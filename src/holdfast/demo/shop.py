@@ -1,4 +1,4 @@
-"""The shop's application: what an order sets in motion. The demo's worker runs `holdfast.demo.shop:app`."""
+"""The shop's application. The demo's worker runs `holdfast.demo.shop:app`."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ soon = Retry(max_attempts=5, base="500ms", cap="5s", jitter="250ms")
 
 @dataclass
 class Order:
-    """What the handlers need to know of an order."""
+    """The input of the shop's jobs."""
 
     id: int
     amount: int
 
 
 class GatewayDown(Exception):
-    """The payment provider does not answer; another attempt may help."""
+    """The payment gateway is unreachable; a retry may help."""
 
 
 @app.on("order.placed", retry=soon)
@@ -56,7 +56,7 @@ async def charge(job: Job[Order]) -> Continue:
         await tx.execute(_sql(tables.BEGIN_PAYMENT), _values(job, attempt=job.attempt))
         row = await (await tx.execute(_sql(tables.GATEWAY_IS_DOWN))).fetchone()
     if row[0]:
-        raise GatewayDown("the payment gateway does not answer")
+        raise GatewayDown("the payment gateway is down")
     await asyncio.sleep(payment_ms / 1000 * random.uniform(0.5, 1.5))
     async with job.complete() as done:
         paid = _values(job, amount=job.input.amount, attempt=job.attempt, worker=job.worker)

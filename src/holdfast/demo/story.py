@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from holdfast.cli.console import pluralize
+from holdfast.core.records import Held, Instant
 from holdfast.demo import tables
+from holdfast.demo.customers import Customers
 from holdfast.demo.figures import read_figures
-from holdfast.demo.placing import Customers
-from holdfast.demo.recovery import Recovery
 from holdfast.demo.shop import app
-from holdfast.demo.staff import WorkerProcess
+from holdfast.demo.worker_process import WorkerProcess
 
 NOTES = 6
 MORE = 100
@@ -21,7 +22,7 @@ MORE = 100
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:
-    """What was asked of the demo."""
+    """The options of the command."""
 
     orders: int
     rate: float
@@ -32,46 +33,74 @@ class DemoOptions:
     port: int | None
 
 
+class Recovery:
+    """The jobs that a killed worker's leases still hold, until others have them, by the database's own clock."""
+
+    def __init__(self, name: str, worker: str) -> None:
+        """Read what the worker of this name and id held when it died."""
+        self.name = name
+        self.held: list[Held] = app.database.read(app.database.store.leases.held(worker))
+        self._worker = worker
+        self._died_at = _clock()
+
+    def left_s(self) -> float:
+        """Return the seconds until the leases expire, 0 when they have."""
+        leases = app.database.read(app.database.store.leases.page(100, self._worker))
+        ends = max((each.expires_at for each in leases), default=0)
+        return max(0, ends - _clock()) / 1_000_000
+
+    def recovered_after_s(self) -> float | None:
+        """Return the seconds it took once every job was recovered, None before."""
+        stands = app.database.read(app.database.store.jobs.stand(self.held))
+        if any(each.standing == "held" for each in stands):
+            return None
+        return (_clock() - self._died_at) / 1_000_000
+
+
+def _clock() -> Instant:
+    return app.database.read(app.database.store.schema.clock())
+
+
 class Story:
-    """The shop in motion; `step` looks at it, the other methods do something to it."""
+    """The running shop; `step` reads and advances it, the actions change it."""
 
     def __init__(
         self,
-        plan: DemoOptions,
-        staff: WorkerProcess,
+        options: DemoOptions,
+        worker: WorkerProcess,
         customers: Customers,
         connection: tables.Connection,
     ) -> None:
-        """Take the shop's people and the connection its books are read through."""
-        self.plan = plan
-        self.staff = staff
+        """Take the worker, the customers, and the connection the books are read through."""
+        self.options = options
+        self.worker = worker
         self.notes: deque[str] = deque(maxlen=NOTES)
         self.recoveries: list[Recovery] = []
         self.recovered = 0
         self.gateway_is_down = False
         self.is_paused = False
-        self.told: deque[str] = deque(maxlen=NOTES)
+        self.recent_notes: deque[str] = deque(maxlen=NOTES)
         self.actions: Mapping[str, Callable[[], None]] = {
             "kill": self.kill,
-            "gateway": self.turn_gateway,
-            "pause": self.turn_pause,
+            "gateway": self.toggle_gateway,
+            "pause": self.toggle_pause,
             "order": lambda: self.order(MORE),
         }
-        self._wishes: SimpleQueue[str] = SimpleQueue()
+        self._requests: SimpleQueue[str] = SimpleQueue()
         self._customers = customers
         self._connection = connection
-        self._still_to_kill = plan.kill
-        self.told_end = False
-        self._wished = customers.wished
+        self._kill_pending = options.kill
+        self.has_noted_end = False
+        self._open_orders = customers.open_requests
         self.figures = read_figures(connection)
         self.total = self.figures.ledger.orders
         self._paid_before = self.figures.ledger.paid
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that was to happen has happened, and nothing is left to do."""
-        quiet = not self.recoveries and not self._still_to_kill
-        return quiet and self._wished == 0 and self.figures.is_drained
+        """Whether every order was placed and every job has finished."""
+        quiet = not self.recoveries and not self._kill_pending
+        return quiet and self._open_orders == 0 and self.figures.is_drained
 
     @property
     def is_sound(self) -> bool:
@@ -80,24 +109,24 @@ class Story:
         return ledger.unpaid == 0 and ledger.paid_twice == 0
 
     def step(self) -> None:
-        """Look at the books; do what was wished for, replace a worker that died, follow those that were killed."""
-        self.look()
-        self._grant_wishes()
-        code = self.staff.has_ended()
+        """Read the books, run requested actions, replace a dead worker, and follow the recovery of killed ones."""
+        self.refresh()
+        self._run_requests()
+        code = self.worker.poll()
         if code is not None:
-            self.note(f"{self.staff.name} exited with code {code}; starting another one")
-            self.staff.hire()
+            self.note(f"{self.worker.name} exited with code {code}; starting another one")
+            self.worker.start()
         self._follow_recoveries()
-        if self._still_to_kill and self._is_time_to_kill():
+        if self._kill_pending and self._should_kill():
             self.kill()
-        self._tell_settled()
+        self._note_end()
 
-    def wish(self, action: str) -> None:
-        """Have an action done at the next step; from any thread."""
-        self._wishes.put(action)
+    def request(self, action: str) -> None:
+        """Run an action at the next step; from any thread."""
+        self._requests.put(action)
 
     def state(self) -> dict[str, Any]:
-        """Return what a page shows; from any thread."""
+        """Return what the shop's page shows; from any thread."""
         figures = self.figures
         ledger = figures.ledger
         return {
@@ -109,109 +138,109 @@ class Story:
             "shipped": ledger.shipped,
             "mailed": ledger.mailed,
             "recovered": self.recovered,
-            "worker": self.staff.name,
+            "worker": self.worker.name,
             "gateway_is_down": self.gateway_is_down,
             "is_paused": self.is_paused,
             "recovering": [
                 {"worker": each.name, "jobs": len(each.held), "seconds": each.left_s()}
                 for each in list(self.recoveries)
             ],
-            "notes": list(self.told),
+            "notes": list(self.recent_notes),
         }
 
-    def _grant_wishes(self) -> None:
+    def _run_requests(self) -> None:
         while True:
             try:
-                action = self._wishes.get_nowait()
+                action = self._requests.get_nowait()
             except Empty:
                 return
             self.actions[action]()
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Read the books and the queue."""
-        # Asked before: an order that is placed while the books are read is not in them, and still wished for.
-        self._wished = self._customers.wished
+        # Read first: an order that is placed while the books are read is not in them, and must still count as open.
+        self._open_orders = self._customers.open_requests
         self.figures = read_figures(self._connection)
 
     def order(self, number: int) -> None:
-        """Have more orders placed."""
-        self.told_end = False
+        """Place more orders."""
+        self.has_noted_end = False
         self.total += number
-        self._wished += number
-        self._customers.wish(number)
+        self._open_orders += number
+        self._customers.request(number)
 
     def kill(self) -> None:
-        """Kill the worker hard, in the middle of what it does, and let another one begin."""
-        worker = self.staff.worker_id()
+        """Kill the worker with SIGKILL, in the middle of its jobs, and start another one."""
+        worker = self.worker.worker_id()
         if worker is None:
             self.note("no worker has started yet")
             return
-        self._still_to_kill = False
-        self.told_end = False
-        name, payments = self.staff.name, self.figures.ledger.in_payment
-        self.staff.kill()
+        self._kill_pending = False
+        self.has_noted_end = False
+        name, payments = self.worker.name, self.figures.ledger.in_payment
+        self.worker.kill()
         recovery = Recovery(name, worker)
-        self.staff.hire()
+        self.worker.start()
         if not recovery.held:
-            self.note(f"{name} killed; it held no jobs. {self.staff.name} started")
+            self.note(f"{name} killed; it held no jobs. {self.worker.name} started")
             return
         self.recoveries.append(recovery)
         self.note(
-            f"{name} killed in the middle of {_count(payments, 'payment')}; it held "
-            f"{_count(len(recovery.held), 'job')}. {self.staff.name} started"
+            f"{name} killed in the middle of {pluralize(payments, 'payment')}; it held "
+            f"{pluralize(len(recovery.held), 'job')}. {self.worker.name} started"
         )
 
-    def turn_gateway(self) -> None:
-        """Let the payment gateway fail, or work again."""
+    def toggle_gateway(self) -> None:
+        """Make the payment gateway fail, or work again."""
         self.gateway_is_down = not self.gateway_is_down
         with tables.transaction(self._connection):
-            tables.execute(self._connection, tables.TURN_GATEWAY, is_on=int(self.gateway_is_down))
+            tables.execute(self._connection, tables.SET_GATEWAY, is_on=int(self.gateway_is_down))
         state = "is down: payments fail and are retried" if self.gateway_is_down else "works again"
         self.note(f"the payment gateway {state}")
 
-    def turn_pause(self) -> None:
-        """Pause every job type, or resume them; the worker learns of it at its next heartbeat."""
+    def toggle_pause(self) -> None:
+        """Pause every job type, or resume them, from the worker's next heartbeat on."""
         self.is_paused = not self.is_paused
         set_paused(self.is_paused)
         word = "paused" if self.is_paused else "resumed"
         self.note(f"{word}; takes effect at the worker's next heartbeat")
 
     def note(self, text: str) -> None:
-        """Remember something worth telling."""
+        """Add a note to the screen and the page."""
         self.notes.append(text)
-        self.told.append(text)
+        self.recent_notes.append(text)
 
     def verdict(self) -> str:
-        """Say what the shop's own tables say."""
+        """Return how many orders were lost or paid twice, by the shop's own tables."""
         ledger = self.figures.ledger
         return f"{self.figures.lost} lost · {ledger.paid_twice} paid twice"
 
     def summary(self) -> str:
-        """Say how many orders are paid, and the verdict."""
+        """Return how many orders are paid, and the verdict."""
         ledger, dead = self.figures.ledger, self.figures.queue.failed
-        rest = f" · {_count(dead, 'dead letter')}" if dead else ""
+        rest = f" · {pluralize(dead, 'dead letter')}" if dead else ""
         return f"{ledger.paid} of {ledger.orders} orders paid · {self.verdict()}{rest}"
 
-    def _is_time_to_kill(self) -> bool:
+    def _should_kill(self) -> bool:
         ledger = self.figures.ledger
-        enough = ledger.paid - self._paid_before >= self.plan.orders // 4
+        enough = ledger.paid - self._paid_before >= self.options.orders // 4
         return enough and ledger.in_payment > 0
 
     def _follow_recoveries(self) -> None:
         for recovery in list(self.recoveries):
-            result = recovery.look()
-            if result is None:
+            seconds = recovery.recovered_after_s()
+            if seconds is None:
                 continue
             self.recoveries.remove(recovery)
-            self.recovered += result.jobs
-            self.look()
-            jobs = _count(result.jobs, "job")
-            self.note(f"{jobs} recovered after {result.seconds:.1f} s · {self.verdict()}")
+            self.recovered += len(recovery.held)
+            self.refresh()
+            jobs = pluralize(len(recovery.held), "job")
+            self.note(f"{jobs} recovered after {seconds:.1f} s · {self.verdict()}")
 
-    def _tell_settled(self) -> None:
-        if self.told_end or not self.is_settled or not self.figures.ledger.orders:
+    def _note_end(self) -> None:
+        if self.has_noted_end or not self.is_settled or not self.figures.ledger.orders:
             return
-        self.told_end = True
+        self.has_noted_end = True
         self.note(self.summary())
 
 
@@ -219,7 +248,3 @@ def set_paused(paused: bool) -> None:
     """Pause or resume every job type of the shop."""
     for each in app.registry:
         app.database.run(app.database.store.workers.set_type(each.name, paused=paused, by="demo"))
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

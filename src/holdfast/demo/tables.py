@@ -1,7 +1,7 @@
 """The shop's own tables, in the same database as its jobs, and its own connection to them.
 
-Nothing here forbids a second payment: that is for Holdfast to prevent, and for the ledger to find out. Statements are
-written once, with psycopg's parameters; SQLite gets its own.
+Nothing here prevents a second payment: that is up to Holdfast, and the ledger checks it. Statements are written with
+psycopg's parameters and converted for SQLite.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Connection: TypeAlias = "sqlite3.Connection | psycopg.Connection[Any]"
 
 SCHEMA = "holdfast_demo"
-"""Where the queue is, on PostgreSQL: apart from whatever else the database is used for."""
+"""The queue's schema on PostgreSQL, apart from everything else in the database."""
 
 PLACE = """
 insert into shop_order (id, item, amount, placed_at)
@@ -42,7 +42,7 @@ insert into shop_mail (message_key, order_id, at) values (%(key)s, %(order)s, %(
 on conflict (message_key) do nothing
 """
 GATEWAY_IS_DOWN = "select is_on from shop_switch where name = 'gateway is down'"
-TURN_GATEWAY = "update shop_switch set is_on = %(is_on)s where name = 'gateway is down'"
+SET_GATEWAY = "update shop_switch set is_on = %(is_on)s where name = 'gateway is down'"
 LEDGER = """
 select (select count(*) from shop_order),
        (select count(distinct order_id) from shop_payment),
@@ -99,13 +99,13 @@ _PARAMETER = re.compile(r"%\((\w+)\)s")
 
 
 def with_dialect_params(statement: str, dialect: str) -> str:
-    """Return a statement with the parameters of a dialect's driver."""
+    """Return a statement with the parameter style of a dialect's driver."""
     return _PARAMETER.sub(r":\1", statement) if dialect == "sqlite" else statement
 
 
 @contextmanager
 def connect(url: str) -> Iterator[Connection]:
-    """Open the shop's own connection, as any application does; statements outside of `transaction` stand alone.
+    """Open the shop's own connection, as any application does; outside of `transaction` it autocommits.
 
     Raises: DatabaseUnreachable, WrongDatabase.
     """
@@ -143,7 +143,7 @@ def _file(path: str) -> sqlite3.Connection:
 
 @contextmanager
 def transaction(connection: Connection) -> Iterator[None]:
-    """Make everything in the block one transaction of the shop's."""
+    """Run the block in one transaction."""
     if not isinstance(connection, sqlite3.Connection):
         with connection.transaction():
             yield
@@ -159,7 +159,7 @@ def transaction(connection: Connection) -> Iterator[None]:
 
 @contextmanager
 def snapshot(connection: Connection) -> Iterator[SyncExecutor]:
-    """Let everything read in the block be of one moment; the queue's own tables are read through what is yielded."""
+    """Read everything in the block from one snapshot; yields an executor for the queue's own tables."""
     if isinstance(connection, sqlite3.Connection):
         from holdfast.storage.sqlite.transaction import SqliteExecutor
 
@@ -190,14 +190,14 @@ def execute(connection: Connection, statement: str, **values: Any) -> tuple[Any,
 
 
 def open_shop(connection: Connection) -> None:
-    """Make the tables that are not there yet; the gateway works."""
+    """Create missing tables; the gateway works."""
     with transaction(connection):
         for statement in _TABLES:
             execute(connection, statement)
 
 
 def close_shop(url: str) -> None:
-    """Remove the shop's tables and its queue from a PostgreSQL database."""
+    """Drop the shop's tables and its queue from a PostgreSQL database."""
     with connect(url) as connection, transaction(connection):
         for statement in _DROPPED:
             execute(connection, statement)

@@ -1,4 +1,4 @@
-"""The demo as plain lines, for logs and pipes: what happens when it happens, and figures once a second."""
+"""The demo as plain lines, for logs and pipes: events when they happen, and figures once a second."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ POLL_S = 0.2
 
 
 class TextScreen:
-    """Writes a story line by line."""
+    """Prints a story line by line."""
 
     def __init__(self, story: Story) -> None:
-        """Begin with nothing told."""
+        """Take the story."""
         self._story = story
         self._figures_due = 0.0
 
     def run(self) -> None:
-        """Follow the story until it is settled, if it is to end then, or for ever."""
+        """Follow the story forever, or until it has settled if `exit` was asked for."""
         while True:
             self._story.step()
-            self.tell()
-            if self._story.plan.exit and self._story.is_settled:
+            self.print_news()
+            if self._story.options.exit and self._story.is_settled:
                 return
             time.sleep(POLL_S)
 
-    def tell(self) -> None:
-        """Write the figures when they are due, and what is new: the last of it is how the story ended."""
+    def print_news(self) -> None:
+        """Print the figures when they are due, and new notes: the last of them is the outcome."""
         if time.monotonic() >= self._figures_due:
             self._figures_due = time.monotonic() + FIGURES_S
             for line in figure_lines(self._story):
@@ -40,7 +40,7 @@ class TextScreen:
 
 
 def figure_lines(story: Story) -> list[str]:
-    """Return the figures, and how long the leases of killed workers still last."""
+    """Return the figures, and when the leases of killed workers expire."""
     figures = story.figures
     queue, ledger = figures.queue, figures.ledger
     lines = [

@@ -1,4 +1,4 @@
-"""The shop's worker: a process of its own, started, killed, replaced and sent home."""
+"""The shop's worker process: started, killed, replaced and stopped."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _FOREIGN = ("HOLDFAST_", "OUTBOX_", "WORKER_")
 
 
 class WorkerProcess(ProcessGroup):
-    """At most one worker at a time, numbered from 1. Whatever happens, none outlives the demo."""
+    """At most one worker at a time, numbered from 1. None outlives the demo."""
 
-    def __init__(self, url: str, lease_ms: int, log: Path, guardian: OrphanGuard) -> None:
-        """Say where the shop is and how long a lease lasts; nobody works yet."""
-        super().__init__(guardian)
+    def __init__(self, url: str, lease_ms: int, log: Path, guard: OrphanGuard) -> None:
+        """Take the database and the lease; nothing runs yet."""
+        super().__init__(guard)
         self._environment = _environment(url, lease_ms)
         self._log = log
         self._number = 0
 
     @property
     def name(self) -> str:
-        """The present worker's name, the first part of its id."""
+        """The current worker's name, the prefix of its id."""
         return f"w-{self._number}"
 
-    def hire(self) -> None:
+    def start(self) -> None:
         """Start the next worker."""
         self._number += 1
         words = ["worker", APPLICATION, "--slots", str(SLOTS), "--name", self.name]
         with self._log.open("ab") as log:
-            self._begin(words, self._environment, log)
+            self._run(words, self._environment, log)
 
     def worker_id(self) -> str | None:
-        """Return the id under which the present worker signed in, None before it has."""
+        """Return the current worker's id, None until it has registered."""
         workers = app.database.read(app.database.store.workers.page(20))
         mine = (each.id for each in workers if each.pid == self.pid and each.name == self.name)
         return next(mine, None)
 
 
 def _environment(url: str, lease_ms: int) -> dict[str, str]:
-    """The worker's environment: settings of the user's own applications are none of the shop's."""
+    """Return the worker's environment, without the settings of the user's own applications."""
     own = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
     return own | {
         URL_VARIABLE: url,
