@@ -44,7 +44,7 @@ def test_a_removed_subscription_is_told_with_what_is_left_of_it(run: Run, orders
     assert result.exit_code == Exit.OK
     assert "about to remove 1 subscription:" in result.stderr
     assert "order.placed is no longer delivered to mail" in result.stderr
-    assert "1 job of it, see `holdfast jobs list type:order.placed/mail`" in result.stderr
+    assert "1 job already delivered will still run: `holdfast jobs list type:order.placed/mail`" in result.stderr
     assert "no other handler" not in result.stderr
     assert "subscribes it again" not in result.stderr
     assert orders.subscribed("order.placed") == ["charge"]
@@ -59,7 +59,7 @@ def test_the_last_subscription_of_an_event_and_a_living_handler_are_warned_of(
 ) -> None:
     assert run(*UNSUBSCRIBE, "mail", "--yes").exit_code == Exit.OK
     result = run(*UNSUBSCRIBE, "charge", "--yes")
-    assert "a live worker has charge, and subscribes it again" in result.stderr
+    assert "a live worker has charge and will subscribe it again" in result.stderr
     assert "no other handler subscribes to order.placed" in result.stderr
 
 

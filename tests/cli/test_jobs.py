@@ -206,7 +206,7 @@ def test_a_limit_bounds_what_a_filter_changes(run: Run, scene: Scene) -> None:
         scene.failed()
     result = run("jobs", "retry", "type:mail.*", "--limit", "2", "--yes", "-o", "id")
     assert len(result.stdout.split()) == 2
-    assert "finds more than 2" in result.stderr
+    assert "more than 2 match" in result.stderr
     assert len(listed(run, "state:failed")) == 1
 
 

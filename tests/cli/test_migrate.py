@@ -129,4 +129,4 @@ def test_migrating_an_application_subscribes_its_handlers(
 def test_an_application_and_an_address_are_not_mixed(run: Run) -> None:
     result = run("migrate", "--app", "shop:app", "--url", "sqlite:///other.db")
     assert result.exit_code == Exit.USAGE
-    assert "brings its own database" in result.stderr
+    assert "has its own database" in result.stderr

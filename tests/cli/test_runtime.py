@@ -228,7 +228,7 @@ def test_the_doctor_needs_a_database(run: Run, sqlite_url: str) -> None:
 def test_a_copied_database_is_worked_off_only_when_it_was_adopted(
     folder: Path, scene: Scene, run: Run
 ) -> None:
-    assert "is no copy" in run("adopt").stderr
+    assert "is not a copy" in run("adopt").stderr
     _rename(scene)
     with Command("tick", "office:app") as command:
         _, err = command.process.communicate(timeout=PATIENCE_S)

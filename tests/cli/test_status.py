@@ -38,7 +38,7 @@ def test_the_figures_are_those_of_the_queue(run: Run, scene: Scene) -> None:
 def test_people_read_one_sentence_first(run: Run, scene: Scene) -> None:
     scene.start("pdf")
     result = run("status")
-    assert result.stdout.startswith("No live workers; 1 job is due\n  due       1   the oldest")
+    assert result.stdout.startswith("No live workers; 1 job is due\n  due       1   oldest waiting")
     scene.worker("mail.send")
     assert run("status").stdout.startswith("No live worker handles pdf, and jobs are due\n")
 

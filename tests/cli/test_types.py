@@ -101,8 +101,8 @@ def test_a_dry_run_changes_nothing(run: Run, scene: Scene) -> None:
         (("pause", "pdf", "--all"), "name job types, or use --all"),
         (("set", "pdf"), "nothing to set"),
         (("set", "pdf", "--lease", "soon"), "'soon' is not a duration"),
-        (("set", "pdf", "--concurrency", "0"), "'0' is neither a number"),
-        (("set", "pdf", "--concurrency", "two"), "'two' is neither a number"),
+        (("set", "pdf", "--concurrency", "0"), "'0' is neither a positive number"),
+        (("set", "pdf", "--concurrency", "two"), "'two' is neither a positive number"),
     ],
 )
 def test_wrong_input_is_refused(

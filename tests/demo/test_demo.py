@@ -169,9 +169,9 @@ def test_a_taken_port_is_said_and_the_next_one_used(tmp_path: Path) -> None:
     [
         (("--orders", "many"), Exit.USAGE, "'many' is not a valid integer range"),
         (("--lease", "soon"), Exit.USAGE, "'soon' is not a duration"),
-        (("--postgres", "--url", "x"), Exit.USAGE, "exclude each other"),
+        (("--postgres", "--url", "x"), Exit.USAGE, "cannot be combined"),
         (("--url", "mysql://db/shop"), Exit.USAGE, "error[HF011]"),
-        (("--url", "sqlite:///mine.db", "--fresh"), Exit.USAGE, "removes no file of yours"),
+        (("--url", "sqlite:///mine.db", "--fresh"), Exit.USAGE, "does not delete your files"),
         (("--url", "postgresql://127.0.0.1:1/shop"), Exit.DATABASE, "error[HF043]"),
         (("--url", "sqlite:////proc/nowhere/shop.db"), Exit.DATABASE, "error[HF043]"),
         (("--headles",), Exit.USAGE, "did you mean --headless?"),

@@ -16,7 +16,7 @@ QUICK = ("--rate", "100", "--lease", "1500ms", "--port", "0")
 def test_keys_kill_break_pause_and_order(tmp_path: Path) -> None:
     with Terminal(tmp_path, "--orders", "30", *QUICK) as terminal:
         terminal.wait_for(r"worker w-1 +4 slots · lease 2 s")
-        terminal.wait_for(r"\[k\] kill the worker hard")
+        terminal.wait_for(r"\[k\] kill -9 the worker")
         terminal.wait_for(r" [1-9]\d*/30 ")
         terminal.press("k")
         terminal.wait_for("w-1 killed")
@@ -79,7 +79,7 @@ def test_a_second_interrupt_ends_it_now(tmp_path: Path) -> None:
         worker = terminal.worker()
         worker.suspend()
         os.kill(terminal.pid, signal.SIGINT)
-        terminal.wait_for("closing")
+        terminal.wait_for("stopping")
         os.kill(terminal.pid, signal.SIGINT)
         assert terminal.end() == Exit.INTERRUPTED
     assert not worker.is_running()

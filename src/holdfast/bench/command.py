@@ -70,7 +70,7 @@ def command(
     peer_python: str | None,
     output: str,
 ) -> int:
-    """Measure this machine: `holdfast worker` beside hand-written loops in the same run.
+    """Benchmark this machine: `holdfast worker` against hand-written loops in the same run.
 
     SQLite figures need nothing else. PostgreSQL figures need the extra `postgres` and a server:
     one is started for the run and removed; on a server of yours, databases are created and
