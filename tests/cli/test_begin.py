@@ -75,18 +75,18 @@ def test_a_changed_an_added_and_a_removed_source_are_noticed_once(tmp_path: Path
     (tmp_path / "app.py").write_text("1")
     (tmp_path / ".venv").mkdir()
     watch = FileWatcher(tmp_path)
-    assert watch.changed() is None
+    assert watch.find_change() is None
     (tmp_path / ".venv" / "other.py").write_text("")
     (tmp_path / "notes.txt").write_text("")
-    assert watch.changed() is None
+    assert watch.find_change() is None
     (tmp_path / "app.py").write_text("23")
-    assert watch.changed() == Path("app.py")
-    assert watch.changed() is None
+    assert watch.find_change() == Path("app.py")
+    assert watch.find_change() is None
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "more.py").write_text("")
-    assert watch.changed() == Path("sub/more.py")
+    assert watch.find_change() == Path("sub/more.py")
     (tmp_path / "app.py").unlink()
-    assert watch.changed() == Path("app.py")
+    assert watch.find_change() == Path("app.py")
 
 
 APPLICATION = """

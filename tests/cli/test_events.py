@@ -44,7 +44,10 @@ def test_a_removed_subscription_is_told_with_what_is_left_of_it(run: Run, orders
     assert result.exit_code == Exit.OK
     assert "about to remove 1 subscription:" in result.stderr
     assert "order.placed is no longer delivered to mail" in result.stderr
-    assert "1 job already delivered will still run: `holdfast jobs list type:order.placed/mail`" in result.stderr
+    assert (
+        "1 job already delivered will still run: `holdfast jobs list type:order.placed/mail`"
+        in result.stderr
+    )
     assert "no other handler" not in result.stderr
     assert "subscribes it again" not in result.stderr
     assert orders.subscribed("order.placed") == ["charge"]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from holdfast.cli.console import say
+from holdfast.cli.console import print_info
 from holdfast.core.errors import CommandUsage
 from holdfast.core.suggestions import nearest
 from holdfast.version import VERSION
@@ -244,7 +244,7 @@ def _installed_once(home: Path) -> Iterator[bool]:
     """Yield whether an environment is to be made, in an empty folder; it counts when the block has ended well."""
     is_new = not (home / DONE).exists()
     if is_new:
-        say(f"installing {home.name} into {home}")
+        print_info(f"installing {home.name} into {home}")
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(parents=True)
     yield is_new
