@@ -86,11 +86,7 @@ def command() -> None:
 def list_(
     session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
-    """List jobs, newest first.
-
-    All terms of a filter must match: state:failed,cancelled · type:mail.* · age>5m ·
-    attempt>=3 · error:"timed out" · fingerprint:… · chain:… · blocker:… · key:… · id:…
-    """
+    """List jobs, newest first; all terms of a filter must match."""
     page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
     write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
 

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, cast
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import FilterError, InvalidDuration, InvalidId
 from holdfast.core.ids import parse_id
-from holdfast.core.records import STATES
+from holdfast.core.lifecycle import STATES
 from holdfast.core.suggestions import nearest
 
 LONGEST_FILTER = 1_000
