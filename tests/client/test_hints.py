@@ -245,7 +245,7 @@ def test_a_notifier_that_cannot_be_made_is_told_once_and_undoes_nothing(
     mistaken.close()
     assert len(app.jobs.list()) == 2
     assert [each.levelname for each in caplog.records].count("ERROR") == 1
-    assert "workers find jobs by polling" in caplog.text
+    assert "workers will find jobs by polling" in caplog.text
 
 
 def test_events_that_waited_for_the_subscriptions_of_a_migration_are_told_of(

@@ -6,9 +6,12 @@ The Python API in both colours, HTTP, the pages' forms, the command line and the
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import httpx
@@ -16,6 +19,7 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner, Result
 
+import holdfast.commands
 from holdfast import Holdfast
 from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.roles import LOCAL
@@ -82,6 +86,7 @@ def python(app: Holdfast, tx: Any, command: str, ids: list[str]) -> Any:
         "cycle.run_now": app.cycles.run_now,
         "cycle.pause": app.cycles.pause,
         "cycle.resume": app.cycles.resume,
+        "subscription.remove": app.subscriptions.remove,
     }
     return calls[command](tx, *ids)
 
@@ -98,7 +103,11 @@ ROUTES = {
     "cycle.run_now": "/api/v1/cycles/{}/run-now",
     "cycle.pause": "/api/v1/cycles/{}/pause",
     "cycle.resume": "/api/v1/cycles/{}/resume",
+    "type.pause": "/api/v1/types/{}/pause",
+    "type.resume": "/api/v1/types/{}/resume",
+    "subscription.remove": "/api/v1/subscriptions/{}/{}",
 }
+DELETED = {"chain.delete", "subscription.remove"}
 WORDS = {
     "job.retry": ("jobs", "retry"),
     "job.cancel": ("jobs", "cancel"),
@@ -111,6 +120,9 @@ WORDS = {
     "cycle.run_now": ("cycles", "run-now"),
     "cycle.pause": ("cycles", "pause"),
     "cycle.resume": ("cycles", "resume"),
+    "type.pause": ("types", "pause"),
+    "type.resume": ("types", "resume"),
+    "subscription.remove": ("events", "unsubscribe"),
 }
 FORMS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
     "job.retry": ("/jobs/move", lambda ids: {"move": "retry", "id": ids}),
@@ -122,8 +134,16 @@ FORMS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
     "cycle.run_now": ("/cycles", lambda ids: {"move": "run_now", "name": ids}),
     "cycle.pause": ("/cycles", lambda ids: {"move": "pause", "name": ids}),
     "cycle.resume": ("/cycles", lambda ids: {"move": "resume", "name": ids}),
+    "type.pause": ("/types", lambda ids: {"move": "pause", "name": ids}),
+    "type.resume": ("/types", lambda ids: {"move": "resume", "name": ids}),
+    "subscription.remove": (
+        "/system",
+        lambda ids: {"move": "remove", "event": ids[0], "handler": ids[1]},
+    ),
 }
-ASKED = dict.fromkeys(("job.cancel", "dead.drop", "chain.delete"), ("--yes",))
+CONFIRMED = dict.fromkeys(
+    ("job.cancel", "dead.drop", "chain.delete", "subscription.remove"), ("--yes",)
+)
 SURFACES = ("sync", "async", "http", "pages", "cli", "top")
 AUDITED = ("http", "pages", "cli", "top")
 
@@ -133,6 +153,8 @@ class Surfaces:
 
     def __init__(self, app: Holdfast) -> None:
         self.app = app
+        self.words = ""
+        """What the last refusal said."""
         self.served = create(app, settings=read_settings({}))
         self._transport = httpx.ASGITransport(self.served, client=("127.0.0.1", 50_000))
 
@@ -150,25 +172,28 @@ class Surfaces:
             with self.app.transaction() as tx:
                 python(self.app, tx, command, ids)
 
-        return await _code(asyncio.to_thread(call))
+        return await self._code(asyncio.to_thread(call))
 
     async def _async(self, command: str, ids: list[str]) -> str | None:
         async def call() -> None:
             async with self.app.transaction() as tx:
                 await python(self.app, tx, command, ids)
 
-        return await _code(call())
+        return await self._code(call())
 
     async def _http(self, command: str, ids: list[str]) -> str | None:
         path = ROUTES[command]
         async with self.client() as client:
             if "{}" not in path:
                 answer = await client.post(path, json={"ids": ids})
-            elif command == "chain.delete":
-                answer = await client.delete(path.format(ids[0]))
+            elif command in DELETED:
+                answer = await client.delete(path.format(*ids))
             else:
                 answer = await client.post(path.format(ids[0]), json={})
-        return None if answer.is_success else str(answer.json()["code"])
+        if answer.is_success:
+            return None
+        self.words = answer.json()["detail"]
+        return str(answer.json()["code"])
 
     async def _pages(self, command: str, ids: list[str]) -> str | None:
         path, fields = FORMS[command]
@@ -176,20 +201,30 @@ class Surfaces:
             answer = await client.post(path.format(ids[0]), data=fields(ids), headers=SAME_SITE)
         if answer.status_code < 400:
             return None
+        self.words = html.unescape(answer.text)
         found = CODE.search(answer.text)
         return found.group() if found else answer.text
 
     async def _cli(self, command: str, ids: list[str]) -> str | None:
         result = await asyncio.to_thread(
-            command_line, *WORDS[command], *ids, *ASKED.get(command, ())
+            command_line, *WORDS[command], *ids, *CONFIRMED.get(command, ())
         )
+        self.words = result.stderr
         found = CODE.search(result.stderr)
         if found is None and result.exit_code not in (Exit.OK, Exit.PARTLY):
             return f"exit {result.exit_code}: {result.output}"
         return found.group() if found else None
 
     async def _top(self, command: str, ids: list[str]) -> str | None:
-        return await _code(TopSource(Gateway(self.app), Caller(LOCAL)).action(command)(ids[0]))
+        return await self._code(TopSource(Gateway(self.app), Caller(LOCAL)).action(command)(ids[0]))
+
+    async def _code(self, call: Awaitable[Any]) -> str | None:
+        try:
+            await call
+        except HoldfastError as error:
+            self.words = error.message
+            return error.code
+        return None
 
 
 def command_line(*words: str) -> Result:
@@ -205,17 +240,12 @@ async def surfaces(app: Holdfast) -> AsyncIterator[Surfaces]:
     await found.served.state.site.close()
 
 
-async def _code(call: Awaitable[Any]) -> str | None:
-    try:
-        await call
-    except HoldfastError as error:
-        return error.code
-    return None
-
-
 # The live view acts on groups of dead letters and knows no chains; the pages act on groups too.
+# Types are a matter of operators, so the Python API has no command for them.
 LACKS = {
-    "top": {"chain.cancel", "chain.delete", "dead.redrive", "dead.drop"},
+    "sync": {"type.pause", "type.resume"},
+    "async": {"type.pause", "type.resume"},
+    "top": {"chain.cancel", "chain.delete", "dead.redrive", "dead.drop", "subscription.remove"},
     "pages": {"dead.redrive", "dead.drop"},
 }
 ONE_AT_A_TIME = {"top"}
@@ -261,6 +291,15 @@ WRONG = {
     "chain.cancel": "completed",
 }
 
+VERBS = {
+    "job.retry": "retry",
+    "job.cancel": "cancel",
+    "job.run_now": "run",
+    "dead.redrive": "retry",
+    "dead.drop": "drop",
+    "chain.cancel": "cancel",
+}
+
 
 def state_of(scene: Scene, id: str) -> str | None:
     found = scene.database.read(scene.store.jobs.get([id]))
@@ -290,17 +329,35 @@ async def test_a_command_is_refused_alike_where_the_state_forbids_it(
         id = make(scene, WRONG[command])
         old = len(scene.deeds())
         assert await surfaces[name](command, [id]) == "HF067", name
+        noun = "chain" if command == "chain.cancel" else "job"
+        words = f"cannot {VERBS[command]} a {noun} that is {WRONG[command]}"
+        assert words in surfaces.words, (name, surfaces.words)
         assert state_of(scene, id) == WRONG[command], name
         assert len(scene.deeds()) == old, name
+
+
+MISSING = {
+    "job": ("HF061", "there is no job {}"),
+    "dead": ("HF061", "there is no job {}"),
+    "chain": ("HF060", "there is no chain {}"),
+    "worker": ("HF069", "there is no live worker {}"),
+    "cycle": ("HF082", "there is no cycle '{}'"),
+    "type": ("HF020", "no job type '{}' in this database"),
+    "subscription": ("HF028", "no handler 'mail' subscribes to '{}'"),
+}
 
 
 @pytest.mark.parametrize("command", [*WORDS])
 async def test_what_does_not_exist_is_refused_alike(
     command: str, surfaces: Surfaces, scene: Scene
 ) -> None:
-    nouns = {"job": "HF061", "dead": "HF061", "chain": "HF060", "worker": "HF069", "cycle": "HF082"}
+    noun = command.split(".")[0]
+    code, words = MISSING[noun]
     for name in having(command):
-        assert await surfaces[name](command, [new_id()]) == nouns[command.split(".")[0]], name
+        id = new_id()
+        targets = [id, "mail"] if noun == "subscription" else [id]
+        assert await surfaces[name](command, targets) == code, (name, surfaces.words)
+        assert words.format(id) in surfaces.words, (name, surfaces.words)
 
 
 @pytest.mark.parametrize("command", [each for each in MOVES if not each.startswith("chain")])
@@ -355,6 +412,67 @@ async def test_workers_and_cycles_are_commanded_alike(surfaces: Surfaces, scene:
         ]
         deeds = [deed[:2] for deed in scene.deeds()[old:]]
         assert deeds == (expected if name in AUDITED else []), name
+
+
+async def test_types_and_subscriptions_are_commanded_alike(
+    surfaces: Surfaces, scene: Scene
+) -> None:
+    scene.start("mail.send")
+    for name in having("type.pause"):
+        old = len(scene.deeds())
+        for command in ("type.pause", "type.resume"):
+            assert await surfaces[name](command, ["mail.send"]) is None, (name, surfaces.words)
+            (setting,) = scene.database.read(scene.store.workers.settings())
+            assert setting.paused == (command == "type.pause"), name
+        deeds = [deed[:2] for deed in scene.deeds()[old:]]
+        assert deeds == [("type.pause", "type mail.send"), ("type.resume", "type mail.send")], name
+    for name in having("subscription.remove"):
+        scene.subscribe("order.placed", "mail", "stock")
+        old = len(scene.deeds())
+        assert await surfaces[name]("subscription.remove", ["order.placed", "mail"]) is None, name
+        assert scene.subscribed("order.placed") == ["stock"], name
+        expected = [("subscription.remove", "subscription order.placed/mail")]
+        assert [deed[:2] for deed in scene.deeds()[old:]] == (
+            expected if name in AUDITED else []
+        ), name
+
+
+COMMANDS = {
+    "cancel_chain": "chain.cancel",
+    "cancel_jobs": "job.cancel",
+    "delete_chains": "chain.delete",
+    "drain_worker": "worker.drain",
+    "drop_jobs": "dead.drop",
+    "pause_cycle": "cycle.pause",
+    "pause_type": "type.pause",
+    "redrive_jobs": "job.retry",
+    "remove_subscription": "subscription.remove",
+    "request_cycle": "cycle.run_now",
+    "run_jobs_now": "job.run_now",
+}
+ON_ONE_SURFACE = {
+    "adopt_database",  # the command line
+    "complete_chain",  # the Python API, as the next three
+    "continue_chain",
+    "retry_chain",
+    "run_chain_now",
+    "create_token",  # HTTP and the command line, which both call the service, as the next three
+    "revoke_token",
+    "pause_all",
+    "set_type",
+}
+
+
+def test_every_command_is_compared_or_has_but_one_surface() -> None:
+    found = set()
+    for module in iter_modules(holdfast.commands.__path__, "holdfast.commands."):
+        for name, value in vars(import_module(module.name)).items():
+            answers = str(getattr(value, "__annotations__", {}).get("return", ""))
+            if not name.startswith("_") and answers.startswith("Op[Change["):
+                found.add(name)
+    wrappers = {"counted", "unanswered", "with_audit"}
+    assert found - wrappers == COMMANDS.keys() | ON_ONE_SURFACE
+    assert set(COMMANDS.values()) <= WORDS.keys()
 
 
 async def test_the_figures_of_the_queue_have_one_name_each(

@@ -11,8 +11,8 @@ from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, Record, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
-from holdfast.core.errors import CommandUsage, UnknownJobType
-from holdfast.core.suggestions import nearest
+from holdfast.commands.types import unknown_type
+from holdfast.core.errors import CommandUsage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -129,11 +129,7 @@ def _require_known(session: CliSession, types: Sequence[str]) -> None:
     known = [each.totals.type for each in facts]
     for type in types:
         if type not in known:
-            near = nearest(type, known)
-            raise UnknownJobType(
-                f"no job type {type[:60]!r} in this database",
-                help=near or "see `holdfast types list`",
-            )
+            raise unknown_type(type, known)
 
 
 def _desk(session: CliSession) -> TypeAdmin:

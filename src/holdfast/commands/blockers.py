@@ -18,7 +18,6 @@ from holdfast.core.errors import (
     CircularWait,
     DatabaseBusy,
     UnknownJobType,
-    WrongState,
 )
 from holdfast.core.records import (
     TERMINAL,
@@ -48,14 +47,6 @@ def tails_of(store: Store, chain_ids: Iterable[str]) -> Op[list[Tail]]:
 def tail_of(store: Store, chain_id: str) -> Op[Tail]:
     """Read the last job of a chain. Raises: ChainNotFound."""
     (tail,) = yield from tails_of(store, [chain_id])
-    return tail
-
-
-def live_tail(store: Store, chain_id: str) -> Op[Tail]:
-    """Read the live job of a chain. Raises: ChainNotFound, WrongState when it has ended."""
-    tail = yield from tail_of(store, chain_id)
-    if tail.state in TERMINAL:
-        raise WrongState(f"chain {chain_id} has ended: it is {tail.state}")
     return tail
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.commands.blockers import live_tail, tail_of, tails_of
+from holdfast.commands.blockers import tail_of, tails_of
 from holdfast.commands.change import (
     Change,
     Effect,
@@ -21,7 +21,7 @@ from holdfast.commands.change import (
 from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, refuse, run_jobs_now
 from holdfast.core.error_text import clean_error
 from holdfast.core.errors import ChainNotFound, DatabaseBusy, StillReferenced
-from holdfast.core.lifecycle import DROP
+from holdfast.core.lifecycle import CANCEL, COMPLETE, DROP
 from holdfast.core.records import TERMINAL, Ending, Instant, NewJob, State, TerminalState
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.operation import Op
@@ -98,8 +98,11 @@ def end_chain(
     Concurrency: a worker that ends or continues the job meanwhile came first; the new tail is tried.
     Raises: ChainNotFound, WrongState when the chain has ended.
     """
+    command = CANCEL if state == "cancelled" else COMPLETE
     for _ in range(_ROUNDS):
-        tail = yield from live_tail(store, chain_id)
+        tail = yield from tail_of(store, chain_id)
+        if not command.allows(tail.state):
+            raise command.refusal([(chain_id, tail.state)], "chain")
         successor = None
         if next is not None:
             successor = msgspec.structs.replace(

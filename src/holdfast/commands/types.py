@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from holdfast.commands.change import Change, Effect
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.core.errors import InvalidOption, UnknownJobType
 from holdfast.core.records import TypeSetting
+from holdfast.core.suggestions import nearest
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -72,8 +75,16 @@ def read_setting(store: Store, type: str) -> Op[TypeSetting]:
         workers = yield from store.workers.page(MOST_WORKERS)
         known = {*(each.type for each in totals), *(each for one in workers for each in one.types)}
         if type not in known:
-            raise UnknownJobType(f"the database has not seen the type {type[:60]!r}")
+            raise unknown_type(type, known)
     return settings.get(type) or TypeSetting(type)
+
+
+def unknown_type(type: str, known: Iterable[str], help: str | None = None) -> UnknownJobType:
+    """Return the refusal of a type that was never started, handled or set, with the name that was probably meant."""
+    return UnknownJobType(
+        f"no job type {type[:60]!r} in this database",
+        help=nearest(type, known) or help or "see `holdfast types list`",
+    )
 
 
 def _changed(store: Store, type: str, before: TypeSetting) -> Op[Change[TypeSetting]]:

@@ -109,6 +109,7 @@ class Command:
 RETRY = Command("retry", sources("redrive"))
 CANCEL = Command("cancel", sources("cancel"))
 RUN_NOW = Command("run", sources("trigger"))
+COMPLETE = Command("complete", sources("complete_outside"))
 DROP = Command("drop", sources("redrive"))
 DELETE = Command("delete", sources("delete"))
 
