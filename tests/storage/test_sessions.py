@@ -16,7 +16,7 @@ from psycopg.rows import dict_row
 from holdfast.core.errors import NoTransaction
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.sqlite.connection import Target, open_lent
+from holdfast.storage.sqlite.connection import SqliteOptions, open_for_callers
 from holdfast.storage.sqlite.database import SqliteDatabase
 
 # Everything that PostgreSQL keeps per session, in one row.
@@ -486,7 +486,7 @@ def test_another_file_that_was_attached_is_let_go(database: SqliteDatabase, tmp_
 
 
 def test_plain_statements_keep_a_connection_and_what_it_has_compiled(tmp_path: Path) -> None:
-    connection = open_lent(Target(str(tmp_path / "x.db")))
+    connection = open_for_callers(SqliteOptions(str(tmp_path / "x.db")))
     for plain in (
         "create table t (n, m)",
         "create index i on t (n)",

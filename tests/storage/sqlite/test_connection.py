@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, UnusableUrl, WrongDatabase
 from holdfast.storage.sqlite.connection import (
-    Target,
+    SqliteOptions,
     check_version,
     open_reader,
     open_writer,
@@ -36,11 +36,11 @@ def pragma(connection: sqlite3.Connection, query: str) -> Any:
 def test_a_file_is_opened_in_wal_mode_with_the_chosen_durability(
     path: Path, synchronous: Any, level: int
 ) -> None:
-    with closing(open_writer(Target(str(path), synchronous))) as connection:
+    with closing(open_writer(SqliteOptions(str(path), synchronous))) as connection:
         assert pragma(connection, "pragma journal_mode") == "wal"
         assert pragma(connection, "pragma synchronous") == level
         assert pragma(connection, "pragma foreign_keys") == 0
-    with closing(open_reader(Target(str(path), synchronous))) as connection:
+    with closing(open_reader(SqliteOptions(str(path), synchronous))) as connection:
         assert pragma(connection, "pragma query_only") == 1
 
 

@@ -11,10 +11,10 @@ import pytest
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.records import NewJob, Subscription
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.sqlite.connection import OwnConnection, Target, open_writer
+from holdfast.storage.sqlite.connection import SqliteConnection, SqliteOptions, open_writer
 from holdfast.storage.sqlite.database import SqliteDatabase
-from holdfast.storage.sqlite.pool import Pool
-from holdfast.storage.sqlite.writer import AsyncTicket, SyncTicket, Writer, deliver
+from holdfast.storage.sqlite.pool import SqlitePool
+from holdfast.storage.sqlite.writer import AsyncWriteRequest, SyncWriteRequest, Writer, deliver
 from tests.storage.sqlite.scene import failing_after, job_ids, locked, new_job
 
 LONG_S = 60.0
@@ -31,15 +31,15 @@ def ran() -> list[str]:
 @pytest.fixture
 def make_writer(database: SqliteDatabase, path: Path, ran: list[str]) -> Iterator[MakeWriter]:
     """Make writers whose groups are bounded as the test says."""
-    made: list[tuple[Writer, Pool]] = []
+    made: list[tuple[Writer, SqlitePool]] = []
 
-    def opened() -> OwnConnection:
-        connection = open_writer(Target(str(path)))
+    def opened() -> SqliteConnection:
+        connection = open_writer(SqliteOptions(str(path)))
         connection.set_trace_callback(ran.append)
         return connection
 
     def make(group_size: int = 100, group_s: float = LONG_S) -> Writer:
-        pool = Pool(opened, 1, str(path))
+        pool = SqlitePool(opened, 1, str(path))
         writer = Writer(pool, group_size, group_s)
         made.append((writer, pool))
         return writer
@@ -50,11 +50,11 @@ def make_writer(database: SqliteDatabase, path: Path, ran: list[str]) -> Iterato
         pool.close()
 
 
-def ticket_of(op: Op[Any], wait_s: float = LONG_S) -> SyncTicket[Any]:
-    return SyncTicket(op, wait_s, LONG_S)
+def ticket_of(op: Op[Any], wait_s: float = LONG_S) -> SyncWriteRequest[Any]:
+    return SyncWriteRequest(op, wait_s, LONG_S)
 
 
-def submit_together(writer: Writer, path: Path, ops: list[Op[Any]]) -> list[SyncTicket[Any]]:
+def submit_together(writer: Writer, path: Path, ops: list[Op[Any]]) -> list[SyncWriteRequest[Any]]:
     """Submit operations while the lock is held elsewhere, so that they wait for it together."""
     tickets = [ticket_of(op) for op in ops]
     with locked(path):
@@ -161,8 +161,8 @@ def test_the_impatient_are_told_that_the_file_is_locked_and_the_patient_go_on(
 
 
 def test_a_file_that_cannot_be_opened_is_told_to_every_caller(tmp_path: Path) -> None:
-    target = Target(str(tmp_path / "absent" / "holdfast.db"))
-    writer = Writer(Pool(lambda: open_writer(target), 1, target.path))
+    target = SqliteOptions(str(tmp_path / "absent" / "holdfast.db"))
+    writer = Writer(SqlitePool(lambda: open_writer(target), 1, target.path))
     ticket = ticket_of(iter_nothing())
     writer.submit(ticket)
     with pytest.raises(DatabaseUnreachable):
@@ -190,7 +190,7 @@ async def test_an_operation_that_nobody_awaits_any_more_is_not_begun(
     database: SqliteDatabase, path: Path, make_writer: MakeWriter
 ) -> None:
     writer, dropped, kept = make_writer(), new_job(), new_job()
-    tickets = [AsyncTicket(op, LONG_S, LONG_S) for op in inserts(database, [dropped, kept])]
+    tickets = [AsyncWriteRequest(op, LONG_S, LONG_S) for op in inserts(database, [dropped, kept])]
     with locked(path):
         for ticket in tickets:
             writer.submit(ticket)
@@ -202,7 +202,9 @@ async def test_an_operation_that_nobody_awaits_any_more_is_not_begun(
 async def test_a_loop_is_woken_once_for_all_its_operations(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tickets: list[AsyncTicket[int]] = [AsyncTicket(never(), LONG_S, LONG_S) for _ in range(10)]
+    tickets: list[AsyncWriteRequest[int]] = [
+        AsyncWriteRequest(never(), LONG_S, LONG_S) for _ in range(10)
+    ]
     loop = asyncio.get_running_loop()
     calls: list[Any] = []
     wake = loop.call_soon_threadsafe

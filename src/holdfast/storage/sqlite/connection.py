@@ -1,15 +1,8 @@
-"""Opens connections to one SQLite database and checks that it can keep our promises.
+"""Opens connections to one SQLite database, and bounds how long they wait for its lock and run a statement.
 
-Refuses network file systems, whose locks and shared memory do not keep SQLite's promises.
-
-Waiting for the file's write lock: SQLite waits a moment, whoever needs it longer asks again up to a limit.
-
-Ends statements that run for too long.
-
-Connections of ours, and how it is noticed that a caller's statements changed what the next user would meet.
-
-SQLite asks an authorizer at the compilation of every statement what it is about to do: that is its own reading of the
-words, not ours. What has changed its session is closed rather than lent again.
+It refuses network file systems, whose locks and shared memory do not keep SQLite's promises. SQLite asks an authorizer
+at the compilation of every statement what it is about to do: that is its own reading of the words, not ours. A
+connection whose session a caller's statement has changed is closed rather than lent again.
 """
 
 from __future__ import annotations
@@ -27,8 +20,254 @@ from uuid import uuid4
 from holdfast.core.errors import ConfigError, UnusableUrl
 from holdfast.storage.sqlite.errors import is_busy, translate
 
-MOUNTS = Path("/proc/self/mounts")
+T = TypeVar("T")
+MEMORY = ":memory:"
+OLDEST_SQLITE = (3, 35, 0)
 
+# From here on a database in memory can have a name, by which several connections of a process reach it.
+_NAMED_MEMORY = (3, 36, 0)
+_IN_MEMORY = "file:/holdfast-"
+Synchronous = Literal["FULL", "NORMAL"]
+_SYNCHRONOUS = {"FULL": "pragma synchronous = full", "NORMAL": "pragma synchronous = normal"}
+_CACHED_STATEMENTS = 256
+
+# SQLite itself waits this long for the write lock before we look at the callers' own limits and ask again.
+LOCK_WAIT_S = 0.01
+Monotonic = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteOptions:
+    """Which database, and how it is to be opened."""
+
+    path: str
+    synchronous: Synchronous = "FULL"
+    busy_timeout_ms: int = 5000
+
+    def __post_init__(self) -> None:
+        if self.synchronous not in _SYNCHRONOUS:
+            raise ConfigError(f"synchronous is FULL or NORMAL, not {self.synchronous}")
+        if self.busy_timeout_ms < 0:
+            raise ConfigError(f"the busy timeout cannot be {self.busy_timeout_ms} ms")
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the database lives and dies with its connections."""
+        return self.path == MEMORY or self.is_named_memory
+
+    @property
+    def is_named_memory(self) -> bool:
+        """Whether it is in memory and outlives any one of its connections."""
+        return self.path.startswith(_IN_MEMORY)
+
+    @property
+    def lock_wait(self) -> LockWait:
+        """How long a caller that begins now waits for the lock."""
+        return LockWait(self.busy_timeout_ms / 1000)
+
+
+def open_writer(options: SqliteOptions) -> SqliteConnection:
+    """Open a connection that may write; it waits only a moment for the lock, so its user asks again."""
+    return _open(options, LOCK_WAIT_S)
+
+
+def open_for_callers(options: SqliteOptions) -> SqliteConnection:
+    """Open a connection that is lent to callers: it notices what their statements change about it."""
+    connection = _open(options, LOCK_WAIT_S)
+    connection.watch_changes()
+    return connection
+
+
+def open_reader(options: SqliteOptions) -> SqliteConnection:
+    """Open a connection that cannot write; in WAL mode it waits for nobody."""
+    connection = _open(options, options.busy_timeout_ms / 1000)
+    connection.execute("pragma query_only = on")
+    return connection
+
+
+def _open(options: SqliteOptions, wait_s: float) -> SqliteConnection:
+    try:
+        connection = sqlite3.connect(
+            options.path,
+            timeout=wait_s,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=_CACHED_STATEMENTS,
+            factory=SqliteConnection,
+            uri=options.is_named_memory,
+        )
+    except sqlite3.Error as error:
+        raise translate(error) or error from error
+    try:
+        _prepare(connection, options)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _prepare(connection: sqlite3.Connection, options: SqliteOptions) -> None:
+    if not options.in_memory:
+        use_wal = "pragma journal_mode = wal"
+        mode = retry_while_locked(
+            lambda: connection.execute(use_wal).fetchone()[0], options.lock_wait
+        )
+        if mode != "wal":
+            raise UnusableUrl(f"{options.path} cannot be used in WAL mode; its journal is {mode}")
+    connection.execute(_SYNCHRONOUS[options.synchronous])
+    connection.execute("pragma foreign_keys = off")
+    connection.execute("pragma temp_store = memory")
+
+
+def check_version(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> None:
+    """Refuse a SQLite that lacks what our statements need."""
+    if version < OLDEST_SQLITE:
+        found, needed = (".".join(map(str, each)) for each in (version, OLDEST_SQLITE))
+        raise ConfigError(
+            f"this Python comes with SQLite {found}; {needed} or newer is needed",
+            help="use a Python built with a newer SQLite, or PostgreSQL",
+        )
+
+
+def name_memory(options: SqliteOptions) -> SqliteOptions:
+    """Give a new database in memory a name, where SQLite can."""
+    if sqlite3.sqlite_version_info < _NAMED_MEMORY:
+        return options
+    return replace(options, path=f"{_IN_MEMORY}{uuid4()}?vfs=memdb")
+
+
+_DATA = frozenset(
+    (
+        sqlite3.SQLITE_READ,
+        sqlite3.SQLITE_SELECT,
+        sqlite3.SQLITE_INSERT,
+        sqlite3.SQLITE_UPDATE,
+        sqlite3.SQLITE_DELETE,
+        sqlite3.SQLITE_FUNCTION,
+        sqlite3.SQLITE_RECURSIVE,
+        sqlite3.SQLITE_TRANSACTION,
+        sqlite3.SQLITE_SAVEPOINT,
+        sqlite3.SQLITE_CREATE_TABLE,
+        sqlite3.SQLITE_CREATE_INDEX,
+        sqlite3.SQLITE_CREATE_VIEW,
+        sqlite3.SQLITE_CREATE_TRIGGER,
+        sqlite3.SQLITE_CREATE_VTABLE,
+        sqlite3.SQLITE_DROP_TABLE,
+        sqlite3.SQLITE_DROP_INDEX,
+        sqlite3.SQLITE_DROP_VIEW,
+        sqlite3.SQLITE_DROP_TRIGGER,
+        sqlite3.SQLITE_DROP_VTABLE,
+        sqlite3.SQLITE_ALTER_TABLE,
+        sqlite3.SQLITE_REINDEX,
+        sqlite3.SQLITE_ANALYZE,
+    )
+)
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection; `is_changed` says that its session is no longer as we opened it."""
+
+    is_changed: bool = False
+
+    def watch_changes(self) -> None:
+        """Notice from now on what changes the session."""
+        self.set_authorizer(self._allow)
+
+    def _allow(
+        self, action: int, name: str | None, value: str | None, schema: str | None, _: str | None
+    ) -> int:
+        is_data = action in _DATA and schema != "temp"
+        is_question = action == sqlite3.SQLITE_PRAGMA and value is None
+        if not is_data and not is_question:
+            self.is_changed = True
+        return sqlite3.SQLITE_OK
+
+
+class SqliteCallerCursor(sqlite3.Cursor):
+    """The cursor of a caller's own statement; it notices when the caller takes its connection."""
+
+    def __init__(
+        self, connection: SqliteConnection, take: Callable[[], sqlite3.Connection]
+    ) -> None:
+        super().__init__(connection)
+        self.row_factory = connection.row_factory
+        self._take = take
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        return self._take()
+
+
+class LockWait:
+    """How long one caller waits for the file's write lock, counted from now.
+
+    SQLite itself waits only a moment; within this limit it is asked again.
+    """
+
+    __slots__ = ("_ends_at", "_monotonic")
+
+    def __init__(self, limit_s: float, monotonic: Monotonic = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._ends_at = monotonic() + limit_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self._monotonic() >= self._ends_at
+
+    def end(self) -> None:
+        """Wait no longer; from any thread."""
+        self._ends_at = float("-inf")
+
+
+def retry_while_locked(action: Callable[[], T], lock_wait: LockWait) -> T:
+    """Repeat an action while the database is locked. Raises: DatabaseBusy when the time is up."""
+    while True:
+        try:
+            return action()
+        except sqlite3.Error as error:
+            if not is_busy(error) or lock_wait.is_over:
+                raise translate(error) or error from error
+
+
+def begin(connection: sqlite3.Connection, lock_wait: LockWait) -> None:
+    """Begin a transaction that holds the write lock from the start, so that nothing it read can change."""
+    retry_while_locked(lambda: connection.execute("begin immediate"), lock_wait)
+
+
+_STEPS_BETWEEN_LOOKS = 10_000
+_NEVER = float("inf")
+
+
+class StatementTimeout:
+    """Until when the statements of one connection may run."""
+
+    __slots__ = ("_ends_at",)
+
+    def __init__(self) -> None:
+        self._ends_at = _NEVER
+
+    def __call__(self) -> bool:
+        """Say whether SQLite should interrupt what it is doing."""
+        return time.monotonic() > self._ends_at
+
+    def allow(self, seconds: float | None) -> None:
+        """Give what comes next this long, or as long as it takes."""
+        self._ends_at = _NEVER if seconds is None else time.monotonic() + seconds
+
+
+@contextmanager
+def statement_timeout(connection: sqlite3.Connection) -> Iterator[StatementTimeout]:
+    """Bound the statements of a connection; there is no limit until `allow` sets one."""
+    timeout = StatementTimeout()
+    connection.set_progress_handler(timeout, _STEPS_BETWEEN_LOOKS)
+    try:
+        yield timeout
+    finally:
+        connection.set_progress_handler(None, 0)
+
+
+MOUNTS = Path("/proc/self/mounts")
 _NETWORK = frozenset(
     {
         *("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
@@ -67,248 +306,3 @@ def _file_system_of(path: PurePosixPath, mounts: str) -> str | None:
         if path.is_relative_to(point) and len(point.parts) >= depth:
             depth, kind = len(point.parts), fields[2]
     return kind
-
-
-T = TypeVar("T")
-
-Monotonic = Callable[[], float]
-
-
-class Patience:
-    """How long one caller is ready to wait, counted from now."""
-
-    __slots__ = ("_ends_at", "_monotonic")
-
-    def __init__(self, limit_s: float, monotonic: Monotonic = time.monotonic) -> None:
-        self._monotonic = monotonic
-        self._ends_at = monotonic() + limit_s
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the caller should be told that the database is busy."""
-        return self._monotonic() >= self._ends_at
-
-    def end(self) -> None:
-        """Wait no longer; from any thread."""
-        self._ends_at = float("-inf")
-
-
-def insist(action: Callable[[], T], patience: Patience) -> T:
-    """Repeat an action while the database is locked. Raises: DatabaseBusy when the patience is over."""
-    while True:
-        try:
-            return action()
-        except sqlite3.Error as error:
-            if not is_busy(error) or patience.is_over:
-                raise translate(error) or error from error
-
-
-def begin(connection: sqlite3.Connection, patience: Patience) -> None:
-    """Begin a transaction that holds the write lock from the start, so that nothing it read can change."""
-    insist(lambda: connection.execute("begin immediate"), patience)
-
-
-_STEPS_BETWEEN_LOOKS = 10_000
-_NEVER = float("inf")
-
-
-class Limit:
-    """The end of the time that the statements on one connection have."""
-
-    __slots__ = ("_ends_at",)
-
-    def __init__(self) -> None:
-        self._ends_at = _NEVER
-
-    def __call__(self) -> bool:
-        """Say whether SQLite should interrupt what it is doing."""
-        return time.monotonic() > self._ends_at
-
-    def allow(self, seconds: float | None) -> None:
-        """Give what comes next this long, or as long as it takes."""
-        self._ends_at = _NEVER if seconds is None else time.monotonic() + seconds
-
-
-@contextmanager
-def limited(connection: sqlite3.Connection) -> Iterator[Limit]:
-    """Let a limit watch over a connection; it allows everything until it is told otherwise."""
-    limit = Limit()
-    connection.set_progress_handler(limit, _STEPS_BETWEEN_LOOKS)
-    try:
-        yield limit
-    finally:
-        connection.set_progress_handler(None, 0)
-
-
-_DATA = frozenset(
-    (
-        sqlite3.SQLITE_READ,
-        sqlite3.SQLITE_SELECT,
-        sqlite3.SQLITE_INSERT,
-        sqlite3.SQLITE_UPDATE,
-        sqlite3.SQLITE_DELETE,
-        sqlite3.SQLITE_FUNCTION,
-        sqlite3.SQLITE_RECURSIVE,
-        sqlite3.SQLITE_TRANSACTION,
-        sqlite3.SQLITE_SAVEPOINT,
-        sqlite3.SQLITE_CREATE_TABLE,
-        sqlite3.SQLITE_CREATE_INDEX,
-        sqlite3.SQLITE_CREATE_VIEW,
-        sqlite3.SQLITE_CREATE_TRIGGER,
-        sqlite3.SQLITE_CREATE_VTABLE,
-        sqlite3.SQLITE_DROP_TABLE,
-        sqlite3.SQLITE_DROP_INDEX,
-        sqlite3.SQLITE_DROP_VIEW,
-        sqlite3.SQLITE_DROP_TRIGGER,
-        sqlite3.SQLITE_DROP_VTABLE,
-        sqlite3.SQLITE_ALTER_TABLE,
-        sqlite3.SQLITE_REINDEX,
-        sqlite3.SQLITE_ANALYZE,
-    )
-)
-
-
-class OwnConnection(sqlite3.Connection):
-    """A connection of ours; `is_changed` says that its session is no longer as we opened it."""
-
-    is_changed: bool = False
-
-    def watch(self) -> None:
-        """Notice from now on what changes the session."""
-        self.set_authorizer(self._allow)
-
-    def _allow(
-        self, action: int, name: str | None, value: str | None, schema: str | None, _: str | None
-    ) -> int:
-        is_data = action in _DATA and schema != "temp"
-        is_question = action == sqlite3.SQLITE_PRAGMA and value is None
-        if not is_data and not is_question:
-            self.is_changed = True
-        return sqlite3.SQLITE_OK
-
-
-class LentCursor(sqlite3.Cursor):
-    """What a caller's statement answers with; it tells when its connection is asked for."""
-
-    def __init__(self, connection: OwnConnection, take: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(connection)
-        self.row_factory = connection.row_factory
-        self._take = take
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        return self._take()
-
-
-MEMORY = ":memory:"
-OLDEST_SQLITE = (3, 35, 0)
-
-# From here on a database in memory can have a name, by which several connections of a process reach it.
-_NAMED_MEMORY = (3, 36, 0)
-_IN_MEMORY = "file:/holdfast-"
-
-Synchronous = Literal["FULL", "NORMAL"]
-
-# SQLite itself waits this long for the write lock before we look at the callers' own limits and ask again.
-LOCK_WAIT_S = 0.01
-
-_SYNCHRONOUS = {"FULL": "pragma synchronous = full", "NORMAL": "pragma synchronous = normal"}
-_CACHED_STATEMENTS = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """Which database, and how it is to be opened."""
-
-    path: str
-    synchronous: Synchronous = "FULL"
-    busy_timeout_ms: int = 5000
-
-    def __post_init__(self) -> None:
-        if self.synchronous not in _SYNCHRONOUS:
-            raise ConfigError(f"synchronous is FULL or NORMAL, not {self.synchronous}")
-        if self.busy_timeout_ms < 0:
-            raise ConfigError(f"the busy timeout cannot be {self.busy_timeout_ms} ms")
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the database lives and dies with its connections."""
-        return self.path == MEMORY or self.is_named_memory
-
-    @property
-    def is_named_memory(self) -> bool:
-        """Whether it is in memory and outlives any one of its connections."""
-        return self.path.startswith(_IN_MEMORY)
-
-    @property
-    def patience(self) -> Patience:
-        """How long whoever begins now waits for the lock."""
-        return Patience(self.busy_timeout_ms / 1000)
-
-
-def check_version(version: tuple[int, int, int] = sqlite3.sqlite_version_info) -> None:
-    """Refuse a SQLite that lacks what our statements need."""
-    if version < OLDEST_SQLITE:
-        found, needed = (".".join(map(str, each)) for each in (version, OLDEST_SQLITE))
-        raise ConfigError(
-            f"this Python comes with SQLite {found}; {needed} or newer is needed",
-            help="use a Python built with a newer SQLite, or PostgreSQL",
-        )
-
-
-def named(target: Target) -> Target:
-    """Give a new database in memory a name, where SQLite can."""
-    if sqlite3.sqlite_version_info < _NAMED_MEMORY:
-        return target
-    return replace(target, path=f"{_IN_MEMORY}{uuid4()}?vfs=memdb")
-
-
-def open_writer(target: Target) -> OwnConnection:
-    """Open a connection that may write; it waits only a moment for the lock, so its user asks again."""
-    return _open(target, LOCK_WAIT_S)
-
-
-def open_lent(target: Target) -> OwnConnection:
-    """Open a connection that is lent to callers: it notices what their statements change about it."""
-    connection = _open(target, LOCK_WAIT_S)
-    connection.watch()
-    return connection
-
-
-def open_reader(target: Target) -> OwnConnection:
-    """Open a connection that cannot write; in WAL mode it waits for nobody."""
-    connection = _open(target, target.busy_timeout_ms / 1000)
-    connection.execute("pragma query_only = on")
-    return connection
-
-
-def _open(target: Target, wait_s: float) -> OwnConnection:
-    try:
-        connection = sqlite3.connect(
-            target.path,
-            timeout=wait_s,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=_CACHED_STATEMENTS,
-            factory=OwnConnection,
-            uri=target.is_named_memory,
-        )
-    except sqlite3.Error as error:
-        raise translate(error) or error from error
-    try:
-        _prepare(connection, target)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _prepare(connection: sqlite3.Connection, target: Target) -> None:
-    if not target.in_memory:
-        use_wal = "pragma journal_mode = wal"
-        mode = insist(lambda: connection.execute(use_wal).fetchone()[0], target.patience)
-        if mode != "wal":
-            raise UnusableUrl(f"{target.path} cannot be used in WAL mode; its journal is {mode}")
-    connection.execute(_SYNCHRONOUS[target.synchronous])
-    connection.execute("pragma foreign_keys = off")
-    connection.execute("pragma temp_store = memory")

@@ -1,10 +1,7 @@
-"""Live rows for jobs that were just written, and successors in their chains.
+"""Jobs in SQLite: the operations that are one statement in PostgreSQL and several here.
 
-Claiming in several statements: a look per type and priority, then the jobs are marked, leased and read.
-
-Finishing attempts in several statements: outcomes by kind, attempts given back, history, successors, tally.
-
-Jobs in SQLite: the operations that are one statement in PostgreSQL and several here.
+A claim looks once per type and priority, then marks, leases and reads the jobs. A flush writes outcomes by kind, gives
+attempts back, and appends history, successors and counts.
 """
 
 from __future__ import annotations
@@ -32,9 +29,138 @@ from holdfast.core.records import (
 )
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.query import JobQuery
-from holdfast.storage.sqlite.tally import Tally, moment, page_params
+from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.params import document, lists, records_of, texts
+
+READ_AT_ONCE = 200
+"""So many inputs of the largest size, escaped, still fit into one text."""
+
+_ENDS: dict[FinishKind, TerminalState] = {
+    "complete": "completed",
+    "continue": "completed",
+    "fail": "failed",
+    "cancel": "cancelled",
+}
+
+# What one statement says once for all its rows: kind, worker, token, and whether there is no error to write.
+_Alike = tuple[FinishKind, str, str, bool]
+
+
+class SqliteJobStore(JobStore):
+    """Jobs, claimed and ended in several statements."""
+
+    def insert(
+        self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
+    ) -> Op[set[str]]:
+        # There is no channel to notify on: other processes watch the file itself.
+        rows = yield _insert_statement(jobs, now)
+        yield from queue_jobs([row[0] for row in rows])
+        tally = Tally()
+        for type, number in Counter(row[1] for row in rows).items():
+            tally.of(type).started = number
+        yield from tally.write(now)
+        return {row[0] for row in rows}
+
+    def insert_new(
+        self, job: NewJob, channel: str | None = None, now: Instant | None = None
+    ) -> Op[None]:
+        yield from self.insert([job], channel, now)
+
+    def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
+        # The write lock is held from the first look on.
+        now = yield from resolve_now(now)
+        due = yield from _find_due(claim, now)
+        if not due:
+            return []
+        held: dict[str, list[str]] = {}
+        for _, id, _, token in due:
+            held.setdefault(token, []).append(id)
+        classes = {each.token: each for each in claim.classes}
+        for token, ids in held.items():
+            taken: dict[str, Value] = {"token": token, "ids": texts(ids), "now": now}
+            yield Statement("job_claim_take", taken)
+            policy = msgspec.structs.asdict(classes[token])
+            yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
+        jobs: list[ClaimedJob] = []
+        for first in range(0, len(due), READ_AT_ONCE):
+            named = texts(row[1] for row in due[first : first + READ_AT_ONCE])
+            rows = yield Statement("job_claim_read", {"ids": named, "now": now})
+            jobs += [ClaimedJob(*row) for row in lists(rows[0][0])]
+        return jobs
+
+    def finish(
+        self,
+        finishes: Sequence[Finish],
+        freed: Sequence[str] = (),
+        awaited: bool = False,
+        now: Instant | None = None,
+    ) -> Op[list[Finished]]:
+        now = yield from resolve_now(now)
+        tally = Tally()
+        done: list[Finished] = []
+        for batch in _once_per_job(finishes):
+            for alike, group in _group_alike(batch).items():
+                done += yield from _end_attempts(alike, group, awaited, now, tally)
+            back = [each for each in batch if each.kind not in _ENDS]
+            if back:
+                done += yield from _give_back(back, awaited, now, tally)
+        if freed:
+            yield Statement("lease_drop", {"tokens": texts(freed)})
+        yield from tally.write(now)
+        return done
+
+    def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
+        now = yield from resolve_now(now)
+        rows = yield Statement("job_end_read", {"ids": texts(each.id for each in endings)})
+        if not rows:
+            return []
+        yield Statement("job_end", {"rows": document(endings), "now": now})
+        yield Statement("queue_drop", {"ids": texts(row[0] for row in rows)})
+        tally = Tally()
+        given = {each.id: each for each in endings}
+        for row in rows:
+            tally.of(row[2]).end(given[row[0]].state)
+        successors = [
+            (job, bool(row[5])) for row in rows if (job := given[row[0]].next) is not None
+        ]
+        yield from write_successors(successors, now, tally)
+        yield from tally.write(now)
+        return records_of(EndedJob, rows)
+
+    def redrive(
+        self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
+    ) -> Op[list[JobRef]]:
+        rows = sorted((yield Statement("job_redrive", {"ids": texts(ids)})))
+        if not rows:
+            return []
+        spread = document([(id, fence) for id, _, fence in rows])
+        yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
+        tally = Tally()
+        for _, type, _ in rows:
+            tally.of(type).failed -= 1
+        yield from tally.write(now)
+        return [JobRef(id, type) for id, type, _ in rows]
+
+    def _page_params(self, query: JobQuery) -> dict[str, Value]:
+        return page_params(query)
+
+
+def _insert_statement(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
+    """The statement that writes jobs; a start of one or of many alike takes the straightest way."""
+    kinds = {(each.type, each.priority) for each in jobs}
+    if len(kinds) != 1 or not all(map(_is_plain, jobs)):
+        return Statement("job_insert", {"rows": document(jobs), "now": now})
+    ((type, priority),) = kinds
+    inputs = document({each.id: each.input for each in jobs})
+    return Statement(
+        "job_insert_alike", {"inputs": inputs, "type": type, "priority": priority, "now": now}
+    )
+
+
+def _is_plain(job: NewJob) -> bool:
+    """Whether a job is the first of its chain and has nothing but its type, priority and input."""
+    return job == NewJob(job.id, job.id, job.type, job.input, priority=job.priority)
 
 
 def queue_jobs(ids: Sequence[str], awaited: bool = False) -> Op[None]:
@@ -43,47 +169,7 @@ def queue_jobs(ids: Sequence[str], awaited: bool = False) -> Op[None]:
         yield Statement("job_insert_queue", {"ids": texts(ids), "awaited": awaited})
 
 
-def write_successors(
-    successors: Sequence[tuple[NewJob, bool]], now: Instant, tally: Tally
-) -> Op[None]:
-    """Continue chains; each successor is awaited if the job that it follows was."""
-    if not successors:
-        return
-    yield Statement("job_continue", {"rows": document([job for job, _ in successors]), "now": now})
-    yield from queue_jobs([job.id for job, awaited in successors if not awaited])
-    yield from queue_jobs([job.id for job, awaited in successors if awaited], awaited=True)
-    for job, _ in successors:
-        tally.of(job.type).started += 1
-
-
-READ_AT_ONCE = 200
-"""So many inputs of the largest size, escaped, still fit into one text."""
-
-
-def claim_jobs(claim: Claim, now: Instant | None) -> Op[list[ClaimedJob]]:
-    """Take due jobs under new leases. Concurrency: the write lock is held from the first look on."""
-    now = yield from moment(now)
-    due = yield from _choose(claim, now)
-    if not due:
-        return []
-    held: dict[str, list[str]] = {}
-    for _, id, _, token in due:
-        held.setdefault(token, []).append(id)
-    classes = {each.token: each for each in claim.classes}
-    for token, ids in held.items():
-        taken: dict[str, Value] = {"token": token, "ids": texts(ids), "now": now}
-        yield Statement("job_claim_take", taken)
-        policy = msgspec.structs.asdict(classes[token])
-        yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
-    jobs: list[ClaimedJob] = []
-    for first in range(0, len(due), READ_AT_ONCE):
-        named = texts(row[1] for row in due[first : first + READ_AT_ONCE])
-        rows = yield Statement("job_claim_read", {"ids": named, "now": now})
-        jobs += [ClaimedJob(*row) for row in lists(rows[0][0])]
-    return jobs
-
-
-def _choose(claim: Claim, now: Instant) -> Op[list[Row]]:
+def _find_due(claim: Claim, now: Instant) -> Op[list[Row]]:
     """Find the most urgent jobs, at most one of them a job that has crashed before.
 
     Lines of one priority are asked in turn, each for its share and then for the rest, until there are enough.
@@ -97,7 +183,9 @@ def _choose(claim: Claim, now: Instant) -> Op[list[Row]]:
             wanted = min(
                 wanted, left.get(probe.type, wanted), claim.limit - len(chosen) - len(found)
             )
-            rows = yield from _look(probe, priority, passed, wanted, claim.allow_crashed, now)
+            rows = yield from _look_at_line(
+                probe, priority, passed, wanted, claim.allow_crashed, now
+            )
             if probe.type in left:
                 left[probe.type] -= len(rows)
             found += rows
@@ -137,7 +225,7 @@ def _turns(level: Iterable[tuple[int, Probe]]) -> Iterator[tuple[int, Probe, int
         yield priority, probe, share, probe.room - share
 
 
-def _look(
+def _look_at_line(
     probe: Probe, priority: int, passed: int, wanted: int, allow_crashed: bool, now: Instant
 ) -> Op[list[Row]]:
     if wanted <= 0:
@@ -159,36 +247,6 @@ def _look(
     return lists(rows[0][0])
 
 
-_ENDS: dict[FinishKind, TerminalState] = {
-    "complete": "completed",
-    "continue": "completed",
-    "fail": "failed",
-    "cancel": "cancelled",
-}
-
-# What one statement says once for all its rows: kind, worker, token, and whether there is no error to write.
-_Alike = tuple[FinishKind, str, str, bool]
-
-
-def finish_attempts(
-    finishes: Sequence[Finish], freed: Sequence[str], awaited: bool, now: Instant | None
-) -> Op[list[Finished]]:
-    """End, continue or give back attempts, each proven by its (id, token) pair."""
-    now = yield from moment(now)
-    tally = Tally()
-    done: list[Finished] = []
-    for batch in _once_per_job(finishes):
-        for alike, group in _alike(batch).items():
-            done += yield from _end(alike, group, awaited, now, tally)
-        back = [each for each in batch if each.kind not in _ENDS]
-        if back:
-            done += yield from _give_back(back, awaited, now, tally)
-    if freed:
-        yield Statement("lease_drop", {"tokens": texts(freed)})
-    yield from tally.write(now)
-    return done
-
-
 def _once_per_job(finishes: Sequence[Finish]) -> Iterator[Sequence[Finish]]:
     """Split so that an id tells which finish it is: a lost attempt and the next one may arrive together."""
     while finishes:
@@ -198,7 +256,7 @@ def _once_per_job(finishes: Sequence[Finish]) -> Iterator[Sequence[Finish]]:
         finishes = again
 
 
-def _alike(batch: Sequence[Finish]) -> dict[_Alike, list[Finish]]:
+def _group_alike(batch: Sequence[Finish]) -> dict[_Alike, list[Finish]]:
     """Group the finishes that end a job by the statement they need."""
     groups: dict[_Alike, list[Finish]] = {}
     for each in batch:
@@ -212,7 +270,7 @@ def _alike(batch: Sequence[Finish]) -> dict[_Alike, list[Finish]]:
     return groups
 
 
-def _end(
+def _end_attempts(
     alike: _Alike, group: Sequence[Finish], awaited: bool, now: Instant, tally: Tally
 ) -> Op[list[Finished]]:
     kind, worker, token, is_plain = alike
@@ -225,7 +283,9 @@ def _end(
     yield Statement(
         "job_finish_end" if is_plain else "job_finish_error",
         {
-            "rows": document({each.id: _said(each, is_plain) for each in group if each.id in hits}),
+            "rows": document(
+                {each.id: _columns_of(each, is_plain) for each in group if each.id in hits}
+            ),
             "state": _ENDS[kind],
             "continued": kind == "continue",
             "worker": worker,
@@ -240,7 +300,7 @@ def _end(
     for type, number in Counter(row[1] for row in rows).items():
         tally.of(type).end(_ENDS[kind], number)
     if kind == "fail":
-        yield from _remember(group, rows, now)
+        yield from _keep_history(group, rows, now)
     if kind == "continue":
         successors = [
             (each.next, each.id in waited_for)
@@ -251,7 +311,7 @@ def _end(
     return [Finished(row[0], row[1], row[0] in waited_for) for row in rows]
 
 
-def _said(finish: Finish, is_plain: bool) -> tuple[object, ...]:
+def _columns_of(finish: Finish, is_plain: bool) -> tuple[object, ...]:
     said = (finish.started_at, finish.output)
     return said if is_plain else (*said, finish.error, finish.fingerprint)
 
@@ -269,7 +329,7 @@ def _give_back(
         for each in group
     ]
     rows = yield Statement("job_finish_return", {"rows": document(returns), "awaited": awaited})
-    yield from _remember(group, rows, now)
+    yield from _keep_history(group, rows, now)
     retried = {each.id for each in group if each.kind == "retry"}
     for row in rows:
         if row[0] in retried:
@@ -277,7 +337,7 @@ def _give_back(
     return [Finished(row[0], row[1], bool(row[4])) for row in rows]
 
 
-def _remember(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[None]:
+def _keep_history(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[None]:
     """Keep the attempts that failed; a release, and a snooze without an error, leave no trace."""
     given = {each.id: each for each in group}
     history = []
@@ -292,86 +352,14 @@ def _remember(group: Sequence[Finish], rows: Sequence[Row], now: Instant) -> Op[
         yield Statement("attempt_add", {"rows": document(history), "now": now})
 
 
-class SqliteJobStore(JobStore):
-    """Jobs, claimed and ended in several statements."""
-
-    def insert(
-        self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
-    ) -> Op[set[str]]:
-        # There is no channel to notify on: other processes watch the file itself.
-        rows = yield _writing(jobs, now)
-        yield from queue_jobs([row[0] for row in rows])
-        tally = Tally()
-        for type, number in Counter(row[1] for row in rows).items():
-            tally.of(type).started = number
-        yield from tally.write(now)
-        return {row[0] for row in rows}
-
-    def insert_new(
-        self, job: NewJob, channel: str | None = None, now: Instant | None = None
-    ) -> Op[None]:
-        yield from self.insert([job], channel, now)
-
-    def claim(self, claim: Claim, now: Instant | None = None) -> Op[list[ClaimedJob]]:
-        return claim_jobs(claim, now)
-
-    def finish(
-        self,
-        finishes: Sequence[Finish],
-        freed: Sequence[str] = (),
-        awaited: bool = False,
-        now: Instant | None = None,
-    ) -> Op[list[Finished]]:
-        return finish_attempts(finishes, freed, awaited, now)
-
-    def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
-        now = yield from moment(now)
-        rows = yield Statement("job_end_read", {"ids": texts(each.id for each in endings)})
-        if not rows:
-            return []
-        yield Statement("job_end", {"rows": document(endings), "now": now})
-        yield Statement("queue_drop", {"ids": texts(row[0] for row in rows)})
-        tally = Tally()
-        given = {each.id: each for each in endings}
-        for row in rows:
-            tally.of(row[2]).end(given[row[0]].state)
-        successors = [
-            (job, bool(row[5])) for row in rows if (job := given[row[0]].next) is not None
-        ]
-        yield from write_successors(successors, now, tally)
-        yield from tally.write(now)
-        return records_of(EndedJob, rows)
-
-    def redrive(
-        self, ids: Sequence[str], spacing_us: int = 0, now: Instant | None = None
-    ) -> Op[list[JobRef]]:
-        rows = sorted((yield Statement("job_redrive", {"ids": texts(ids)})))
-        if not rows:
-            return []
-        spread = document([(id, fence) for id, _, fence in rows])
-        yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
-        tally = Tally()
-        for _, type, _ in rows:
-            tally.of(type).failed -= 1
-        yield from tally.write(now)
-        return [JobRef(id, type) for id, type, _ in rows]
-
-    def _page_params(self, query: JobQuery) -> dict[str, Value]:
-        return page_params(query)
-
-
-def _writing(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
-    """The statement that writes jobs; a start of one or of many alike takes the straightest way."""
-    kinds = {(each.type, each.priority) for each in jobs}
-    if len(kinds) != 1 or not all(map(_is_plain, jobs)):
-        return Statement("job_insert", {"rows": document(jobs), "now": now})
-    ((type, priority),) = kinds
-    inputs = document({each.id: each.input for each in jobs})
-    return Statement(
-        "job_insert_alike", {"inputs": inputs, "type": type, "priority": priority, "now": now}
-    )
-
-
-def _is_plain(job: NewJob) -> bool:
-    """Whether a job is the first of its chain and has nothing but its type, priority and input."""
-    return job == NewJob(job.id, job.id, job.type, job.input, priority=job.priority)
+def write_successors(
+    successors: Sequence[tuple[NewJob, bool]], now: Instant, tally: Tally
+) -> Op[None]:
+    """Continue chains; each successor is awaited if the job that it follows was."""
+    if not successors:
+        return
+    yield Statement("job_continue", {"rows": document([job for job, _ in successors]), "now": now})
+    yield from queue_jobs([job.id for job, awaited in successors if not awaited])
+    yield from queue_jobs([job.id for job, awaited in successors if awaited], awaited=True)
+    for job, _ in successors:
+        tally.of(job.type).started += 1

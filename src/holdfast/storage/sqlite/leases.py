@@ -10,10 +10,57 @@ import msgspec
 from holdfast.core.records import HealPage, Instant, JobRef, Reaped, ReapPage
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.sqlite.tally import Tally, moment
+from holdfast.storage.sqlite.tally import Tally, resolve_now
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.params import document, texts
 from holdfast.storage.store.workers import WorkerStore
+
+_MINUTE_US = 60_000_000
+_AGES = {"day": 25 * 60, "hours": 7 * 60, "hour": 75}
+"""After so many minutes counts are kept in steps of a day, of 24 and of 6 minutes."""
+
+
+class SqliteLeaseStore(LeaseStore):
+    """Leases, released and reaped in several statements."""
+
+    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+        given = {"tokens": texts(tokens)}
+        rows = yield Statement("lease_release", given)
+        yield Statement("lease_drop", given)
+        return [JobRef(*row) for row in rows]
+
+    def heal(self, now: Instant | None = None) -> Op[int]:
+        return (yield from super().heal((yield from resolve_now(now))))
+
+    def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
+        now = yield from resolve_now(now)
+        ids = [row[0] for row in (yield Statement("queue_page", {"after": after}))]
+        healed = yield Statement("queue_heal", {"ids": texts(ids), "now": now})
+        return HealPage(max(ids, default=None), len(ids), len(healed))
+
+    def reap(
+        self,
+        limit: int,
+        poison: int,
+        after: tuple[Instant, str] | None = None,
+        now: Instant | None = None,
+    ) -> Op[ReapPage]:
+        now = yield from resolve_now(now)
+        after_at, after_token = after or (None, None)
+        leases = yield Statement(
+            "lease_reap",
+            {"limit": limit, "after": after_at, "after_token": after_token, "now": now},
+        )
+        if not leases:
+            return ReapPage([], 0, None)
+        tokens = texts(token for token, _ in leases)
+        rows = yield Statement("lease_reap_jobs", {"tokens": tokens, "poison": poison, "now": now})
+        dropped = [_Dropped(*row) for row in rows]
+        if dropped:
+            yield from _settle(dropped, suspected_from(poison), now)
+        yield Statement("lease_drop", {"tokens": tokens})
+        last = max((expires_at, token) for token, expires_at in leases)
+        return ReapPage([_reaped(each) for each in dropped], len(leases), last)
 
 
 class _Dropped(NamedTuple):
@@ -40,8 +87,8 @@ class _Dropped(NamedTuple):
             return f"WorkerDied: {times}, the last time alone"
         return f"WorkerDied: the worker died and all {self.attempt} attempts are spent"
 
-    def told(self, suspected: int) -> str:
-        """What the history says of this death."""
+    def history_error(self, suspected: int) -> str:
+        """The error that the history of attempts shows."""
         ended = f"WorkerDied: the lease of {self.worker} ended {self.stale_ms} ms ago"
         if self.alone:
             return f"{ended}; the job ran alone"
@@ -52,49 +99,6 @@ class _Dropped(NamedTuple):
     @property
     def fingerprint(self) -> str:
         return "worker-died" if self.poisoned else "worker-died-attempts-spent"
-
-
-class SqliteLeaseStore(LeaseStore):
-    """Leases, released and reaped in several statements."""
-
-    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
-        given = {"tokens": texts(tokens)}
-        rows = yield Statement("lease_release", given)
-        yield Statement("lease_drop", given)
-        return [JobRef(*row) for row in rows]
-
-    def heal(self, now: Instant | None = None) -> Op[int]:
-        return (yield from super().heal((yield from moment(now))))
-
-    def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:
-        now = yield from moment(now)
-        ids = [row[0] for row in (yield Statement("queue_page", {"after": after}))]
-        healed = yield Statement("queue_heal", {"ids": texts(ids), "now": now})
-        return HealPage(max(ids, default=None), len(ids), len(healed))
-
-    def reap(
-        self,
-        limit: int,
-        poison: int,
-        after: tuple[Instant, str] | None = None,
-        now: Instant | None = None,
-    ) -> Op[ReapPage]:
-        now = yield from moment(now)
-        after_at, after_token = after or (None, None)
-        leases = yield Statement(
-            "lease_reap",
-            {"limit": limit, "after": after_at, "after_token": after_token, "now": now},
-        )
-        if not leases:
-            return ReapPage([], 0, None)
-        tokens = texts(token for token, _ in leases)
-        rows = yield Statement("lease_reap_jobs", {"tokens": tokens, "poison": poison, "now": now})
-        dropped = [_Dropped(*row) for row in rows]
-        if dropped:
-            yield from _settle(dropped, suspected_from(poison), now)
-        yield Statement("lease_drop", {"tokens": tokens})
-        last = max((expires_at, token) for token, expires_at in leases)
-        return ReapPage([_reaped(each) for each in dropped], len(leases), last)
 
 
 def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[None]:
@@ -118,7 +122,7 @@ def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[Non
             "reap",
             each.worker,
             each.claimed_at,
-            each.told(suspected),
+            each.history_error(suspected),
         )
         for each in dropped
     ]
@@ -144,16 +148,11 @@ def _reaped(each: _Dropped) -> Reaped:
     )
 
 
-_MINUTE_US = 60_000_000
-_AGES = {"day": 25 * 60, "hours": 7 * 60, "hour": 75}
-"""After so many minutes counts are kept in steps of a day, of 24 and of 6 minutes."""
-
-
 class SqliteWorkerStore(WorkerStore):
     """Workers, whose tally is folded in several statements."""
 
     def fold_tally(self, limit: int, now: Instant | None = None) -> Op[int]:
-        now = yield from moment(now)
+        now = yield from resolve_now(now)
         cut = now - now % _MINUTE_US - _MINUTE_US
         ages = {name: now - minutes * _MINUTE_US for name, minutes in _AGES.items()}
         rows = yield Statement("tally_fold_look", {**ages, "cut": cut, "limit": limit})

@@ -10,7 +10,7 @@ from holdfast.core.errors import WrongDatabase
 from holdfast.core.records import AppliedMigration
 from holdfast.storage.migrations import check_schema, check_unchanged, load_migrations, pending
 from holdfast.storage.operation import run
-from holdfast.storage.sqlite.connection import MEMORY, Patience, begin
+from holdfast.storage.sqlite.connection import MEMORY, LockWait, begin
 from holdfast.storage.sqlite.errors import translate
 from holdfast.storage.sqlite.store import PACKAGE
 from holdfast.storage.sqlite.transaction import SqliteExecutor
@@ -48,13 +48,13 @@ def read_applied(connection: sqlite3.Connection) -> list[AppliedMigration]:
 
 
 def apply_migrations(
-    connection: sqlite3.Connection, patience: Patience, make_id: Callable[[], str]
+    connection: sqlite3.Connection, lock_wait: LockWait, make_id: Callable[[], str]
 ) -> list[AppliedMigration]:
     """Take every pending step in one transaction; return what was applied.
 
-    Concurrency: one at a time per file; whoever waited finds the work done.
+    Concurrency: one at a time per file; those that waited find the work done.
     """
-    begin(connection, patience)
+    begin(connection, lock_wait)
     try:
         applied = _apply(connection, make_id)
         connection.execute("commit")

@@ -1,11 +1,9 @@
-"""Connections lent to whoever needs one: several of one role for a file, the only one there is for memory.
+"""Lends connections: several of one role for a file, the only one there is for a database in memory.
 
-No connection of ours may be open while the process forks. SQLite keeps its locks per process and file, so a child that
-inherited an open connection would count the parent's locks as its own, also for connections that it opens itself.
-
-Which file stands under a name: one that was moved, deleted or replaced is not the one that was opened there.
-
-Forks: every database lets go of its file before, so that parent and child each open it anew.
+A file that was moved, deleted or replaced is not the one that was opened. And no connection of ours may be open while
+the process forks: SQLite keeps its locks per process and file, so a child that inherited an open connection would count
+the parent's locks as its own, also for connections that it opens itself. Every database closes its file before a fork,
+and parent and child each open it anew.
 """
 
 from __future__ import annotations
@@ -18,75 +16,20 @@ from typing import Protocol
 from weakref import WeakSet
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
-from holdfast.storage.sqlite.connection import OwnConnection
+from holdfast.storage.sqlite.connection import SqliteConnection
 
+Open = Callable[[], SqliteConnection]
 FileId = tuple[int, int]
 """A file, whatever it is called; no other has the same while anybody has it open."""
 
 
-def file_at(path: Path) -> FileId | None:
-    """Return the file of this name; None when there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-class Forkable(Protocol):
-    """Something that must not have the file open while the process forks."""
-
-    def before_fork(self) -> None:
-        """Let go of the file and do nothing until told to."""
-
-    def after_fork_in_parent(self) -> None:
-        """Go on."""
-
-    def after_fork_in_child(self) -> None:
-        """Begin anew."""
-
-
-_alive: WeakSet[Forkable] = WeakSet()
-_frozen: list[Forkable] = []
-
-
-def watch_forks(each: Forkable) -> None:
-    """Tell a database of every fork for as long as it is in use."""
-    _alive.add(each)
-
-
-def _before() -> None:
-    _frozen.extend(_alive)
-    for each in _frozen:
-        each.before_fork()
-
-
-def _after_in_parent() -> None:
-    while _frozen:
-        _frozen.pop().after_fork_in_parent()
-
-
-def _after_in_child() -> None:
-    while _frozen:
-        _frozen.pop().after_fork_in_child()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
-    )
-
-
-Open = Callable[[], OwnConnection]
-
-
-class Lender(Protocol):
+class ConnectionSource(Protocol):
     """Lends connections, each to one user at a time."""
 
-    def take(self, wait_s: float) -> OwnConnection:
+    def take(self, wait_s: float) -> SqliteConnection:
         """Lend a connection. Raises: ConnectionClosed, DatabaseBusy, DatabaseUnreachable."""
 
-    def give(self, connection: OwnConnection, broken: bool = False) -> None:
+    def give(self, connection: SqliteConnection, broken: bool = False) -> None:
         """Take a connection back, without an open transaction."""
 
     def close(self) -> None:
@@ -99,7 +42,7 @@ class Lender(Protocol):
         """Lend again."""
 
 
-class Pool:
+class SqlitePool:
     """Connections to a file: idle ones are kept up to a number, others are opened as needed.
 
     What is written to a file that was moved or deleted is lost, so those to it are not lent any more.
@@ -110,13 +53,13 @@ class Pool:
         self._keep = keep
         self._path = Path(path)
         self._file: FileId | None = None
-        self._of_file: set[OwnConnection] = set()
-        self._idle: list[OwnConnection] = []
+        self._of_file: set[SqliteConnection] = set()
+        self._idle: list[SqliteConnection] = []
         self._lent = 0
         self._closed = False
         self._lock = threading.Lock()
 
-    def take(self, wait_s: float) -> OwnConnection:
+    def take(self, wait_s: float) -> SqliteConnection:
         with self._lock:
             if self._closed:
                 raise ConnectionClosed("the database was closed")
@@ -135,7 +78,7 @@ class Pool:
             self._of_file.add(connection)
         return connection
 
-    def give(self, connection: OwnConnection, broken: bool = False) -> None:
+    def give(self, connection: SqliteConnection, broken: bool = False) -> None:
         with self._lock:
             self._lent -= 1
             is_usable = not broken and not self._closed and connection in self._of_file
@@ -181,7 +124,7 @@ class Pool:
         self._file = found
 
 
-class Sole:
+class MemoryConnection:
     """The one connection to a database in memory, used in turn; where it has a name, another can take its place."""
 
     def __init__(self, open: Open, can_reopen: bool) -> None:
@@ -192,7 +135,7 @@ class Sole:
         self._closed = False
         self._turn = threading.Lock()
 
-    def take(self, wait_s: float) -> OwnConnection:
+    def take(self, wait_s: float) -> SqliteConnection:
         if not self._turn.acquire(timeout=wait_s):
             raise DatabaseBusy("another transaction holds the database in memory")
         if self._closed:
@@ -200,7 +143,7 @@ class Sole:
             raise ConnectionClosed("the database was closed")
         return self._connection
 
-    def give(self, connection: OwnConnection, broken: bool = False) -> None:
+    def give(self, connection: SqliteConnection, broken: bool = False) -> None:
         if self._closed:
             self._close()
         elif broken and self._anchor is not None:
@@ -225,3 +168,56 @@ class Sole:
 
     def thaw(self) -> None:
         pass
+
+
+def file_at(path: Path) -> FileId | None:
+    """Return the file of this name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+class Forkable(Protocol):
+    """Something that must not have the file open while the process forks."""
+
+    def before_fork(self) -> None:
+        """Close the file and do nothing until `after_fork_in_parent` or `after_fork_in_child`."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew."""
+
+
+_alive: WeakSet[Forkable] = WeakSet()
+_frozen: list[Forkable] = []
+
+
+def watch_forks(each: Forkable) -> None:
+    """Call a database before and after every fork for as long as it is in use."""
+    _alive.add(each)
+
+
+def _before() -> None:
+    _frozen.extend(_alive)
+    for each in _frozen:
+        each.before_fork()
+
+
+def _after_in_parent() -> None:
+    while _frozen:
+        _frozen.pop().after_fork_in_parent()
+
+
+def _after_in_child() -> None:
+    while _frozen:
+        _frozen.pop().after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child
+    )

@@ -1,9 +1,4 @@
-"""Counts that an operation gathers per type and appends once, at its end.
-
-The instant of an operation that takes several statements: read once, so that all of them agree.
-
-Rows and parameters whose shape differs from PostgreSQL's: SQLite has no booleans and no case-sensitive LIKE.
-"""
+"""What operations of several statements share: the counts per type that they append, one instant, patterns as globs."""
 
 from __future__ import annotations
 
@@ -14,17 +9,59 @@ from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery
 from holdfast.storage.store.params import document
 
+_GLOB_SPECIAL = "*?["
 
-def moment(now: Instant | None) -> Op[Instant]:
+
+class Tally:
+    """The counts of one operation."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, TallyRow] = {}
+
+    def of(self, type: str) -> TallyRow:
+        """The row of a type, to be counted up."""
+        count = self._counts.get(type)
+        if count is None:
+            count = self._counts[type] = TallyRow(type)
+        return count
+
+    def write(self, now: Instant | None) -> Op[None]:
+        """Append what was counted, if anything was."""
+        if self._counts:
+            rows = document(list(self._counts.values()))
+            yield Statement("tally_add", {"rows": rows, "now": now})
+
+
+class TallyRow(msgspec.Struct, omit_defaults=True):
+    """One row of the tally."""
+
+    type: str
+    started: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+    reaped: int = 0
+    removed: int = 0
+
+    def end(self, state: TerminalState, number: int = 1) -> None:
+        """Count jobs that ended in a state; below zero takes back what was counted."""
+        match state:
+            case "completed":
+                self.completed += number
+            case "failed":
+                self.failed += number
+            case "cancelled":
+                self.cancelled += number
+
+
+def resolve_now(now: Instant | None) -> Op[Instant]:
     """Return the instant that was given, or the database's clock."""
     if now is not None:
         return now
     rows = yield Statement("clock", {})
     instant: Instant = rows[0][0]
     return instant
-
-
-_GLOB_SPECIAL = "*?["
 
 
 def page_params(query: JobQuery) -> dict[str, Value]:
@@ -52,46 +89,3 @@ def glob_of(like: str) -> str:
             literal = next(characters, each) if each == "\\" else each
             glob.append(f"[{literal}]" if literal in _GLOB_SPECIAL else literal)
     return "".join(glob)
-
-
-class Count(msgspec.Struct, omit_defaults=True):
-    """One row of the tally."""
-
-    type: str
-    started: int = 0
-    completed: int = 0
-    failed: int = 0
-    cancelled: int = 0
-    retried: int = 0
-    reaped: int = 0
-    removed: int = 0
-
-    def end(self, state: TerminalState, number: int = 1) -> None:
-        """Count jobs that ended in a state; below zero takes back what was counted."""
-        match state:
-            case "completed":
-                self.completed += number
-            case "failed":
-                self.failed += number
-            case "cancelled":
-                self.cancelled += number
-
-
-class Tally:
-    """The counts of one operation."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, Count] = {}
-
-    def of(self, type: str) -> Count:
-        """The row of a type, to be counted up."""
-        count = self._counts.get(type)
-        if count is None:
-            count = self._counts[type] = Count(type)
-        return count
-
-    def write(self, now: Instant | None) -> Op[None]:
-        """Append what was counted, if anything was."""
-        if self._counts:
-            rows = document(list(self._counts.values()))
-            yield Statement("tally_add", {"rows": rows, "now": now})

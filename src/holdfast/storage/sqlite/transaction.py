@@ -1,10 +1,6 @@
-"""Transactions of our own in both colours. They take the write lock at their first statement, not before.
+"""Transactions, sync and async. They take the write lock at their first statement, not before.
 
-Threads for async transactions, one each: a statement that waits for the lock holds up neither loop nor neighbour.
-
-What a caller's own statement answered in an async transaction: a cursor whose rows have been fetched already.
-
-Runs named statements on sqlite3 connections, ours and the users', through cursors of our own.
+Async transactions have a thread each: a statement that waits for the lock holds up neither the loop nor a neighbour.
 """
 
 from __future__ import annotations
@@ -22,84 +18,18 @@ from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import Parameters, ended_by_caller
 from holdfast.storage.operation import Row, Statement, run
-from holdfast.storage.sqlite.connection import LentCursor, OwnConnection, Patience, begin
+from holdfast.storage.sqlite.connection import LockWait, SqliteCallerCursor, SqliteConnection, begin
 from holdfast.storage.sqlite.errors import translate
-from holdfast.storage.sqlite.pool import Lender
+from holdfast.storage.sqlite.pool import ConnectionSource
 from holdfast.storage.sqlite.store import sqlite_statements
 from holdfast.storage.store import Store
 
+T = TypeVar("T")
 _KEEP = 4
 
-
-class Lanes:
-    """Threads lent to one transaction at a time; some idle ones are kept."""
-
-    def __init__(self) -> None:
-        self._idle: list[ThreadPoolExecutor] = []
-        self._closed = False
-        self._lock = threading.Lock()
-
-    def take(self) -> ThreadPoolExecutor:
-        """Lend a thread of its own to a transaction."""
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast transaction")
-
-    def give(self, lane: ThreadPoolExecutor) -> None:
-        """Take a thread back that has nothing left to do."""
-        with self._lock:
-            if not self._closed and len(self._idle) < _KEEP:
-                self._idle.append(lane)
-                return
-        lane.shutdown(wait=False)
-
-    def close(self) -> None:
-        """End the idle threads, and the others when they come back."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for lane in idle:
-            lane.shutdown()
-
-
-async def outlast(future: asyncio.Future[None]) -> asyncio.CancelledError | None:
-    """Wait for what must not be left half done; return the cancellation that came meanwhile, to be raised later."""
-    cancellation = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancellation = error
-    return cancellation
-
-
-class Answer:
-    """The rows and counts of one statement, read like an async cursor."""
-
-    def __init__(self, cursor: sqlite3.Cursor) -> None:
-        """Fetch everything; in the thread that ran the statement."""
-        self.description = cursor.description
-        self.lastrowid = cursor.lastrowid
-        self._rows: list[Any] = cursor.fetchall()
-        # The count of a statement with RETURNING is known only once its rows have been read.
-        self.rowcount = cursor.rowcount
-        self._next = 0
-
-    async def fetchone(self) -> Any:
-        """The next row, or None after the last."""
-        async for row in self:
-            return row
-        return None
-
-    async def fetchall(self) -> list[Any]:
-        """All rows that were not read yet."""
-        return [row async for row in self]
-
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        while self._next < len(self._rows):
-            self._next += 1
-            yield self._rows[self._next - 1]
+# Whatever ends the transaction takes the savepoint with it; one of this name is nobody else's.
+_OPEN_MARK = 'savepoint "holdfast: the transaction of this block"'
+_CLOSE_MARK = 'release "holdfast: the transaction of this block"'
 
 
 class SqliteExecutor:
@@ -124,24 +54,17 @@ class SqliteExecutor:
             connection.text_factory = theirs
 
 
-T = TypeVar("T")
-
-# Whatever ends the transaction takes the savepoint with it; one of this name is nobody else's.
-_OPEN_MARK = 'savepoint "holdfast: the transaction of this block"'
-_CLOSE_MARK = 'release "holdfast: the transaction of this block"'
-
-
 class SqliteTransaction:
     """A transaction that begins when it is first used; `connection` is for whatever `execute` does not cover."""
 
-    def __init__(self, lender: Lender, wait_s: float, store: Store) -> None:
+    def __init__(self, source: ConnectionSource, wait_s: float, store: Store) -> None:
         self.hooks = Hooks()
-        self._lender = lender
+        self._source = source
         self._wait_s = wait_s
         self._store = store
-        self._patience: Patience | None = None
+        self._patience: LockWait | None = None
         self._executor: SqliteExecutor | None = None
-        self._lent: OwnConnection | None = None
+        self._lent: SqliteConnection | None = None
         self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
         self._is_used = False
         self._is_taken = False
@@ -161,8 +84,8 @@ class SqliteTransaction:
     ) -> list[Row] | sqlite3.Cursor:
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
-            return self._begun().execute(statement)
-        cursor = LentCursor(self._used(), self._take)
+            return self._begin_once().execute(statement)
+        cursor = SqliteCallerCursor(self._connection_in_savepoint(), self._take)
         self._cursors.add(cursor)
         return cursor.execute(statement, params)
 
@@ -199,7 +122,7 @@ class SqliteTransaction:
         if self._patience is not None:
             self._patience.end()
 
-    def _begun(self) -> SqliteExecutor:
+    def _begin_once(self) -> SqliteExecutor:
         if self._executor is None:
             self._executor = self._begin()
         elif not self._executor.connection.in_transaction:
@@ -207,13 +130,13 @@ class SqliteTransaction:
         return self._executor
 
     def _take(self) -> sqlite3.Connection:
-        connection = self._used()
+        connection = self._connection_in_savepoint()
         self._is_taken = True
         return connection
 
-    def _used(self) -> OwnConnection:
+    def _connection_in_savepoint(self) -> SqliteConnection:
         """The connection as a caller gets it: inside a savepoint of ours, which goes with the transaction."""
-        self._begun()
+        self._begin_once()
         assert self._lent is not None
         if not self._is_used:
             self._lent.execute(_OPEN_MARK)
@@ -223,17 +146,17 @@ class SqliteTransaction:
     def _begin(self) -> SqliteExecutor:
         if self._ended:
             raise ConnectionClosed("the transaction has ended")
-        connection = self._lender.take(self._wait_s)
-        self._patience = Patience(self._wait_s)
+        connection = self._source.take(self._wait_s)
+        self._patience = LockWait(self._wait_s)
         try:
             begin(connection, self._patience)
         except BaseException:
-            self._lender.give(connection)
+            self._source.give(connection)
             raise
         connection.is_changed, self._lent = False, connection
         return SqliteExecutor(connection)
 
-    def _review(self, connection: OwnConnection) -> None:
+    def _review(self, connection: SqliteConnection) -> None:
         """See that this is still the transaction that began, and which hooks still hold. Raises: NoTransaction."""
         try:
             # A plain cursor: the caller may have set anything on the connection.
@@ -242,7 +165,7 @@ class SqliteTransaction:
             raise ended_by_caller() from error
         run(self.hooks.review(self._store), SqliteExecutor(connection))
 
-    def _end(self) -> OwnConnection | None:
+    def _end(self) -> SqliteConnection | None:
         connection, self._lent = self._lent, None
         self._executor, self._ended = None, True
         # A statement half read would keep the file's present state from being replaced.
@@ -250,22 +173,22 @@ class SqliteTransaction:
             cursor.close()
         return connection
 
-    def _give_back(self, connection: OwnConnection, broken: bool) -> None:
+    def _give_back(self, connection: SqliteConnection, broken: bool) -> None:
         try:
             if connection.in_transaction:
                 connection.execute("rollback")
         except sqlite3.Error:
             broken = True
         with suppress(sqlite3.Error):
-            self._lender.give(connection, broken or self._is_taken or connection.is_changed)
+            self._source.give(connection, broken or self._is_taken or connection.is_changed)
 
 
 class SqliteAsyncTransaction:
-    """The same in the other colour; its statements run in a thread of its own."""
+    """Async version of `SqliteTransaction`; its statements run in a thread of its own."""
 
-    def __init__(self, inner: SqliteTransaction, lane: Executor) -> None:
+    def __init__(self, inner: SqliteTransaction, thread: Executor) -> None:
         self._inner = inner
-        self._lane = lane
+        self._lane = thread
 
     @property
     def hooks(self) -> Hooks:
@@ -280,19 +203,92 @@ class SqliteAsyncTransaction:
     @overload
     async def execute(self, statement: Statement) -> list[Row]: ...
     @overload
-    async def execute(self, statement: str, params: Parameters = ()) -> Answer: ...
+    async def execute(self, statement: str, params: Parameters = ()) -> BufferedCursor: ...
     async def execute(
         self, statement: Statement | str, params: Parameters = ()
-    ) -> list[Row] | Answer:
+    ) -> list[Row] | BufferedCursor:
         """Run a statement of ours, or one of the caller's own as text."""
         if isinstance(statement, Statement):
-            return await self.aside(lambda: self._inner.execute(statement))
-        return await self.aside(lambda: Answer(self._inner.execute(statement, params)))
+            return await self.run_in_thread(lambda: self._inner.execute(statement))
+        return await self.run_in_thread(
+            lambda: BufferedCursor(self._inner.execute(statement, params))
+        )
 
     def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed."""
         self._inner.after_commit(action, witness)
 
-    def aside(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Have something done in the transaction's own thread."""
+    def run_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
+        """Run something in the transaction's own thread."""
         return asyncio.get_running_loop().run_in_executor(self._lane, work)
+
+
+class BufferedCursor:
+    """What a caller's statement returned, fetched already and read like an async cursor."""
+
+    def __init__(self, cursor: sqlite3.Cursor) -> None:
+        """Fetch everything; in the thread that ran the statement."""
+        self.description = cursor.description
+        self.lastrowid = cursor.lastrowid
+        self._rows: list[Any] = cursor.fetchall()
+        # The count of a statement with RETURNING is known only once its rows have been read.
+        self.rowcount = cursor.rowcount
+        self._next = 0
+
+    async def fetchone(self) -> Any:
+        """The next row, or None after the last."""
+        async for row in self:
+            return row
+        return None
+
+    async def fetchall(self) -> list[Any]:
+        """All rows that were not read yet."""
+        return [row async for row in self]
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while self._next < len(self._rows):
+            self._next += 1
+            yield self._rows[self._next - 1]
+
+
+class TransactionThreads:
+    """Threads lent to one transaction at a time; some idle ones are kept."""
+
+    def __init__(self) -> None:
+        self._idle: list[ThreadPoolExecutor] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def take(self) -> ThreadPoolExecutor:
+        """Lend a thread of its own to a transaction."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        return ThreadPoolExecutor(max_workers=1, thread_name_prefix="holdfast transaction")
+
+    def give(self, thread: ThreadPoolExecutor) -> None:
+        """Take a thread back that has nothing left to do."""
+        with self._lock:
+            if not self._closed and len(self._idle) < _KEEP:
+                self._idle.append(thread)
+                return
+        thread.shutdown(wait=False)
+
+    def close(self) -> None:
+        """End the idle threads, and the others when they come back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for thread in idle:
+            thread.shutdown()
+
+
+async def wait_uncancelled(future: asyncio.Future[None]) -> asyncio.CancelledError | None:
+    """Wait for what must not be left half done; return a cancellation that came meanwhile, to be raised later."""
+    cancellation = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    return cancellation

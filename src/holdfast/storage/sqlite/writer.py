@@ -1,9 +1,7 @@
 """The writer: one thread per process and database that runs many callers' operations in one transaction.
 
 A commit costs far more than most operations, so those that arrive while one is under way share the next. Each runs in a
-savepoint of its own: one that fails undoes only itself. Nobody is told anything before the commit.
-
-One caller's operation on its way through the writer, and the news of its end in the caller's colour.
+savepoint of its own: one that fails undoes only itself. No caller gets an answer before the commit.
 """
 
 from __future__ import annotations
@@ -20,117 +18,40 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy
 from holdfast.storage.operation import Op, run
-from holdfast.storage.sqlite.connection import LOCK_WAIT_S, Limit, OwnConnection, Patience, limited
+from holdfast.storage.sqlite.connection import (
+    LOCK_WAIT_S,
+    LockWait,
+    SqliteConnection,
+    StatementTimeout,
+    statement_timeout,
+)
 from holdfast.storage.sqlite.errors import is_busy, translate
-from holdfast.storage.sqlite.pool import Lender
+from holdfast.storage.sqlite.pool import ConnectionSource
 from holdfast.storage.sqlite.transaction import SqliteExecutor
 
 T = TypeVar("T")
-
-
-class Ticket(Generic[T]):
-    """An operation, how long its caller waits for the lock, and how long it may take itself."""
-
-    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
-        self.op = op
-        self.limit_s = limit_s
-        self.patience = Patience(wait_s)
-        self.error: BaseException | None = None
-        self.result: T
-
-    @property
-    def is_abandoned(self) -> bool:
-        """Whether nobody waits for the answer any more."""
-        return False
-
-
-class SyncTicket(Ticket[T]):
-    """An operation whose caller's thread waits."""
-
-    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
-        super().__init__(op, wait_s, limit_s)
-        self._done = threading.Lock()
-        self._done.acquire()
-
-    def announce(self) -> None:
-        """Wake the caller."""
-        self._done.release()
-
-    def wait(self) -> T:
-        """Wait for the end and return the result, or raise the error."""
-        self._done.acquire()
-        if self.error is not None:
-            raise self.error
-        return self.result
-
-
-class AsyncTicket(Ticket[T]):
-    """An operation whose caller awaits a future of its loop."""
-
-    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
-        super().__init__(op, wait_s, limit_s)
-        self.loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[T] = self.loop.create_future()
-
-    @property
-    def is_abandoned(self) -> bool:
-        return self.future.cancelled()
-
-    def announce(self) -> None:
-        """Resolve the future; in its loop only."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.result)
-
-
-def deliver(tickets: Iterable[Ticket[Any]]) -> None:
-    """Tell all callers; each loop is woken once, however many of its operations have ended."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[AsyncTicket[Any]]] = {}
-    for each in tickets:
-        if isinstance(each, AsyncTicket):
-            by_loop.setdefault(each.loop, []).append(each)
-        elif isinstance(each, SyncTicket):
-            each.announce()
-    for loop, mine in by_loop.items():
-        # A closed loop has nobody left who waits.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(_announce_all, mine)
-
-
-def _announce_all(tickets: Sequence[AsyncTicket[Any]]) -> None:
-    for each in tickets:
-        each.announce()
-
-
 GROUP_SIZE = 256
 GROUP_S = 0.005
-
-
-class _Undone(Exception):
-    """An operation's failure took the whole transaction with it."""
 
 
 class Writer:
     """Takes operations from any thread and loop and answers each after its commit."""
 
     def __init__(
-        self, lender: Lender, group_size: int = GROUP_SIZE, group_s: float = GROUP_S
+        self, source: ConnectionSource, group_size: int = GROUP_SIZE, group_s: float = GROUP_S
     ) -> None:
-        self._lender = lender
+        self._source = source
         self._group_size = group_size
         self._group_s = group_s
-        self._inbox: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
-        self._waiting: deque[Ticket[Any]] = deque()
+        self._inbox: SimpleQueue[WriteRequest[Any] | None] = SimpleQueue()
+        self._waiting: deque[WriteRequest[Any]] = deque()
         self._stopping = False
         self._closed = False
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
         self._turn = threading.Lock()
 
-    def submit(self, ticket: Ticket[Any]) -> None:
+    def submit(self, request: WriteRequest[Any]) -> None:
         """Have an operation run. Raises: ConnectionClosed after `close`."""
         with self._lock:
             if self._closed:
@@ -140,7 +61,7 @@ class Writer:
                     target=self._serve, name="holdfast writer", daemon=True
                 )
                 self._thread.start()
-            self._inbox.put(ticket)
+            self._inbox.put(request)
 
     def close(self) -> None:
         """Finish what was submitted and end the thread."""
@@ -168,11 +89,11 @@ class Writer:
         """Move what has arrived to those waiting; say whether anybody waits."""
         with suppress(Empty):
             while not self._stopping:
-                ticket = self._inbox.get(block and not self._waiting)
-                if ticket is None:
+                request = self._inbox.get(block and not self._waiting)
+                if request is None:
                     self._stopping = True
                 else:
-                    self._waiting.append(ticket)
+                    self._waiting.append(request)
         return bool(self._waiting)
 
     def _run_group(self) -> None:
@@ -183,41 +104,41 @@ class Writer:
             return
         if connection is None:
             return
-        group: list[Ticket[Any]] = []
+        group: list[WriteRequest[Any]] = []
         broken = False
         try:
-            with limited(connection) as limit:
+            with statement_timeout(connection) as limit:
                 self._run_waiting(connection, limit, group)
             connection.execute("commit")
         except Exception as error:
             broken = True
             _undo(connection, group, error)
         finally:
-            self._lender.give(connection, broken)
+            self._source.give(connection, broken)
         deliver(group)
 
-    def _begin(self) -> OwnConnection | None:
-        """Wait for the write lock as long as any caller does; None when all have given up."""
+    def _begin(self) -> SqliteConnection | None:
+        """Wait for the write lock as long as any caller does; None when all have stopped waiting."""
         while self._gather():
             try:
-                connection = self._lender.take(LOCK_WAIT_S)
+                connection = self._source.take(LOCK_WAIT_S)
             except DatabaseBusy as error:
-                self._dismiss_impatient(error)
+                self._refuse_expired(error)
                 continue
             try:
                 connection.execute("begin immediate")
             except sqlite3.Error as error:
                 busy = is_busy(error)
-                self._lender.give(connection, broken=not busy)
+                self._source.give(connection, broken=not busy)
                 if not busy:
                     raise
-                self._dismiss_impatient(error)
+                self._refuse_expired(error)
             else:
                 return connection
         return None
 
-    def _dismiss_impatient(self, error: Exception) -> None:
-        over = [each for each in self._waiting if each.patience.is_over]
+    def _refuse_expired(self, error: Exception) -> None:
+        over = [each for each in self._waiting if each.lock_wait.is_over]
         for each in over:
             self._waiting.remove(each)
             each.error = translate(error, "an operation")
@@ -231,46 +152,127 @@ class Writer:
         deliver(refused)
 
     def _run_waiting(
-        self, connection: OwnConnection, limit: Limit, group: list[Ticket[Any]]
+        self, connection: SqliteConnection, limit: StatementTimeout, group: list[WriteRequest[Any]]
     ) -> None:
         executor = SqliteExecutor(connection)
         ends_at = time.monotonic() + self._group_s
         while len(group) < self._group_size and (self._waiting or self._gather()):
-            ticket = self._waiting.popleft()
-            if ticket.is_abandoned:
+            request = self._waiting.popleft()
+            if request.is_abandoned:
                 continue
-            group.append(ticket)
-            limit.allow(ticket.limit_s)
-            _run_apart(ticket, executor)
+            group.append(request)
+            limit.allow(request.limit_s)
+            _run_in_savepoint(request, executor)
             limit.allow(None)
             if time.monotonic() >= ends_at:
                 return
 
 
-def _run_apart(ticket: Ticket[Any], executor: SqliteExecutor) -> None:
+def _run_in_savepoint(request: WriteRequest[Any], executor: SqliteExecutor) -> None:
     """Run one operation so that its failure undoes only itself."""
     connection = executor.connection
     connection.execute("savepoint operation")
     try:
-        ticket.result = run(ticket.op, executor)
+        request.result = run(request.op, executor)
     except BaseException as error:
-        ticket.error = error
+        request.error = error
         # SQLite gives up the whole transaction when the disk is full or a write was interrupted.
         if not connection.in_transaction:
-            raise _Undone(str(error)) from error
+            raise _TransactionLost(str(error)) from error
         connection.execute("rollback to operation")
     connection.execute("release operation")
 
 
-def _undo(connection: OwnConnection, group: list[Ticket[Any]], error: Exception) -> None:
-    """Tell everybody whose work is lost with the transaction."""
+class _TransactionLost(Exception):
+    """An operation's failure took the whole transaction with it."""
+
+
+def _undo(connection: SqliteConnection, group: list[WriteRequest[Any]], error: Exception) -> None:
+    """Fail every operation that is lost with the transaction."""
     with suppress(sqlite3.Error):
         if connection.in_transaction:
             connection.execute("rollback")
     for each in group:
         if each.error is not None:
             continue
-        if isinstance(error, _Undone):
+        if isinstance(error, _TransactionLost):
             each.error = DatabaseBusy(f"undone together with an operation that failed: {error}")
         else:
             each.error = translate(error) or error
+
+
+class WriteRequest(Generic[T]):
+    """An operation, how long its caller waits for the lock, and how long it may take itself."""
+
+    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
+        self.op = op
+        self.limit_s = limit_s
+        self.lock_wait = LockWait(wait_s)
+        self.error: BaseException | None = None
+        self.result: T
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether its caller has stopped waiting."""
+        return False
+
+
+class SyncWriteRequest(WriteRequest[T]):
+    """An operation whose caller's thread waits."""
+
+    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
+        super().__init__(op, wait_s, limit_s)
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def notify_caller(self) -> None:
+        """Wake the caller."""
+        self._done.release()
+
+    def wait(self) -> T:
+        """Wait for the end and return the result, or raise the error."""
+        self._done.acquire()
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class AsyncWriteRequest(WriteRequest[T]):
+    """An operation whose caller awaits a future of its loop."""
+
+    def __init__(self, op: Op[T], wait_s: float, limit_s: float) -> None:
+        super().__init__(op, wait_s, limit_s)
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
+
+    @property
+    def is_abandoned(self) -> bool:
+        return self.future.cancelled()
+
+    def notify_caller(self) -> None:
+        """Resolve the future; in its loop only."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.result)
+
+
+def deliver(requests: Iterable[WriteRequest[Any]]) -> None:
+    """Answer all callers; each loop is woken once, however many of its operations have ended."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[AsyncWriteRequest[Any]]] = {}
+    for each in requests:
+        if isinstance(each, AsyncWriteRequest):
+            by_loop.setdefault(each.loop, []).append(each)
+        elif isinstance(each, SyncWriteRequest):
+            each.notify_caller()
+    for loop, mine in by_loop.items():
+        # In a closed loop nothing waits any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(_notify_all, mine)
+
+
+def _notify_all(requests: Sequence[AsyncWriteRequest[Any]]) -> None:
+    for each in requests:
+        each.notify_caller()
