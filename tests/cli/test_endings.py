@@ -101,7 +101,7 @@ def test_a_job_that_outlives_every_tick_is_charged_for_each_and_ends(
     assert summary["runnerResults"]["outbox"]["failed"]
     (attempt,) = scene.database.read(scene.store.jobs.attempts(id))
     assert attempt.kind == "fail"
-    assert "by the tick's budget" in str(attempt.error)
+    assert "exceeded the tick's time budget" in str(attempt.error)
     assert scene.state(id) == "failed"
 
 

@@ -394,7 +394,7 @@ async def test_there_is_one_reaper_in_a_process_and_it_knows_of_outages(
     def make_worker(options: WorkerOptions, types: Sequence[str] | None) -> Worker:
         worker = app.make_worker(options, types=types)
         # As if it had just missed the database, and with it the one that holds the job.
-        worker._place.trouble.note("claim", DatabaseUnreachable("away"))
+        worker._context.health.report_error("claim", DatabaseUnreachable("away"))
         return worker
 
     assembly = Assembly(database, read_settings({}), make_worker, observer=recorder, clock=clock)

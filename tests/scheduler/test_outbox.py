@@ -137,7 +137,7 @@ async def test_a_handler_that_outlives_the_tick_has_failed_and_says_why(app: Hol
     assert (job.state, job.attempt) == ("failed", 2)
     history = await app.aio.jobs.attempts(job.id)
     assert [each.kind for each in history] == ["retry", "fail"]
-    assert all("by the tick's budget" in str(each.error) for each in history)
+    assert all("exceeded the tick's time budget" in str(each.error) for each in history)
 
 
 async def test_a_tick_that_is_stopped_lets_handlers_end_and_begins_nothing_more(

@@ -361,7 +361,7 @@ async def lease_s(place: Place) -> Any:
 
 async def started(place: Place, name: str, embedded: bool = False) -> Any:
     """What an assembled worker says of itself: its timings and options, as its loops use them."""
-    made = place.background(embedded).worker._place
+    made = place.background(embedded).worker._context
     return getattr(made.timings if hasattr(made.timings, name) else made.options, name)
 
 
@@ -403,7 +403,7 @@ async def statement_timeout(place: Place) -> Any:
 @seen("WORKER_SHUTDOWN_TIMEOUT_MS", "2000", (30.0, 30_000), (2.0, 2_000))
 async def shutdown(place: Place) -> Any:
     background = place.background()
-    return (background._shutdown_s, background.worker._place.timings.shutdown_ms)
+    return (background._shutdown_s, background.worker._context.timings.shutdown_ms)
 
 
 # Attempts and the pauses between them.
@@ -430,7 +430,7 @@ async def jobs_fail(place: Place) -> Any:
 
 async def pauses(place: Place, type: str, embedded: bool = False, jitter: float = 0.0) -> list[int]:
     """The pauses after the first and after a late attempt, as the assembled worker takes them."""
-    retry = place.background(embedded).worker._place.terms.of(type).retry
+    retry = place.background(embedded).worker._context.policies.get(type).retry
     return [retry.delay_ms(attempt, jitter) for attempt in (1, 20)]
 
 
@@ -479,12 +479,12 @@ async def embedded_batch(place: Place) -> Any:
 
 @seen("OUTBOX_WORKER_MAX_ATTEMPTS", "1", 3, 1)
 async def embedded_attempts(place: Place) -> Any:
-    return place.background(embedded=True).worker._place.terms.of(MAIL).max_attempts
+    return place.background(embedded=True).worker._context.policies.get(MAIL).max_attempts
 
 
 @seen("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS", "30000", 60_000, 30_000)
 async def embedded_lease(place: Place) -> Any:
-    return place.background(embedded=True).worker._place.terms.of(MAIL).lease_ms
+    return place.background(embedded=True).worker._context.policies.get(MAIL).lease_ms
 
 
 # Ticks and the loop that repeats them.

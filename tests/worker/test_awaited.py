@@ -9,7 +9,7 @@ from holdfast.core.records import NewBlocker, NewJob
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
-from holdfast.worker.notifications import AWAITED_S, Awaited
+from holdfast.worker.notifications import AWAITED_S, AwaitedChains
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -89,7 +89,7 @@ async def test_a_chain_that_the_reaper_failed_is_told_of(workshop: Workshop) -> 
 
 
 def test_who_waits_is_forgotten_after_a_while() -> None:
-    awaited = Awaited()
+    awaited = AwaitedChains()
     assert not awaited
     awaited.add(("1", "2"), now=0)
     assert awaited

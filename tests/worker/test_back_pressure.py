@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.worker.completer import LATE_S, MOST_UNRECORDED
+from holdfast.worker.completer import UNRECORDED_MAX, UNRECORDED_MAX_S
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
@@ -37,12 +37,12 @@ async def test_only_so_many_jobs_run_that_cannot_be_recorded(workshop: Workshop)
     worker = workshop.begin(ManualClock(), notifier=workshop.notifier, faults=faults, slots=SLOTS)
     await workshop.beat(worker)
     faults.set("before", "complete")
-    jobs = 2 * MOST_UNRECORDED
+    jobs = 2 * UNRECORDED_MAX
     await workshop.start("count", count=jobs)
     workshop.have_due()
-    await until(lambda: counted.calls >= MOST_UNRECORDED)
+    await until(lambda: counted.calls >= UNRECORDED_MAX)
     await workshop.beat(worker)
-    assert counted.calls < MOST_UNRECORDED + SLOTS
+    assert counted.calls < UNRECORDED_MAX + SLOTS
     faults.clear()
     await workshop.seen_in_time(worker, "database_back", purpose="complete")
     await until(lambda: counted.calls == jobs)
@@ -59,7 +59,7 @@ async def test_nothing_begins_while_an_outcome_has_waited_for_long(workshop: Wor
     await workshop.start("count")
     workshop.have_due()
     await until(lambda: counted.calls == 1)
-    worker.advance(LATE_S)
+    worker.advance(UNRECORDED_MAX_S)
     ids = await workshop.start("count", count=5)
     workshop.have_due()
     await workshop.beat(worker)
@@ -99,18 +99,18 @@ async def test_a_locked_table_stops_the_worker_and_nothing_runs_twice(
         await counted(job)
 
     workshop.handle("count", count)
-    jobs = 5 * MOST_UNRECORDED
+    jobs = 5 * UNRECORDED_MAX
     for _ in range(5):
-        await workshop.start("count", count=MOST_UNRECORDED)
+        await workshop.start("count", count=UNRECORDED_MAX)
     worker = workshop.begin(notifier=workshop.notifier, slots=SLOTS, statement_timeout_ms=300)
     await workshop.events.seen("job_started", count=SLOTS)
     with locked(workshop, request):
         go.set()
         await workshop.events.seen("database_unreachable", purpose="complete")
-        await asyncio.sleep(2 * LATE_S)
-        assert counted.calls < MOST_UNRECORDED + SLOTS
+        await asyncio.sleep(2 * UNRECORDED_MAX_S)
+        assert counted.calls < UNRECORDED_MAX + SLOTS
         before = counted.calls
-        await asyncio.sleep(LATE_S)
+        await asyncio.sleep(UNRECORDED_MAX_S)
         assert counted.calls == before
     await until(lambda: worker.worker.counters.processed == jobs)
     await worker.stop()

@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.core.registry import JobType, job_type_of
 from holdfast.core.retry import Retry
-from holdfast.worker.attempt import Attempt, Terms
+from holdfast.worker.attempt import Attempt, EffectivePolicy
+from holdfast.worker.attempt_backlog import Backlog
 from holdfast.worker.job import Job
-from holdfast.worker.slots import Backlog
 from tests.support.until import PATIENCE_S
-from tests.worker.test_marks import found
+from tests.worker.test_claim_cursors import found
 
 
 async def handler(job: Job[Any]) -> None: ...
@@ -29,7 +29,7 @@ BATCH_AT_A_TIME = job_type_of(batch_handler, "batch at a time", Job, {"batch": 3
 def attempt(number: int, type: JobType = PLAIN, priority: int = 5, crashes: int = 0) -> Attempt:
     claimed = found(number, priority, type.name)
     claimed.crashes = crashes
-    return Attempt(claimed, type, Terms(60_000, 180_000, Retry(), None), 0.0)
+    return Attempt(claimed, type, EffectivePolicy(60_000, 180_000, Retry(), None), 0.0)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_a_type_at_its_limit_is_passed_over_until_a_call_is_done(backlog: 
     await asyncio.sleep(0)
     assert not waiting.done()
     assert len(backlog) == 2
-    backlog.done("limited")
+    backlog.end_call("limited")
     assert numbers(await waiting) == [3]
 
 
@@ -109,9 +109,9 @@ async def test_what_waited_for_a_batch_at_its_limit_makes_the_next_batch(backlog
     assert numbers(backlog.take_now()) == [1, 2, 3]
     assert backlog.take_now() is None
     backlog.put([attempt(number, BATCH_AT_A_TIME) for number in (6, 7)])
-    backlog.done(BATCH_AT_A_TIME.name)
+    backlog.end_call(BATCH_AT_A_TIME.name)
     assert numbers(backlog.take_now()) == [4, 5, 6]
-    backlog.done(BATCH_AT_A_TIME.name)
+    backlog.end_call(BATCH_AT_A_TIME.name)
     assert numbers(backlog.take_now()) == [7]
 
 

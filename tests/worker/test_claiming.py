@@ -13,8 +13,8 @@ from holdfast.core.retry import Retry
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import run_async
+from holdfast.worker.attempt_backlog import START_WITHIN_S
 from holdfast.worker.job import Job
-from holdfast.worker.slots import MOMENT_S
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -158,7 +158,7 @@ async def test_what_is_claimed_ahead_and_not_begun_goes_to_a_worker_with_a_free_
     holder_id = holder.id
     ids = await workshop.prefetched("work", 6)
     other = workshop.begin(ManualClock(), notifier=workshop.notifier)
-    await workshop.seen_in_time(holder, "job_released", step_s=MOMENT_S / 2, job_id=ids[-1])
+    await workshop.seen_in_time(holder, "job_released", step_s=START_WITHIN_S / 2, job_id=ids[-1])
     for job_id in ids[1:]:
         await workshop.events.seen("job_completed", job_id=job_id, worker=other.id, attempt=1)
     # A type that was slow is not claimed ahead again.

@@ -19,7 +19,7 @@ from holdfast.core.errors import (
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Instant, to_instant
 from holdfast.core.retry import Retry
-from holdfast.worker.completer import is_about_the_data
+from holdfast.worker.completer import is_data_error
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
@@ -434,7 +434,7 @@ async def test_the_words_of_a_busy_handler_are_cleaned(workshop: Workshop) -> No
 
 @pytest.mark.parametrize("error", [RoleRefused("no right"), WrongDatabase("no schema")])
 def test_what_is_wrong_with_the_database_is_no_reason_to_record_a_failure(error: Exception) -> None:
-    assert not is_about_the_data(error)
+    assert not is_data_error(error)
 
 
 async def test_an_outcome_that_cannot_even_be_sent_keeps_no_other_from_being_written(

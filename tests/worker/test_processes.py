@@ -18,8 +18,8 @@ from holdfast.core.errors import HandlerInvalid
 from holdfast.core.records import NewBlocker, NewJob, to_instant
 from holdfast.core.retry import Retry
 from holdfast.storage.id_generator import new_id
-from holdfast.worker.ipc import Ask, framed
 from holdfast.worker.job import Job
+from holdfast.worker.processes import JobRequest, encode_message
 from tests.support.manual_clock import ManualClock
 from tests.support.until import PATIENCE_S, until
 from tests.worker import process_handlers, slow_handlers
@@ -237,8 +237,8 @@ async def test_a_handler_does_not_outlive_the_worker_that_asked_for_it(tmp_path:
     )
     assert child.stdin is not None
     child.stdin.write(
-        framed(
-            Ask(
+        encode_message(
+            JobRequest(
                 id=(id := new_id()),
                 chain_id=id,
                 chain_index=0,

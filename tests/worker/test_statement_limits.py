@@ -15,7 +15,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.claim_cursors import START
-from holdfast.worker.worker import COMPANIONS_LINKS, OWN_LINKS
+from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS
 from tests.worker.workshop import Workshop
 
 LIMIT_MS = 300
@@ -72,7 +72,7 @@ def everything_locked(workshop: Workshop) -> AbstractContextManager[None]:
 
 async def test_no_statement_of_any_link_waits_longer_than_its_limit(workshop: Workshop) -> None:
     each = operations(workshop.store)
-    assert set(each) == {*OWN_LINKS, *COMPANIONS_LINKS}
+    assert set(each) == {*LOOP_LINKS, *BACKGROUND_LINKS}
     with everything_locked(workshop):
         async with asyncio.timeout(30):
             await asyncio.gather(

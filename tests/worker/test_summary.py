@@ -14,13 +14,13 @@ from holdfast.core.records import ClaimedJob, Finish
 from holdfast.core.registry import job_type_of
 from holdfast.observe.composite import Observers
 from holdfast.observe.logging import LoggingObserver
-from holdfast.worker import emitter
+from holdfast.worker import context
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.clock import SystemClock
+from holdfast.worker.context import Emitter
 from holdfast.worker.counters import Counters, Spread
-from holdfast.worker.emitter import Telling
 from holdfast.worker.job import Job
-from holdfast.worker.options import TypeTerms, WorkerOptions
+from holdfast.worker.options import TypePolicies, WorkerOptions
 from holdfast.worker.watchdog import SUMMARY_S
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
@@ -101,7 +101,7 @@ async def test_an_event_that_nobody_wants_is_not_made(
         if job.input:
             raise Permanent("no")
 
-    monkeypatch.setattr(emitter, "event", event)
+    monkeypatch.setattr(context, "event", event)
     workshop.handle("work", work)
     workshop.events = Observers(Indifferent())  # type: ignore[assignment]
     await workshop.start("work", False, count=5)
@@ -129,26 +129,26 @@ def test_logging_a_job_costs_little_at_the_default_level(tmp_path: Path) -> None
     logger.addHandler(handler)
     observer = Observers(LoggingObserver(logger))
     counters = Counters()
-    told = Telling("w-1", observer, SystemClock(), counters)
+    emitter = Emitter("w-1", observer, SystemClock(), counters)
 
     async def work(job: Job[None]) -> None: ...
 
     type = job_type_of(work, "work", Job, {}, None)
-    terms = TypeTerms({"work": type}, WorkerOptions()).of("work")
+    policy = TypePolicies({"work": type}, WorkerOptions()).get("work")
     claimed = ClaimedJob(
         id="j-1", token="t-1", type="work", priority=2, available_at=0, attempt=1, max_attempts=None, crashes=0,
         fence=1, chain_id="j-1", chain_index=0, input="null", blockers=0, trace=None, key=None, created_at=0,
         claimed_at=1_000,
     )  # fmt: skip
-    attempt = Attempt(claimed, type, terms, 1.0, started_at=1.001, ended_at=1.002)
+    attempt = Attempt(claimed, type, policy, 1.0, started_at=1.001, ended_at=1.002)
     finish = Finish("j-1", "t-1", "complete", "w-1", "j-1")
     rounds = []
     for _ in range(ROUNDS):
         began = time.process_time()
         for _ in range(JOBS):
-            told.started(attempt)
-            told.accepted(attempt, finish)
-        told.summary(0)
+            emitter.emit_started(attempt)
+            emitter.emit_finished(attempt, finish)
+        emitter.emit_summary(0)
         rounds.append((time.process_time() - began) / JOBS * 1e6)
     handler.close()
     lines = (tmp_path / "log").read_text().splitlines()

@@ -32,7 +32,7 @@ async def test_a_dead_child_is_reported_and_replaced_and_a_signal_ends_all() -> 
         "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM]);"
         "signal.sigwait([signal.SIGTERM])",
     ]
-    supervisor = Supervisor(blocked, 2, heard, started=pids.put_nowait)
+    supervisor = Supervisor(blocked, 2, heard, on_started=pids.put_nowait)
     running = asyncio.create_task(supervisor.run())
     async with asyncio.timeout(60):
         first, second = await pids.get(), await pids.get()
@@ -50,7 +50,7 @@ async def test_a_dead_child_is_reported_and_replaced_and_a_signal_ends_all() -> 
 async def test_a_signal_that_comes_very_early_ends_everything_well(moment: str) -> None:
     pids = asyncio.Queue[int]()
     deaf = [sys.executable, "-c", "import signal; signal.pause()"]
-    supervisor = Supervisor(deaf, 1, started=pids.put_nowait)
+    supervisor = Supervisor(deaf, 1, on_started=pids.put_nowait)
     if moment == "before the child":
         supervisor.pass_on(signal.SIGTERM)
     running = asyncio.create_task(supervisor.run())

@@ -64,11 +64,11 @@ async def _reap(
     database: Database, settings: Settings, on_report: Callable[[ReapReport], None]
 ) -> None:
     from holdfast.worker.clock import SystemClock
-    from holdfast.worker.reaper import Guard, reap_all
+    from holdfast.worker.reaper import OutageGuard, reap_all
 
     own, clock = settings.holdfast, SystemClock()
     link = database.link("reaper", own.statement_timeout_ms)
-    guard = Guard(database.store, clock, settings.outbox.reaper_interval_ms / 1000, "")
+    guard = OutageGuard(database.store, clock, settings.outbox.reaper_interval_ms / 1000, "")
     try:
         if not await guard.is_calm(link):
             print_info(f"all workers are silent; giving them {guard.interval_s:g} s to come back")

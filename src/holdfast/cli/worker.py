@@ -121,7 +121,7 @@ def _supervise(processes: int) -> int:
             command,
             processes,
             LoggingObserver(),
-            started=lambda pid: print_info(f"worker process {pid} of {processes}"),
+            on_started=lambda pid: print_info(f"worker process {pid} of {processes}"),
         )
         stop_on_signal(supervisor.pass_on)
         return await supervisor.run()
@@ -202,7 +202,7 @@ def _run(
                     else app.assembly(settings, types).background()
                 )
                 forced_exit = ForcedExit(lambda: mode.holding, mode.expect_end)
-                mode.when_hopeless(lambda: exit_now(1, mode.holding))
+                mode.on_hopeless(lambda: exit_now(1, mode.holding))
                 timeout_s = settings.worker.shutdown_timeout_ms / 1000
                 stop_on_signal(lambda number: mode.stop(number.name), forced_exit, timeout_s)
                 tune_interpreter()

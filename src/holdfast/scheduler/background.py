@@ -109,9 +109,9 @@ class Background:
         runners = dict.fromkeys([*self.tick.running, *self.tick.abandoned])
         return [*self.worker.holding, *(f"runner {each}" for each in runners)]
 
-    def when_hopeless(self, act: Callable[[], None]) -> None:
+    def on_hopeless(self, act: Callable[[], None]) -> None:
         """Have something done, from another thread, when a handler still blocks the loop after the shutdown timeout."""
-        self.worker.when_hopeless(act)
+        self.worker.on_hopeless(act)
 
     def expect_end(self) -> None:
         """Note that it is to end, should its loop be too busy to hear of it. From any thread."""

@@ -17,7 +17,7 @@ from holdfast.core.signatures import is_async
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.worker.clock import all_ended
-from holdfast.worker.executor import outcome_of
+from holdfast.worker.executor import call_catching
 
 _COUNTED = frozenset(RunnerReport.__struct_fields__)
 
@@ -101,7 +101,7 @@ async def _in_thread(
 ) -> tuple[Any, BaseException | None]:
     context = contextvars.copy_context()
     work = asyncio.get_running_loop().run_in_executor(
-        threads, context.run, outcome_of, spec.handler, (run,)
+        threads, context.run, call_catching, spec.handler, (run,)
     )
     try:
         return await asyncio.shield(work)

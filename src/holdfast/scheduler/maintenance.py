@@ -15,7 +15,7 @@ from holdfast.notify.base import Notifier
 from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.storage.store import Store
 from holdfast.worker.counters import Counters
-from holdfast.worker.reaper import Guard
+from holdfast.worker.reaper import OutageGuard
 
 LOOK_EVERY_MS = 60_000
 SETTLE_MS = 5_000
@@ -167,7 +167,7 @@ class ReaperRunner:
         self._clock = ClockWatch(store)
         self._notifier = notifier
         self._interval_s = interval_s
-        self._guard: Guard | None = None
+        self._guard: OutageGuard | None = None
         self._unreachable_at = float("-inf")
 
     async def run(self, context: RunnerContext) -> RunnerReport:
@@ -182,7 +182,7 @@ class ReaperRunner:
     async def _let_others_come_back(self, context: RunnerContext) -> None:
         """After an outage wait an interval, and never so long that no time is left for the rest."""
         if self._guard is None:
-            self._guard = Guard(self._store, context.clock, self._interval_s, context.worker)
+            self._guard = OutageGuard(self._store, context.clock, self._interval_s, context.worker)
         if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
             left_ms = context.budget.remaining_ms(context.now_ms())
             left_s = self._interval_s if left_ms is None else left_ms / 2_000

@@ -15,8 +15,8 @@ from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
 from holdfast.storage.id_generator import new_id
 from holdfast.testing.timed import TimedDatabase
-from holdfast.worker.counters import WorkerReport
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.worker import WorkerReport
 
 T = TypeVar("T")
 

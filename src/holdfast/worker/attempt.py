@@ -1,7 +1,4 @@
-"""One attempt as the worker holds it: the claimed job, its type, its abort signal and its times.
-
-What the store says of a job we hold a token for, as the reason that its handler is given.
-"""
+"""One attempt as the worker holds it: the claimed job, its type, its abort signal and its times."""
 
 from __future__ import annotations
 
@@ -33,11 +30,11 @@ LOST: frozenset[AbortReason] = frozenset(
 )
 """Reasons after which nothing this attempt writes can be accepted."""
 
-_turning = threading.Lock()
+_lock = threading.Lock()
 
 
-class Terms(NamedTuple):
-    """Under which terms an attempt was claimed: the code's own, or what was set at run time."""
+class EffectivePolicy(NamedTuple):
+    """The policy an attempt was claimed under: from the code, or set at run time."""
 
     lease_ms: int
     timeout_ms: int
@@ -50,7 +47,7 @@ class Attempt(msgspec.Struct, eq=False):
 
     claimed: ClaimedJob
     type: JobType
-    terms: Terms
+    policy: EffectivePolicy
     received_at: float
     progress: tuple[float, str] | None = None
     started_at: float | None = None
@@ -60,8 +57,8 @@ class Attempt(msgspec.Struct, eq=False):
     aborted_at: float | None = None
     ended_by: Writer | None = None
     task: asyncio.Task[None] | None = None
+    on_interrupt: Callable[[], None] | None = None
     _flag: threading.Event | None = None
-    _on_stop: list[Callable[[], None]] | None = None
 
     @property
     def started_instant(self) -> Instant | None:
@@ -86,19 +83,19 @@ class Attempt(msgspec.Struct, eq=False):
 
     @property
     def is_ending(self) -> bool:
-        """Whether somebody is about to write how it ended."""
+        """Whether its outcome is being written."""
         return self.ended_by is not None
 
     def take_ending(self, writer: Writer) -> bool:
-        """Become the one who writes how this attempt ended; False when that is somebody else. From any thread."""
-        with _turning:
+        """Claim the right to write how this attempt ended; False when another writer has it. From any thread."""
+        with _lock:
             if self.ended_by is None:
                 self.ended_by = writer
             return self.ended_by == writer
 
     def abort(self, reason: AbortReason, at: float) -> bool:
-        """Raise the signal to stop; the first reason stands. From any thread, so that a blocked loop hides nothing."""
-        with _turning:
+        """Raise the abort signal; the first reason counts. From any thread, so that a blocked loop hides nothing."""
+        with _lock:
             if self.abort_reason is not None:
                 return False
             self.aborted_at = at
@@ -107,20 +104,16 @@ class Attempt(msgspec.Struct, eq=False):
             self._flag.set()
         return True
 
-    def on_stop(self, call: Callable[[], None]) -> None:
-        """Have something done instead of the cancellation of the attempt's own task."""
-        self._on_stop = [*(self._on_stop or ()), call]
-
-    def stop(self) -> None:
+    def interrupt(self) -> None:
         """Interrupt the handler, after `abort`. On the loop."""
-        for call in self._on_stop or ():
-            call()
+        if self.on_interrupt is not None:
+            self.on_interrupt()
         if self.task is not None:
             self.task.cancel()
 
 
-def lost_because(stand: Stand) -> AbortReason | None:
-    """Why a job is no longer held; None when it is, or when we ended it ourselves."""
+def lost_reason(stand: Stand) -> AbortReason | None:
+    """Why a job is no longer held by us; None when it is, or when we ended it ourselves."""
     match stand.standing:
         case "held" | "done":
             return None

@@ -1,7 +1,4 @@
-"""Where the heartbeat and its companions run: a thread with an event loop of its own, or the worker's own loop.
-
-The loops beside the worker's own, from the heartbeat to the watchdog. None of them needs a slot.
-"""
+"""The loops beside the worker's own, from the heartbeat to the watchdog, and the thread that hosts them."""
 
 from __future__ import annotations
 
@@ -13,21 +10,47 @@ from typing import Any, Protocol
 from holdfast.storage.database import Link
 
 
-class Host(Protocol):
-    """Runs one coroutine until it returns."""
+class BackgroundLoop(Protocol):
+    """A loop that can be stopped."""
 
-    def start(self) -> None:
-        """Begin. Called on the worker's loop."""
+    async def run(self) -> None: ...
+    def stop(self) -> None: ...
 
-    def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Have something done on the host's loop, soon; nothing before it began and once it has ended."""
 
-    async def ended(self) -> None:
-        """Wait for the end without blocking the worker's loop. Raises: what ended it."""
+class BackgroundLoops:
+    """Runs loops together; one that fails takes the others down, so that the worker notices."""
+
+    def __init__(self, loops: Sequence[BackgroundLoop], links: Sequence[Link]) -> None:
+        self._loops = loops
+        self._links = links
+        self._task: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Run until all have ended, then close their links. Raises: what ended one of them."""
+        self._task = asyncio.current_task()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in self._loops:
+                    group.create_task(each.run(), name=f"holdfast {type(each).__name__.lower()}")
+        except* asyncio.CancelledError:
+            pass
+        finally:
+            for link in self._links:
+                await link.close()
+
+    def stop(self) -> None:
+        """Let each finish its current work. Called on their own loop."""
+        for each in self._loops:
+            each.stop()
+
+    def cancel(self) -> None:
+        """End now. Called on their own loop."""
+        if self._task is not None:
+            self._task.cancel()
 
 
 class LoopThread:
-    """A host that goes on while a handler blocks the worker's loop."""
+    """Runs a coroutine on a loop of its own, so that it goes on while a handler blocks the worker's loop."""
 
     def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
         self._main = main
@@ -39,14 +62,17 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
+        """Begin. Called on the worker's loop."""
         self._home = asyncio.get_running_loop()
         self._thread.start()
         self._started.wait()
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call something on the hosted loop, soon; does nothing before it began and once it has ended."""
         call_on(self._loop, function, *arguments)
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
+        """Wait for the end without blocking the worker's loop. Raises: what ended it."""
         await self._ended.wait()
         self._thread.join()
         if self._error is not None:
@@ -68,7 +94,7 @@ class LoopThread:
 
 
 class SameLoop:
-    """A host on the worker's own loop, for simulations in which one clock rules everything."""
+    """The same on the worker's own loop, for simulations in which one clock controls everything."""
 
     def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
         self._name = name
@@ -82,7 +108,7 @@ class SameLoop:
         if self._task is not None:
             call_on(self._task.get_loop(), function, *arguments)
 
-    async def ended(self) -> None:
+    async def wait_ended(self) -> None:
         if self._task is not None:
             await asyncio.wait([self._task])
             self._task.result()
@@ -94,50 +120,11 @@ class SameLoop:
 def call_on(
     loop: asyncio.AbstractEventLoop | None, function: Callable[..., object], *arguments: Any
 ) -> None:
-    """Have something done on a loop from any thread; nothing when there is none any more."""
+    """Call something on a loop from any thread; does nothing when the loop is gone."""
     if loop is None or loop.is_closed():
         return
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:
-        # It was closed between the question and the call.
+        # It was closed between the check and the call.
         return
-
-
-class Companion(Protocol):
-    """A loop that ends when told to."""
-
-    async def run(self) -> None: ...
-    def stop(self) -> None: ...
-
-
-class Companions:
-    """Runs them together; one that fails takes the others down, so that the worker notices."""
-
-    def __init__(self, loops: Sequence[Companion], links: Sequence[Link]) -> None:
-        self._loops = loops
-        self._links = links
-        self._task: asyncio.Task[None] | None = None
-
-    async def run(self) -> None:
-        """Run until all have ended, then close their links. Raises: what ended one of them."""
-        self._task = asyncio.current_task()
-        try:
-            async with asyncio.TaskGroup() as group:
-                for each in self._loops:
-                    group.create_task(each.run(), name=f"holdfast {type(each).__name__.lower()}")
-        except* asyncio.CancelledError:
-            pass
-        finally:
-            for link in self._links:
-                await link.close()
-
-    def stop(self) -> None:
-        """Let each end its present work. Called on their own loop."""
-        for each in self._loops:
-            each.stop()
-
-    def cancel(self) -> None:
-        """End now. Called on their own loop."""
-        if self._task is not None:
-            self._task.cancel()

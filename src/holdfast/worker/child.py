@@ -26,48 +26,49 @@ from holdfast.core.registry import JobType
 from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of
 from holdfast.observe.context import JobContext, current_job
-from holdfast.worker.attempt import Attempt, Terms
-from holdfast.worker.ipc import (
+from holdfast.worker.attempt import Attempt, EffectivePolicy
+from holdfast.worker.job import Job, check_progress
+from holdfast.worker.processes import (
     LENGTH_BYTES,
-    Answer,
-    Ask,
-    Failure,
+    HandlerFailure,
+    HandlerResult,
+    JobRequest,
     Message,
-    Progress,
-    Ready,
-    framed,
-    parsed,
+    ProgressUpdate,
+    ReadyForJobs,
+    adopt_orphans,
+    decode_message,
+    descendants,
+    encode_message,
 )
-from holdfast.worker.job import Job, said_progress
-from holdfast.worker.processes import adopt_orphans, descendants
-from holdfast.worker.resolve_outcome import stack_of
+from holdfast.worker.resolve_outcome import format_stack
 
-Say = Callable[[Message], None]
+Send = Callable[[Message], None]
 
-# The parent keeps the time; nothing in this process asks for it.
-_TERMS = Terms(0, 0, JOB_RETRY, None)
+# Timeouts and retries are the parent's; this process does not use them.
+_POLICY = EffectivePolicy(0, 0, JOB_RETRY, None)
 
 
 def main(target: str) -> None:
-    """Answer jobs from standard input until it closes; the parent's signals are the parent's affair."""
+    """Run the jobs requested on standard input until it closes; signals are handled by the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    asks = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Whatever the handler prints must not be taken for an answer, nor may it read the next question.
+    requests = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+    results = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    # What the handler prints must not be taken for a result, nor may it read the next request.
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
-    parent = Parent(asks.fileno())
+    parent = ParentWatch(requests.fileno())
     handler = load(target)
     type = job_type(handler)
     adopt_orphans()
-    _write(answers, Ready())
+    _write(results, ReadyForJobs())
     while True:
-        ask = _read(asks)
-        if ask is None:
+        request = _read(requests)
+        if request is None:
             return
-        with parent.awaiting():
-            answers.write(_run(handler, type, ask, partial(_write, answers)))
-            answers.flush()
+        with parent.watching():
+            results.write(_run(handler, type, request, partial(_write, results)))
+            results.flush()
 
 
 def load(target: str) -> Callable[..., Any]:
@@ -81,7 +82,7 @@ def load(target: str) -> Callable[..., Any]:
 
 
 def job_type(handler: Callable[..., Any]) -> JobType:
-    """The type as far as the process needs it: how to read inputs and write outputs."""
+    """The type as far as the process needs it: how to decode inputs and encode outputs."""
     signature = signature_of(handler, Job, (Continue, Snooze, Cancel))
     return JobType(
         name=handler.__qualname__,
@@ -91,49 +92,49 @@ def job_type(handler: Callable[..., Any]) -> JobType:
     )
 
 
-def _read(stream: BinaryIO) -> Ask | None:
+def _read(stream: BinaryIO) -> JobRequest | None:
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
         return None
-    message = parsed(stream.read(int.from_bytes(head, "big")))
-    assert isinstance(message, Ask)
+    message = decode_message(stream.read(int.from_bytes(head, "big")))
+    assert isinstance(message, JobRequest)
     return message
 
 
 def _write(stream: BinaryIO, message: Message) -> None:
-    stream.write(framed(message))
+    stream.write(encode_message(message))
     stream.flush()
 
 
-class Parent:
-    """Sees to it that no handler, nor a program it started, outlives the worker that would have heard of its end."""
+class ParentWatch:
+    """Kills the handler, and the programs it started, when the worker that waits for it is gone."""
 
-    def __init__(self, line: int) -> None:
-        """Watch the line on which the worker asks."""
-        self._line = line
+    def __init__(self, pipe: int) -> None:
+        """Watch the pipe on which requests come."""
+        self._pipe = pipe
         self._is_gone = False
-        self._is_awaiting = False
+        self._is_running = False
         threading.Thread(target=self._watch, name="holdfast parent", daemon=True).start()
 
     @contextmanager
-    def awaiting(self) -> Iterator[None]:
-        """Run a handler for it."""
-        self._is_awaiting = True
-        self._leave_if_orphaned()
+    def watching(self) -> Iterator[None]:
+        """Watch while a handler runs."""
+        self._is_running = True
+        self._die_if_orphaned()
         yield
-        self._is_awaiting = False
+        self._is_running = False
 
     def _watch(self) -> None:
-        # Without events to look for it still tells of the other end's closing.
+        # Without events to look for it still reports that the other end was closed.
         watch = select.poll()
-        watch.register(self._line, 0)
+        watch.register(self._pipe, 0)
         watch.poll()
         self._is_gone = True
-        self._leave_if_orphaned()
+        self._die_if_orphaned()
 
-    def _leave_if_orphaned(self) -> None:
-        # Between two jobs the closed line says the same, and the process ends in its own way.
-        if self._is_gone and self._is_awaiting:
+    def _die_if_orphaned(self) -> None:
+        # Between two jobs the process sees the closed pipe and ends by itself.
+        if self._is_gone and self._is_running:
             for pid in descendants(os.getpid()):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -141,41 +142,50 @@ class Parent:
 
 
 class ChildJob(Job[Any]):
-    """A job whose progress is told to the parent at once."""
+    """A job whose progress is sent to the parent at once."""
 
-    __slots__ = ("_say",)
+    __slots__ = ("_send",)
 
-    def __init__(self, attempt: Attempt, worker: str, say: Say) -> None:
+    def __init__(self, attempt: Attempt, worker: str, send: Send) -> None:
         super().__init__(attempt, worker, None)
-        self._say = say
+        self._send = send
 
     def progress(self, fraction: float, note: str = "") -> None:
-        self._say(Progress(*said_progress(fraction, note)))
+        self._send(ProgressUpdate(*check_progress(fraction, note)))
 
 
-def _run(handler: Callable[..., Any], type: JobType, ask: Ask, say: Say) -> bytes:
-    """Run the handler and frame what came of it: an answer that cannot be said is a failure too."""
-    current_job.set(JobContext(ask.id, ask.type, ask.chain_id, ask.worker, ask.attempt, ask.trace))
+def _run(handler: Callable[..., Any], type: JobType, request: JobRequest, send: Send) -> bytes:
+    """Run the handler and encode its result; one that cannot be encoded is a failure too."""
+    current_job.set(
+        JobContext(
+            request.id,
+            request.type,
+            request.chain_id,
+            request.worker,
+            request.attempt,
+            request.trace,
+        )
+    )
     try:
-        job = ChildJob(Attempt(_claimed(ask), type, _TERMS, 0.0), ask.worker, say)
-        job.see_blockers(ask.blockers)
+        job = ChildJob(Attempt(_make_claimed(request), type, _POLICY, 0.0), request.worker, send)
+        job.set_blockers(request.blockers)
         value = handler(job)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
-        return framed(_answer(type, value))
-    except Snooze as wish:
-        return framed(_answer(type, wish))
+        return encode_message(_make_result(type, value))
+    except Snooze as snooze:
+        return encode_message(_make_result(type, snooze))
     except BaseException as error:
-        return framed(_failure(error))
+        return encode_message(_make_failure(error))
     finally:
         current_job.set(None)
 
 
-def _failure(error: BaseException) -> Failure:
-    return Failure(
+def _make_failure(error: BaseException) -> HandlerFailure:
+    return HandlerFailure(
         kind=error.__class__.__name__,
         message=printable(words_of(error)),
-        stack=printable(stack_of(error)),
+        stack=printable(format_stack(error)),
         retryable=getattr(error, "retryable", True) is not False,
         busy_ms=error.delay_ms if isinstance(error, Busy) else None,
         busy_until=error.at if isinstance(error, Busy) else None,
@@ -186,17 +196,17 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _answer(type: JobType, value: Any) -> Answer:
+def _make_result(type: JobType, value: Any) -> HandlerResult:
     match value:
         case Snooze():
-            return Answer("snooze", delay_ms=value.delay_ms, at=value.at)
+            return HandlerResult("snooze", delay_ms=value.delay_ms, at=value.at)
         case Cancel():
-            return Answer("cancel", reason=printable(str(value.reason)))
+            return HandlerResult("cancel", reason=printable(str(value.reason)))
         case Continue():
             name = value.type if isinstance(value.type, str) else ""
             if not name:
-                raise TypeError("a handler in a process names its successor by its type's name")
-            return Answer(
+                raise TypeError("a handler in a process must name its successor by type name")
+            return HandlerResult(
                 "continue",
                 encode_any(value.input),
                 name,
@@ -207,28 +217,28 @@ def _answer(type: JobType, value: Any) -> Answer:
                 options=dict(value.options),
             )
         case _:
-            return Answer("value", "null" if value is None else type.output.encode(value))
+            return HandlerResult("value", "null" if value is None else type.output.encode(value))
 
 
-def _claimed(ask: Ask) -> ClaimedJob:
+def _make_claimed(request: JobRequest) -> ClaimedJob:
     return ClaimedJob(
-        id=ask.id,
+        id=request.id,
         token="",
-        type=ask.type,
-        priority=ask.priority,
-        available_at=ask.created_at,
-        attempt=ask.attempt,
+        type=request.type,
+        priority=request.priority,
+        available_at=request.created_at,
+        attempt=request.attempt,
         max_attempts=None,
         crashes=0,
-        fence=ask.fence,
-        chain_id=ask.chain_id,
-        chain_index=ask.chain_index,
-        input=ask.input,
+        fence=request.fence,
+        chain_id=request.chain_id,
+        chain_index=request.chain_index,
+        input=request.input,
         blockers=0,
-        trace=ask.trace,
-        key=ask.key,
-        created_at=ask.created_at,
-        claimed_at=ask.created_at,
+        trace=request.trace,
+        key=request.key,
+        created_at=request.created_at,
+        claimed_at=request.created_at,
     )
 
 

@@ -1,7 +1,7 @@
-"""Low-water marks: which lines a look probes, where each begins, and when it is time to look from the start again.
+"""Claim cursors: which types and priorities a claim probes, where each probe begins, and when to scan from the start.
 
-A line is a type at a priority. What is probed follows what was found, so that a look costs what it takes and not what
-there could be: a worker of two hundred types probes a handful of lines while it drains a backlog.
+What is probed follows what was found, so that a claim costs what it takes and not what there could be: a worker of two
+hundred types probes a handful of them while it drains a backlog.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob, Inst
 
 START: tuple[Instant, str] = (0, "00000000-0000-0000-0000-000000000000")
 
-SOONEST_S = 0.25
-LATEST_S = 5.0
+FULL_SCAN_MIN_S = 0.25
+FULL_SCAN_MAX_S = 5.0
 COST_FACTOR = 20
 
 URGENT = range(DEFAULT_PRIORITY)
-PEEKED = 2
-"""So many types are looked at for more urgent jobs than were known, in turn: each costs five probes."""
+PEEKED_TYPES = 2
+"""So many types, in turn, are checked for more urgent jobs than were known: each costs five probes."""
 
-SHARES = 8
-"""A claim is shared by so many lines, where there are: each gives rows that lie together, and none has to wait long."""
+SHARING_PROBES = 8
+"""A claim is shared by up to so many probes: each returns rows that lie together, and none has to wait long."""
 
-PROBED = 16
-"""So many lines of a priority are named, known and unsure ones each, while looks come back full: some will be empty."""
+PROBES_A_PRIORITY = 16
+"""So many types of a priority are probed, productive and uncertain ones each, while claims come back cut: some will be
+empty."""
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One probe of a look: all priorities of a type from the start, or one behind its mark."""
+class PlannedProbe:
+    """One probe of a claim: all priorities of a type from the start, or one behind its cursor."""
 
     type: str
     priority: int | None
@@ -44,248 +45,252 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """What one look probes, in order. It is whole when nothing that is known was left out."""
+class ProbePlan:
+    """What one claim probes, in order. It is whole when nothing that is known was left out."""
 
-    probes: list[Line]
+    probes: list[PlannedProbe]
     limit: int
     is_whole: bool
     rooms: dict[str, int]
 
     @property
-    def full(self) -> set[str]:
-        """The types that are looked at from the start."""
+    def fully_scanned(self) -> set[str]:
+        """The types that are scanned from the start."""
         return {each.type for each in self.probes if each.priority is None}
 
     @property
-    def is_full(self) -> bool:
-        """Whether every type is looked at from the start."""
+    def is_full_scan(self) -> bool:
+        """Whether every type is scanned from the start."""
         return self.is_whole and all(each.priority is None for each in self.probes)
 
 
 @dataclass(slots=True)
-class TypeMarks:
-    """The marks of one type. Priorities other than the default are known once a full look has found them.
+class TypeCursors:
+    """The cursors of one type. Priorities other than the default are known once a full scan has found them.
 
-    One that was cut off has seen the most urgent jobs only, of all types together.
+    A scan that was cut has seen only the most urgent jobs, of all types together.
     """
 
-    marks: dict[int, tuple[Instant, str]] = field(default_factory=dict)
+    positions: dict[int, tuple[Instant, str]] = field(default_factory=dict)
     priorities: set[int] = field(default_factory=lambda: {DEFAULT_PRIORITY})
     was_cut: bool = False
-    full_at: float = float("-inf")
-    full_cost: float = 0.0
-    wants_full: bool = True
+    scanned_at: float = float("-inf")
+    scan_cost: float = 0.0
+    needs_full_scan: bool = True
 
 
-class Marks:
-    """Decides which lines the next look probes and where each begins.
+class ClaimCursors:
+    """Decides what the next claim probes and where each probe begins.
 
-    Rows of transactions that committed late, and released rows, lie before the mark; full looks find them. A full look
-    is due on request, otherwise every 20 times its own cost, at least 250 ms and at most 5 s apart.
+    Rows of transactions that committed late, and released rows, lie before the cursor; full scans find them. A full
+    scan is due on request, otherwise every 20 times its own cost, at least 250 ms and at most 5 s apart.
     """
 
     def __init__(self) -> None:
-        self._types: dict[str, TypeMarks] = {}
-        # The lines of each priority that gave jobs when last probed, and those that may have some; who waited longest
-        # is first.
-        self._giving: list[dict[str, None]] = [{} for _ in PRIORITIES]
-        self._unsure: list[dict[str, None]] = [{} for _ in PRIORITIES]
+        self._types: dict[str, TypeCursors] = {}
+        # By priority, the types that returned jobs when last probed, and those that may have some; the one that waited
+        # longest is first.
+        self._productive: list[dict[str, None]] = [{} for _ in PRIORITIES]
+        self._uncertain: list[dict[str, None]] = [{} for _ in PRIORITIES]
         self._peeked: dict[str, None] = {}
         self._hinted: dict[str, None] = {}
-        self._was_full = False
-        self._full_due = float("-inf")
+        self._was_cut = False
+        self._full_scan_due = float("-inf")
 
-    def look(
+    def plan(
         self, types: Iterable[str], room_of: Callable[[str], int], limit: int, now: float
-    ) -> Lines:
-        """Return what to probe: everything known, or only as much as a claim needs while looks come back full."""
-        if self._was_full and now < self._full_due:
-            lines = self._some(room_of, limit)
-            if lines.probes:
-                return lines
-        return self._all(types, room_of, limit, now)
+    ) -> ProbePlan:
+        """Return what to probe: everything known, or only as much as a claim needs while claims come back cut."""
+        if self._was_cut and now < self._full_scan_due:
+            plan = self._plan_some(room_of, limit)
+            if plan.probes:
+                return plan
+        return self._plan_all(types, room_of, limit, now)
 
-    def _all(
+    def _plan_all(
         self, types: Iterable[str], room_of: Callable[[str], int], limit: int, now: float
-    ) -> Lines:
+    ) -> ProbePlan:
         rooms = {name: room for name in types if (room := room_of(name)) > 0}
         for name in rooms:
-            self._of(name)
+            self._get(name)
         first = [
             name
-            for lines in (self._unsure[DEFAULT_PRIORITY], self._giving[DEFAULT_PRIORITY])
-            for name in lines
+            for names in (self._uncertain[DEFAULT_PRIORITY], self._productive[DEFAULT_PRIORITY])
+            for name in names
             if name in rooms
         ]
-        probes: list[Line] = []
+        probes: list[PlannedProbe] = []
         for name in dict.fromkeys([*first, *rooms]):
             known, room = self._types[name], rooms[name]
-            if known.wants_full or now >= self.full_due(name):
+            if known.needs_full_scan or now >= self.full_scan_due(name):
                 share = self._share(DEFAULT_PRIORITY, name, limit)
-                probes.append(Line(name, None, *START, min(share, room), room))
+                probes.append(PlannedProbe(name, None, *START, min(share, room), room))
             else:
-                probes += [self._line(name, priority, limit, room) for priority in known.priorities]
-        return Lines(probes, limit, True, rooms)
+                probes += [
+                    self._probe(name, priority, limit, room) for priority in known.priorities
+                ]
+        return ProbePlan(probes, limit, True, rooms)
 
-    def _some(self, room_of: Callable[[str], int], limit: int) -> Lines:
-        """Probe the lines that gave something, the most urgent first, until there are enough; and some for news."""
+    def _plan_some(self, room_of: Callable[[str], int], limit: int) -> ProbePlan:
+        """Probe what was productive, the most urgent first, until there is enough; and peek at some other types."""
         rooms: dict[str, int] = {}
 
-        def have_room(names: Iterable[str]) -> Iterator[str]:
+        def with_room(names: Iterable[str]) -> Iterator[str]:
             for name in names:
                 if name not in rooms:
                     rooms[name] = room_of(name)
                 if rooms[name] > 0:
                     yield name
 
-        peeked = list(have_room(self._peeks()))
-        probes: list[Line] = []
+        peeked = list(with_room(self._peeks()))
+        probes: list[PlannedProbe] = []
         for priority in PRIORITIES:
-            unsure = list(islice(have_room(self._unsure[priority]), PROBED))
-            giving = list(islice(have_room(self._giving[priority]), PROBED))
-            names = dict.fromkeys([*(peeked if priority in URGENT else ()), *unsure, *giving])
-            probes += [self._line(name, priority, limit, rooms[name]) for name in names]
+            uncertain = list(islice(with_room(self._uncertain[priority]), PROBES_A_PRIORITY))
+            productive = list(islice(with_room(self._productive[priority]), PROBES_A_PRIORITY))
+            names = dict.fromkeys(
+                [*(peeked if priority in URGENT else ()), *uncertain, *productive]
+            )
+            probes += [self._probe(name, priority, limit, rooms[name]) for name in names]
             # Less urgent jobs of some types must not come before more urgent ones of others.
-            if PROBED in (len(unsure), len(giving)):
+            if PROBES_A_PRIORITY in (len(uncertain), len(productive)):
                 break
-        return Lines(probes, limit, False, {each.type: rooms[each.type] for each in probes})
+        return ProbePlan(probes, limit, False, {each.type: rooms[each.type] for each in probes})
 
-    def _line(self, name: str, priority: int, limit: int, room: int) -> Line:
-        after, after_id = self._types[name].marks.get(priority, START)
+    def _probe(self, name: str, priority: int, limit: int, room: int) -> PlannedProbe:
+        after, after_id = self._types[name].positions.get(priority, START)
         share = min(room, self._share(priority, name, limit))
-        return Line(name, priority, after, after_id, share, room)
+        return PlannedProbe(name, priority, after, after_id, share, room)
 
     def _share(self, priority: int, name: str, limit: int) -> int:
-        """How much a line gives before the others of its priority are asked; all it has where nothing is expected."""
-        unsure, giving = self._unsure[priority], self._giving[priority]
-        if name not in unsure and name not in giving:
+        """How much a probe may return before the others of its priority; all it has where nothing is expected."""
+        uncertain, productive = self._uncertain[priority], self._productive[priority]
+        if name not in uncertain and name not in productive:
             return limit
-        return math.ceil(limit / min(SHARES, len(unsure) + len(giving)))
+        return math.ceil(limit / min(SHARING_PROBES, len(uncertain) + len(productive)))
 
     def _peeks(self) -> list[str]:
-        """Types to look at for urgent jobs that are new: nothing else tells of them while looks come back full."""
-        peeked = list(islice(self._hinted, PEEKED))
+        """Types to check for new urgent jobs: nothing else reveals them while claims come back cut."""
+        peeked = list(islice(self._hinted, PEEKED_TYPES))
         for name in peeked:
             del self._hinted[name]
         peeked += islice(
-            (name for name in self._peeked if name not in peeked), PEEKED - len(peeked)
+            (name for name in self._peeked if name not in peeked), PEEKED_TYPES - len(peeked)
         )
         for name in peeked:
             self._peeked.pop(name, None)
             self._peeked[name] = None
         return peeked
 
-    def _of(self, type: str) -> TypeMarks:
+    def _get(self, type: str) -> TypeCursors:
         known = self._types.get(type)
         if known is None:
-            known = self._types[type] = TypeMarks()
-            self._unsure[DEFAULT_PRIORITY][type] = None
+            known = self._types[type] = TypeCursors()
+            self._uncertain[DEFAULT_PRIORITY][type] = None
             self._peeked[type] = None
         return known
 
-    def full_due(self, type: str) -> float:
-        """When the type's next full look is due."""
-        known = self._of(type)
-        return known.full_at + min(LATEST_S, max(SOONEST_S, COST_FACTOR * known.full_cost))
+    def full_scan_due(self, type: str) -> float:
+        """When the type's next full scan is due."""
+        known = self._get(type)
+        return known.scanned_at + min(
+            FULL_SCAN_MAX_S, max(FULL_SCAN_MIN_S, COST_FACTOR * known.scan_cost)
+        )
 
-    def allows_full(self, type: str, now: float) -> bool:
-        """Whether a full look now would keep full looks to a small share of the time."""
-        known = self._of(type)
-        return now >= known.full_at + COST_FACTOR * known.full_cost
+    def allows_full_scan(self, type: str, now: float) -> bool:
+        """Whether a full scan now would keep full scans to a small share of the time."""
+        known = self._get(type)
+        return now >= known.scanned_at + COST_FACTOR * known.scan_cost
 
     def hint(self, type: str) -> None:
         """Expect new jobs of a type."""
-        self._of(type)
+        self._get(type)
         self._hinted[type] = None
-        if type not in self._giving[DEFAULT_PRIORITY]:
-            self._unsure[DEFAULT_PRIORITY][type] = None
+        if type not in self._productive[DEFAULT_PRIORITY]:
+            self._uncertain[DEFAULT_PRIORITY][type] = None
 
-    def want_full(self, type: str | None = None) -> None:
-        """Ask for a full look at a type, or at all of them."""
-        self._full_due = float("-inf")
+    def request_full_scan(self, type: str | None = None) -> None:
+        """Have a type, or all of them, scanned from the start at the next claim."""
+        self._full_scan_due = float("-inf")
         for each in [type] if type is not None else list(self._types):
-            self._of(each).wants_full = True
+            self._get(each).needs_full_scan = True
 
-    def wants_full(self, types: Iterable[str]) -> bool:
-        """Whether one of these types should be looked at from the start at once."""
-        return any(self._of(each).wants_full for each in types)
+    def needs_full_scan(self, types: Iterable[str]) -> bool:
+        """Whether one of these types should be scanned from the start at once."""
+        return any(self._get(each).needs_full_scan for each in types)
 
-    def looked(
-        self, lines: Lines, jobs: Sequence[ClaimedJob], is_cut: bool, at: float, cost: float
+    def advance(
+        self, plan: ProbePlan, jobs: Sequence[ClaimedJob], is_cut: bool, at: float, cost: float
     ) -> None:
-        """Move the marks to the last job found of each line; `jobs` come in claim order.
+        """Move the cursors to the last job each probe found; `jobs` come in claim order.
 
-        A look that was cut off by its limit has left jobs unseen that are as urgent as its last one, or less; of a type
+        A claim that was cut by its limit has left jobs unseen that are as urgent as its last one, or less; of a type
         that filled its own room, more urgent ones too. Down to the default they are expected from now on; less urgent
-        ones of some types must not come before those of others, so they wait until a look comes back short.
+        ones of some types must not come before those of others, so they wait until a claim comes back short.
         """
         counts = Counter(job.type for job in jobs)
         filled = {
-            name
-            for name, room in lines.rooms.items()
-            if room < lines.limit and counts[name] >= room
+            name for name, room in plan.rooms.items() if room < plan.limit and counts[name] >= room
         }
-        worst = jobs[-1].priority if jobs and is_cut else DEFAULT_PRIORITY
-        for name in lines.full:
-            self._looked_from_the_start(name, name in filled, is_cut, worst)
+        lowest = jobs[-1].priority if jobs and is_cut else DEFAULT_PRIORITY
+        for name in plan.fully_scanned:
+            self._reset_type(name, name in filled, is_cut, lowest)
             known = self._types[name]
-            known.full_at, known.full_cost, known.wants_full = at, cost, False
-        self._note_what_gave_nothing(lines, jobs, is_cut, filled)
+            known.scanned_at, known.scan_cost, known.needs_full_scan = at, cost, False
+        self._note_unproductive(plan, jobs, is_cut, filled)
         for job in jobs:
             known = self._types[job.type]
             known.priorities.add(job.priority)
-            known.marks[job.priority] = (job.available_at, job.id)
-            self._unsure[job.priority].pop(job.type, None)
-            giving = self._giving[job.priority]
-            giving.pop(job.type, None)
-            giving[job.type] = None
-        self._was_full = is_cut
-        if lines.is_whole:
-            self._note_the_whole(lines, is_cut)
+            known.positions[job.priority] = (job.available_at, job.id)
+            self._uncertain[job.priority].pop(job.type, None)
+            productive = self._productive[job.priority]
+            productive.pop(job.type, None)
+            productive[job.type] = None
+        self._was_cut = is_cut
+        if plan.is_whole:
+            self._note_whole_plan(plan, is_cut)
 
-    def _looked_from_the_start(self, name: str, filled: bool, is_cut: bool, worst: int) -> None:
+    def _reset_type(self, name: str, filled: bool, is_cut: bool, lowest: int) -> None:
         known = self._types[name]
-        known.marks.clear()
+        known.positions.clear()
         known.was_cut = is_cut
-        last = max(worst, DEFAULT_PRIORITY) if is_cut else PRIORITIES[-1]
+        last = max(lowest, DEFAULT_PRIORITY) if is_cut else PRIORITIES[-1]
         if filled:
             known.priorities = set(range(last + 1))
         elif is_cut:
-            known.priorities = set(range(min(worst, DEFAULT_PRIORITY), last + 1))
+            known.priorities = set(range(min(lowest, DEFAULT_PRIORITY), last + 1))
         else:
             known.priorities = {DEFAULT_PRIORITY}
         for priority in PRIORITIES:
-            self._giving[priority].pop(name, None)
-            self._unsure[priority].pop(name, None)
+            self._productive[priority].pop(name, None)
+            self._uncertain[priority].pop(name, None)
             if priority in known.priorities and (filled or is_cut):
-                self._unsure[priority][name] = None
+                self._uncertain[priority][name] = None
 
-    def _note_what_gave_nothing(
-        self, lines: Lines, jobs: Sequence[ClaimedJob], is_cut: bool, filled: set[str]
+    def _note_unproductive(
+        self, plan: ProbePlan, jobs: Sequence[ClaimedJob], is_cut: bool, filled: set[str]
     ) -> None:
-        """Expect nothing of lines that were reached in vain, and something of those that were not reached."""
-        gave = {(job.type, job.priority) for job in jobs}
+        """Expect nothing of probes that were reached and found nothing, and something of those not reached."""
+        found = {(job.type, job.priority) for job in jobs}
         probed = sorted(
-            ((each.priority, each.type) for each in lines.probes if each.priority is not None),
-            key=lambda line: line[0],
+            ((each.priority, each.type) for each in plan.probes if each.priority is not None),
+            key=lambda probe: probe[0],
         )
         reached = len(probed)
         if is_cut:
-            places = [place for place, line in enumerate(probed) if line[::-1] in gave]
-            reached = places[-1] if places else 0
-        for place, (priority, name) in enumerate(probed):
-            if name in filled or (name, priority) in gave:
+            indexes = [index for index, probe in enumerate(probed) if probe[::-1] in found]
+            reached = indexes[-1] if indexes else 0
+        for index, (priority, name) in enumerate(probed):
+            if name in filled or (name, priority) in found:
                 continue
-            if place < reached:
-                self._giving[priority].pop(name, None)
-                self._unsure[priority].pop(name, None)
-            elif lines.is_whole and name not in self._giving[priority]:
-                self._unsure[priority][name] = None
+            if index < reached:
+                self._productive[priority].pop(name, None)
+                self._uncertain[priority].pop(name, None)
+            elif plan.is_whole and name not in self._productive[priority]:
+                self._uncertain[priority][name] = None
 
-    def _note_the_whole(self, lines: Lines, is_cut: bool) -> None:
+    def _note_whole_plan(self, plan: ProbePlan, is_cut: bool) -> None:
         if not is_cut:
-            for name in lines.rooms:
+            for name in plan.rooms:
                 known = self._types[name]
-                known.wants_full = known.wants_full or known.was_cut
-        self._full_due = min(map(self.full_due, lines.rooms), default=float("-inf"))
+                known.needs_full_scan = known.needs_full_scan or known.was_cut
+        self._full_scan_due = min(map(self.full_scan_due, plan.rooms), default=float("-inf"))

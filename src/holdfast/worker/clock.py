@@ -19,7 +19,7 @@ class Clock(Protocol):
         """Let that much time pass."""
 
     async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
-        """Wait for an event at most so long; say whether it came."""
+        """Wait for an event at most so long; return whether it came."""
 
     def random(self) -> float:
         """A number in [0, 1)."""
@@ -57,7 +57,7 @@ class SystemClock:
 async def all_ended(
     clock: Clock, tasks: Iterable[asyncio.Future[Any]], seconds: float | None
 ) -> bool:
-    """Wait for tasks at most so long and leave them as they are; say whether all have ended."""
+    """Wait for tasks at most so long without cancelling them; return whether all have ended."""
     ended = asyncio.Event()
     left = {task for task in tasks if not task.done()}
 

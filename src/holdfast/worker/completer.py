@@ -1,8 +1,7 @@
-"""Writes all outcomes, whatever their kind, in one fenced statement per flush.
+"""Records outcomes: all that gathered since the last flush in one fenced statement, then everything that follows.
 
-Outcomes on their way into the database: waiting, recorded, refused, or replaced by a report of failure.
-
-Writes the outcomes that a flush cannot take: awaited jobs, successors with blockers, locked rows.
+`Completer` writes almost all of them. `SlowCompleter` writes, on a connection of its own, those that may wait for
+locks: awaited jobs, successors with blockers, rows locked by a transaction.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Protocol
 
 import msgspec
 
 from holdfast.commands.blockers import FanIn
-from holdfast.commands.finish import finish_attempts
+from holdfast.commands.finish import FinishReport, finish_attempts
 from holdfast.core.errors import (
     DatabaseBusy,
     DatabaseError,
@@ -24,18 +22,30 @@ from holdfast.core.errors import (
     TransactionError,
 )
 from holdfast.core.records import Finish, Finished, Held, Stand
+from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.context import Workplace
-from holdfast.worker.held_leases import Holdings
-from holdfast.worker.resolve_outcome import as_it_stands, describe, unwritable
+from holdfast.worker.attempt import LOST, Attempt, lost_reason
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.context import WorkerContext
+from holdfast.worker.notifications import WorkerHints
+from holdfast.worker.resolve_outcome import describe_error, make_finish, match_earlier_write
 
-LARGE_BYTES = 4 * 1024 * 1024
+FLUSH_MAX = 1_000
+UNRECORDED_MAX = 1_000
+"""With so many outcomes unrecorded, or one for so long, nothing new begins: its run would be lost if this process
+died."""
+UNRECORDED_MAX_S = 1.5
+STATEMENT_MAX_BYTES = 4 * 1024 * 1024
 """What one statement may carry: an output alone may have a megabyte, and a statement has its time limit."""
+LARGE_OUTCOME_BYTES = STATEMENT_MAX_BYTES // 64
+TOGETHER = 100
+"""Awaited jobs that end in one transaction: jobs that wait for many of them are locked once for all."""
+RETRY_MIN_S = 0.05
+RETRY_MAX_S = 2.0
 
 
-class Pending(msgspec.Struct, gc=False):
-    """An outcome that waits to be written since a time of the clock; unsure when an earlier try may have written it."""
+class PendingOutcome(msgspec.Struct, gc=False):
+    """An outcome to be written, waiting since a time of the clock; unsure when an earlier try may have written it."""
 
     attempt: Attempt
     finish: Finish
@@ -46,60 +56,407 @@ class Pending(msgspec.Struct, gc=False):
     is_settled: bool = False
 
 
-class Recorder(Protocol):
-    """Hears what became of outcomes, after commit."""
+class Recorder:
+    """Knows which outcomes are not recorded yet, and does what follows once one is. On the loop.
 
-    def accepted(self, attempt: Attempt, finish: Finish) -> None: ...
-    def refused(self, attempt: Attempt, stand: Stand) -> None: ...
+    After the commit of an outcome its lease is freed, its event emitted, and hints sent for what became due.
+    """
 
-
-class Outcomes:
-    """Takes outcomes off the worker's hands once the database has spoken. On the loop."""
-
-    def __init__(self, holdings: Holdings, recorder: Recorder) -> None:
-        self._holdings = holdings
-        self._recorder = recorder
-        self._open = 0
-        self.when_settled: Callable[[], None] = lambda: None
+    def __init__(self, context: WorkerContext, claimer: Claimer, hints: WorkerHints) -> None:
+        self._held_leases = context.held_leases
+        self._emitter = context.emitter
+        self._claimer = claimer
+        self._hints = hints
+        self._ends_by_itself = (
+            context.options.stop_when_idle or context.options.max_items is not None
+        )
+        self._unsettled = 0
+        self.on_settled: Callable[[], None] = lambda: None
         self.all_settled = asyncio.Event()
         self.all_settled.set()
 
     def __len__(self) -> int:
         """How many are not settled."""
-        return self._open
+        return self._unsettled
 
-    def wait_for(self, attempt: Attempt, finish: Finish, now: float) -> Pending:
+    def add(self, attempt: Attempt, finish: Finish, now: float) -> PendingOutcome:
         """Take an outcome that is to be written."""
-        if self._open == 0:
+        if self._unsettled == 0:
             self.all_settled.clear()
-        self._open += 1
-        return Pending(attempt, finish, now, size_of(finish))
+        self._unsettled += 1
+        return PendingOutcome(attempt, finish, now, size_of(finish))
 
-    def end(self, recorded: Sequence[Pending]) -> None:
-        """Note outcomes that are recorded."""
-        self._holdings.end([each.attempt for each in recorded])
+    def accept(self, recorded: Sequence[PendingOutcome]) -> None:
+        """Act on outcomes that are recorded."""
+        self._held_leases.remove([each.attempt for each in recorded])
         for each in recorded:
-            self._recorder.accepted(each.attempt, each.finish)
-        self._close(recorded)
+            self.announce(each.attempt, each.finish)
+        self._settle(recorded)
 
-    def settle(self, pending: Pending, stand: Stand) -> None:
-        """Act on an outcome whose token no longer stands: an earlier try has written it, or it is refused."""
-        earlier = as_it_stands(pending.finish, stand, pending.unsure)
+    def resolve(self, pending: PendingOutcome, stand: Stand) -> None:
+        """Act on an outcome whose token is no longer valid: an earlier try has written it, or it is refused."""
+        earlier = match_earlier_write(pending.finish, stand, pending.unsure)
         if earlier is not None:
             pending.finish = earlier
-            self.end([pending])
+            self.accept([pending])
             return
-        self._close([pending])
-        self._holdings.lose(pending.attempt)
-        self._recorder.refused(pending.attempt, stand)
+        self._settle([pending])
+        self._held_leases.remove_lost(pending.attempt)
+        self._emitter.emit_refused(pending.attempt, lost_reason(stand) or "already_completed")
 
-    def _close(self, settled: Sequence[Pending]) -> None:
+    def _settle(self, settled: Sequence[PendingOutcome]) -> None:
         for each in settled:
             each.is_settled = True
-        self._open -= len(settled)
-        if self._open == 0:
+        self._unsettled -= len(settled)
+        if self._unsettled == 0:
             self.all_settled.set()
-        self.when_settled()
+        self.on_settled()
+
+    def announce(self, attempt: Attempt, finish: Finish) -> None:
+        """Emit the event of a recorded outcome and send the hints that follow from it."""
+        self._emitter.emit_finished(attempt, finish)
+        match finish.kind:
+            case "continue" if finish.next is not None:
+                self._claimer.hint(finish.next.type)
+                self._hints.send_soon(Hint("due", finish.next.type))
+            case "retry" | "snooze":
+                # The next due job may be another than the claimer believes.
+                self._claimer.nudge()
+            case "release":
+                # It keeps its place, which lies before every worker's cursor.
+                self._claimer.hint(attempt.type.name, full_scan=True)
+                self._hints.send_soon(Hint("look", attempt.type.name))
+            case _:
+                self._hints.send_ended(attempt.claimed.chain_id)
+        if self._ends_by_itself:
+            self._claimer.nudge()
+
+    def announce_ended(self, chains: Sequence[str], fan_in: FanIn) -> None:
+        """Send the hints of chains that ended otherwise than by an attempt of ours."""
+        for each in chains:
+            self._hints.send_ended(each)
+        self.announce_unblocked(fan_in)
+
+    def announce_unblocked(self, fan_in: FanIn) -> None:
+        """Emit and send what follows when the end of awaited chains unblocked, or failed, other jobs."""
+        self._emitter.emit_unblocked(fan_in.opened)
+        for type in {each.type for each in fan_in.opened}:
+            self._claimer.hint(type)
+            self._hints.send_soon(Hint("due", type))
+        for each in fan_in.failed:
+            self._hints.send_ended(each.chain_id)
+
+
+class Completer:
+    """One loop that flushes what has gathered while the last flush was under way.
+
+    A lone outcome is written at once; under load the flushes grow by themselves, and they halve when they fail.
+    What a flush misses is looked up: lost ones are refused; awaited ones and those locked by a transaction go to the
+    slow completer, which delays no others.
+    """
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        link: Link,
+        recorder: Recorder,
+        claimer: Claimer,
+        slow: SlowCompleter,
+    ) -> None:
+        self._context = context
+        self._link = link
+        self._recorder = recorder
+        self._claimer = claimer
+        self._slow = slow
+        self._pending: list[PendingOutcome] = []
+        self._wake = asyncio.Event()
+        self._delay = 0.0
+        self._flush_max = FLUSH_MAX
+        self._late_at = math.inf
+        self._was_behind = False
+        self._monotonic = context.clock.monotonic
+        self.on_caught_up: Callable[[], None] = lambda: None
+        recorder.on_settled = self._check_caught_up
+
+    def is_behind(self) -> bool:
+        """Whether nothing new should begin; `on_caught_up` is called when that is over."""
+        if len(self._recorder) < UNRECORDED_MAX and (
+            self._late_at == math.inf or self._monotonic() < self._late_at
+        ):
+            return False
+        self._was_behind = True
+        return True
+
+    def submit(self, attempt: Attempt, finish: Finish) -> None:
+        """Have an outcome written with the next flush."""
+        now = attempt.ended_at or self._monotonic()
+        pending = self._recorder.add(attempt, finish, now)
+        if finish.next_blockers:
+            self._slow.add(pending)
+            return
+        if self._late_at == math.inf:
+            self._late_at = now + UNRECORDED_MAX_S
+        self._pending.append(pending)
+        self._wake.set()
+
+    def accept_committed(self, attempt: Attempt, finish: Finish, report: FinishReport) -> None:
+        """Act on an outcome that was recorded in the handler's own transaction."""
+        self._context.held_leases.remove([attempt])
+        self._recorder.announce(attempt, finish)
+        self._recorder.announce_unblocked(report.fan_in)
+
+    def refuse(self, attempt: Attempt) -> None:
+        """Act on a handler that returned after it had lost its lease."""
+        self._context.held_leases.remove_lost(attempt)
+        reason = attempt.abort_reason or "taken_by_another_worker"
+        self._context.emitter.emit_refused(attempt, reason)
+
+    def release(self, attempts: Iterable[Attempt]) -> int:
+        """Give back what no slot has started, without costing an attempt; return how many were still ours to give."""
+        count = 0
+        for attempt in attempts:
+            self._claimer.return_unstarted(attempt)
+            if attempt.abort_reason not in LOST and attempt.take_ending("slot"):
+                self.submit(attempt, make_finish(attempt, self._context.id, "release"))
+                count += 1
+        return count
+
+    def wake(self) -> None:
+        """Have empty leases deleted soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Flush until cancelled; the worker does that when all is written."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._pending:
+                batch = self._next_batch()
+                try:
+                    await self._flush(batch)
+                except Exception as error:
+                    await self._back_off(batch, error)
+                else:
+                    self._delay = 0.0
+                    self._flush_max = min(FLUSH_MAX, max(self._flush_max, 2 * len(batch)))
+                    self._update_late_at()
+            await self.free_leases()
+
+    def _next_batch(self) -> list[PendingOutcome]:
+        batch = next(split_batches(self._pending, self._flush_max))
+        self._pending = self._pending[len(batch) :]
+        return batch
+
+    def _update_late_at(self) -> None:
+        self._late_at = self._pending[0].since + UNRECORDED_MAX_S if self._pending else math.inf
+        self._check_caught_up()
+
+    def _check_caught_up(self) -> None:
+        if self._was_behind and not self.is_behind():
+            self._was_behind = False
+            self.on_caught_up()
+
+    async def _flush(self, batch: Sequence[PendingOutcome]) -> None:
+        """Write a batch. Raises: what keeps the database from taking it; what is not settled is not written."""
+        finishes = [each.finish for each in batch]
+        freed = self._context.held_leases.take_empty()
+        try:
+            done = await self._link.run(self._context.store.jobs.finish(finishes, freed))
+        except Exception as error:
+            if not is_data_error(error):
+                raise
+            await self._halve(batch, error)
+            return
+        self._context.health.report_ok(self._link.purpose)
+        missed = self._accept(batch, done)
+        if missed:
+            await self._look_up(missed)
+
+    def _accept(
+        self, batch: Sequence[PendingOutcome], done: Sequence[Finished]
+    ) -> list[PendingOutcome]:
+        """Accept what was written; return the rest."""
+        if len(done) == len(batch):
+            self._recorder.accept(batch)
+            return []
+        hits = {each.id for each in done}
+        self._recorder.accept([each for each in batch if each.finish.id in hits])
+        return [each for each in batch if each.finish.id not in hits]
+
+    async def _look_up(self, missed: list[PendingOutcome]) -> None:
+        """Find out why a flush missed these, and act on it."""
+        pairs = [Held(each.finish.id, each.finish.token) for each in missed]
+        stands = await self._link.run(self._context.store.jobs.stand(pairs))
+        by_pair = {(each.id, each.token): each for each in stands}
+        for each in missed:
+            stand = by_pair[each.finish.id, each.finish.token]
+            if stand.standing == "held":
+                self._pass_to_slow(each)
+            else:
+                self._recorder.resolve(each, stand)
+
+    async def _halve(self, batch: Sequence[PendingOutcome], error: Exception) -> None:
+        """Find the one outcome that cannot be written, and record that as a failure instead."""
+        if len(batch) == 1:
+            self._pending.append(make_replacement(batch[0], error))
+            return
+        middle = len(batch) // 2
+        await self._flush(batch[:middle])
+        await self._flush(batch[middle:])
+
+    async def free_leases(self) -> None:
+        """Delete empty leases when there is nothing else to write."""
+        held_leases = self._context.held_leases
+        tokens = held_leases.take_empty() + held_leases.take_uncertain()
+        if not tokens:
+            return
+        try:
+            await self._link.run(self._context.store.leases.free(tokens))
+        except BaseException as error:
+            # For the next try, the drain's last one included; after that they expire and the reaper removes them.
+            held_leases.put_back(tokens)
+            if not isinstance(error, Exception):
+                raise
+            self._context.health.report_error(self._link.purpose, error)
+
+    async def _back_off(self, batch: Sequence[PendingOutcome], error: Exception) -> None:
+        """Keep what was not written and wait before the next try, longer each time; that one is half as large."""
+        self._context.health.report_error(self._link.purpose, error)
+        self._flush_max = max(1, len(batch) // 2)
+        left = [each for each in batch if not each.is_settled]
+        for each in left:
+            each.unsure = True
+        if (
+            isinstance(error, DatabaseBusy)
+            and len(left) == 1
+            and left[0].size > LARGE_OUTCOME_BYTES
+        ):
+            # So large that it may never get through in time; the others must not wait for it.
+            self._pass_to_slow(left.pop())
+        self._pending[:0] = left
+        self._update_late_at()
+        clock = self._context.clock
+        self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
+        await clock.sleep(self._delay * (0.5 + clock.random() / 2))
+
+    def _pass_to_slow(self, pending: PendingOutcome) -> None:
+        self._slow.add(msgspec.structs.replace(pending))
+        pending.is_settled = True
+
+
+class SlowOutcome(msgspec.Struct):
+    """An outcome with the time of its next try; alone when a try in company did not write it."""
+
+    pending: PendingOutcome
+    due_at: float
+    delay: float = 0.0
+    is_alone: bool = False
+
+
+class SlowCompleter:
+    """Writes on a connection of its own, so that waiting for locks delays no other outcome.
+
+    At first many go together; what that does not write is tried in a transaction each.
+    """
+
+    def __init__(self, context: WorkerContext, link: Link, recorder: Recorder) -> None:
+        self._context = context
+        self._link = link
+        self._recorder = recorder
+        self._waiting: list[SlowOutcome] = []
+        self._wake = asyncio.Event()
+
+    def add(self, pending: PendingOutcome) -> None:
+        """Have an outcome written soon."""
+        self._waiting.append(SlowOutcome(pending, self._context.clock.monotonic()))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until cancelled; the worker does that when all is written."""
+        clock = self._context.clock
+        while True:
+            await clock.wait(self._wake, self._until_next())
+            self._wake.clear()
+            now = clock.monotonic()
+            due = [each for each in self._waiting if each.due_at <= now]
+            await self._try_together([each for each in due if not each.is_alone])
+            for outcome in due:
+                if outcome.is_alone and not outcome.pending.is_settled:
+                    await self._try_alone(outcome)
+            self._waiting = [each for each in self._waiting if not each.pending.is_settled]
+
+    def _until_next(self) -> float | None:
+        if not self._waiting:
+            return None
+        next_at = min(each.due_at for each in self._waiting)
+        return max(0.0, next_at - self._context.clock.monotonic())
+
+    async def _try_together(self, due: list[SlowOutcome]) -> None:
+        # Two attempts of one job, an old and a new one, never share a statement.
+        by_job = {each.pending.finish.id: each for each in due}
+        for each in due:
+            each.is_alone = by_job[each.pending.finish.id] is not each
+        for batch in split_batches((each.pending for each in by_job.values()), TOGETHER):
+            await self._write_together([by_job[each.finish.id] for each in batch])
+
+    async def _write_together(self, batch: list[SlowOutcome]) -> None:
+        pendings = [each.pending for each in batch]
+        op = finish_attempts(self._context.store, [each.finish for each in pendings])
+        try:
+            report = await self._link.run_atomic(op)
+        except Exception as error:
+            for each in batch:
+                each.pending.unsure = True
+                if isinstance(error, DatabaseUnreachable):
+                    self._handle_error(each, error)
+                else:
+                    each.is_alone = True
+            return
+        hits = {each.id for each in report.accepted}
+        self._recorder.accept([each for each in pendings if each.finish.id in hits])
+        self._recorder.announce_unblocked(report.fan_in)
+        for each in batch:
+            each.is_alone = not each.pending.is_settled
+
+    async def _try_alone(self, outcome: SlowOutcome) -> None:
+        pending = outcome.pending
+        try:
+            stand = await self._write_alone(pending)
+        except Exception as error:
+            pending.unsure = True
+            self._handle_error(outcome, error)
+            return
+        self._context.health.report_ok(self._link.purpose)
+        if stand is None:
+            return
+        if stand.standing == "held":
+            self._retry_later(outcome)
+        else:
+            self._recorder.resolve(pending, stand)
+
+    async def _write_alone(self, pending: PendingOutcome) -> Stand | None:
+        """Try once; return how the job stands when it could not be written."""
+        store, finish = self._context.store, pending.finish
+        report = await self._link.run_atomic(finish_attempts(store, [finish]))
+        if report.accepted:
+            self._recorder.accept([pending])
+            self._recorder.announce_unblocked(report.fan_in)
+            return None
+        (stand,) = await self._link.run(store.jobs.stand([Held(finish.id, finish.token)]))
+        return stand
+
+    def _handle_error(self, outcome: SlowOutcome, error: Exception) -> None:
+        if is_data_error(error) and not outcome.pending.is_replacement:
+            outcome.pending = make_replacement(outcome.pending, error)
+            return
+        self._context.health.report_error(self._link.purpose, error)
+        self._retry_later(outcome)
+
+    def _retry_later(self, outcome: SlowOutcome) -> None:
+        """Locked by a transaction, or no database: try again, less often each time."""
+        clock = self._context.clock
+        outcome.delay = min(RETRY_MAX_S, max(RETRY_MIN_S, outcome.delay * 2))
+        outcome.due_at = clock.monotonic() + outcome.delay * (0.5 + clock.random() / 2)
 
 
 def size_of(finish: Finish) -> int:
@@ -114,36 +471,46 @@ def size_of(finish: Finish) -> int:
     return size
 
 
-def in_portions(pending: Iterable[Pending], most: int) -> Iterator[list[Pending]]:
-    """Cut outcomes into portions that one statement may carry, each job once in a portion."""
-    portion: dict[str, Pending] = {}
+def split_batches(pending: Iterable[PendingOutcome], most: int) -> Iterator[list[PendingOutcome]]:
+    """Split outcomes into batches that one statement may carry, each job at most once in a batch."""
+    batch: dict[str, PendingOutcome] = {}
     size = 0
     for each in pending:
-        is_full = len(portion) >= most or size + each.size > LARGE_BYTES
-        if portion and (is_full or each.finish.id in portion):
-            yield list(portion.values())
-            portion, size = {}, 0
-        portion[each.finish.id] = each
+        is_full = len(batch) >= most or size + each.size > STATEMENT_MAX_BYTES
+        if batch and (is_full or each.finish.id in batch):
+            yield list(batch.values())
+            batch, size = {}, 0
+        batch[each.finish.id] = each
         size += each.size
-    if portion:
-        yield list(portion.values())
+    if batch:
+        yield list(batch.values())
 
 
-def replacement(pending: Pending, error: Exception) -> Pending:
-    """The report that an outcome could not be written. Raises: the error, when even that report could not be."""
+def make_replacement(pending: PendingOutcome, error: Exception) -> PendingOutcome:
+    """Make the failure that says an outcome could not be written. Raises: the error, when that could not be either."""
     if pending.is_replacement:
         raise error
     pending.is_settled = True
-    finish = unwritable(pending.finish, *describe(error))
-    return Pending(
+    unwritable, (text, fingerprint) = pending.finish, describe_error(error)
+    finish = Finish(
+        id=unwritable.id,
+        token=unwritable.token,
+        kind="fail",
+        worker=unwritable.worker,
+        chain_id=unwritable.chain_id,
+        started_at=unwritable.started_at,
+        error=text,
+        fingerprint=fingerprint,
+    )
+    return PendingOutcome(
         pending.attempt, finish, pending.since, size_of(finish), pending.unsure, is_replacement=True
     )
 
 
-def is_about_the_data(error: Exception) -> bool:
+def is_data_error(error: Exception) -> bool:
     """Whether an error lies in what was to be written, by the names that every driver shares (PEP 249).
 
-    A text or number that no driver can send never reaches the database; what it raises is of Python's own kinds.
+    A text or number that no driver can send never reaches the database; what it raises is one of Python's own errors.
     """
     if isinstance(error, DatabaseError | TransactionError):
         return False
@@ -153,311 +520,3 @@ def is_about_the_data(error: Exception) -> bool:
         return True
     names = {kind.__name__ for kind in type(error).__mro__}
     return not names.isdisjoint({"DataError", "IntegrityError"})
-
-
-SLOW_PURPOSE = "fan-in"
-RETRY_MIN_S = 0.05
-RETRY_MAX_S = 2.0
-TOGETHER = 100
-"""Awaited jobs that end in one transaction: those who wait for many of them are locked once for all."""
-
-
-class Straggler(msgspec.Struct):
-    """An outcome with the time of its next try; alone when a try in company did not write it."""
-
-    pending: Pending
-    due_at: float
-    delay: float = 0.0
-    is_alone: bool = False
-
-
-class Stragglers:
-    """On a connection of its own, so that waiting for locks delays nobody else's outcomes.
-
-    At first many go together; what that does not write is tried in a transaction each.
-    """
-
-    def __init__(
-        self,
-        place: Workplace,
-        link: Link,
-        outcomes: Outcomes,
-        opened: Callable[[FanIn], None],
-    ) -> None:
-        self._place = place
-        self._link = link
-        self._outcomes = outcomes
-        self._opened = opened
-        self._waiting: list[Straggler] = []
-        self._wake = asyncio.Event()
-
-    def add(self, pending: Pending) -> None:
-        """Have an outcome written soon."""
-        self._waiting.append(Straggler(pending, self._place.clock.monotonic()))
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Write for ever; cancelled by the worker when all is written."""
-        clock = self._place.clock
-        while True:
-            await clock.wait(self._wake, self._until_next())
-            self._wake.clear()
-            now = clock.monotonic()
-            due = [each for each in self._waiting if each.due_at <= now]
-            await self._try_together([each for each in due if not each.is_alone])
-            for straggler in due:
-                if straggler.is_alone and not straggler.pending.is_settled:
-                    await self._try(straggler)
-            self._waiting = [each for each in self._waiting if not each.pending.is_settled]
-
-    def _until_next(self) -> float | None:
-        if not self._waiting:
-            return None
-        return max(0.0, min(each.due_at for each in self._waiting) - self._place.clock.monotonic())
-
-    async def _try_together(self, due: list[Straggler]) -> None:
-        # Two attempts of one job, an old and a new one, never share a statement.
-        by_job = {each.pending.finish.id: each for each in due}
-        for each in due:
-            each.is_alone = by_job[each.pending.finish.id] is not each
-        for portion in in_portions((each.pending for each in by_job.values()), TOGETHER):
-            await self._write_together([by_job[each.finish.id] for each in portion])
-
-    async def _write_together(self, batch: list[Straggler]) -> None:
-        pendings = [each.pending for each in batch]
-        op = finish_attempts(self._place.store, [each.finish for each in pendings])
-        try:
-            report = await self._link.run_atomic(op)
-        except Exception as error:
-            for each in batch:
-                each.pending.unsure = True
-                if isinstance(error, DatabaseUnreachable):
-                    self._failed(each, error)
-                else:
-                    each.is_alone = True
-            return
-        hits = {each.id for each in report.accepted}
-        self._outcomes.end([each for each in pendings if each.finish.id in hits])
-        self._opened(report.fan_in)
-        for each in batch:
-            each.is_alone = not each.pending.is_settled
-
-    async def _try(self, straggler: Straggler) -> None:
-        pending = straggler.pending
-        try:
-            stand = await self._write(pending)
-        except Exception as error:
-            pending.unsure = True
-            self._failed(straggler, error)
-            return
-        self._place.trouble.over(SLOW_PURPOSE)
-        if stand is None:
-            return
-        if stand.standing == "held":
-            self._later(straggler)
-        else:
-            self._outcomes.settle(pending, stand)
-
-    async def _write(self, pending: Pending) -> Stand | None:
-        """Try once; return how the job stands when it could not be written."""
-        store, finish = self._place.store, pending.finish
-        report = await self._link.run_atomic(finish_attempts(store, [finish]))
-        if report.accepted:
-            self._outcomes.end([pending])
-            self._opened(report.fan_in)
-            return None
-        (stand,) = await self._link.run(store.jobs.stand([Held(finish.id, finish.token)]))
-        return stand
-
-    def _failed(self, straggler: Straggler, error: Exception) -> None:
-        if is_about_the_data(error) and not straggler.pending.is_replacement:
-            straggler.pending = replacement(straggler.pending, error)
-            return
-        self._place.trouble.note(SLOW_PURPOSE, error)
-        self._later(straggler)
-
-    def _later(self, straggler: Straggler) -> None:
-        """Locked by somebody's transaction, or no database: try again, less often each time."""
-        clock = self._place.clock
-        straggler.delay = min(RETRY_MAX_S, max(RETRY_MIN_S, straggler.delay * 2))
-        straggler.due_at = clock.monotonic() + straggler.delay * (0.5 + clock.random() / 2)
-
-
-PURPOSE = "complete"
-LARGEST_FLUSH = 1_000
-MOST_UNRECORDED = 1_000
-"""So many outcomes that are not recorded, or one for so long, and nothing new begins: it would be run for nothing if
-this process died."""
-LATE_S = 1.5
-LARGE_ALONE = LARGE_BYTES // 64
-
-
-class Completer:
-    """One loop that flushes what has gathered while the last flush was under way.
-
-    A lone outcome is written at once; under load the flushes grow by themselves, and they halve when they fail.
-    What a flush does not hit is asked for: lost ones are refused; awaited ones and those locked by somebody's
-    transaction go to `hand_on`, which writes them one by one, so that they delay nobody else.
-    """
-
-    def __init__(
-        self,
-        place: Workplace,
-        link: Link,
-        outcomes: Outcomes,
-        hand_on: Callable[[Pending], None],
-    ) -> None:
-        self._place = place
-        self._link = link
-        self._outcomes = outcomes
-        self._hand_on = hand_on
-        self._pending: list[Pending] = []
-        self._wake = asyncio.Event()
-        self._delay = 0.0
-        self._most = LARGEST_FLUSH
-        self._late_at = math.inf
-        self._was_behind = False
-        self._monotonic = place.clock.monotonic
-        self.when_eased: Callable[[], None] = lambda: None
-        outcomes.when_settled = self._ease
-
-    def is_behind(self) -> bool:
-        """Whether nothing new should begin; `when_eased` is called when that is over."""
-        if len(self._outcomes) < MOST_UNRECORDED and (
-            self._late_at == math.inf or self._monotonic() < self._late_at
-        ):
-            return False
-        self._was_behind = True
-        return True
-
-    def submit(self, attempt: Attempt, finish: Finish) -> None:
-        """Have an outcome written with the next flush."""
-        now = attempt.ended_at or self._monotonic()
-        pending = self._outcomes.wait_for(attempt, finish, now)
-        if finish.next_blockers:
-            self._hand_on(pending)
-            return
-        if self._late_at == math.inf:
-            self._late_at = now + LATE_S
-        self._pending.append(pending)
-        self._wake.set()
-
-    def tidy(self) -> None:
-        """Have leases removed soon that hold nothing any more."""
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Flush for ever; cancelled by the worker when all is written."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            while self._pending:
-                batch = self._next_batch()
-                try:
-                    await self._flush(batch)
-                except Exception as error:
-                    await self._back_off(batch, error)
-                else:
-                    self._written(len(batch))
-            await self.free()
-
-    def _next_batch(self) -> list[Pending]:
-        """Take what has gathered; two attempts of one job, an old and a new one, never share a flush."""
-        batch = next(in_portions(self._pending, self._most))
-        self._pending = self._pending[len(batch) :]
-        return batch
-
-    def _written(self, count: int) -> None:
-        """Note a flush that got through."""
-        self._delay = 0.0
-        self._most = min(LARGEST_FLUSH, max(self._most, 2 * count))
-        self._look_at_the_oldest()
-
-    def _look_at_the_oldest(self) -> None:
-        self._late_at = self._pending[0].since + LATE_S if self._pending else math.inf
-        self._ease()
-
-    def _ease(self) -> None:
-        if self._was_behind and not self.is_behind():
-            self._was_behind = False
-            self.when_eased()
-
-    async def _flush(self, batch: Sequence[Pending]) -> None:
-        """Write a batch. Raises: whatever keeps the database from taking it; what is not settled is not written."""
-        finishes = [each.finish for each in batch]
-        freed = self._place.holdings.take_emptied()
-        try:
-            done = await self._link.run(self._place.store.jobs.finish(finishes, freed))
-        except Exception as error:
-            if not is_about_the_data(error):
-                raise
-            await self._halve(batch, error)
-            return
-        self._place.trouble.over(PURPOSE)
-        missed = self._accept(batch, done)
-        if missed:
-            await self._explain(missed)
-
-    def _accept(self, batch: Sequence[Pending], done: Sequence[Finished]) -> list[Pending]:
-        if len(done) == len(batch):
-            self._outcomes.end(batch)
-            return []
-        hits = {each.id for each in done}
-        self._outcomes.end([each for each in batch if each.finish.id in hits])
-        return [each for each in batch if each.finish.id not in hits]
-
-    async def _explain(self, missed: list[Pending]) -> None:
-        """Find out why a flush did not hit these, and act on it."""
-        pairs = [Held(each.finish.id, each.finish.token) for each in missed]
-        stands = await self._link.run(self._place.store.jobs.stand(pairs))
-        by_pair = {(each.id, each.token): each for each in stands}
-        for each in missed:
-            stand = by_pair[each.finish.id, each.finish.token]
-            if stand.standing == "held":
-                self._pass_on(each)
-            else:
-                self._outcomes.settle(each, stand)
-
-    async def _halve(self, batch: Sequence[Pending], error: Exception) -> None:
-        """Find the one outcome that cannot be written, and have that recorded instead."""
-        if len(batch) == 1:
-            self._pending.append(replacement(batch[0], error))
-            return
-        middle = len(batch) // 2
-        await self._flush(batch[:middle])
-        await self._flush(batch[middle:])
-
-    async def free(self) -> None:
-        """Remove leases that hold nothing, when there is nothing else to write."""
-        holdings = self._place.holdings
-        tokens = holdings.take_emptied() + holdings.take_doubtful()
-        if not tokens:
-            return
-        try:
-            await self._link.run(self._place.store.leases.free(tokens))
-        except BaseException as error:
-            # For the next try, the drain's last one included; after that they expire and the reaper removes them.
-            holdings.doubt(tokens)
-            if not isinstance(error, Exception):
-                raise
-            self._place.trouble.note(PURPOSE, error)
-
-    async def _back_off(self, batch: Sequence[Pending], error: Exception) -> None:
-        """Keep what was not written and wait before the next try, longer each time; that one is half as large."""
-        self._place.trouble.note(PURPOSE, error)
-        self._most = max(1, len(batch) // 2)
-        left = [each for each in batch if not each.is_settled]
-        for each in left:
-            each.unsure = True
-        if isinstance(error, DatabaseBusy) and len(left) == 1 and left[0].size > LARGE_ALONE:
-            # So large that it may never get through in time; the others must not wait for it.
-            self._pass_on(left.pop())
-        self._pending[:0] = left
-        self._look_at_the_oldest()
-        clock = self._place.clock
-        self._delay = min(RETRY_MAX_S, max(RETRY_MIN_S, self._delay * 2))
-        await clock.sleep(self._delay * (0.5 + clock.random() / 2))
-
-    def _pass_on(self, pending: Pending) -> None:
-        self._hand_on(msgspec.structs.replace(pending))
-        pending.is_settled = True

@@ -1,32 +1,13 @@
-"""What a worker has done: since its start, for presence and metrics, and since its last summary, for the log.
-
-How a worker ended.
-"""
+"""What a worker has done: since its start, for presence and metrics, and since its last summary, for the log."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from math import frexp, ldexp
 from typing import Any
 
 from holdfast.core.records import FinishKind
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerReport:
-    """Why a worker ended and what it left behind; abandoned attempts are left to lease expiry."""
-
-    reason: str
-    abandoned: int
-    released: int
-    counters: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        """0 only when nothing was abandoned."""
-        return 1 if self.abandoned else 0
-
 
 SHOWN_TYPES = 5
 NOTHING_S = 1e-6
@@ -54,7 +35,7 @@ class Counters:
     stuck: int = 0
 
     def add(self, counts: Mapping[str, int]) -> None:
-        """Count in what another has counted."""
+        """Add the counts of another worker."""
         for name, count in counts.items():
             setattr(self, name, getattr(self, name) + count)
 
@@ -89,8 +70,8 @@ class Spread:
         return None
 
 
-class Tally:
-    """What the attempts came to that ended since the last summary. On the loop."""
+class SummaryTally:
+    """Counts the attempts that ended since the last summary. On the loop."""
 
     def __init__(self, now: float) -> None:
         self._begin(now)
@@ -108,7 +89,7 @@ class Tally:
         return now - self._since
 
     def add(self, kind: FinishKind, type: str) -> bool:
-        """Note an attempt that ended; say whether its durations are to be noted too, as those of some of many are."""
+        """Count an attempt that ended; return whether to measure it too: of many, only some are."""
         self._kinds[kind] = self._kinds.get(kind, 0) + 1
         self._types[type] = self._types.get(type, 0) + 1
         self._ended += 1

@@ -1,8 +1,6 @@
-"""Renews the worker's leases, learns which are lost, and says that the worker lives; hosted by a thread of its own.
+"""Renews the worker's leases, learns which are lost, enforces deadlines, and reports that the worker is alive.
 
-What a worker says of itself with each heartbeat.
-
-Stops what ran out of time and what can no longer be sure of its lease; hosted by the heartbeat's thread.
+All of it runs in a thread of its own, so that a handler that blocks the worker's loop does not cost the leases.
 """
 
 from __future__ import annotations
@@ -11,80 +9,197 @@ import asyncio
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Protocol
 
 import msgspec
 
+from holdfast.commands.change import due_hints
+from holdfast.commands.reap import ReapReport, reaped_hints
+from holdfast.commands.start import Delivery
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
-from holdfast.core.records import Finish, Held, NewProgress, TypeSetting, WorkerSign
+from holdfast.core.records import Finish, Held, JobRef, NewProgress, TypeSetting, WorkerSign
+from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.version import VERSION
-from holdfast.worker.attempt import AbortReason, Attempt, lost_because
-from holdfast.worker.context import Workplace
-from holdfast.worker.held_leases import HeldClaim
-from holdfast.worker.resolve_outcome import judge_timeout
+from holdfast.worker.attempt import LOST, AbortReason, Attempt, lost_reason
+from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.claimer import Claimer
+from holdfast.worker.completer import Completer, Recorder
+from holdfast.worker.context import WorkerContext
+from holdfast.worker.held_leases import HeldLease
+from holdfast.worker.notifications import WorkerHints
+from holdfast.worker.resolve_outcome import OutcomeResolver
+
+RETRIES_AN_INTERVAL = 5
 
 
-def sign_of(place: Workplace) -> WorkerSign:
-    """Make the sign of a worker that lives."""
+class Heartbeat:
+    """One beat renews all leases in one statement and reads the held ids in a second.
+
+    Compared both ways: what we hold and the database does not is aborted with its reason; what the database says we
+    hold and we do not know is given back.
+    """
+
+    def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
+        self._context = context
+        self._link = link
+        self._events = events
+        self._interval = context.timings.heartbeat_ms / 1000
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._reported: dict[str, NewProgress] = {}
+
+    def nudge(self) -> None:
+        """Beat now, for example because a hint said that jobs were taken from us. Called on its own loop."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the current beat. Called on its own loop."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Beat until stopped."""
+        clock = self._context.clock
+        while not self._stopping:
+            self._wake.clear()
+            began = clock.monotonic()
+            pause = self._interval if await self._beat() else self._interval / RETRIES_AN_INTERVAL
+            await clock.wait(self._wake, max(0.0, began + pause - clock.monotonic()))
+
+    async def _beat(self) -> bool:
+        try:
+            await self._renew_leases()
+            await self._compare_held()
+            await self._report_progress()
+            await self._report_presence()
+        except Exception as error:
+            self._context.health.report_error(self._link.purpose, error)
+            return False
+        self._context.health.report_ok(self._link.purpose)
+        self._context.counters.heartbeats += 1
+        return True
+
+    async def _renew_leases(self) -> None:
+        leases = {lease.token: lease for lease in self._context.held_leases.leases()}
+        if not leases:
+            return
+        sent_ms = int(self._context.clock.monotonic() * 1000)
+        renewed = await self._link.run(self._context.store.leases.renew(list(leases)))
+        for token in renewed:
+            lease = leases[token]
+            lease.deadline = local_deadline_ms(sent_ms, lease.lease_ms) / 1000
+
+    async def _compare_held(self) -> None:
+        held_leases = self._context.held_leases
+        before = held_leases.attempts()
+        with held_leases.comparing() as is_known:
+            held = await self._link.run(self._context.store.leases.held(self._context.id))
+            unknown = {each.token for each in held if not is_known(each.token)}
+        ours = {(each.id, each.token) for each in held}
+        missing = [each for each in before if (each.claimed.id, each.claimed.token) not in ours]
+        if missing:
+            await self._abort_lost(missing)
+        if unknown:
+            self._events.on_unknown_tokens(unknown)
+
+    async def _abort_lost(self, missing: list[Attempt]) -> None:
+        pairs = [Held(each.claimed.id, each.claimed.token) for each in missing]
+        stands = await self._link.run(self._context.store.jobs.stand(pairs))
+        found = {(each.id, each.token): each for each in stands}
+        for attempt in sorted(missing, key=attrgetter("is_started")):
+            reason = lost_reason(found[attempt.claimed.id, attempt.claimed.token])
+            # What looks lost may be the very write of its outcome, and that finds out by itself.
+            if reason is not None and not attempt.is_ending:
+                self._events.on_lease_lost(attempt, reason)
+
+    async def _report_progress(self) -> None:
+        """Record how far attempts are, where that has changed; delete the progress of those that have ended."""
+        progress = {
+            each.claimed.id: NewProgress(
+                each.claimed.id, each.claimed.token, each.claimed.fence, *each.progress
+            )
+            for each in self._context.held_leases.attempts()
+            if each.progress is not None
+        }
+        new = [each for job_id, each in progress.items() if self._reported.get(job_id) != each]
+        over = [each for job_id, each in self._reported.items() if job_id not in progress]
+        if new:
+            await self._link.run(self._context.store.leases.report(new))
+        if over:
+            await self._link.run(self._context.store.leases.forget(over))
+        self._reported = progress
+
+    async def _report_presence(self) -> None:
+        """Write that the worker is alive, and read what was set at run time."""
+        store = self._context.store
+        is_draining = await self._link.run(store.workers.sign(make_sign(self._context)))
+        settings = await self._link.run(store.workers.settings())
+        identity = await self._link.run(store.schema.identity())
+        is_paused = identity is not None and identity.paused
+        ours = {each.type: each for each in settings if each.type in self._context.types}
+        self._fit_interval(ours)
+        self._events.on_settings(ours, is_paused)
+        if is_draining:
+            self._events.on_drain_requested()
+
+    def _fit_interval(self, settings: Mapping[str, TypeSetting]) -> None:
+        """Beat fast enough for the leases set at run time, before the first of them is taken."""
+        leases = [each.lease_ms for each in settings.values() if each.lease_ms is not None]
+        fitting = [default_heartbeat_ms(min(leases))] if leases else []
+        self._interval = min([self._context.timings.heartbeat_ms, *fitting]) / 1000
+
+
+def make_sign(context: WorkerContext) -> WorkerSign:
+    """Make the sign of life of a worker."""
     return WorkerSign(
-        id=place.id,
-        name=place.options.name,
+        id=context.id,
+        name=context.options.name,
         host=socket.gethostname(),
         pid=os.getpid(),
         version=VERSION,
-        slots=place.options.slots,
-        types=msgspec.json.encode(sorted(place.types)).decode(),
-        counters=counters_of(place),
-        last_error=place.telling.last_error,
+        slots=context.options.slots,
+        types=msgspec.json.encode(sorted(context.types)).decode(),
+        counters=encode_counters(context),
+        last_error=context.emitter.last_error,
     )
 
 
-def counters_of(place: Workplace) -> str:
-    """The worker's counters as they are kept with its presence."""
-    return msgspec.json.encode(place.counters.as_dict()).decode()
-
-
-PURPOSE = "heartbeat"
-
-
-class DeadlineCallbacks(Protocol):
-    """Whom the deadlines tell what they did; called on their own thread."""
-
-    def lost(self, attempt: Attempt, reason: AbortReason) -> None: ...
-    def interrupt(self, attempt: Attempt) -> None: ...
-    def timed_out(self, attempt: Attempt, finish: Finish, recorded: bool) -> None: ...
+def encode_counters(context: WorkerContext) -> str:
+    """The worker's counters as they are stored with its presence."""
+    return msgspec.json.encode(context.counters.as_dict()).decode()
 
 
 class Deadlines:
-    """Without the database each claim lives to its local deadline, which comes before its lease can end.
+    """Stops what timed out, and what can no longer rely on its lease: each has a local deadline before its lease ends.
 
-    It never waits for the database itself: a statement that hangs must not keep a deadline from being seen.
+    It never waits for the database itself: a statement that hangs must not hide a deadline.
     """
 
     def __init__(
         self,
-        place: Workplace,
+        context: WorkerContext,
         link: Link,
-        told: DeadlineCallbacks,
-        call: Callable[[Callable[[], object]], None],
+        resolver: OutcomeResolver,
+        events: HeartbeatEvents,
+        call_here: Callable[[Callable[[], object]], None],
     ) -> None:
-        """`call` has something done on the loop that hosts this, from any thread."""
-        self._place = place
+        """`call_here` calls something on the loop that hosts this, from any thread."""
+        self._context = context
         self._link = link
-        self._told = told
-        self._call = call
+        self._resolver = resolver
+        self._events = events
+        self._call_here = call_here
         self._wake = asyncio.Event()
         self._stopping = False
         self._next = math.inf
         self._recording: set[asyncio.Task[None]] = set()
 
     def expect(self, at: float) -> None:
-        """Be sure to look at this time. From any thread; costs nothing when an earlier look is planned."""
+        """Be sure to check at this time. From any thread; costs nothing when an earlier check is planned."""
         if at < self._next:
-            self._call(self._wake.set)
+            self._call_here(self._wake.set)
 
     def stop(self) -> None:
         """End soon. Called on its own loop."""
@@ -92,11 +207,11 @@ class Deadlines:
         self._wake.set()
 
     async def run(self) -> None:
-        """Watch until told to stop."""
-        clock = self._place.clock
+        """Enforce deadlines until stopped."""
+        clock = self._context.clock
         while not self._stopping:
             self._wake.clear()
-            # Whatever begins while we look is announced, and wakes us.
+            # Whatever begins while we check is expected, and wakes us.
             self._next = math.inf
             self._next = self._enforce(clock.monotonic())
             wait = None if self._next == math.inf else max(0.0, self._next - clock.monotonic())
@@ -105,12 +220,12 @@ class Deadlines:
             await asyncio.gather(*self._recording)
 
     def _enforce(self, now: float) -> float:
-        """Stop what is over by now; return when to look again."""
+        """Stop what is over by now; return when to check again."""
         coming = [math.inf]
         late: list[Attempt] = []
-        for claim, held in self._place.holdings.by_claim():
+        for lease, held in self._context.held_leases.by_lease():
             attempts = [each for each in held if not each.is_ending]
-            coming.append(self._check_lease(claim, attempts, now))
+            coming.append(self._check_lease(lease, attempts, now))
             for attempt in attempts:
                 if attempt.timeout_at is None:
                     continue
@@ -122,26 +237,25 @@ class Deadlines:
             self._time_out(late, now)
         return min(coming)
 
-    def _check_lease(self, claim: HeldClaim, attempts: list[Attempt], now: float) -> float:
-        """Stop what a claim holds once its lease may end; return when that is."""
+    def _check_lease(self, lease: HeldLease, attempts: list[Attempt], now: float) -> float:
+        """Stop what a lease holds once it may have ended; return when that is."""
         unaware = [each for each in attempts if each.abort_reason is None]
         if not unaware:
             return math.inf
-        if now < claim.deadline:
-            return claim.deadline
+        if now < lease.deadline:
+            return lease.deadline
         # Those that wait come first: a slot whose handler is stopped begins the next of them at once.
         for attempt in sorted(unaware, key=attrgetter("is_started")):
-            self._told.lost(attempt, "error")
+            self._events.on_lease_lost(attempt, "error")
         return math.inf
 
     def _time_out(self, late: list[Attempt], now: float) -> None:
-        """Record timed-out attempts here, because their loop may be blocked by the very handler."""
+        """Record timed-out attempts from here, because their loop may be blocked by the very handler."""
         finishes: dict[Attempt, Finish] = {}
         for attempt in late:
             attempt.abort("timeout", now)
-            self._told.interrupt(attempt)
-            jitter = self._place.clock.random()
-            finishes[attempt] = judge_timeout(attempt, self._place.id, now, jitter)
+            self._events.interrupt(attempt)
+            finishes[attempt] = self._resolver.resolve_timeout(attempt, now)
         task = asyncio.create_task(self._record(finishes))
         self._recording.add(task)
         task.add_done_callback(self._recording.discard)
@@ -149,143 +263,103 @@ class Deadlines:
     async def _record(self, finishes: dict[Attempt, Finish]) -> None:
         recorded: set[str] = set()
         try:
-            done = await self._link.run(self._place.store.jobs.finish(list(finishes.values())))
+            done = await self._link.run(self._context.store.jobs.finish(list(finishes.values())))
             recorded = {each.id for each in done}
         except Exception as error:
-            self._place.trouble.note(PURPOSE, error)
+            self._context.health.report_error(self._link.purpose, error)
         for attempt, finish in finishes.items():
-            self._told.timed_out(attempt, finish, attempt.claimed.id in recorded)
+            self._events.on_timed_out(attempt, finish, attempt.claimed.id in recorded)
 
 
-RETRY_SHARE = 5
+class HeartbeatEvents:
+    """Takes what the background loops learn to the worker's loop.
 
-
-class HeartbeatCallbacks(Protocol):
-    """Whom the heartbeat tells what it learns; called on its own thread."""
-
-    def lost(self, attempt: Attempt, reason: AbortReason) -> None: ...
-    def strangers(self, tokens: set[str]) -> None: ...
-    def configured(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> None: ...
-    def drain(self) -> None: ...
-
-
-class Heartbeat:
-    """One beat renews all leases in one statement and reads the held ids in a second.
-
-    Compared both ways: what we hold and the database does not know is aborted with its reason; what the database says
-    we hold and we do not know is given back.
+    Every method is called on the heartbeat's thread. Abort signals are raised at once, from here: a handler that blocks
+    the loop can still see them.
     """
 
     def __init__(
-        self, place: Workplace, link: Link, told: HeartbeatCallbacks, sign: Callable[[], WorkerSign]
+        self,
+        context: WorkerContext,
+        claimer: Claimer,
+        backlog: Backlog,
+        completer: Completer,
+        recorder: Recorder,
+        hints: WorkerHints,
+        to_loop: Callable[..., None],
+        on_drain: Callable[[], None],
+        on_orphaned_claims: Callable[[], None],
     ) -> None:
-        self._place = place
-        self._link = link
-        self._told = told
-        self._sign = sign
-        self._interval = place.timings.heartbeat_ms / 1000
-        self._wake = asyncio.Event()
-        self._stopping = False
-        self._reported: dict[str, NewProgress] = {}
+        """`to_loop` calls something on the worker's loop."""
+        self._context = context
+        self._claimer = claimer
+        self._backlog = backlog
+        self._completer = completer
+        self._recorder = recorder
+        self._hints = hints
+        self._to_loop = to_loop
+        self._on_drain = on_drain
+        self._on_orphaned_claims = on_orphaned_claims
 
-    def nudge(self) -> None:
-        """Beat now, for example because a hint said that jobs were taken from us. Called on its own loop."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """End after the present beat. Called on its own loop."""
-        self._stopping = True
-        self._wake.set()
-
-    async def run(self) -> None:
-        """Beat until told to stop."""
-        clock = self._place.clock
-        while not self._stopping:
-            self._wake.clear()
-            began = clock.monotonic()
-            pause = self._interval if await self._beat() else self._interval / RETRY_SHARE
-            await clock.wait(self._wake, max(0.0, began + pause - clock.monotonic()))
-
-    async def _beat(self) -> bool:
-        try:
-            await self._renew()
-            await self._compare()
-            await self._progress()
-            await self._presence()
-        except Exception as error:
-            self._place.trouble.note(PURPOSE, error)
-            return False
-        self._place.trouble.over(PURPOSE)
-        self._place.counters.heartbeats += 1
-        return True
-
-    async def _renew(self) -> None:
-        claims = {claim.token: claim for claim in self._place.holdings.claims()}
-        if not claims:
+    def on_lease_lost(self, attempt: Attempt, reason: AbortReason) -> None:
+        """A lease is gone, or can no longer be relied on."""
+        if not attempt.abort(reason, self._context.clock.monotonic()):
             return
-        asked_ms = int(self._place.clock.monotonic() * 1000)
-        renewed = await self._link.run(self._place.store.leases.renew(list(claims)))
-        for token in renewed:
-            claim = claims[token]
-            claim.deadline = local_deadline_ms(asked_ms, claim.lease_ms) / 1000
+        if reason in LOST:
+            self._context.held_leases.remove_lost(attempt)
+        self._context.emitter.emit_lost(attempt, reason)
+        self.interrupt(attempt)
 
-    async def _compare(self) -> None:
-        holdings = self._place.holdings
-        before = holdings.attempts()
-        with holdings.comparing() as is_known:
-            held = await self._link.run(self._place.store.leases.held(self._place.id))
-            strangers = {each.token for each in held if not is_known(each.token)}
-        known = {(each.id, each.token) for each in held}
-        missing = [each for each in before if (each.claimed.id, each.claimed.token) not in known]
-        if missing:
-            await self._explain(missing)
-        if strangers:
-            self._told.strangers(strangers)
+    def interrupt(self, attempt: Attempt) -> None:
+        """Interrupt the handler of an aborted attempt."""
+        self._to_loop(attempt.interrupt)
 
-    async def _explain(self, missing: list[Attempt]) -> None:
-        pairs = [Held(each.claimed.id, each.claimed.token) for each in missing]
-        stands = await self._link.run(self._place.store.jobs.stand(pairs))
-        found = {(each.id, each.token): each for each in stands}
-        for attempt in sorted(missing, key=attrgetter("is_started")):
-            reason = lost_because(found[attempt.claimed.id, attempt.claimed.token])
-            # Whoever writes its end finds out there; what looks lost may be that very write.
-            if reason is not None and not attempt.is_ending:
-                self._told.lost(attempt, reason)
+    def on_timed_out(self, attempt: Attempt, finish: Finish, recorded: bool) -> None:
+        """An attempt timed out; its outcome is to be recorded, unless it is already."""
+        if recorded:
+            self._context.held_leases.remove([attempt])
+            self._to_loop(self._recorder.announce, attempt, finish)
+        else:
+            self._to_loop(self._completer.submit, attempt, finish)
 
-    async def _progress(self) -> None:
-        """Record how far attempts are, if they said anything new; forget what was said of those that have ended."""
-        said = {
-            each.claimed.id: _progress_of(each, each.progress)
-            for each in self._place.holdings.attempts()
-            if each.progress is not None
-        }
-        new = [each for job_id, each in said.items() if self._reported.get(job_id) != each]
-        over = [each for job_id, each in self._reported.items() if job_id not in said]
-        if new:
-            await self._link.run(self._place.store.leases.report(new))
-        if over:
-            await self._link.run(self._place.store.leases.forget(over))
-        self._reported = said
+    def on_unknown_tokens(self, tokens: set[str]) -> None:
+        """The database says that we hold leases unknown here."""
+        self._context.held_leases.add_unanswered(tokens)
+        self._on_orphaned_claims()
 
-    async def _presence(self) -> None:
-        store = self._place.store
-        is_draining = await self._link.run(store.workers.sign(self._sign()))
-        settings = await self._link.run(store.workers.settings())
-        identity = await self._link.run(store.schema.identity())
-        is_paused = identity is not None and identity.paused
-        mine = {each.type: each for each in settings if each.type in self._place.types}
-        self._fit_interval(mine)
-        self._told.configured(mine, is_paused)
-        if is_draining:
-            self._told.drain()
+    def on_released(self, jobs: Sequence[JobRef]) -> None:
+        """Jobs of orphaned claims were given back."""
+        self._context.emitter.emit_released(jobs)
+        types = sorted({each.type for each in jobs})
+        self._hints.send(Hint("look", type) for type in types)
+        for type in types:
+            self._to_loop(self._claimer.hint, type, True)
 
-    def _fit_interval(self, settings: Mapping[str, TypeSetting]) -> None:
-        """Beat fast enough for the leases set at run time, before the first of them is taken."""
-        leases = [each.lease_ms for each in settings.values() if each.lease_ms is not None]
-        fitting = [default_heartbeat_ms(min(leases))] if leases else []
-        self._interval = min([self._place.timings.heartbeat_ms, *fitting]) / 1000
+    def on_reaped(self, report: ReapReport) -> None:
+        """Jobs of dead workers were recovered."""
+        jobs = report.page.reaped
+        self._context.emitter.emit_reaped(jobs)
+        self._hints.send(reaped_hints(jobs))
+        self._to_loop(self._claimer.hint)
+        self._to_loop(self._recorder.announce_ended, report.failed, report.fan_in)
 
+    def on_delivered(self, delivery: Delivery) -> None:
+        """Events that waited for a subscriber have become jobs."""
+        self._hints.send(due_hints(delivery.types))
+        for type in delivery.types:
+            self._to_loop(self._claimer.hint, type)
+        chains = [each.chain_id for each in delivery.end.ended]
+        self._to_loop(self._recorder.announce_ended, chains, delivery.end.fan_in)
 
-def _progress_of(attempt: Attempt, said: tuple[float, str]) -> NewProgress:
-    claimed = attempt.claimed
-    return NewProgress(claimed.id, claimed.token, claimed.fence, *said)
+    def on_settings(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> None:
+        """Settings were read that may have changed at run time."""
+        self._to_loop(self._configure, settings, is_paused)
+
+    def _configure(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> None:
+        for type in self._context.policies.configure(settings, is_paused):
+            self._claimer.hint(type, full_scan=True)
+        self._backlog.reconsider()
+
+    def on_drain_requested(self) -> None:
+        """An operator asked this worker to drain."""
+        self._to_loop(self._on_drain)

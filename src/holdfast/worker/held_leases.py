@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 from holdfast.worker.attempt import Attempt
 
-UNTIDY = 50
-"""So many leases that hold nothing are worth a statement of their own; fewer wait for company."""
+WORTH_FREEING = 50
+"""So many empty leases are worth a statement of their own; fewer go with the next flush."""
 
 
-class HeldClaim:
-    """One lease of ours: its attempts that have not ended, and until when we may believe in it."""
+class HeldLease:
+    """One lease of ours: its attempts that have not ended, and until when we may rely on it."""
 
     __slots__ = ("attempts", "deadline", "is_clean", "lease_ms", "token")
 
@@ -25,144 +25,144 @@ class HeldClaim:
         self.is_clean = True
 
 
-class Holdings:
-    """The claims of one worker. Every method is safe from both threads.
+class HeldLeases:
+    """The leases of one worker. Every method is safe from both threads, and so must the callbacks be.
 
-    `when_calm` is called, from either thread, when the last held job ends whose earlier worker died, `when_less` when
-    any job ends while one of those is held, `when_untidy` when many leases hold nothing any more, or all of them.
+    `on_removed_beside_crashed` is called when a job ends while one is held whose earlier worker died,
+    `on_no_crashed_left` when the last of those ends, `on_empty_leases` when enough leases are empty, or all of them.
     """
 
     def __init__(self) -> None:
-        self.when_calm: Callable[[], None] = lambda: None
-        self.when_less: Callable[[], None] = lambda: None
-        self.when_untidy: Callable[[], None] = lambda: None
+        self.on_no_crashed_left: Callable[[], None] = lambda: None
+        self.on_removed_beside_crashed: Callable[[], None] = lambda: None
+        self.on_empty_leases: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._claims: dict[str, HeldClaim] = {}
-        self._asking: set[str] = set()
+        self._leases: dict[str, HeldLease] = {}
+        self._claiming: set[str] = set()
         self._unanswered: set[str] = set()
-        self._emptied: list[str] = []
-        self._doubtful: list[str] = []
-        self._parted: set[str] | None = None
+        self._empty: list[str] = []
+        self._uncertain: list[str] = []
+        self._removed: set[str] | None = None
         self.crashed = 0
 
     def __len__(self) -> int:
         with self._lock:
-            return sum(len(claim.attempts) for claim in self._claims.values())
+            return sum(len(lease.attempts) for lease in self._leases.values())
 
-    def ask(self, tokens: Iterable[str]) -> None:
-        """Note tokens of a claim that is under way, so that the heartbeat leaves them alone."""
+    def begin_claim(self, tokens: Iterable[str]) -> None:
+        """Note the tokens of a claim in flight, so that the heartbeat leaves them alone."""
         with self._lock:
-            self._asking.update(tokens)
+            self._claiming.update(tokens)
 
-    def answered(self, tokens: Iterable[str], claims: Iterable[HeldClaim]) -> None:
-        """Take over what a claim brought."""
+    def end_claim(self, tokens: Iterable[str], leases: Iterable[HeldLease]) -> None:
+        """Add what a claim brought."""
         with self._lock:
-            self._asking.difference_update(tokens)
-            for claim in claims:
-                self._claims[claim.token] = claim
-                self.crashed += sum(each.claimed.crashes > 0 for each in claim.attempts.values())
+            self._claiming.difference_update(tokens)
+            for lease in leases:
+                self._leases[lease.token] = lease
+                self.crashed += sum(each.claimed.crashes > 0 for each in lease.attempts.values())
 
-    def unanswered(self, tokens: Iterable[str]) -> None:
-        """Note a claim whose answer was lost: whatever it took must be given back."""
+    def add_unanswered(self, tokens: Iterable[str]) -> None:
+        """Note a claim whose answer was lost: what it took must be given back."""
         with self._lock:
             tokens = set(tokens)
-            self._asking -= tokens
+            self._claiming -= tokens
             self._unanswered |= tokens
 
     def take_unanswered(self) -> list[str]:
-        """Hand over the tokens of lost answers to whoever releases them."""
+        """Return the tokens of lost answers, to be released."""
         with self._lock:
             tokens, self._unanswered = list(self._unanswered), set()
             return tokens
 
     @property
     def has_unanswered(self) -> bool:
-        """Whether a claim may have taken jobs that nobody here knows of."""
-        return bool(self._unanswered or self._asking)
+        """Whether a claim may have taken jobs unknown here."""
+        return bool(self._unanswered or self._claiming)
 
-    def end(self, attempts: Iterable[Attempt]) -> None:
-        """Forget attempts whose end is recorded."""
-        self._forget(attempts, recorded=True)
+    def remove(self, attempts: Iterable[Attempt]) -> None:
+        """Remove attempts whose outcome is recorded."""
+        self._remove(attempts, recorded=True)
 
-    def lose(self, attempt: Attempt) -> None:
-        """Forget an attempt whose end is not for us to record: its row may still bear the token."""
-        self._forget((attempt,), recorded=False)
+    def remove_lost(self, attempt: Attempt) -> None:
+        """Remove an attempt whose outcome is not ours to record: its row may still carry the token."""
+        self._remove((attempt,), recorded=False)
 
-    def _forget(self, attempts: Iterable[Attempt], recorded: bool) -> None:
+    def _remove(self, attempts: Iterable[Attempt], recorded: bool) -> None:
         with self._lock:
-            before, is_emptied = self.crashed, False
+            before, has_emptied = self.crashed, False
             for attempt in attempts:
                 claimed = attempt.claimed
-                claim = self._claims.get(claimed.token)
-                if claim is None or claim.attempts.pop(claimed.id, None) is None:
+                lease = self._leases.get(claimed.token)
+                if lease is None or lease.attempts.pop(claimed.id, None) is None:
                     continue
                 if claimed.crashes > 0:
                     self.crashed -= 1
                 if not recorded:
-                    claim.is_clean = False
-                if not claim.attempts:
-                    is_emptied = True
-                    del self._claims[claimed.token]
-                    if self._parted is not None:
-                        self._parted.add(claimed.token)
-                    (self._emptied if claim.is_clean else self._doubtful).append(claimed.token)
-            is_calm = before > 0 and self.crashed == 0
-            left = len(self._emptied) + len(self._doubtful)
-            is_less = before > 0
-            is_untidy = is_emptied and (left >= UNTIDY or not self._claims)
-        if is_less:
-            self.when_less()
-        if is_calm:
-            self.when_calm()
-        if is_untidy:
-            self.when_untidy()
+                    lease.is_clean = False
+                if not lease.attempts:
+                    has_emptied = True
+                    del self._leases[claimed.token]
+                    if self._removed is not None:
+                        self._removed.add(claimed.token)
+                    (self._empty if lease.is_clean else self._uncertain).append(claimed.token)
+            none_crashed_left = before > 0 and self.crashed == 0
+            left = len(self._empty) + len(self._uncertain)
+            beside_crashed = before > 0
+            worth_freeing = has_emptied and (left >= WORTH_FREEING or not self._leases)
+        if beside_crashed:
+            self.on_removed_beside_crashed()
+        if none_crashed_left:
+            self.on_no_crashed_left()
+        if worth_freeing:
+            self.on_empty_leases()
 
-    def take_emptied(self) -> list[str]:
-        """Hand over the leases whose every job has ended, to be removed unseen."""
+    def take_empty(self) -> list[str]:
+        """Return the tokens of leases whose every job has ended, to be deleted without a check."""
         with self._lock:
-            tokens, self._emptied = self._emptied, []
+            tokens, self._empty = self._empty, []
             return tokens
 
-    def take_doubtful(self) -> list[str]:
-        """Hand over the leases that hold nothing of ours, to be removed if no row bears their token."""
+    def take_uncertain(self) -> list[str]:
+        """Return the tokens of leases that hold nothing of ours, to be deleted unless a row carries one."""
         with self._lock:
-            tokens, self._doubtful = self._doubtful, []
+            tokens, self._uncertain = self._uncertain, []
             return tokens
 
-    def doubt(self, tokens: Iterable[str]) -> None:
-        """Take leases back that could not be removed."""
+    def put_back(self, tokens: Iterable[str]) -> None:
+        """Keep leases that could not be deleted, for the next try."""
         with self._lock:
-            self._doubtful.extend(tokens)
+            self._uncertain.extend(tokens)
 
-    def claims(self) -> list[HeldClaim]:
-        """The claims as they are now."""
+    def leases(self) -> list[HeldLease]:
+        """The leases as they are now."""
         with self._lock:
-            return list(self._claims.values())
+            return list(self._leases.values())
 
-    def by_claim(self) -> list[tuple[HeldClaim, list[Attempt]]]:
-        """The claims with their attempts that have not ended."""
+    def by_lease(self) -> list[tuple[HeldLease, list[Attempt]]]:
+        """The leases with their attempts that have not ended."""
         with self._lock:
-            return [(claim, list(claim.attempts.values())) for claim in self._claims.values()]
+            return [(lease, list(lease.attempts.values())) for lease in self._leases.values()]
 
     def attempts(self) -> list[Attempt]:
         """Every attempt that has not ended."""
         with self._lock:
-            return [each for claim in self._claims.values() for each in claim.attempts.values()]
+            return [each for lease in self._leases.values() for each in lease.attempts.values()]
 
     @contextmanager
     def comparing(self) -> Iterator[Callable[[str], bool]]:
-        """Give a test whether a token is known here: held, asked for, or parted with since this block began.
+        """Yield a test whether a token is known here: held, being claimed, or removed since this block began.
 
-        What the database says is a moment old when it is heard, and a claim may have ended meanwhile.
+        The database's answer is a moment old when it arrives, and a lease may have ended meanwhile.
         """
         with self._lock:
-            parted = self._parted = set[str]()
+            removed = self._removed = set[str]()
         try:
-            yield lambda token: self._is_ours(token) or token in parted
+            yield lambda token: self._is_held_or_claiming(token) or token in removed
         finally:
             with self._lock:
-                self._parted = None
+                self._removed = None
 
-    def _is_ours(self, token: str) -> bool:
+    def _is_held_or_claiming(self, token: str) -> bool:
         with self._lock:
-            return token in self._claims or token in self._asking
+            return token in self._leases or token in self._claiming

@@ -1,7 +1,4 @@
-"""The job as its handler sees it.
-
-Middlewares wrap each attempt in onion order: they see the job, the answer and the error.
-"""
+"""The job as its handler and its middlewares see it."""
 
 from __future__ import annotations
 
@@ -18,7 +15,12 @@ from holdfast.core.errors import Aborted, AlreadyCompleting, InvalidOption, Wron
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State, to_datetime
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
-from holdfast.worker.handler_transactions import Completion, Handover, Judge, Preparation
+from holdfast.worker.handler_transactions import (
+    CompleteInTransaction,
+    Completion,
+    Preparation,
+    ResolveOutput,
+)
 
 if TYPE_CHECKING:
     from holdfast.client.adapters.base import AsyncTx, SyncTx
@@ -29,7 +31,7 @@ _UNREAD: Any = msgspec.UNSET
 
 
 class BlockerResult(msgspec.Struct, frozen=True):
-    """A chain this job waited for, and what came of it."""
+    """A chain this job waited for, and its result."""
 
     chain_id: UUID
     state: State | None
@@ -37,18 +39,18 @@ class BlockerResult(msgspec.Struct, frozen=True):
 
 
 class Job(Generic[T]):
-    """One attempt's view of a job: what was asked, by whom it may be stopped, how it may end."""
+    """One attempt's view of a job: its input, its abort signal and the ways it may end."""
 
     __slots__ = (
         "_attempt",
         "_blockers",
         "_database",
         "_input",
-        "_judge",
         "_preparation",
+        "_resolve_output",
         "blocker_records",
         "completion",
-        "handover",
+        "own_transaction",
         "transaction",
         "worker",
     )
@@ -58,10 +60,10 @@ class Job(Generic[T]):
         attempt: Attempt,
         worker: str,
         database: Database | None,
-        judge: Judge | None = None,
+        resolve_output: ResolveOutput | None = None,
     ) -> None:
         self._attempt = attempt
-        self._judge = judge
+        self._resolve_output = resolve_output
         self._database = database
         self._input: Any = _UNREAD
         self._blockers: tuple[BlockerResult, ...] = ()
@@ -70,12 +72,12 @@ class Job(Generic[T]):
         self.worker = worker
         self.transaction: Any = None
         self.completion: Completion | None = None
-        self.handover: Handover | None = None
+        self.own_transaction: CompleteInTransaction | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether its end is the worker's to write, in no transaction of the handler's."""
-        return self.completion is None and self.handover is None
+        """Whether the worker writes its outcome, in no transaction of the handler's."""
+        return self.completion is None and self.own_transaction is None
 
     @property
     def id(self) -> UUID:
@@ -89,7 +91,7 @@ class Job(Generic[T]):
 
     @property
     def input(self) -> T:
-        """What was asked, decoded and checked at its first use. Raises: InputInvalid."""
+        """The input, decoded and checked at its first use. Raises: InputInvalid."""
         if self._input is _UNREAD:
             self._input = self._attempt.type.input.decode(self._attempt.claimed.input)
         return cast(T, self._input)
@@ -126,7 +128,7 @@ class Job(Generic[T]):
 
     @property
     def trace(self) -> str | None:
-        """The W3C trace context of whoever started the job."""
+        """The W3C trace context in which the job was started."""
         return self._attempt.claimed.trace
 
     @property
@@ -150,7 +152,7 @@ class Job(Generic[T]):
         return self._attempt.abort_reason
 
     def wait_for_abort(self, seconds: float | None = None) -> bool:
-        """Sleep in a thread until told to stop or the time is over; say whether it was told."""
+        """Sleep in a thread until the handler must stop or the time is over; return whether it must stop."""
         return self._attempt.flag.wait(seconds)
 
     def checkpoint(self) -> None:
@@ -159,12 +161,12 @@ class Job(Generic[T]):
             raise Aborted(self._attempt.abort_reason)
 
     def progress(self, fraction: float, note: str = "") -> None:
-        """Say how far the work is; recorded with the next heartbeat. Raises: InvalidOption."""
-        self._attempt.progress = said_progress(fraction, note)
+        """Report how far the work is; recorded with the next heartbeat. Raises: InvalidOption."""
+        self._attempt.progress = check_progress(fraction, note)
 
     @property
     def tx(self) -> Any:
-        """The transaction of an atomic handler, one with the completion."""
+        """The transaction of an atomic handler, which also completes the job."""
         if self.transaction is None:
             raise WrongState(
                 f"job type {self.type} is not atomic, so there is no job.tx",
@@ -178,12 +180,12 @@ class Job(Generic[T]):
         It commits only while this attempt holds the job. Raises: AlreadyCompleting, LeaseLost.
         """
         if self.transaction is not None:
-            raise AlreadyCompleting("an atomic handler is one transaction already")
-        if self.completion is not None or self.handover is not None:
+            raise AlreadyCompleting("an atomic handler already runs in one transaction")
+        if self.completion is not None or self.own_transaction is not None:
             raise AlreadyCompleting("prepare() came after complete()")
         if self._preparation is not None:
             raise AlreadyCompleting("prepare() was called twice")
-        self._preparation = Preparation(self._reachable(), self._pair, self._bearable_ms)
+        self._preparation = Preparation(self._require_database(), self._held, self._idle_ms)
         return self._preparation
 
     @overload
@@ -200,51 +202,51 @@ class Job(Generic[T]):
         Raises: AlreadyCompleting, LeaseLost.
         """
         if self.transaction is not None:
-            raise AlreadyCompleting("an atomic handler is one transaction already")
-        if self.completion is not None or self.handover is not None:
+            raise AlreadyCompleting("an atomic handler already runs in one transaction")
+        if self.completion is not None or self.own_transaction is not None:
             raise AlreadyCompleting("complete() was called twice")
         if self._preparation is not None and self._preparation.is_open:
             raise AlreadyCompleting("complete() came before the end of prepare()")
         if tx is None:
             self.completion = self.new_completion()
             return self.completion
-        database = self._reachable()
-        assert self._judge is not None
-        self.handover = Handover(database, self._judge, self._attempt)
-        return self.handover.write(tx, output)
+        database = self._require_database()
+        assert self._resolve_output is not None
+        self.own_transaction = CompleteInTransaction(database, self._resolve_output, self._attempt)
+        return self.own_transaction.write(tx, output)
 
     def new_completion(self) -> Completion:
-        """Make the transaction that ends this attempt; silence in it is bearable for half a lease."""
-        return Completion(self._reachable(), self._pair, self._bearable_ms)
+        """Make the transaction that ends this attempt; it may be idle for half a lease."""
+        return Completion(self._require_database(), self._held, self._idle_ms)
 
     @property
-    def _pair(self) -> Held:
+    def _held(self) -> Held:
         return Held(self.claimed.id, self.claimed.token)
 
     @property
-    def _bearable_ms(self) -> int:
-        return self._attempt.terms.lease_ms // 2
+    def _idle_ms(self) -> int:
+        return self._attempt.policy.lease_ms // 2
 
     @property
-    def held(self) -> Attempt:
+    def attempt_state(self) -> Attempt:
         """The attempt as the worker holds it."""
         return self._attempt
 
     @property
     def claimed(self) -> ClaimedJob:
-        """The job as its claim found it."""
+        """The job as it was claimed."""
         return self._attempt.claimed
 
-    def _reachable(self) -> Database:
+    def _require_database(self) -> Database:
         if self._database is None:
             raise WrongState(
-                "a batch handler, or one in a process of its own, has no transaction of a job",
+                "a batch handler, or one in a process of its own, cannot use a job's transaction",
                 help="return the outcomes, or use a handler that takes a single job",
             )
         return self._database
 
-    def see_blockers(self, records: Sequence[BlockerRecord]) -> None:
-        """Take over what the worker read of the blocking chains."""
+    def set_blockers(self, records: Sequence[BlockerRecord]) -> None:
+        """Set what the worker read of the blocking chains."""
         self.blocker_records = records
         self._blockers = tuple(
             BlockerResult(
@@ -256,25 +258,28 @@ class Job(Generic[T]):
         )
 
 
-def said_progress(fraction: object, note: object) -> tuple[float, str]:
+def check_progress(fraction: object, note: object) -> tuple[float, str]:
     """Return progress as it is recorded: from 0 to 1, with a short note. Raises: InvalidOption."""
     try:
         reached = float(cast(float, fraction))
     except (TypeError, ValueError, OverflowError):
         raise InvalidOption(
-            f"{repr(fraction)[:60]} does not say how far the work is", help="say it from 0 to 1"
+            f"{repr(fraction)[:60]} is not a fraction of the work", help="pass a number from 0 to 1"
         ) from None
     return min(1.0, max(0.0, reached)), printable(str(note))[:200]
 
 
 Next = Callable[[], Awaitable[Any]]
 Middleware = Callable[[Job[Any], Next], Awaitable[Any]]
-"""`async def middleware(job, next): … return await next()`; one that raises fails the attempt."""
+"""`async def middleware(job, next): … return await next()`; one that raises fails the attempt.
+
+They wrap each attempt, the first outermost: they see the job, its return value and its error.
+"""
 
 Call = Callable[[Job[Any]], Awaitable[Any]]
 
 
-def wrapped(call: Call, middlewares: Sequence[Middleware]) -> Call:
+def wrap_call(call: Call, middlewares: Sequence[Middleware]) -> Call:
     """Put the middlewares around a call, the first outermost."""
     for middleware in reversed(middlewares):
         call = _around(middleware, call)

@@ -1,4 +1,4 @@
-"""Hints of one worker: what it tells the others, and what it hears from them."""
+"""Hints of one worker: what it sends to other processes, and what it receives from them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from holdfast.notify.base import ANY, Hint, Listener, Notifier
 from holdfast.worker.background_loops import call_on
 
 AWAITED_S = 60.0
-"""Whoever waits says so again before this is over."""
+"""A waiting client repeats its hint before this is over."""
 _MOST_AWAITED = 10_000
 
 
-class Awaited:
-    """The chains somebody waits for. On the loop; while nobody waits it costs nothing."""
+class AwaitedChains:
+    """The chains that clients wait for. On the loop; costs nothing while none do."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -31,21 +31,21 @@ class Awaited:
         self._until.update(dict.fromkeys(ids[:_MOST_AWAITED], now + AWAITED_S))
 
     def take(self, chain_id: str, now: float) -> bool:
-        """Say whether somebody waits for a chain that has ended."""
+        """Return whether a client waits for a chain that has ended, and forget it."""
         if self._all_until <= now:
             self._all_until = 0.0
         return self._until.pop(chain_id, 0.0) > now or self._all_until > now
 
 
-class Hints:
-    """A hint may be lost or doubled, so nothing here waits and nothing here raises."""
+class WorkerHints:
+    """A hint may be lost or duplicated, so nothing here waits and nothing here raises."""
 
     def __init__(self, worker: str, notifier: Notifier | None) -> None:
         self._worker = worker
         self._notifier = notifier
         self._listener: Listener | None = None
         self._soon: dict[Hint, None] = {}
-        self._awaited = Awaited()
+        self._awaited = AwaitedChains()
 
     @property
     def are_alive(self) -> bool:
@@ -53,37 +53,37 @@ class Hints:
         return self._listener is not None and self._listener.alive
 
     def listen(
-        self, look: Callable[[str | None, bool], None], check_leases: Callable[[], None]
+        self, on_due: Callable[[str | None, bool], None], on_lost: Callable[[], None]
     ) -> None:
-        """Call back on the running loop: `look` (for which type, from the start?) and `check_leases`."""
+        """Call back on the running loop: `on_due` with the type and whether to scan from the start, and `on_lost`."""
         if self._notifier is None:
             return
         loop = asyncio.get_running_loop()
 
-        def hear(hint: Hint) -> None:
+        def handle(hint: Hint) -> None:
             match hint.kind:
                 case "due" | "look":
-                    look(None if hint.type == ANY else hint.type, hint.kind == "look")
+                    on_due(None if hint.type == ANY else hint.type, hint.kind == "look")
                 case "lost" if hint.worker in ("", self._worker):
-                    check_leases()
+                    on_lost()
                 case "awaited":
                     self._awaited.add(hint.ids, loop.time())
                 case _:
                     pass
 
         def on_hint(hint: Hint) -> None:
-            call_on(loop, hear, hint)
+            call_on(loop, handle, hint)
 
         self._listener = self._notifier.listen(on_hint)
 
     async def close(self) -> None:
-        """Listen no more, and send what waits; the notifier itself belongs to whoever made it."""
+        """Stop listening, and send what waits; the notifier itself is not ours to close."""
         self._flush()
         listener, self._listener = self._listener, None
         if listener is not None:
             await asyncio.to_thread(listener.close)
 
-    def soon(self, hint: Hint) -> None:
+    def send_soon(self, hint: Hint) -> None:
         """Send a hint together with all others of this turn of the loop. On the loop."""
         if self._notifier is None:
             return
@@ -91,10 +91,10 @@ class Hints:
             asyncio.get_running_loop().call_soon(self._flush)
         self._soon[hint] = None
 
-    def ended(self, chain_id: str) -> None:
-        """Tell those who wait that a chain has ended, if anybody does. On the loop."""
+    def send_ended(self, chain_id: str) -> None:
+        """Send that a chain has ended, if a client waits for it. On the loop."""
         if self._awaited and self._awaited.take(chain_id, asyncio.get_running_loop().time()):
-            self.soon(Hint("ended", ids=(chain_id,)))
+            self.send_soon(Hint("ended", ids=(chain_id,)))
 
     def send(self, hints: Iterable[Hint]) -> None:
         """Send hints now. From any thread."""

@@ -1,9 +1,4 @@
-"""What a worker is told at its start; every number has the default that the documentation states.
-
-How long to wait when there is nothing to do, and after an error.
-
-The terms of each job type: what the code says, and what was set at run time in its place.
-"""
+"""A worker's options with their documented defaults, and what follows from them: timings, polling, type policies."""
 
 from __future__ import annotations
 
@@ -22,123 +17,22 @@ from holdfast.core.lease import (
 from holdfast.core.records import LeaseClass, TypeSetting
 from holdfast.core.registry import JobType
 from holdfast.core.retry import CRASH_BASE_MS, CRASH_CAP_MS, EVENT_RETRY, JOB_RETRY, Retry
-from holdfast.worker.attempt import Terms
-
-ERROR_MIN_S = 0.1
-ERROR_MAX_S = 5.0
-
-
-class Pace:
-    """Idle waits double from a second to half a minute; while hints are proven alive one poll a minute is enough."""
-
-    def __init__(self, options: WorkerOptions) -> None:
-        self._options = options
-        self._idle_ms = options.idle_min_ms
-        self._error_s = ERROR_MIN_S
-        self.hints_alive = False
-
-    def found(self, count: int) -> None:
-        """Note a look that reached the database; one that found something ends the idle stretch."""
-        self._error_s = ERROR_MIN_S
-        if count:
-            self._idle_ms = self._options.idle_min_ms
-
-    def poll_s(self, random: float) -> float:
-        """How long to sleep without a hint."""
-        if self.hints_alive:
-            return self._options.poll_ms / 1000
-        wait = self._idle_ms + self._options.idle_jitter_ms * random
-        self._idle_ms = min(self._idle_ms * 2, self._options.idle_max_ms)
-        return wait / 1000
-
-    def error_s(self, random: float) -> float:
-        """How long to wait before the database is tried again."""
-        wait = self._error_s * (0.5 + random / 2)
-        self._error_s = min(self._error_s * 2, ERROR_MAX_S)
-        return wait
-
-
-_AS_CODED = TypeSetting("")
-
-
-class TypeTerms:
-    """Answers for every type of a worker; replaced as a whole when a heartbeat brings other settings."""
-
-    def __init__(self, types: Mapping[str, JobType], options: WorkerOptions) -> None:
-        self._types = types
-        self._options = options
-        self._settings: dict[str, TypeSetting] = {}
-        self._terms: dict[str, Terms] = {}
-        self._limits: dict[str, int] = {}
-        self.is_paused = False
-        self.configure({}, False)
-
-    def configure(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> set[str]:
-        """Follow what was set; return the types that may be claimed again and were not before."""
-        resting = {name for name in self._types if self.rests(name)}
-        self._settings = {name: each for name, each in settings.items() if name in self._types}
-        self.is_paused = is_paused
-        self._terms = {name: self._terms_of(each) for name, each in self._types.items()}
-        limits = {name: self._limit_of(each) for name, each in self._types.items()}
-        self._limits = {name: limit for name, limit in limits.items() if limit is not None}
-        return {name for name in resting if not self.rests(name)}
-
-    def rests(self, name: str) -> bool:
-        """Whether a type is not to be claimed."""
-        return self.is_paused or self._setting(name).paused
-
-    def of(self, name: str) -> Terms:
-        """The terms of attempts that are claimed now."""
-        return self._terms[name]
-
-    def limit(self, name: str) -> int | None:
-        """How many calls of a type's handler may run at once in this process; None without a limit."""
-        return self._limits.get(name)
-
-    def lease_class(self, name: str) -> LeaseClass:
-        """The lease a claim takes for a type, still without a token."""
-        terms = self._terms[name]
-        return LeaseClass(
-            token="",
-            lease_ms=terms.lease_ms,
-            max_attempts=terms.max_attempts or 0,
-            backoff_base_ms=min(CRASH_BASE_MS, terms.retry.base_ms),
-            backoff_cap_ms=min(CRASH_CAP_MS, terms.retry.cap_ms),
-        )
-
-    def _setting(self, name: str) -> TypeSetting:
-        return self._settings.get(name, _AS_CODED)
-
-    def _terms_of(self, type: JobType) -> Terms:
-        setting = self._setting(type.name)
-        lease_ms = setting.lease_ms or (type.lease or self._options.lease).duration_ms
-        timeout_ms = setting.timeout_ms or type.timeout_ms or TIMEOUT_IN_LEASES * lease_ms
-        options = self._options
-        retry = type.retry or (options.retry if type.event is None else options.event_retry)
-        limit = retry.max_attempts
-        if setting.max_attempts is not None:
-            limit = setting.max_attempts or None
-        return Terms(lease_ms, timeout_ms, retry, limit)
-
-    def _limit_of(self, type: JobType) -> int | None:
-        limit = self._setting(type.name).concurrency
-        return type.concurrency if limit is None else limit
-
+from holdfast.worker.attempt import EffectivePolicy
 
 LARGEST_CLAIM = 500
-"""Larger claims are no cheaper by the job."""
+"""Larger claims cost no less per job."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
     """Limits and timings of one worker. A timing that is None follows the smallest lease.
 
-    A claim takes as much as there are free slots and quick jobs that ended a moment ago, `batch` at most.
+    A claim takes as many jobs as there are free slots and quick jobs that ended a moment ago, at most `batch`.
 
-    With `stop_when_idle` it ends when nothing is due and nothing runs, after `max_items` claimed jobs it claims no more
-    and ends with the last of them, after `deadline_s` it stops as if asked to. With `handlers_s` a handler that runs so
-    long after the worker's start has run out of time, and until then no deadline cuts it short. Without `reaps` it
-    leaves the leases of others alone, because something else in its process takes them back.
+    With `stop_when_idle` the worker ends when nothing is due and nothing runs; after `max_items` claimed jobs it claims
+    no more and ends with the last of them; after `deadline_s` it stops as if asked to. With `handlers_s` a handler that
+    still runs so long after the worker's start times out, and until then no deadline cuts it short. Without `reaps` it
+    leaves the leases of others alone, because something else in its process reaps them.
     """
 
     name: str = "worker"
@@ -169,7 +63,7 @@ class WorkerOptions:
         """Fit the timings to the leases in use, or refuse those that do not. Raises: HF017, HF018, HF019."""
         leases = leases or [self.lease]
         smallest = min(lease.duration_ms for lease in leases)
-        # One heartbeat renews everything, so it is as quick as the quickest that was asked for.
+        # One heartbeat renews every lease, so it beats as often as the shortest of them needs.
         beats = [each.heartbeat_ms for each in leases if not self.heartbeat_ms or each.is_beaten]
         heartbeat = min([*beats, *([self.heartbeat_ms] if self.heartbeat_ms else [])])
         shutdown = (
@@ -192,3 +86,104 @@ class Timings:
     heartbeat_ms: int
     shutdown_ms: int
     reaper_interval_ms: int
+
+
+ERROR_MIN_S = 0.1
+ERROR_MAX_S = 5.0
+
+
+class PollBackoff:
+    """Idle waits double from a second to half a minute; while hints are proven alive one poll a minute is enough."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._options = options
+        self._idle_ms = options.idle_min_ms
+        self._error_s = ERROR_MIN_S
+        self.hints_alive = False
+
+    def note_found(self, count: int) -> None:
+        """Note a query that reached the database; one that found something ends the idle stretch."""
+        self._error_s = ERROR_MIN_S
+        if count:
+            self._idle_ms = self._options.idle_min_ms
+
+    def poll_s(self, random: float) -> float:
+        """How long to sleep without a hint."""
+        if self.hints_alive:
+            return self._options.poll_ms / 1000
+        wait = self._idle_ms + self._options.idle_jitter_ms * random
+        self._idle_ms = min(self._idle_ms * 2, self._options.idle_max_ms)
+        return wait / 1000
+
+    def error_s(self, random: float) -> float:
+        """How long to wait before the database is tried again."""
+        wait = self._error_s * (0.5 + random / 2)
+        self._error_s = min(self._error_s * 2, ERROR_MAX_S)
+        return wait
+
+
+_NOTHING_SET = TypeSetting("")
+
+
+class TypePolicies:
+    """The policy of every type of a worker; recomputed when a heartbeat brings other settings."""
+
+    def __init__(self, types: Mapping[str, JobType], options: WorkerOptions) -> None:
+        self._types = types
+        self._options = options
+        self._settings: dict[str, TypeSetting] = {}
+        self._policies: dict[str, EffectivePolicy] = {}
+        self._limits: dict[str, int] = {}
+        self.is_all_paused = False
+        self.configure({}, False)
+
+    def configure(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> set[str]:
+        """Apply what was set at run time; return the types that are no longer paused."""
+        paused = {name for name in self._types if self.is_paused(name)}
+        self._settings = {name: each for name, each in settings.items() if name in self._types}
+        self.is_all_paused = is_paused
+        self._policies = {name: self._policy_of(each) for name, each in self._types.items()}
+        limits = {name: self._limit_of(each) for name, each in self._types.items()}
+        self._limits = {name: limit for name, limit in limits.items() if limit is not None}
+        return {name for name in paused if not self.is_paused(name)}
+
+    def is_paused(self, name: str) -> bool:
+        """Whether a type is not to be claimed."""
+        return self.is_all_paused or self._setting(name).paused
+
+    def get(self, name: str) -> EffectivePolicy:
+        """The policy of attempts that are claimed now."""
+        return self._policies[name]
+
+    def limit(self, name: str) -> int | None:
+        """How many calls of a type's handler may run at once in this process; None without a limit."""
+        return self._limits.get(name)
+
+    def lease_class(self, name: str) -> LeaseClass:
+        """The lease a claim takes for a type, still without a token."""
+        policy = self._policies[name]
+        return LeaseClass(
+            token="",
+            lease_ms=policy.lease_ms,
+            max_attempts=policy.max_attempts or 0,
+            backoff_base_ms=min(CRASH_BASE_MS, policy.retry.base_ms),
+            backoff_cap_ms=min(CRASH_CAP_MS, policy.retry.cap_ms),
+        )
+
+    def _setting(self, name: str) -> TypeSetting:
+        return self._settings.get(name, _NOTHING_SET)
+
+    def _policy_of(self, type: JobType) -> EffectivePolicy:
+        setting = self._setting(type.name)
+        lease_ms = setting.lease_ms or (type.lease or self._options.lease).duration_ms
+        timeout_ms = setting.timeout_ms or type.timeout_ms or TIMEOUT_IN_LEASES * lease_ms
+        options = self._options
+        retry = type.retry or (options.retry if type.event is None else options.event_retry)
+        limit = retry.max_attempts
+        if setting.max_attempts is not None:
+            limit = setting.max_attempts or None
+        return EffectivePolicy(lease_ms, timeout_ms, retry, limit)
+
+    def _limit_of(self, type: JobType) -> int | None:
+        limit = self._setting(type.name).concurrency
+        return type.concurrency if limit is None else limit

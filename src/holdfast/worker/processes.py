@@ -1,74 +1,40 @@
-"""Handlers that run in processes of their own: CPU-bound work that can be killed at its timeout.
+"""Handlers in processes of their own (`executor="process"`): CPU-bound work that can be killed at its timeout.
 
-The processes that a process has started, wherever they went: sessions of their own, and orphans, included.
+Parent and child (`child.py`) exchange length-prefixed JSON messages, no pickle.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Busy, HandlerInvalid
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import to_datetime
+from holdfast.core.records import BlockerRecord, to_datetime
 from holdfast.core.registry import JobType
-from holdfast.worker.ipc import (
-    LENGTH_BYTES,
-    Answer,
-    Ask,
-    ChildError,
-    Failure,
-    Message,
-    Progress,
-    Ready,
-    framed,
-    length_of,
-    parsed,
-)
 from holdfast.worker.job import Call, Job
 
+LENGTH_BYTES = 4
+MESSAGE_MAX_BYTES = 64 * 1024 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def adopt_orphans() -> None:
-    """Stay the ancestor of everything this process starts, also of what its children leave behind. Linux only."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def descendants(pid: int) -> list[int]:
-    """The processes below one, the nearest first; none where the system does not tell."""
-    children: dict[int, list[int]] = {}
-    for each in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):
-            # The name before it may contain anything, a parenthesis too.
-            after_name = each.read_text().rpartition(")")[2]
-            children.setdefault(int(after_name.split()[1]), []).append(int(each.parent.name))
-    found: list[int] = []
-    below = children.get(pid, [])
-    while below:
-        found += below
-        below = [one for each in below for one in children.get(each, [])]
-    return found
-
-
 class ChildDied(Exception):
-    """The handler's process ended without an answer."""
+    """The handler's process ended without a result."""
 
 
-class Child:
+class HandlerProcess:
     """One process that runs one handler, a job at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -76,7 +42,7 @@ class Child:
         self._is_ready = False
 
     @classmethod
-    async def start(cls, target: str) -> Child:
+    async def start(cls, target: str) -> HandlerProcess:
         """Start a process for the handler named `module:function`."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -92,44 +58,47 @@ class Child:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it has not ended, by itself or by somebody's hand."""
+        """Whether it still runs."""
         return self._process.returncode is None
 
     async def run(
-        self, ask: Ask, begun: Callable[[], None], progress: Callable[[float, str], None]
-    ) -> Answer | Failure:
-        """Have one job run, say when it begins, and hear how far it is. Raises: ChildDied."""
+        self,
+        request: JobRequest,
+        on_begun: Callable[[], None],
+        on_progress: Callable[[float, str], None],
+    ) -> HandlerResult | HandlerFailure:
+        """Run one job. Raises: ChildDied."""
         try:
             if not self._is_ready:
-                await self._hear()
+                await self._receive()
                 self._is_ready = True
-            begun()
-            await self._say(ask)
-            message = await self._hear()
-            while isinstance(message, Progress):
-                progress(message.fraction, message.note)
-                message = await self._hear()
+            on_begun()
+            await self._send(request)
+            message = await self._receive()
+            while isinstance(message, ProgressUpdate):
+                on_progress(message.fraction, message.note)
+                message = await self._receive()
         except (asyncio.IncompleteReadError, ConnectionError) as error:
             code = await self._process.wait()
             raise ChildDied(f"the handler's process ended with code {code}") from error
         except (msgspec.DecodeError, ValueError) as error:
-            raise ChildDied(f"the handler's process answered nonsense: {error}") from error
-        assert not isinstance(message, Ask | Ready)
+            raise ChildDied(f"the handler's process sent an invalid message: {error}") from error
+        assert not isinstance(message, JobRequest | ReadyForJobs)
         return message
 
-    async def _say(self, message: Message) -> None:
+    async def _send(self, message: Message) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.write(framed(message))
+        self._process.stdin.write(encode_message(message))
         await self._process.stdin.drain()
 
-    async def _hear(self) -> Message:
+    async def _receive(self) -> Message:
         stdout = self._process.stdout
         assert stdout is not None
-        length = length_of(await stdout.readexactly(LENGTH_BYTES))
-        return parsed(await stdout.readexactly(length))
+        length = decode_length(await stdout.readexactly(LENGTH_BYTES))
+        return decode_message(await stdout.readexactly(length))
 
     async def end(self) -> None:
-        """Let an idle process go, by force if it does not."""
+        """End an idle process, by force if need be."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -139,11 +108,11 @@ class Child:
             await self.kill()
 
     async def kill(self) -> None:
-        """End the process now, together with the programs that its handler has started."""
+        """Kill the process, together with the programs that its handler has started."""
         for pid in await asyncio.to_thread(descendants, self._process.pid):
-            with contextlib.suppress(ProcessLookupError):
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
 
@@ -151,10 +120,10 @@ class Child:
 class ProcessHandlers:
     """Idle processes by handler, reused from job to job."""
 
-    def __init__(self, begun: Callable[[Job[Any]], None]) -> None:
-        """`begun` is called when a process has a job's handler at hand and begins with it."""
-        self._begun = begun
-        self._idle: dict[str, list[Child]] = {}
+    def __init__(self, on_begun: Callable[[Job[Any]], None]) -> None:
+        """`on_begun` is called when a process has imported the handler and begins a job."""
+        self._on_begun = on_begun
+        self._idle: dict[str, list[HandlerProcess]] = {}
 
     def call(self, type: JobType) -> Call:
         """The call that runs a type's handler in a process."""
@@ -162,14 +131,16 @@ class ProcessHandlers:
 
         async def run(job: Job[Any]) -> Any:
             idle = self._idle.setdefault(target, [])
-            child = _alive(idle) or await Child.start(target)
+            child = _take_alive(idle) or await HandlerProcess.start(target)
             try:
-                message = await child.run(_ask(job), partial(self._begun, job), job.progress)
+                message = await child.run(
+                    _make_request(job), partial(self._on_begun, job), job.progress
+                )
             except BaseException:
                 await child.kill()
                 raise
             idle.append(child)
-            return _value(message)
+            return _read_result(message)
 
         return run
 
@@ -180,8 +151,8 @@ class ProcessHandlers:
         await asyncio.gather(*(each.end() for each in children))
 
 
-def _alive(idle: list[Child]) -> Child | None:
-    """Take a process that still lives; those that ended while they were idle are forgotten."""
+def _take_alive(idle: list[HandlerProcess]) -> HandlerProcess | None:
+    """Take a process that still runs; those that ended while idle are dropped."""
     while idle:
         child = idle.pop()
         if child.is_alive:
@@ -192,19 +163,19 @@ def _alive(idle: list[Child]) -> Child | None:
 def target_of(type: JobType) -> str:
     """The importable name of a type's handler. Raises: HandlerInvalid."""
     module = getattr(type.handler, "__module__", "__main__")
-    # A partial or an object that can be called is not found under a name of its own.
+    # A partial or a callable object has no importable name of its own.
     name = getattr(type.handler, "__qualname__", "<nameless>")
     if module == "__main__" or "<" in name:
         raise HandlerInvalid(
-            f"the handler of {type.name} cannot be imported by a process of its own",
-            help="move it to the top level of a module that can be imported",
+            f"the handler of {type.name} cannot be imported in another process",
+            help="move it to the top level of an importable module",
         )
     return f"{module}:{name}"
 
 
-def _ask(job: Job[Any]) -> Ask:
+def _make_request(job: Job[Any]) -> JobRequest:
     claimed = job.claimed
-    return Ask(
+    return JobRequest(
         id=claimed.id,
         chain_id=claimed.chain_id,
         chain_index=claimed.chain_index,
@@ -221,18 +192,18 @@ def _ask(job: Job[Any]) -> Ask:
     )
 
 
-def _busy(failure: Failure, delay_ms: int) -> Busy:
+def _make_busy(failure: HandlerFailure, delay_ms: int) -> Busy:
     until = to_datetime(failure.busy_until)
     error = Busy(delay_ms / 1000) if until is None else Busy(at=until)
-    # The child's own words say already when.
+    # The child's message already says until when.
     error.message = failure.message
     return error
 
 
-def _value(message: Answer | Failure) -> Any:
-    if isinstance(message, Failure):
+def _read_result(message: HandlerResult | HandlerFailure) -> Any:
+    if isinstance(message, HandlerFailure):
         if message.busy_ms is not None:
-            raise _busy(message, message.busy_ms)
+            raise _make_busy(message, message.busy_ms)
         raise ChildError(message)
     match message.kind:
         case "value":
@@ -254,3 +225,115 @@ def _value(message: Answer | Failure) -> Any:
                 blockers=message.blockers,
                 options=message.options,
             )
+
+
+class JobRequest(msgspec.Struct, tag="ask", tag_field="message_kind"):
+    """Run the handler for this job."""
+
+    id: str
+    chain_id: str
+    chain_index: int
+    type: str
+    input: str
+    attempt: int
+    fence: int
+    priority: int
+    created_at: int
+    key: str | None
+    trace: str | None
+    worker: str
+    blockers: Sequence[BlockerRecord]
+
+
+class ReadyForJobs(msgspec.Struct, tag="ready", tag_field="message_kind"):
+    """The process has imported its handler and waits for requests."""
+
+
+class ProgressUpdate(msgspec.Struct, tag="progress", tag_field="message_kind"):
+    """How far the handler is; any number of these come before its result."""
+
+    fraction: float
+    note: str
+
+
+class HandlerResult(msgspec.Struct, tag="answer", tag_field="message_kind"):
+    """What the handler returned: a value as JSON text, or one of the outcomes."""
+
+    kind: Literal["value", "continue", "snooze", "cancel"]
+    output: str = "null"
+    type: str = ""
+    delay_ms: int | None = None
+    reason: str = ""
+    at: int | None = None
+    priority: int | None = None
+    blockers: list[str] = []
+    options: dict[str, Any] = {}
+
+
+class HandlerFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
+    """What the handler raised."""
+
+    kind: str
+    message: str
+    stack: str
+    retryable: bool
+    busy_ms: int | None = None
+    busy_until: int | None = None
+
+
+Message = JobRequest | ReadyForJobs | ProgressUpdate | HandlerResult | HandlerFailure
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
+
+
+class ChildError(Exception):
+    """What a handler raised in its process; shown under its own name."""
+
+    def __init__(self, failure: HandlerFailure) -> None:
+        super().__init__(failure.message)
+        self.kind = failure.kind
+        self.stack = failure.stack
+        self.retryable = failure.retryable
+
+
+def encode_message(message: Message) -> bytes:
+    """Encode a message, prefixed with its length."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+def decode_message(body: bytes) -> Message:
+    """Decode a message. Raises: msgspec.DecodeError."""
+    message: Message = _decoder.decode(body)
+    return message
+
+
+def decode_length(head: bytes) -> int:
+    """Decode a length. Raises: ValueError when no message of ours is so long."""
+    length = int.from_bytes(head, "big")
+    if length > MESSAGE_MAX_BYTES:
+        raise ValueError(f"a message of {length} bytes")
+    return length
+
+
+def adopt_orphans() -> None:
+    """Stay the ancestor of everything this process starts, even of what its children leave behind. Linux only."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes below one, the nearest first, orphans and other sessions included; none without /proc."""
+    children: dict[int, list[int]] = {}
+    for each in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name before it may contain anything, a parenthesis too.
+            after_name = each.read_text().rpartition(")")[2]
+            children.setdefault(int(after_name.split()[1]), []).append(int(each.parent.name))
+    found: list[int] = []
+    below = children.get(pid, [])
+    while below:
+        found += below
+        below = [one for each in below for one in children.get(each, [])]
+    return found

@@ -1,4 +1,4 @@
-"""Runs a job alone whose workers keep dying, so that its neighbours pay for nothing and its guilt can be shown."""
+"""Runs a job whose workers keep dying alone, so that others do not pay for it and its guilt can be shown."""
 
 from __future__ import annotations
 
@@ -8,134 +8,129 @@ from collections.abc import Callable
 from holdfast.core.retry import suspected_from
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.context import Workplace
-from holdfast.worker.slots import Backlog
-
-PURPOSE = "complete"
+from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.context import WorkerContext
 
 
 class Quarantine:
-    """At most one suspect at a time. On the loop.
+    """Holds at most one suspect at a time. On the loop.
 
-    While one is here nothing new is claimed. It begins when everything else that this worker held has ended and is
-    recorded, and after its lease says so. What does not end in time goes first: the suspect is given back, and the
-    others go on for as long as they were kept waiting. After a suspect has run, they have their turn likewise.
+    While it holds one, nothing new is claimed. The suspect starts when everything else that this worker held has ended
+    and is recorded, and its lease says that it runs alone. If the others do not end in time, the suspect is given back
+    and they go on for as long as they were kept waiting; after a suspect has run, they get their turn likewise.
     """
 
     def __init__(
         self,
-        place: Workplace,
+        context: WorkerContext,
         link: Link,
         backlog: Backlog,
         running: Callable[[], set[Attempt]],
-        look: Callable[[], None],
+        release: Callable[[list[Attempt]], object],
+        claim_suspects: Callable[[], None],
     ) -> None:
-        """`running` are the attempts whose handlers have not returned; `look` has suspects looked for again."""
-        self._place = place
+        """`running` returns the attempts whose handlers have not returned."""
+        self._context = context
         self._link = link
         self._backlog = backlog
         self._running = running
-        self._look = look
-        self._suspected = suspected_from(place.options.poison_limit)
+        self._release = release
+        self._claim_suspects = claim_suspects
+        self._suspected = suspected_from(context.options.poison_limit)
         self._suspect: Attempt | None = None
-        self._waits = False
+        self._is_waiting = False
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()
-        self._is_resting = False
-        self._patience = 0.0
-        self.give_back: Callable[[list[Attempt]], object]
+        self._is_paused = False
+        self._wait_s = 0.0
 
     def is_suspect(self, attempt: Attempt) -> bool:
-        """Whether an attempt is to run alone."""
+        """Whether an attempt has to run alone."""
         return attempt.claimed.crashes >= self._suspected
 
     @property
     def is_occupied(self) -> bool:
-        """Whether a suspect waits or runs, so that nothing may begin beside it."""
+        """Whether a suspect waits or runs, so that nothing may start beside it."""
         return self._suspect is not None
 
     @property
-    def is_resting(self) -> bool:
-        """Whether it is the others' turn."""
-        return self._is_resting
+    def is_paused(self) -> bool:
+        """Whether it is the turn of the other jobs."""
+        return self._is_paused
 
     def put(self, attempt: Attempt) -> None:
-        """Take a suspect in."""
-        self._suspect, self._waits = attempt, True
+        """Hold a suspect."""
+        self._suspect, self._is_waiting = attempt, True
         self._changed.set()
 
-    def look_again(self) -> None:
-        """See whether the suspect is alone by now, or gone itself: something has ended."""
+    def recheck(self) -> None:
+        """Check whether the suspect is alone by now, or gone itself: something has ended."""
         if self._suspect is not None:
             self._changed.set()
 
-    def idle(self) -> bool:
-        """Note that there is nothing else to do; say whether that ends the others' turn."""
-        was_resting, self._is_resting = self._is_resting, False
+    def note_idle(self) -> bool:
+        """Note that there is nothing else to do; return whether that ends the others' turn."""
+        was_paused, self._is_paused = self._is_paused, False
         self._idle.set()
-        return was_resting
+        return was_paused
 
     def close(self) -> list[Attempt]:
-        """Return the suspect that has not begun, if there is one."""
+        """Return the suspect that has not started, if there is one."""
         attempt, self._suspect = self._suspect, None
-        waited, self._waits = self._waits, False
-        return [attempt] if attempt is not None and waited else []
+        was_waiting, self._is_waiting = self._is_waiting, False
+        return [attempt] if attempt is not None and was_waiting else []
 
     async def run(self) -> None:
-        """Let suspects begin for ever."""
-        clock = self._place.clock
+        """Start suspects until cancelled."""
+        clock = self._context.clock
         while True:
             while self._suspect is None:
                 self._changed.clear()
                 await self._changed.wait()
             arrived = clock.monotonic()
-            await self._attend(self._suspect, arrived)
-            await self._rest(clock.monotonic() - arrived)
+            await self._run_alone(self._suspect, arrived)
+            await self._pause(clock.monotonic() - arrived)
 
-    async def _attend(self, suspect: Attempt, arrived: float) -> None:
-        """See a suspect through, from its arrival until nothing of it is left here."""
-        clock = self._place.clock
-        patience = self._patience or suspect.terms.lease_ms / 1000
-        while self._waits and not self._is_alone(suspect):
-            left = arrived + patience - clock.monotonic()
+    async def _run_alone(self, suspect: Attempt, arrived: float) -> None:
+        """Wait until a suspect is alone, have it run, and wait for its recorded end."""
+        clock = self._context.clock
+        wait_s = self._wait_s or suspect.policy.lease_ms / 1000
+        while self._is_waiting and not self._is_alone(suspect):
+            left = arrived + wait_s - clock.monotonic()
             self._changed.clear()
             if not await clock.wait(self._changed, max(0.0, left)):
-                self._patience = min(2 * patience, suspect.terms.timeout_ms / 1000)
-                self._give_back()
+                self._wait_s = min(2 * wait_s, suspect.policy.timeout_ms / 1000)
+                self._release(self.close())
                 return
-        self._patience = 0.0
-        if self._waits and suspect.abort_reason is None and not await self._isolate(suspect):
-            self._give_back()
-        if not self._waits:
+        self._wait_s = 0.0
+        if self._is_waiting and suspect.abort_reason is None and not await self._isolate(suspect):
+            self._release(self.close())
+        if not self._is_waiting:
             return
-        self._waits = False
-        # One that was told to stop while it waited is given back by the slot that takes it.
+        self._is_waiting = False
+        # One that was aborted while it waited is given back by the slot that takes it.
         self._backlog.put([suspect])
-        while suspect in self._place.holdings.attempts():
+        while suspect in self._context.held_leases.attempts():
             self._changed.clear()
             await self._changed.wait()
         self._suspect = None
 
     def _is_alone(self, suspect: Attempt) -> bool:
-        others = [each for each in self._place.holdings.attempts() if each is not suspect]
+        others = [each for each in self._context.held_leases.attempts() if each is not suspect]
         return not others and not self._running()
 
     async def _isolate(self, suspect: Attempt) -> bool:
         try:
-            return await self._link.run(self._place.store.leases.isolate(suspect.claimed.token))
+            return await self._link.run(self._context.store.leases.isolate(suspect.claimed.token))
         except Exception as error:
-            self._place.trouble.note(PURPOSE, error)
+            self._context.health.report_error(self._link.purpose, error)
             return False
 
-    def _give_back(self) -> None:
-        """Give the suspect back, unless a drain was quicker."""
-        self.give_back(self.close())
-
-    async def _rest(self, seconds: float) -> None:
-        """Leave the worker to the others for a while, unless there is nothing else to do."""
-        self._is_resting = True
+    async def _pause(self, seconds: float) -> None:
+        """Leave the worker to other jobs for a while, unless there is nothing else to do."""
+        self._is_paused = True
         self._idle.clear()
-        self._look()
-        await self._place.clock.wait(self._idle, seconds)
-        self._is_resting = False
-        self._look()
+        self._claim_suspects()
+        await self._context.clock.wait(self._idle, seconds)
+        self._is_paused = False
+        self._claim_suspects()

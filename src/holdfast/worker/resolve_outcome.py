@@ -1,16 +1,11 @@
-"""Where an error came from, as its readers want it: their own frames, what caused it, what lies within it.
-
-A handler's `Continue` as the successor that is written with the completion.
-
-What becomes of a job after an attempt: the handler's answer or error as the write that records it.
-"""
+"""What becomes of a job after an attempt: the handler's return value or error as the write that records it."""
 
 from __future__ import annotations
 
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from types import CodeType, FrameType, TracebackType
+from types import FrameType, TracebackType
 from typing import Any
 
 import msgspec
@@ -23,99 +18,86 @@ from holdfast.core.error_text import clean_error, fingerprint, words_of
 from holdfast.core.errors import Busy, HoldfastError, InvalidOption, UnknownJobType
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, Instant, NewBlocker, NewJob, Stand, State
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt
-from holdfast.worker.ipc import ChildError
+from holdfast.worker.clock import Clock
+from holdfast.worker.processes import ChildError
 
-_OURS = ("holdfast.worker.", "holdfast.scheduler.")
-
-
-def stack_of(error: BaseException) -> str:
-    """Return the frames of an error, from the handler on, and with them its causes or the errors of a group."""
-    frames = _theirs(error.__traceback__)
-    has_more = error.__cause__ is not None or isinstance(error, BaseExceptionGroup)
-    if not has_more and (error.__context__ is None or error.__suppress_context__):
-        return "".join(traceback.format_tb(frames))
-    return "".join(traceback.format_exception(type(error), error, frames))
+_KIND_OF: dict[State, FinishKind] = {
+    "completed": "complete",
+    "failed": "fail",
+    "cancelled": "cancel",
+}
+_GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release"})
+_OUR_MODULES = ("holdfast.worker.", "holdfast.scheduler.")
 
 
-def whereabouts(handler: Any, awaited: Any) -> str:
-    """Say where a handler is now: in a thread, or in the coroutines that a task waits for; "" when nobody knows."""
-    code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
-    for frame in list(sys._current_frames().values()):
-        if any(each.f_code is code for each in _outwards(frame)):
-            return _place(frame)
-    frames = [each for each in _inwards(awaited) if not _is_plumbing(each)]
-    return _place(frames[-1]) if any(each.f_code is code for each in frames) else ""
+def make_finish(attempt: Attempt, worker: str, kind: FinishKind, **values: Any) -> Finish:
+    """Make the fenced write for an attempt."""
+    claimed = attempt.claimed
+    return Finish(
+        id=claimed.id,
+        token=claimed.token,
+        kind=kind,
+        worker=worker,
+        chain_id=claimed.chain_id,
+        started_at=attempt.started_instant,
+        **values,
+    )
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+class OutcomeResolver:
+    """Resolves what a worker's handlers return and raise."""
 
-
-def _inwards(awaited: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine and of those it waits for, from the outermost on."""
-    while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if frame is not None:
-            yield frame
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-
-
-def _is_plumbing(frame: FrameType) -> bool:
-    module: str = frame.f_globals.get("__name__", "")
-    return module.startswith((*_OURS, "asyncio."))
-
-
-def _place(frame: FrameType) -> str:
-    code: CodeType = frame.f_code
-    return f"{code.co_filename}:{frame.f_lineno} in {code.co_name}"
-
-
-def _theirs(frames: TracebackType | None) -> TracebackType | None:
-    """Leave out how we came to call the handler."""
-    first = frames
-    while first is not None and first.tb_frame.f_globals.get("__name__", "").startswith(_OURS):
-        first = first.tb_next
-    # An error of our own making has no other frames.
-    return first or frames
-
-
-class Continuation:
-    """Turns `Continue` into the write that ends this job and starts the next one of its chain."""
-
-    def __init__(self, worker: str, new_id: Callable[[], str], targets: Targets) -> None:
+    def __init__(self, worker: str, clock: Clock, targets: Targets) -> None:
+        """`targets` knows the types that a chain may continue with."""
         self._worker = worker
-        self._new_id = new_id
+        self._clock = clock
         self._targets = targets
 
-    def finish(self, attempt: Attempt, answer: Continue) -> Finish:
-        """Make the fenced write. Raises: UnknownJobType, InvalidName, InputInvalid, InvalidDuration, InvalidOption."""
-        claimed = attempt.claimed
-        job_id = self._new_id()
-        name, text = self._payload(attempt, answer)
-        priority = claimed.priority if answer.priority is None else answer.priority
-        blockers = [
-            NewBlocker(job_id, position, chain_id)
-            for position, chain_id in enumerate(self._chains(attempt, answer))
-        ]
-        successor = NewJob(
-            id=job_id,
-            chain_id=claimed.chain_id,
-            chain_index=claimed.chain_index + 1,
-            type=name,
-            input=text,
-            priority=check_priority(priority),
-            at=self._planned(attempt, answer),
-            trace=claimed.trace,
-            blockers=len(blockers),
-            **answer.options,
-        )
-        check_attempts(successor.max_attempts)
-        return finish_of(attempt, self._worker, "continue", next=successor, next_blockers=blockers)
+    def resolve(
+        self, attempt: Attempt, value: Any, encode: Callable[[Any], str] | None = None
+    ) -> Finish:
+        """A value completes, Continue, Snooze and Cancel do what they say.
+
+        Raises: OutputInvalid; of Continue UnknownJobType, InvalidName, InputInvalid, InvalidDuration, InvalidOption.
+        """
+        if value is None:
+            return self._complete(attempt, "null")
+        if isinstance(value, Continue):
+            return self._continue(attempt, value)
+        if isinstance(value, Snooze):
+            return self._snooze(attempt, value)
+        if isinstance(value, Cancel):
+            error = clean_error("Cancelled", value.reason)
+            return make_finish(attempt, self._worker, "cancel", error=error)
+        return self._complete(attempt, (encode or attempt.type.output.encode)(value))
+
+    def resolve_error(self, attempt: Attempt, error: BaseException) -> Finish:
+        """Busy and Snooze snooze, a permanent error or the last attempt fails, any other error is retried."""
+        try:
+            if isinstance(error, Busy | Snooze):
+                return self._snooze(attempt, error)
+            return self._retry_or_fail(attempt, error)
+        except Exception as worse:
+            # An error's attributes may be code of the handler's own, and run only when they are read.
+            return self._retry_or_fail(attempt, Unreadable(worse))
+
+    def resolve_timeout(self, attempt: Attempt, now: float) -> Finish:
+        """Resolve an attempt that timed out, without its handler's cooperation."""
+        started = attempt.received_at if attempt.started_at is None else attempt.started_at
+        own_s = attempt.policy.timeout_ms / 1000
+        is_own = attempt.timeout_at is None or attempt.timeout_at >= started + own_s
+        error = TimedOut(now - started) if is_own else BudgetSpent(now - started)
+        return self.resolve_error(attempt, error)
+
+    def postpone(self, attempt: Attempt, error: BaseException) -> Finish:
+        """Try again later without costing an attempt; the history says why."""
+        text, _ = describe_error(error)
+        delay_ms = attempt.policy.retry.delay_ms(1, self._clock.random())
+        return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
 
     def check_waits(self, store: Store, finish: Finish) -> Op[None]:
         """Refuse blockers of a successor that its type does not declare to wait for. Raises: UnknownJobType.
@@ -131,133 +113,97 @@ class Continuation:
         chains = yield from store.chains.get(ids)
         check_waits(successor.name, successor.waits_for, chains)
 
-    def _payload(self, attempt: Attempt, answer: Continue) -> tuple[str, str]:
+    def _complete(self, attempt: Attempt, output: str) -> Finish:
+        """Most writes are this one, so it takes the shortest way."""
+        claimed = attempt.claimed
+        return Finish(
+            claimed.id,
+            claimed.token,
+            "complete",
+            self._worker,
+            claimed.chain_id,
+            attempt.started_instant,
+            output,
+        )
+
+    def _snooze(self, attempt: Attempt, request: Snooze | Busy) -> Finish:
+        delay_ms = request.delay_ms
+        if request.at is not None:
+            # The database's clock, as far as it has come since the claim.
+            passed = int((self._clock.monotonic() - attempt.received_at) * 1_000_000)
+            delay_ms = max(0, request.at - attempt.claimed.claimed_at - passed + 999) // 1000
+        error = clean_error("Busy", request.message) if isinstance(request, Busy) else None
+        return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=error)
+
+    def _retry_or_fail(self, attempt: Attempt, error: BaseException) -> Finish:
+        text, print_ = describe_error(error)
+        values: dict[str, Any] = {"error": text, "fingerprint": print_}
+        if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
+            return make_finish(attempt, self._worker, "fail", **values)
+        delay_ms = attempt.policy.retry.delay_ms(attempt.claimed.attempt, self._clock.random())
+        return make_finish(attempt, self._worker, "retry", delay_ms=delay_ms, **values)
+
+    def _continue(self, attempt: Attempt, answer: Continue) -> Finish:
+        """End this job and start the next one of its chain."""
+        claimed = attempt.claimed
+        job_id = new_id()
         successor = self._targets.successor(answer.type)
         allowed = attempt.type.continues_to
         if allowed is not None and successor.name not in allowed:
             raise UnknownJobType(
                 f"{attempt.type.name} does not declare that it continues with {successor.name}"
             )
-        return successor.name, self._targets.encode(successor, answer.input)
-
-    @staticmethod
-    def _chains(attempt: Attempt, answer: Continue) -> list[str]:
-        chains = id_texts(answer.blockers)
-        if attempt.claimed.chain_id in chains:
-            raise InvalidOption(
-                "the chain's next job would wait for its own chain, and neither would end",
-                help="leave it out of the blockers; job.input is the way to hand something on",
-            )
-        return chains
-
-    @staticmethod
-    def _planned(attempt: Attempt, answer: Continue) -> Instant | None:
-        if answer.after is None:
-            return check_time(answer.at, None)
-        check_time(answer.at, answer.after)
-        return attempt.claimed.claimed_at + milliseconds(answer.after) * 1000
-
-
-_KIND_OF: dict[State, FinishKind] = {
-    "completed": "complete",
-    "failed": "fail",
-    "cancelled": "cancel",
-}
-_GIVES_BACK: frozenset[FinishKind] = frozenset({"retry", "snooze", "release"})
+        text = self._targets.encode(successor, answer.input)
+        priority = claimed.priority if answer.priority is None else answer.priority
+        blockers = [
+            NewBlocker(job_id, position, chain_id)
+            for position, chain_id in enumerate(_blocking_chains(attempt, answer))
+        ]
+        job = NewJob(
+            id=job_id,
+            chain_id=claimed.chain_id,
+            chain_index=claimed.chain_index + 1,
+            type=successor.name,
+            input=text,
+            priority=check_priority(priority),
+            at=_planned_at(attempt, answer),
+            trace=claimed.trace,
+            blockers=len(blockers),
+            **answer.options,
+        )
+        check_attempts(job.max_attempts)
+        return make_finish(attempt, self._worker, "continue", next=job, next_blockers=blockers)
 
 
-def finish_of(attempt: Attempt, worker: str, kind: FinishKind, **values: Any) -> Finish:
-    """Make the fenced write for an attempt."""
-    claimed = attempt.claimed
-    return Finish(
-        id=claimed.id,
-        token=claimed.token,
-        kind=kind,
-        worker=worker,
-        chain_id=claimed.chain_id,
-        started_at=attempt.started_instant,
-        **values,
-    )
+def _blocking_chains(attempt: Attempt, answer: Continue) -> list[str]:
+    chains = id_texts(answer.blockers)
+    if attempt.claimed.chain_id in chains:
+        raise InvalidOption(
+            "the chain's next job would wait for its own chain, and neither would end",
+            help="leave it out of the blockers; job.input is the way to hand something on",
+        )
+    return chains
 
 
-def completed(attempt: Attempt, worker: str, output: str) -> Finish:
-    """Make the fenced write of a completion; most writes are one, so it takes the straightest way."""
-    claimed = attempt.claimed
-    return Finish(
-        claimed.id,
-        claimed.token,
-        "complete",
-        worker,
-        claimed.chain_id,
-        attempt.started_instant,
-        output,
-    )
-
-
-def judge_value(
-    attempt: Attempt, worker: str, value: Any, encode: Callable[[Any], str] | None = None
-) -> Finish:
-    """Record a handler's answer: a value completes, Cancel cancels. Raises: OutputInvalid."""
-    if value is None:
-        return completed(attempt, worker, "null")
-    if isinstance(value, Cancel):
-        return finish_of(attempt, worker, "cancel", error=clean_error("Cancelled", value.reason))
-    return completed(attempt, worker, (encode or attempt.type.output.encode)(value))
-
-
-def snoozed(attempt: Attempt, worker: str, wish: Snooze | Busy, now: float) -> Finish:
-    """Record that a handler wants to be called again later; `now` is the worker's monotonic clock."""
-    delay_ms = wish.delay_ms
-    if wish.at is not None:
-        # The database's clock, as far as it has come since the claim.
-        passed = int((now - attempt.received_at) * 1_000_000)
-        delay_ms = max(0, wish.at - attempt.claimed.claimed_at - passed + 999) // 1000
-    error = clean_error("Busy", wish.message) if isinstance(wish, Busy) else None
-    return finish_of(attempt, worker, "snooze", delay_ms=delay_ms, error=error)
-
-
-def judge_error(
-    attempt: Attempt, worker: str, error: BaseException, now: float, jitter: float
-) -> Finish:
-    """Record an error: Busy and Snooze snooze, a permanent one or the last attempt fails, any other is retried."""
-    try:
-        if isinstance(error, Busy | Snooze):
-            return snoozed(attempt, worker, error, now)
-        return _judged(attempt, worker, error, jitter)
-    except Exception as worse:
-        # An error's attributes may be code of the handler's own, and run only when they are asked.
-        return _judged(attempt, worker, Unreadable(worse), jitter)
-
-
-def _judged(attempt: Attempt, worker: str, error: BaseException, jitter: float) -> Finish:
-    text, print_ = describe(error)
-    if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
-        return finish_of(attempt, worker, "fail", error=text, fingerprint=print_)
-    delay = attempt.terms.retry.delay_ms(attempt.claimed.attempt, jitter)
-    return finish_of(attempt, worker, "retry", error=text, fingerprint=print_, delay_ms=delay)
-
-
-def judge_timeout(attempt: Attempt, worker: str, now: float, jitter: float) -> Finish:
-    """Record an attempt that ran out of time, without its handler's cooperation."""
-    started = attempt.received_at if attempt.started_at is None else attempt.started_at
-    own_s = attempt.terms.timeout_ms / 1000
-    is_own = attempt.timeout_at is None or attempt.timeout_at >= started + own_s
-    error = TimedOut(now - started) if is_own else BudgetSpent(now - started)
-    return judge_error(attempt, worker, error, now, jitter)
+def _planned_at(attempt: Attempt, answer: Continue) -> Instant | None:
+    if answer.after is None:
+        return check_time(answer.at, None)
+    check_time(answer.at, answer.after)
+    return attempt.claimed.claimed_at + milliseconds(answer.after) * 1000
 
 
 def has_attempts_left(attempt: Attempt) -> bool:
-    """Whether another attempt may follow; what was said at the start of the job stands before the type's own limit."""
+    """Whether another attempt may follow; the job's own limit takes precedence over its type's."""
     limit = attempt.claimed.max_attempts
     if limit is None:
-        limit = attempt.terms.max_attempts
+        limit = attempt.policy.max_attempts
     return not limit or attempt.claimed.attempt < limit
 
 
-def as_it_stands(finish: Finish, stand: Stand, unsure: bool) -> Finish | None:
+def match_earlier_write(finish: Finish, stand: Stand, unsure: bool) -> Finish | None:
     """The write that an earlier try of ours has made already; None when it was not ours.
 
-    Whoever gives a job back leaves no token behind; after an unknown commit that was most likely we.
+    Giving a job back leaves no token behind; after an unknown commit it was most likely ours.
     """
     if stand.standing == "done" and stand.state is not None:
         kind = _KIND_OF[stand.state]
@@ -269,22 +215,8 @@ def as_it_stands(finish: Finish, stand: Stand, unsure: bool) -> Finish | None:
     return None
 
 
-def unwritable(finish: Finish, text: str, fingerprint: str) -> Finish:
-    """The failure that stands for an outcome the database does not take."""
-    return Finish(
-        id=finish.id,
-        token=finish.token,
-        kind="fail",
-        worker=finish.worker,
-        chain_id=finish.chain_id,
-        started_at=finish.started_at,
-        error=text,
-        fingerprint=fingerprint,
-    )
-
-
 class Unreadable(Exception):
-    """What the handler raised cannot be asked what it is."""
+    """The attributes of the handler's error cannot be read."""
 
     def __init__(self, worse: Exception) -> None:
         super().__init__(f"the handler's error raised another: {words_of(worse)}")
@@ -302,14 +234,71 @@ class BudgetSpent(Exception):
 
     def __init__(self, after_s: float) -> None:
         super().__init__(
-            f"ended after {after_s:.3g} s by the tick's budget (WORKER_TICK_OVERALL_MAX_MS)"
+            f"the attempt was stopped after {after_s:.3g} s: it exceeded the tick's time budget"
+            " (WORKER_TICK_OVERALL_MAX_MS)"
         )
 
 
-def describe(error: BaseException) -> tuple[str, str]:
+def describe_error(error: BaseException) -> tuple[str, str]:
     """The cleaned text of an error, with its stack, and the fingerprint that groups it with its kind."""
     if isinstance(error, ChildError):
         return clean_error(error.kind, str(error), error.stack), fingerprint(error.kind, str(error))
     kind = type(error).__name__
     message = error.message if isinstance(error, HoldfastError) else words_of(error)
-    return clean_error(kind, message, stack_of(error)), fingerprint(kind, message)
+    return clean_error(kind, message, format_stack(error)), fingerprint(kind, message)
+
+
+def format_stack(error: BaseException) -> str:
+    """Return the frames of an error, from the handler on, and with them its causes or the errors of a group."""
+    frames = _skip_our_frames(error.__traceback__)
+    has_more = error.__cause__ is not None or isinstance(error, BaseExceptionGroup)
+    if not has_more and (error.__context__ is None or error.__suppress_context__):
+        return "".join(traceback.format_tb(frames))
+    return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def _skip_our_frames(frames: TracebackType | None) -> TracebackType | None:
+    """Leave out how we came to call the handler."""
+    first = frames
+    while first is not None and _module_of(first.tb_frame).startswith(_OUR_MODULES):
+        first = first.tb_next
+    # An error of our own making has no other frames.
+    return first or frames
+
+
+def locate_handler(handler: Any, awaited: Any) -> str:
+    """Say where a handler is now: in a thread, or in the coroutines that a task awaits; "" when that is unknown."""
+    code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)
+    for frame in list(sys._current_frames().values()):
+        if any(each.f_code is code for each in _outer_frames(frame)):
+            return _describe_frame(frame)
+    frames = [
+        each
+        for each in _awaited_frames(awaited)
+        if not _module_of(each).startswith((*_OUR_MODULES, "asyncio."))
+    ]
+    return _describe_frame(frames[-1]) if any(each.f_code is code for each in frames) else ""
+
+
+def _outer_frames(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _awaited_frames(awaited: Any) -> Iterator[FrameType]:
+    """The frames of a coroutine and of those it awaits, from the outermost on."""
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None:
+            yield frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+
+
+def _module_of(frame: FrameType) -> str:
+    module: str = frame.f_globals.get("__name__", "")
+    return module
+
+
+def _describe_frame(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -1,4 +1,4 @@
-"""Several worker processes under one: a child that dies is reported and started again, signals are passed on."""
+"""Runs several worker processes: one that dies is reported and restarted, signals are passed on."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ HEALTHY_S = 60.0
 
 
 class Supervisor:
-    """Keeps `count` children of one command alive until told to stop.
+    """Keeps `count` children of one command alive until stopped.
 
-    A child that ends well was asked to, and is not replaced; any other end is reported and followed by a new start,
+    A child that exits with 0 was asked to, and is not replaced; any other exit is reported and followed by a restart,
     after a pause that grows while children keep dying young.
     """
 
@@ -28,19 +28,19 @@ class Supervisor:
         count: int,
         observer: Observer | None = None,
         clock: Clock | None = None,
-        started: Callable[[int], None] = lambda pid: None,
+        on_started: Callable[[int], None] = lambda pid: None,
     ) -> None:
         self._command = command
         self._count = count
         self._observer = observer
         self._clock = clock or SystemClock()
-        self._started = started
+        self._on_started = on_started
         self._stopping = asyncio.Event()
         self._signal = signal.SIGTERM
         self._children: set[asyncio.subprocess.Process] = set()
 
     def pass_on(self, number: signal.Signals) -> None:
-        """Hand a signal to every child and replace none from now on; the children know what a second one means."""
+        """Pass a signal to every child and replace none from now on; the children know what a second one means."""
         self._stopping.set()
         self._signal = number
         for child in self._children:
@@ -48,24 +48,24 @@ class Supervisor:
 
     async def run(self) -> int:
         """Supervise until every child has ended; return the worst exit code."""
-        codes = await asyncio.gather(*(self._keep() for _ in range(self._count)))
+        codes = await asyncio.gather(*(self._keep_alive() for _ in range(self._count)))
         return max(codes)
 
-    async def _keep(self) -> int:
+    async def _keep_alive(self) -> int:
         pause = FIRST_PAUSE_S
         while not self._stopping.is_set():
             began = self._clock.monotonic()
             # A session of its own: Ctrl-C reaches the children once, through us.
             child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
             self._children.add(child)
-            self._started(child.pid)
+            self._on_started(child.pid)
             if self._stopping.is_set():
-                # The signal came while it was being started, and was not for it yet.
+                # The signal came while it was being started, too early to reach it.
                 _send(child, self._signal)
             code = await child.wait()
             self._children.discard(child)
             if self._stopping.is_set() and code == -self._signal:
-                # It was told to end before it knew how to answer, and had begun nothing.
+                # It was signalled before it could handle that, and had begun nothing.
                 return 0
             if code == 0 or self._stopping.is_set():
                 return code if code >= 0 else 1

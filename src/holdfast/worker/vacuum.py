@@ -1,64 +1,62 @@
-"""Has dead rows removed as soon as there are many: the server's own rounds come once a minute."""
+"""Vacuums dead rows as soon as there are many: the server's own autovacuum comes once a minute."""
 
 from __future__ import annotations
 
 import asyncio
 
 from holdfast.storage.database import Link
-from holdfast.worker.context import Workplace
-
-PURPOSE = "reaper"
+from holdfast.worker.context import WorkerContext
 
 EVERY_S = 0.5
 LONGEST_S = 60.0
 COST_FACTOR = 25
-"""So many times its own cost lies between two sweeps: a large table's takes long."""
+"""Two runs are so many times their own cost apart: a large table takes long."""
 
-ENDED = 1_000
-"""Each process looks after so many jobs of its own, so that a fleet of any size looks about as often."""
+JOBS_BETWEEN = 1_000
+"""Each process checks after so many jobs of its own, so that a fleet of any size checks about as often."""
 
 FEW_DEAD = 5_000
-"""Not worth a sweep; it costs less than a microsecond per dead row, the more rows at once the less."""
+"""Not worth a run; it costs less than a microsecond per dead row, and less the more rows at once."""
 
 
-class Sweeper:
-    """A task of the background worker. An idle one asks nothing, and of several that ask at once one sweeps."""
+class Vacuum:
+    """A background loop. An idle worker queries nothing, and of several that try at once one vacuums."""
 
-    def __init__(self, place: Workplace, link: Link) -> None:
-        self._place = place
+    def __init__(self, context: WorkerContext, link: Link) -> None:
+        self._context = context
         self._link = link
         self._stop = asyncio.Event()
         self._pause = EVERY_S
         self._seen = 0
 
     def stop(self) -> None:
-        """End after the present sweep. Called on its own loop."""
+        """End after the current run. Called on its own loop."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Look after every so many jobs until told to stop."""
-        while not await self._place.clock.wait(self._stop, self._pause):
-            ended = self._place.counters.processed
-            if ended - self._seen < ENDED:
+        """Check after every so many jobs until stopped."""
+        while not await self._context.clock.wait(self._stop, self._pause):
+            ended = self._context.counters.processed
+            if ended - self._seen < JOBS_BETWEEN:
                 continue
             self._seen = ended
             try:
-                await self._sweep()
+                await self._vacuum()
             except Exception as error:
                 self._pause = LONGEST_S
-                self._place.trouble.note(PURPOSE, error)
+                self._context.health.report_error(self._link.purpose, error)
             else:
-                self._place.trouble.over(PURPOSE)
+                self._context.health.report_ok(self._link.purpose)
 
-    async def _sweep(self) -> None:
-        clock = self._place.clock
+    async def _vacuum(self) -> None:
+        clock = self._context.clock
         began = clock.monotonic()
-        swept = await self._link.run(self._place.store.server_stats.sweep(FEW_DEAD))
+        swept = await self._link.run(self._context.store.server_stats.sweep(FEW_DEAD))
         if swept is None:
             self._pause = EVERY_S
             return
         pause = max(EVERY_S, COST_FACTOR * (clock.monotonic() - began))
         if swept.left > swept.dead // 2:
-            # Somebody's old snapshot still sees them; asking again at once would be in vain.
+            # An old snapshot still sees them; trying again at once would be in vain.
             pause = max(pause, 2 * self._pause)
         self._pause = min(LONGEST_S, pause)

@@ -10,12 +10,12 @@ import msgspec
 from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
 from holdfast.settings import Settings
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
-from holdfast.worker.worker import COMPANIONS_LINKS, OWN_LINKS
+from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS
 
 OLD_TRANSACTION_S = 300
 VERY_OLD_TRANSACTION_S = 3_600
 FEW_DEAD = 10_000
-PURPOSES = (*OWN_LINKS, *COMPANIONS_LINKS, "tick", "singleton", "hint sender", "hint listener")
+PURPOSES = (*LOOP_LINKS, *BACKGROUND_LINKS, "tick", "singleton", "hint sender", "hint listener")
 """Connections that a worker process may have open beside its pool."""
 
 RESERVE = 5

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from holdfast.worker import resolve_outcome
-from holdfast.worker.executor import outcome_of
-from holdfast.worker.resolve_outcome import stack_of
+from holdfast.worker.executor import call_catching
+from holdfast.worker.resolve_outcome import format_stack
 
 
 def fail() -> None:
@@ -20,10 +20,10 @@ def raised(call: Callable[[], None]) -> Exception:
 
 
 def test_a_stack_begins_with_the_handler_and_not_with_us() -> None:
-    _, error = outcome_of(fail, ())
+    _, error = call_catching(fail, ())
     assert error is not None
-    assert "calls.py" not in stack_of(error)
-    assert "in fail" in stack_of(error)
+    assert "calls.py" not in format_stack(error)
+    assert "in fail" in format_stack(error)
 
 
 def test_a_cause_is_told_with_the_error_it_led_to() -> None:
@@ -33,7 +33,7 @@ def test_a_cause_is_told_with_the_error_it_led_to() -> None:
         except ValueError as error:
             raise RuntimeError("the report is broken") from error
 
-    text, _ = resolve_outcome.describe(raised(wrapped))
+    text, _ = resolve_outcome.describe_error(raised(wrapped))
     assert text.startswith("RuntimeError: the report is broken")
     assert "ValueError: deep down" in text
 
@@ -42,7 +42,7 @@ def test_a_group_tells_the_errors_within_it() -> None:
     def grouped() -> None:
         raise ExceptionGroup("two parts failed", [raised(fail), KeyError("lost")])
 
-    text, _ = resolve_outcome.describe(raised(grouped))
+    text, _ = resolve_outcome.describe_error(raised(grouped))
     assert "ValueError: deep down" in text
     assert "KeyError: 'lost'" in text
 
@@ -54,5 +54,5 @@ def test_a_context_that_was_put_aside_is_not_told() -> None:
         except ValueError:
             raise RuntimeError("the report is broken") from None
 
-    text, _ = resolve_outcome.describe(raised(replaced))
+    text, _ = resolve_outcome.describe_error(raised(replaced))
     assert "deep down" not in text

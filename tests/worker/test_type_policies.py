@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast, Job, Retry
-from holdfast.worker.options import TypeTerms, WorkerOptions
+from holdfast.worker.options import TypePolicies, WorkerOptions
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,6 @@ def test_a_job_whose_worker_died_waits_a_second_or_as_little_as_its_own_policy_s
     @app.job("mail", retry=retry)
     def mail(job: Job[str]) -> None: ...
 
-    terms = TypeTerms({"mail": app.registry.get("mail")}, WorkerOptions())
+    terms = TypePolicies({"mail": app.registry.get("mail")}, WorkerOptions())
     lease = terms.lease_class("mail")
     assert (lease.backoff_base_ms, lease.backoff_cap_ms) == backoff_ms

@@ -9,7 +9,7 @@ from psycopg import Connection, sql
 
 from holdfast.core.records import Swept
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.worker.vacuum import ENDED, FEW_DEAD
+from holdfast.worker.vacuum import FEW_DEAD, JOBS_BETWEEN
 from tests.support.postgres import PostgresServer
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -92,7 +92,7 @@ async def test_a_worker_sweeps_after_many_jobs(postgres_workshop: Workshop, url:
     database = PostgresDatabase(url)
     workshop = Workshop(database, postgres_workshop.ledger)
     workshop.handle_quick()
-    await workshop.start("quick", count=ENDED)
+    await workshop.start("quick", count=JOBS_BETWEEN)
     running = workshop.begin()
     with psycopg.connect(url, autocommit=True) as connection:
         await until(lambda: ask(connection, SWEPT)[0] > 0)
