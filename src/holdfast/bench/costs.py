@@ -51,7 +51,7 @@ def measure_log(bench: Bench) -> list[Result]:
     return [
         make_result(
             "log_per_job",
-            "µs a job",
+            "µs per job",
             ours=cost,
             spread=contest.spread("default"),
             beside={"worker_us": contest.median("default"), "at_debug_us": debug},
@@ -80,7 +80,7 @@ def measure_idle(bench: Bench) -> list[Result]:
     results.append(
         make_result(
             "idle_server",
-            "ms of server time a minute",
+            "ms of server CPU per minute",
             ours=server * MINUTE_MS,
             beside={"worker_ms": worker * MINUTE_MS},
             target=FigureTarget("ms", server * MINUTE_MS, floor=100, goal=60),
@@ -141,8 +141,8 @@ def measure_chain_step(bench: Bench) -> list[Result]:
     return [
         contest.result(
             "chain_step",
-            "µs a step",
-            against="start and drain of one job",
+            "µs per step",
+            against="starting and draining one job",
             target=FigureTarget("ratio", share, floor=1.2, goal=1.0),
         )
     ]
@@ -199,7 +199,7 @@ def measure_memory(bench: Bench) -> list[Result]:
     return [
         make_result(
             "memory",
-            f"MiB more over {jobs:,} jobs",
+            f"MiB growth over {jobs:,} jobs",
             ours=grown,
             beside={"resident_mib": settled / MIB},
             target=FigureTarget("MiB", grown, floor=30, goal=10),

@@ -77,7 +77,7 @@ def _under(bench: Bench, conditions: Mapping[str, LoadCondition]) -> list[Result
             "jobs/s",
             ours=name,
             limit=f"{name} limit",
-            against="limit loop under the same condition",
+            against="limit loop, same condition",
             beside={"fresh": "fresh"},
             target=FigureTarget(
                 "× our fresh drain", contest.ratio(name, "fresh"), floor=0.8, goal=0.95

@@ -144,7 +144,7 @@ def _result(
 ) -> Result:
     few, many = (_p95([each[place] for each in times]) for place in (0, 1))
     target = (
-        FigureTarget("× beside 10 k jobs", many / few, floor=2.0, goal=1.5)
+        FigureTarget("× with 10 k jobs", many / few, floor=2.0, goal=1.5)
         if is_compared
         else FigureTarget("ms", many, floor=1000, goal=500)
     )
@@ -155,8 +155,8 @@ def _result(
         limit=few,
         ratio=many / few,
         spread=(max(times)[1] - min(each[1] for each in times)) / many,
-        against="beside 10 k jobs",
-        beside={"cold": cold[1], "cold beside 10 k": cold[0]},
+        against="with 10 k jobs",
+        beside={"cold": cold[1], "cold with 10 k": cold[0]},
         target=target,
     )
 
@@ -165,7 +165,7 @@ def _cpu(name: str, spent: dict[str, float]) -> Result:
     worst = max(spent.values())
     return make_result(
         f"{name}: refresh",
-        "ms of server CPU, dearest page",
+        "ms of server CPU, costliest page",
         ours=worst,
         beside=spent,
         target=FigureTarget("ms", worst, floor=10, goal=6),

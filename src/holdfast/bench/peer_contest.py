@@ -100,7 +100,7 @@ def compare(
     scale: Scale,
     python: str | None = None,
 ) -> tuple[list[PeerRow], dict[str, str]]:
-    """Measure peers and ours round by round; return the rows, and why a peer was left out."""
+    """Measure peers and ours round by round; return the rows, and why a peer was skipped."""
     skipped: dict[str, str] = {}
     contenders: list[Contender] = []
     for peer in (*_ours_beside(peers), *peers):
@@ -108,7 +108,7 @@ def compare(
             command = adapter_command(peer, python)
         except PeerMissing as error:
             skipped[peer.name] = str(error)
-            print_info(f"left out: {peer.name}: {error}")
+            print_info(f"skipped: {peer.name}: {error}")
             continue
         places: Sequence[BenchServer | None] = servers if peer.store == "postgresql" else (None,)
         contenders += [Contender(peer, mode, command, at) for at in places for mode in MODES]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast.bench.measurement import Result
     from holdfast.bench.peer_contest import PeerRow
 
-HEAD = ("figure", "server", "ours", "limit", "ratio", "spread", "beside", "target", "reached")
+HEAD = ("figure", "server", "holdfast", "baseline", "ratio", "spread", "also", "target", "reached")
 PEER_FIGURES = ("start_one", "start_many", "drain", "two_processes", "drain_io", "p50_ms", "p99_ms")
 
 

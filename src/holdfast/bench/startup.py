@@ -34,7 +34,7 @@ def _startup(contest: Contest, name: str) -> Result:
         ours=name,
         limit=None,
         beside={"interpreter": "nothing"},
-        target=FigureTarget("ms beyond the interpreter's start", taken, floor=150, goal=80),
+        target=FigureTarget("ms beyond interpreter startup", taken, floor=150, goal=80),
     )
 
 

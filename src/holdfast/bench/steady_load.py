@@ -71,21 +71,21 @@ def measure_steady_load(bench: Bench) -> list[Result]:
     results = [
         make_result(
             "dead_rows",
-            f"dead rows at most in {seconds:,.0f} s",
+            f"dead rows, peak in {seconds:,.0f} s",
             ours=max(samples.dead),
             beside={"at_the_end": samples.dead[-1], "jobs_per_s": jobs / seconds},
             target=FigureTarget("rows", max(samples.dead), floor=30_000, goal=10_000),
         ),
         make_result(
             "dead_rows_size",
-            "× earlier",
+            "× the earlier size",
             ours=samples.growth,
             beside={"largest_mib": max(samples.sizes) / 2**20},
             target=FigureTarget("×", samples.growth, floor=1.25, goal=1.05),
         ),
         make_result(
             "dead_rows_claim",
-            "× the wait at first",
+            "× the initial wait",
             ours=last_ms / first_ms,
             beside={"first_ms": first_ms, "last_ms": last_ms},
             target=FigureTarget("×", last_ms / first_ms, floor=1.25, goal=1.05),
