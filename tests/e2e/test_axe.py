@@ -90,7 +90,7 @@ def test_axe_finds_nothing_wrong_with_a_question_that_no_script_asked(
     page = open_filled("/dead", color_scheme=scheme)
     page.evaluate(
         """() => {
-            const form = document.querySelector("form[data-act]");
+            const form = document.querySelector("form[data-confirm]");
             form.insertAdjacentHTML("beforeend", '<input name="move" value="redrive">');
             form.submit();
         }"""

@@ -49,7 +49,7 @@ SHAPES = (
     "<meta http-equiv=refresh content='0;url=javascript:{call}'>",
     "<link rel=stylesheet href=//evil.example/x.css>",
     '\\"><script>{call}</script>',
-    '" data-act data-live id="main',
+    '" data-confirm data-live id="main',
     '{{"__proto__": {{"x": "{call}"}}}}',
     "<input type=hidden name=id value=1>",
     "</td></tr></table><script>{call}</script>",

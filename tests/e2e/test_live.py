@@ -18,7 +18,7 @@ def refreshes(page: Page) -> int:
 
 def test_new_jobs_appear_and_change_by_themselves(scene: Scene, open_page: OpenPage) -> None:
     page = open_page("/jobs")
-    expect(page.locator("main")).to_contain_text("Nothing was started yet")
+    expect(page.locator("main")).to_contain_text("No job has been started yet")
     job = scene.running()
     row = page.locator(f'tr[data-key="{job.id}"]')
     expect(row.locator(".chip")).to_have_text("running")
@@ -62,10 +62,10 @@ def test_rows_do_not_move_under_the_pointer(scene: Scene, open_page: OpenPage) -
     row.hover()
     second = scene.start()
     scene.claim()
-    expect(page.locator("#fresh")).to_have_text("1 new row, show")
+    expect(page.locator("#new-rows")).to_have_text("Show 1 new row")
     expect(row.locator(".chip")).to_have_text("running")
     expect(page.locator("tbody tr")).to_have_count(1)
-    page.locator("#fresh").click()
+    page.locator("#new-rows").click()
     expect(page.locator("tbody tr").first).to_have_attribute("data-key", second)
 
 
@@ -74,7 +74,7 @@ def test_refreshing_rests_while_a_dialog_is_open(scene: Scene, open_page: OpenPa
     page = open_page(f"/jobs/{job}")
     page.get_by_role("button", name="Retry").click()
     expect(page.locator("#live")).to_have_attribute("data-mode", "held")
-    page.get_by_role("button", name="Leave it").click()
+    page.get_by_role("button", name="Go back").click()
     expect(page.locator("#live")).to_have_attribute("data-mode", "on")
 
 

@@ -1,4 +1,4 @@
-"""Changes from pages: asked for once more, made in bulk with progress, and audited with their reason."""
+"""Changes from pages: confirmed, made in bulk with progress, and audited with their reason."""
 
 from playwright.sync_api import Page, expect
 
@@ -9,24 +9,24 @@ MANY = 230
 
 
 def confirm(page: Page, button: str, reason: str = "") -> None:
-    """Say yes in the dialog."""
+    """Confirm in the dialog."""
     dialog = page.get_by_role("dialog")
     if reason:
         dialog.get_by_label("Reason, for the audit log").fill(reason)
     dialog.get_by_role("button", name=button).click()
 
 
-def test_chosen_jobs_are_retried_and_the_rest_is_left_alone(
+def test_selected_jobs_are_retried_and_the_others_are_skipped(
     scene: Scene, open_page: OpenPage
 ) -> None:
     failed = [scene.failed() for _ in range(3)]
     completed = scene.ended("complete")
     page = open_page("/jobs")
-    page.get_by_label("Choose all on this page").check()
+    page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Retry").click()
     expect(page.get_by_role("dialog")).to_contain_text("Retry 4 jobs?")
     confirm(page, "Retry", "the provider is back")
-    expect(page.get_by_role("status")).to_contain_text("3 taken back into the queue; 1 left alone")
+    expect(page.get_by_role("status")).to_contain_text("3 jobs re-queued; 1 skipped")
     assert [scene.state(each) for each in failed] == ["pending"] * 3
     assert scene.state(completed) == "completed"
     assert ("job.retry", f"job {failed[0]}", "the provider is back") in scene.deeds()
@@ -35,17 +35,17 @@ def test_chosen_jobs_are_retried_and_the_rest_is_left_alone(
     expect(page.locator("tbody tr").first).to_contain_text("the provider is back")
 
 
-def test_everything_a_filter_finds_is_cancelled_page_by_page(
+def test_everything_that_matches_a_filter_is_cancelled_page_by_page(
     scene: Scene, open_page: OpenPage
 ) -> None:
     ids = [scene.start() for _ in range(MANY)]
     other = scene.start("order.charge")
     page = open_page("/jobs?filter=type:mail.send")
-    page.get_by_label("Choose all on this page").check()
-    page.get_by_role("button", name="Choose all that the filter finds").click()
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("button", name="Select all matching jobs").click()
     page.get_by_role("button", name="Cancel jobs").click()
     confirm(page, "Cancel jobs")
-    expect(page.get_by_role("status")).to_contain_text(f"{MANY} cancelled")
+    expect(page.get_by_role("status")).to_contain_text(f"{MANY} jobs cancelled")
     assert {scene.state(each) for each in ids} == {"cancelled"}
     assert scene.state(other) == "pending"
 
@@ -58,7 +58,7 @@ def test_a_job_is_made_due_by_its_own_page(scene: Scene, open_page: OpenPage) ->
     expect(page.locator(".sentence")).to_contain_text("Scheduled to start")
     page.get_by_role("button", name="Run now").click()
     confirm(page, "Run now")
-    expect(page.get_by_role("status")).to_contain_text("1 made due now")
+    expect(page.get_by_role("status")).to_contain_text("1 job due now")
     expect(page.locator(".sentence")).to_contain_text("Due for")
 
 
@@ -70,7 +70,7 @@ def test_dead_letters_of_one_kind_are_redriven_at_a_rate(scene: Scene, open_page
     row.get_by_role("button", name="Redrive").click()
     page.get_by_role("dialog").get_by_label("Rate").fill("1/m")
     confirm(page, "Redrive")
-    expect(page.get_by_role("status")).to_contain_text("3 taken back into the queue")
+    expect(page.get_by_role("status")).to_contain_text("3 jobs re-queued")
     expect(page.locator("tbody tr")).to_have_count(1)
     records = scene.database.read(scene.store.jobs.get(refused))
     due = sorted(each.available_at or 0 for each in records)
@@ -83,7 +83,7 @@ def test_dead_letters_are_dropped(scene: Scene, open_page: OpenPage) -> None:
     page = open_page("/dead")
     page.get_by_role("button", name="Drop").click()
     confirm(page, "Drop")
-    expect(page.get_by_role("status")).to_contain_text("1 dropped")
+    expect(page.get_by_role("status")).to_contain_text("1 job dropped")
     expect(page.locator("main")).to_contain_text("No dead letters")
 
 
@@ -115,21 +115,21 @@ def test_a_chain_is_cancelled_and_deleted(scene: Scene, open_page: OpenPage) -> 
     page.get_by_role("button", name="Cancel chain").click()
     confirm(page, "Cancel chain")
     # The old page may show the new state for a moment before the next page is there.
-    expect(page.get_by_role("status")).to_contain_text("1 cancelled")
+    expect(page.get_by_role("status")).to_contain_text("Chain cancelled")
     expect(page.locator(".page-head .chip")).to_have_text("cancelled")
     # What is seen may be ahead of the scripts that ask.
     page.wait_for_load_state()
     page.get_by_role("button", name="Delete").click()
     confirm(page, "Delete")
-    expect(page.get_by_role("status")).to_contain_text("1 deleted")
+    expect(page.get_by_role("status")).to_contain_text("Chain deleted with 1 job")
     expect(page.locator("h1")).to_have_text("Jobs")
 
 
 def test_a_chain_is_waited_for_on_its_page(scene: Scene, open_page: OpenPage) -> None:
     job = scene.running()
     page = open_page(f"/chains/{job.chain_id}")
-    page.get_by_role("button", name="Wait for it").click()
-    expect(page.locator("[data-wait]")).to_contain_text("Waiting until it ends")
+    page.get_by_role("button", name="Wait for the result").click()
+    expect(page.locator("[data-wait]")).to_contain_text("Waiting for the result")
     scene.finish(job, "complete", output='"done"')
     # The state would follow by itself; only showing the page anew takes the button away.
     expect(page.locator("[data-wait]")).to_have_count(0)
@@ -145,7 +145,7 @@ def test_a_refusal_is_explained_on_a_page(scene: Scene, open_page: OpenPage) -> 
     expect(page.get_by_role("alert")).to_contain_text("still wait")
 
 
-def test_what_is_told_of_one_change_is_not_told_of_the_next(
+def test_the_message_about_one_change_is_not_shown_after_the_next(
     scene: Scene, open_page: OpenPage
 ) -> None:
     id = scene.failed()
@@ -153,10 +153,10 @@ def test_what_is_told_of_one_change_is_not_told_of_the_next(
     page.locator(f'input[value="{id}"]').check()
     page.get_by_role("button", name="Retry").click()
     confirm(page, "Retry")
-    expect(page.locator("main [role=status]")).to_have_text("1 taken back into the queue")
+    expect(page.locator("main [role=status]")).to_have_text("1 job re-queued")
 
 
-def test_a_change_that_the_server_did_not_answer_is_told_in_the_dialog(
+def test_a_change_without_a_response_is_reported_in_the_dialog(
     scene: Scene, open_page: OpenPage
 ) -> None:
     id = scene.failed()
@@ -168,15 +168,15 @@ def test_a_change_that_the_server_did_not_answer_is_told_in_the_dialog(
     expect(page.get_by_role("dialog")).to_contain_text("0 done, then: the server could not be")
 
 
-def test_whoever_chooses_every_job_is_told_that_there_is_no_filter(
+def test_selecting_every_job_says_that_there_is_no_filter(
     scene: Scene, open_page: OpenPage
 ) -> None:
     scene.start()
     page = open_page("/jobs")
-    page.get_by_label("Choose all on this page").check()
-    page.get_by_role("button", name="Choose all jobs there are").click()
+    page.get_by_label("Select all on this page").check()
+    page.get_by_role("button", name="Select all jobs in the database").click()
     page.get_by_role("button", name="Cancel jobs").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Cancel all jobs there are?")
+    expect(page.get_by_role("dialog")).to_contain_text("Cancel all jobs in the database?")
 
 
 def test_without_scripts_the_question_comes_as_a_page(scene: Scene, open_page: OpenPage) -> None:
@@ -185,15 +185,15 @@ def test_without_scripts_the_question_comes_as_a_page(scene: Scene, open_page: O
     page = open_page("/dead", java_script_enabled=False)
     drop = page.locator("tbody tr", has_text="Declined").get_by_role("button", name="Drop")
     drop.click()
-    asked = page.get_by_role("dialog", name="Drop 2 of mail.send?")
-    expect(asked).to_contain_text("They are deleted with their chains and cannot be brought back.")
+    asked = page.get_by_role("dialog", name="Drop 2 mail.send jobs?")
+    expect(asked).to_contain_text("They are deleted with their chains. This cannot be undone.")
     expect(asked.get_by_label("Rate")).to_have_count(0)
-    asked.get_by_role("link", name="Leave it").click()
+    asked.get_by_role("link", name="Go back").click()
     expect(page.locator("tbody tr")).to_have_count(2)
     assert [scene.state(each) for each in refused] == ["failed", "failed"]
     drop.click()
     confirm(page, "Drop", "nobody wants them")
-    expect(page.get_by_role("status")).to_contain_text("2 dropped")
+    expect(page.get_by_role("status")).to_contain_text("2 jobs dropped")
     assert scene.state(other) == "failed"
     assert {each[0] for each in scene.deeds()} == {"dead.drop"}
     assert {each[2] for each in scene.deeds()} == {"nobody wants them"}

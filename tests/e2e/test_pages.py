@@ -100,15 +100,15 @@ def test_the_keyboard_leads_past_the_menu_and_through_the_list(
     expect(page.locator("h1")).to_have_text("Dead letters")
 
 
-def test_the_keys_can_be_turned_off_for_those_who_speak_to_the_machine(
+def test_shortcuts_can_be_turned_off(
     open_filled: OpenPage,
 ) -> None:
     page = open_filled("/jobs")
-    page.get_by_role("button", name="keys on").click()
+    page.get_by_role("button", name="Shortcuts: on").click()
     page.reload()
     page.keyboard.press("/")
     expect(page.locator("#filter")).not_to_be_focused()
-    page.get_by_role("button", name="keys off").click()
+    page.get_by_role("button", name="Shortcuts: off").click()
     page.keyboard.press("/")
     expect(page.locator("#filter")).to_be_focused()
 
@@ -121,13 +121,15 @@ def test_without_anything_to_filter_the_key_for_it_does_nothing(open_filled: Ope
     expect(first).to_be_focused()
 
 
-def test_everything_is_offered_once_the_whole_page_is_chosen(open_filled: OpenPage) -> None:
+def test_selecting_everything_is_offered_once_the_whole_page_is_selected(
+    open_filled: OpenPage,
+) -> None:
     page = open_filled("/jobs")
-    wide = page.get_by_role("button", name="Choose all jobs there are")
+    wide = page.get_by_role("button", name="Select all jobs in the database")
     page.locator("tbody input").first.check()
     expect(page.locator(".bulk")).to_be_visible()
     expect(wide).to_be_hidden()
-    page.locator("[data-all]").check()
+    page.locator("[data-select-page]").check()
     expect(wide).to_be_visible()
 
 

@@ -31,13 +31,13 @@ def test_whoever_has_no_token_is_sent_to_sign_in_and_back(
     page = open_page(f"/jobs/{id}?from=mail", later=401)
     expect(page.get_by_label("Token")).to_be_visible()
     sign_in(page, "hf_" + "x" * 43)
-    expect(page.get_by_role("alert")).to_have_text("This token opens nothing.")
+    expect(page.get_by_role("alert")).to_have_text("That token is invalid or expired.")
     sign_in(page, secret)
     expect(page.locator("h1")).to_have_text("mail.send")
     assert page.url.endswith(f"/jobs/{id}?from=mail")
     assert page.evaluate("document.cookie") == ""
     expect(page.locator(".rail-foot")).to_contain_text("ana · operator")
-    expect(page.locator("main")).to_contain_text("Payloads are shown to developers only.")
+    expect(page.locator("main")).to_contain_text("Payloads are visible to developers only.")
     page.get_by_role("button", name="Sign out").click()
     expect(page.get_by_label("Token")).to_be_visible()
 

@@ -13,7 +13,7 @@ from holdfast.admin.tokens import new_secret, new_token
 from holdfast.app import Holdfast
 from holdfast.settings import read_settings
 from holdfast.web.app import create
-from holdfast.web.middleware import Rate
+from holdfast.web.middleware import RateLimit
 from tests.cli.scene import Scene
 
 HOST = "http://127.0.0.1"
@@ -82,6 +82,6 @@ def scene(app: Holdfast) -> Scene:
 @pytest_asyncio.fixture
 async def api(app: Holdfast) -> AsyncIterator[Api]:
     """The API, with limits that tests do not meet by accident."""
-    served = create(app, settings=read_settings({}), run_once_rate=Rate(0.001, 3))
+    served = create(app, settings=read_settings({}), run_once_rate=RateLimit(0.001, 3))
     yield Api(served, app)
     await served.state.site.close()

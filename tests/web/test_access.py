@@ -14,8 +14,8 @@ from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.web.app import create
 from holdfast.web.authentication import COOKIE, check_bind
+from holdfast.web.openapi import ROUTES
 from holdfast.web.route import Route
-from holdfast.web.route_table import ROUTES
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 

@@ -6,8 +6,8 @@ import pytest
 
 from holdfast.admin.roles import Role
 from holdfast.core.records import NewProgress
-from holdfast.web.pages.routes import ROUTES as PAGES
-from holdfast.web.route_table import ROUTES
+from holdfast.web.openapi import ROUTES
+from holdfast.web.pages.page_dispatch import ROUTES as PAGES
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 

@@ -14,8 +14,7 @@ from starlette.testclient import TestClient
 from holdfast.app import Holdfast
 from holdfast.settings import read_settings
 from holdfast.web.app import create
-from holdfast.web.openapi import document
-from holdfast.web.route_table import ROUTES
+from holdfast.web.openapi import ROUTES, document
 from tests.cli.scene import Scene
 
 HOST = "http://127.0.0.1"

@@ -11,7 +11,7 @@ import pytest
 from holdfast.commands.health import Health
 from holdfast.core.events import event
 from holdfast.core.records import QueueTotals
-from holdfast.web.probes import Metrics
+from holdfast.web.probes import ProcessMetrics
 
 THREADS = 4
 ROUNDS = 50
@@ -29,9 +29,9 @@ def short_turns() -> Iterator[None]:
 @pytest.mark.usefixtures("short_turns")
 def test_threads_that_tell_the_first_events_together_count_in_one_registry() -> None:
     for _ in range(ROUNDS):
-        metrics, start = Metrics(), threading.Barrier(THREADS)
+        metrics, start = ProcessMetrics(), threading.Barrier(THREADS)
 
-        def tell(metrics: Metrics = metrics, start: threading.Barrier = start) -> None:
+        def tell(metrics: ProcessMetrics = metrics, start: threading.Barrier = start) -> None:
             start.wait()
             metrics.observe(event("lease_lost"))
 

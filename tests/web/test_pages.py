@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.admin.roles import POLICY, Role, least_of
 from holdfast.web.authentication import COOKIE
-from holdfast.web.pages import fleet
-from holdfast.web.pages.routes import ROUTES, PageRoute
+from holdfast.web.pages import types
+from holdfast.web.pages.page_dispatch import ROUTES, PageRoute
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 
@@ -126,7 +126,7 @@ async def test_choosing_a_state_keeps_the_rest_of_the_filter_as_it_was(
 async def test_thousands_of_types_are_shown_page_by_page_and_found_by_a_part_of_the_name(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "PAGE_LENGTH", 2)
+    monkeypatch.setattr(types, "PAGE_LENGTH", 2)
     for name in ("mail.a", "mail.b", "mail.c", "order.a"):
         scene.start(name)
     seen = []
@@ -138,7 +138,7 @@ async def test_thousands_of_types_are_shown_page_by_page_and_found_by_a_part_of_
         path = unescape(further[1]) if further else None
     assert seen == [["mail.a", "mail.b"], ["mail.c"]]
     nothing = await api.call(Role.VIEWER, "GET", "/types?name=nothing")
-    assert "None has such a name." in nothing.text
+    assert "No type matches this name." in nothing.text
 
 
 async def test_a_countdown_is_not_read_out_second_by_second(api: Api, scene: Scene) -> None:
@@ -165,8 +165,8 @@ async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(
         answer = await api.call(Role.OPERATOR, "POST", "/dead", data=form)
         page = await api.call(Role.OPERATOR, "GET", answer.headers["location"])
         said.append(re.sub(r"\s+", " ", page.text))
-    assert "3 taken back into the queue; there are more" in said[0]
-    assert "2 taken back into the queue</p>" in said[1]
+    assert "3 jobs re-queued; more match, run it again" in said[0]
+    assert "2 jobs re-queued</p>" in said[1]
 
 
 async def test_an_unknown_address_is_a_page_for_people_and_a_problem_for_programs(

@@ -15,7 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.core.errors import BadRequest, RateLimited
 from holdfast.settings import read_settings
 from holdfast.web.app import create
-from holdfast.web.middleware import Rate, read_body
+from holdfast.web.middleware import RateLimit, read_body
 from tests.cli.scene import Scene
 from tests.web.conftest import HOST, Api
 
@@ -118,7 +118,7 @@ async def test_a_body_that_does_not_come_in_time_is_waited_for_no_longer() -> No
         await asyncio.Event().wait()
         raise AssertionError("nothing ever comes")
 
-    with pytest.raises(BadRequest, match="did not come within"):
+    with pytest.raises(BadRequest, match="did not arrive within"):
         await read_body(asking(receive), within_s=0)
 
 
@@ -126,19 +126,19 @@ async def test_a_client_that_goes_before_its_body_has_come_is_no_failure_of_ours
     async def receive() -> Message:
         return {"type": "http.disconnect"}
 
-    with pytest.raises(BadRequest, match="client went"):
+    with pytest.raises(BadRequest, match="client disconnected"):
         await read_body(asking(receive))
 
 
 def test_whoever_asks_too_often_is_told_when_a_permit_is_back() -> None:
     now = [0.0]
-    rate = Rate(0.4, 1, lambda: now[0])
-    rate.take()
+    rate = RateLimit(0.4, 1, lambda: now[0])
+    rate.acquire()
     with pytest.raises(RateLimited) as refused:
-        rate.take()
+        rate.acquire()
     assert refused.value.after_s == math.ceil(1 / 0.4)
     now[0] = float(refused.value.after_s)
-    rate.take()
+    rate.acquire()
 
 
 async def test_when_to_come_back_is_told_in_the_header(api: Api) -> None:

@@ -224,12 +224,12 @@ async def _serve_probes(
         yield
         return
     try:
-        from holdfast.web.server import serving_probes
+        from holdfast.web.server import serve_probes
     except ImportError as error:
         raise MissingExtra(
             "probes need starlette and uvicorn", help='pip install "holdfast-jobs[web]"'
         ) from error
-    async with serving_probes(app, settings, *probes) as address:
+    async with serve_probes(app, settings, *probes) as address:
         print_info(f"probes on {address}livez, {address}readyz and {address}metrics")
         yield
 

@@ -1,4 +1,4 @@
-"""Makes the ASGI application: the API and the dashboard, to be served alone or mounted into another."""
+"""Creates the ASGI application: the API and the dashboard, to be served alone or mounted into another."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from holdfast.settings import load_settings
-from holdfast.web.dispatch import endpoint, missing
-from holdfast.web.middleware import BODY_LIMIT, Guarded, Rate
+from holdfast.web.dispatch import make_endpoint, not_found
+from holdfast.web.middleware import BODY_LIMIT, RateLimit, RequestMiddleware
+from holdfast.web.openapi import ROUTES
 from holdfast.web.probes import PROBES
 from holdfast.web.route import Route
-from holdfast.web.route_table import ROUTES
-from holdfast.web.state import Site, make_site
+from holdfast.web.state import Site, build_site
 
 if TYPE_CHECKING:
     from holdfast.admin.legacy_stats import Ticks
     from holdfast.app import Holdfast
     from holdfast.settings import Settings
     from holdfast.web.authentication import Hook
-    from holdfast.web.dispatch import Absent
+    from holdfast.web.dispatch import NotFoundHandler
 
 
 def create(
@@ -35,17 +35,17 @@ def create(
     ticks: Ticks | None = None,
     dashboard: bool = True,
     body_limit: int = BODY_LIMIT,
-    run_once_rate: Rate | None = None,
+    run_once_rate: RateLimit | None = None,
 ) -> Starlette:
-    """Make the application over an application's database.
+    """Create the dashboard and API of an application.
 
-    authenticate: the host application's word on who asks; it gets the request and returns a
-    Principal or None. Without it tokens decide, and until the first token is made only this machine
-    may come in. ticks: who runs ticks in this process, if somebody does; otherwise run-once has its
-    own. The database stays the caller's to close; so is the site (`served.state.site.close()`) where
-    it is mounted, because servers run the lifespan of the outermost application only.
+    authenticate: the host application's own authentication; it gets the request and returns a
+    Principal or None. Without it tokens are required, and until the first token is created only this
+    machine has access. ticks: what runs ticks in this process, if anything does; otherwise run-once
+    has its own. The caller closes the database, and the site too (`served.state.site.close()`) where
+    it is mounted: servers run only the outermost application's lifespan.
     """
-    site = make_site(
+    site = build_site(
         app, settings or load_settings(), authenticate, ticks, body_limit, run_once_rate
     )
 
@@ -54,11 +54,11 @@ def create(
         yield
         await site.close()
 
-    pages, absent = _dashboard(site) if dashboard else ([], missing)
+    pages, on_missing = _dashboard(site) if dashboard else ([], not_found)
     served = Starlette(
-        routes=[*_served(site, ROUTES), *pages],
-        middleware=[Middleware(Guarded)],
-        exception_handlers={404: absent, 405: absent},
+        routes=[*_endpoints(site, ROUTES), *pages],
+        middleware=[Middleware(RequestMiddleware)],
+        exception_handlers={404: on_missing, 405: on_missing},
         lifespan=lifespan,
     )
     served.router.redirect_slashes = False
@@ -67,25 +67,25 @@ def create(
 
 
 def create_probes(app: Holdfast, settings: Settings) -> Starlette:
-    """Make an application of the probes alone, for a process that does something else."""
-    site = make_site(app, settings)
+    """Create an application of the probes alone, for a process whose work is something else."""
+    site = build_site(app, settings)
     served = Starlette(
-        routes=_served(site, PROBES),
-        middleware=[Middleware(Guarded)],
-        exception_handlers={404: missing, 405: missing},
+        routes=_endpoints(site, PROBES),
+        middleware=[Middleware(RequestMiddleware)],
+        exception_handlers={404: not_found, 405: not_found},
     )
     served.state.site = site
     return served
 
 
-def _served(site: Site, routes: Iterable[Route]) -> list[BaseRoute]:
+def _endpoints(site: Site, routes: Iterable[Route]) -> list[BaseRoute]:
     return [
-        StarletteRoute(route.path, endpoint(site, route), methods=[route.method])
+        StarletteRoute(route.path, make_endpoint(site, route), methods=[route.method])
         for route in routes
     ]
 
 
-def _dashboard(site: Site) -> tuple[list[BaseRoute], Absent]:
-    from holdfast.web.pages.page_dispatch import page_missing, page_routes
+def _dashboard(site: Site) -> tuple[list[BaseRoute], NotFoundHandler]:
+    from holdfast.web.pages.page_dispatch import page_not_found, page_routes
 
-    return page_routes(site), page_missing(site)
+    return page_routes(site), page_not_found(site)

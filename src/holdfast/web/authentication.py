@@ -1,4 +1,4 @@
-"""The door: who asks, by token, by cookie, by the host application's word, or by sitting at this machine."""
+"""Authentication: by token, by cookie, by the host application's hook, or by a connection from this machine."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ from holdfast.core.errors import CrossSite, Unauthenticated, UnsafeBind
 
 COOKIE = "holdfast"
 
-Way = Literal["token", "cookie", "hook", "loopback"]
+AuthMethod = Literal["token", "cookie", "hook", "loopback"]
 
 Hook = Callable[[Request], "Principal | Awaitable[Principal | None] | None"]
-"""The host application's own word on who asks; None when it does not know them."""
+"""The host application's own authentication: the request's principal, or None if it has none."""
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Somebody who came in, and how."""
+class Authentication:
+    """A request's principal and how it was established."""
 
     principal: Principal
-    way: Way
+    method: AuthMethod
 
 
-class Door:
-    """Establishes who asks. It fails closed: whoever is not known stays outside."""
+class Authenticator:
+    """Establishes a request's principal; it fails closed."""
 
     def __init__(self, tokens: TokenAdmin, hook: Hook | None = None) -> None:
         self._tokens = tokens
         self._hook = hook
-        self._given_out = False
+        self._has_tokens = False
 
-    async def enter(self, request: Request) -> Entry:
-        """Return who asks. Raises: Unauthenticated, CrossSite."""
-        entry = await self._entry(request)
-        if entry is None:
-            raise Unauthenticated("no valid token came with the request")
-        check_site(request, entry.way)
-        return entry
+    async def authenticate(self, request: Request) -> Authentication:
+        """Return the principal of a request. Raises: Unauthenticated, CrossSite."""
+        found = await self._find_principal(request)
+        if found is None:
+            raise Unauthenticated("the request has no valid token")
+        check_same_origin(request, found.method)
+        return found
 
     async def principal_of(self, secret: str) -> Principal:
-        """Return whom a secret stands for. Raises: Unauthenticated."""
+        """Return the principal of a token's secret. Raises: Unauthenticated."""
         principal = await self._tokens.principal(secret)
         if principal is None:
-            raise Unauthenticated("the token opens nothing")
+            raise Unauthenticated("the token is invalid or expired")
         return principal
 
-    async def _entry(self, request: Request) -> Entry | None:
+    async def _find_principal(self, request: Request) -> Authentication | None:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and (secret.startswith(PREFIX) or self._hook is None):
-            return Entry(await self.principal_of(secret.strip()), "token")
+            return Authentication(await self.principal_of(secret.strip()), "token")
         if cookie := request.cookies.get(COOKIE):
             principal = await self._tokens.principal(cookie)
             if principal is not None:
-                return Entry(principal, "cookie")
+                return Authentication(principal, "cookie")
         if self._hook is not None:
             answer = self._hook(request)
             principal = await answer if inspect.isawaitable(answer) else answer
-            return None if principal is None else Entry(principal, "hook")
-        if is_local(request) and not await self._is_given_out():
-            return Entry(LOCAL, "loopback")
+            return None if principal is None else Authentication(principal, "hook")
+        if is_local(request) and not await self._tokens_exist():
+            return Authentication(LOCAL, "loopback")
         return None
 
-    async def _is_given_out(self) -> bool:
-        """Say whether tokens exist; from the first one on everybody needs one."""
-        self._given_out = self._given_out or await self._tokens.exist()
-        return self._given_out
+    async def _tokens_exist(self) -> bool:
+        """Whether any token was created; from then on every request needs one."""
+        self._has_tokens = self._has_tokens or await self._tokens.exist()
+        return self._has_tokens
 
 
 def is_local(request: Request) -> bool:
-    """Say whether a request comes from this machine itself, neither forwarded nor under a foreign name.
+    """Whether a request comes from this machine itself, neither forwarded nor under a foreign name.
 
     A proxy on this machine makes the whole world look local, and a name that an attacker points to
     127.0.0.1 makes every browser do so.
@@ -92,7 +92,7 @@ def is_local(request: Request) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a name or address means this machine only."""
+    """Whether a name or address means this machine only."""
     if host == "localhost":
         return True
     try:
@@ -102,26 +102,26 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(host: str, has_tokens: bool, has_hook: bool) -> None:
-    """Refuse an address that others reach while nothing decides who may come in. Raises: UnsafeBind."""
+    """Refuse a public address while there is no authentication. Raises: UnsafeBind."""
     if not (has_tokens or has_hook or is_loopback(host)):
-        raise UnsafeBind(f"{host[:60]} can be reached from elsewhere, and no token exists")
+        raise UnsafeBind(f"{host[:60]} can be reached from other machines, and no token exists")
 
 
-def check_site(request: Request, way: Way) -> None:
-    """A browser adds cookies and its address by itself; only our own pages may make use of that."""
-    if way == "token" or request.method in _SAFE_METHODS:
+def check_same_origin(request: Request, method: AuthMethod) -> None:
+    """Refuse a change from another site's page: browsers add cookies by themselves. Raises: CrossSite."""
+    if method == "token" or request.method in _SAFE_METHODS:
         return
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
     if site is not None:
-        ours = site == "same-origin"
+        is_ours = site == "same-origin"
     elif origin is not None:
-        ours = urlsplit(origin).netloc == request.headers.get("host")
+        is_ours = urlsplit(origin).netloc == request.headers.get("host")
     else:
-        # No browser leaves both out; a cookie without them is somebody's script with a stolen one.
-        ours = way != "cookie"
-    if not ours:
-        raise CrossSite("the change was asked for by a page of another site")
+        # No browser leaves both out; a cookie without them is a script with a stolen one.
+        is_ours = method != "cookie"
+    if not is_ours:
+        raise CrossSite("the request comes from a page of another site")
 
 
 def _host_name(request: Request) -> str:

@@ -1,4 +1,4 @@
-"""The live stream: one ear for all who watch, hints coalesced, nothing kept for those who are slow."""
+"""Hints from the database for every open stream of this process: one listener, hints coalesced, none queued."""
 
 from __future__ import annotations
 
@@ -10,101 +10,100 @@ import msgspec
 
 from holdfast.notify.base import Hint, Listener, Notifier
 
-SHORTEST_S = 0.5
-"""Hints are told at most this often."""
+MIN_INTERVAL_S = 0.5
+"""A stream sends hints at most this often."""
 
-LONGEST_S = 5.0
-"""Without any hint the watcher is told to look all the same: hints may be lost."""
+MAX_INTERVAL_S = 5.0
+"""Without any hint a stream sends an empty one all the same: hints may be lost."""
 
 
-class News(msgspec.Struct, frozen=True):
-    """What may have changed since the last news."""
+class ChangeHint(msgspec.Struct, frozen=True):
+    """What may have changed since the previous hint."""
 
     kinds: list[str]
     types: list[str]
 
 
-class Watcher:
-    """One who watches; hints that came meanwhile are merged."""
+class Subscriber:
+    """One open stream; hints that arrive between two reads are merged."""
 
     def __init__(self) -> None:
         self._kinds: set[str] = set()
         self._types: set[str] = set()
-        self._came = asyncio.Event()
+        self._arrived = asyncio.Event()
 
-    def tell(self, hint: Hint) -> None:
-        """Take a hint; that somebody waits changes nothing that a page shows."""
+    def notify(self, hint: Hint) -> None:
+        """Add a hint. Pages show nothing of waiters, so hints about them are ignored."""
         if hint.kind == "awaited":
             return
         self._kinds.add(hint.kind)
         if hint.type:
             self._types.add(hint.type)
-        self._came.set()
+        self._arrived.set()
 
-    async def news(self, longest_s: float = LONGEST_S) -> News:
-        """Wait for hints, at most so long, and return what they said."""
+    async def next_hint(self, within_s: float = MAX_INTERVAL_S) -> ChangeHint:
+        """Wait for hints and return them merged; an empty one when none arrives in time."""
         try:
-            async with asyncio.timeout(longest_s):
-                await self._came.wait()
+            async with asyncio.timeout(within_s):
+                await self._arrived.wait()
         except TimeoutError:
             pass
-        self._came.clear()
-        found = News(sorted(self._kinds), sorted(self._types))
+        self._arrived.clear()
+        merged = ChangeHint(sorted(self._kinds), sorted(self._types))
         self._kinds, self._types = set(), set()
-        return found
+        return merged
 
 
-class Live:
-    """Everybody in this process who watches. The listener lives only while somebody does."""
+class Broadcaster:
+    """The open streams of this process. The listener exists only while there are any."""
 
     def __init__(self, notifier: Callable[[], Notifier]) -> None:
         self._notifier = notifier
-        self._watchers: set[Watcher] = set()
+        self._subscribers: set[Subscriber] = set()
         self._listener: Listener | None = None
-        self._closing = asyncio.Event()
+        self._closing = False
 
     @property
-    def watchers(self) -> int:
-        """How many watch now."""
-        return len(self._watchers)
+    def subscribers(self) -> int:
+        """How many streams are open."""
+        return len(self._subscribers)
 
     @property
     def is_closing(self) -> bool:
-        """Whether streams are to end, because the process does."""
-        return self._closing.is_set()
+        """Whether streams should end because the process does."""
+        return self._closing
 
     @asynccontextmanager
-    async def watch(self) -> AsyncIterator[Watcher]:
-        """Watch for as long as the block lasts."""
-        watcher = Watcher()
-        self._watchers.add(watcher)
+    async def subscribe(self) -> AsyncIterator[Subscriber]:
+        """Receive hints for as long as the block lasts."""
+        subscriber = Subscriber()
+        self._subscribers.add(subscriber)
         if self._listener is None:
             self._listener = self._listen(asyncio.get_running_loop())
         try:
-            yield watcher
+            yield subscriber
         finally:
-            self._watchers.discard(watcher)
-            if not self._watchers:
-                await self._hang_up()
+            self._subscribers.discard(subscriber)
+            if not self._subscribers:
+                await self._stop_listening()
 
     async def close(self) -> None:
         """End all streams and stop listening."""
-        self._closing.set()
-        for each in self._watchers:
-            each.tell(Hint("look"))
-        await self._hang_up()
+        self._closing = True
+        self._notify(Hint("look"))
+        await self._stop_listening()
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> Listener:
         def on_hint(hint: Hint) -> None:
-            loop.call_soon_threadsafe(self._tell, hint)
+            loop.call_soon_threadsafe(self._notify, hint)
 
         return self._notifier().listen(on_hint)
 
-    def _tell(self, hint: Hint) -> None:
-        for each in self._watchers:
-            each.tell(hint)
+    def _notify(self, hint: Hint) -> None:
+        for each in self._subscribers:
+            each.notify(hint)
 
-    async def _hang_up(self) -> None:
+    async def _stop_listening(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             await asyncio.to_thread(listener.close)

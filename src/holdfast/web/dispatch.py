@@ -1,4 +1,4 @@
-"""From a request to an answer: who asks, what exactly, and what becomes of errors."""
+"""From a request to a response: authenticate, authorize, bind, call the handler, map errors."""
 
 from __future__ import annotations
 
@@ -16,34 +16,39 @@ from holdfast.admin.authorize import Caller
 from holdfast.admin.roles import Principal, Role, check
 from holdfast.admin.serializers import require
 from holdfast.core.errors import HoldfastError, NoSuchRoute
-from holdfast.web.bound_request import Call, read_json, read_params, reason_of
 from holdfast.web.middleware import read_body, request_id_of
 from holdfast.web.problems import failure_response, problem_response
-from holdfast.web.route import Answer, Route
+from holdfast.web.route import ApiResponse, BoundRequest, Route, read_json, read_params, read_reason
 from holdfast.web.state import Site
 
 log = logging.getLogger("holdfast.web")
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Absent = Callable[[Request, Exception], Awaitable[Response]]
+NotFoundHandler = Callable[[Request, Exception], Awaitable[Response]]
 
-NOBODY = Principal("nobody", Role.USER)
-"""Who asks for what is open to everybody."""
-
-
-def endpoint(site: Site, route: Route) -> Endpoint:
-    """Return what serves a route."""
-
-    async def serve(request: Request) -> Response:
-        return await answered(request, lambda: _served(site, route, request))
-
-    return serve
+ANONYMOUS = Principal("nobody", Role.USER)
+"""The principal of routes that need no authentication."""
 
 
-async def missing(request: Request, error: Exception) -> Response:
-    """Answer for a path that is not served, or not by this method."""
-    if moved := without_slash(request):
-        return moved
+def make_endpoint(site: Site, route: Route) -> Endpoint:
+    """Return the endpoint of a route; every error becomes a problem document, unexpected ones are logged."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            return await _handle(site, route, request)
+        except HoldfastError as error:
+            return problem_response(error, request_id_of(request))
+        except Exception:
+            log.exception("request %s failed", request_id_of(request))
+            return failure_response(request_id_of(request))
+
+    return endpoint
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    """Respond for a path that is not served, or not by this method."""
+    if redirect := redirect_without_slash(request):
+        return redirect
     allowed = sorted(_methods(request, request.scope))
     if not allowed:
         return problem_response(no_such_route(request), request_id_of(request))
@@ -53,8 +58,8 @@ async def missing(request: Request, error: Exception) -> Response:
     return response
 
 
-def without_slash(request: Request) -> Response | None:
-    """Lead to what is served under the path without its last slash.
+def redirect_without_slash(request: Request) -> Response | None:
+    """Redirect to the same path without its last slash, if that one is served.
 
     Starlette's own redirect names the host and the scheme, which the request claims and a proxy changes.
     """
@@ -66,7 +71,7 @@ def without_slash(request: Request) -> Response | None:
 
 
 def _methods(request: Request, scope: Scope) -> set[str]:
-    """The methods by which a path is served."""
+    """Return the methods of a path."""
     return {
         method
         for each in request.app.routes
@@ -76,41 +81,31 @@ def _methods(request: Request, scope: Scope) -> set[str]:
 
 
 def no_such_route(request: Request, help: str | None = None) -> NoSuchRoute:
-    """Say what is not served."""
+    """Return the error for a path that is not served."""
     return NoSuchRoute(f"{request.method} {request.url.path[:200]} is not served here", help=help)
 
 
-async def answered(request: Request, serve: Callable[[], Awaitable[Response]]) -> Response:
-    """Serve; whatever is raised becomes a problem document, and the unforeseen goes to the log."""
-    try:
-        return await serve()
-    except HoldfastError as error:
-        return problem_response(error, request_id_of(request))
-    except Exception:
-        log.exception("request %s failed", request_id_of(request))
-        return failure_response(request_id_of(request))
-
-
-async def _served(site: Site, route: Route, request: Request) -> Response:
-    principal = NOBODY
+async def _handle(site: Site, route: Route, request: Request) -> Response:
+    principal = ANONYMOUS
     if route.action is not None:
-        principal = (await site.door.enter(request)).principal
-        # Whoever may not do it learns nothing about whether it could be done.
+        principal = (await site.authenticator.authenticate(request)).principal
+        # Before anything else is read, so that a refused caller learns nothing about the target.
         check(principal, route.action)
     params = read_params(route, request)
     raw = await read_body(request, site.body_limit)
     body = read_json(route, raw, request.headers.get("content-type"))
-    caller = Caller(principal, request_id_of(request), reason_of(request, body))
-    call = Call(site, request, caller, params, body)
+    caller = Caller(principal, request_id_of(request), read_reason(request, body))
+    bound = BoundRequest(site, request, caller, params, body)
     if route.method != "GET" and not route.versioned:
-        # What has no version never has the one that the caller read.
-        require(call.expected, "")
-    answer = await route.handler(call)
-    return answer if isinstance(answer, Response) else _response(answer)
+        # A thing without versions cannot have the one that If-Match names.
+        require(bound.expected, "")
+    response = await route.handler(bound)
+    return response if isinstance(response, Response) else _json_response(response)
 
 
-def _response(answer: Answer) -> Response:
-    headers = dict(answer.headers)
-    if answer.version is not None:
-        headers["ETag"] = f'"{answer.version}"'
-    return Response(msgspec.json.encode(answer.value), answer.status, headers, "application/json")
+def _json_response(response: ApiResponse) -> Response:
+    headers = dict(response.headers)
+    if response.version is not None:
+        headers["ETag"] = f'"{response.version}"'
+    body = msgspec.json.encode(response.value)
+    return Response(body, response.status, headers, "application/json")

@@ -1,7 +1,4 @@
-"""Bounds on what a caller may send and how often.
-
-What every request gets: an id, and headers that keep browsers from doing what pages never asked for.
-"""
+"""What applies to every request: an id, security headers, and limits on size and rate."""
 
 from __future__ import annotations
 
@@ -20,56 +17,6 @@ from holdfast.storage.id_generator import new_id
 
 BODY_LIMIT = 1_048_576
 BODY_WITHIN_S = 30.0
-
-
-class Rate:
-    """A bucket of permits that fills again with time; the first few may come at once."""
-
-    def __init__(
-        self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._per_second = per_second
-        self._burst = float(burst)
-        self._clock = clock
-        self._left = self._burst
-        self._at = clock()
-
-    def take(self) -> None:
-        """Use one permit. Raises: RateLimited."""
-        now = self._clock()
-        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
-        self._at = now
-        if self._left < 1:
-            after_s = math.ceil((1 - self._left) / self._per_second)
-            raise RateLimited("this was asked for too often", after_s)
-        self._left -= 1
-
-
-async def read_body(
-    request: Request, limit: int = BODY_LIMIT, within_s: float = BODY_WITHIN_S
-) -> bytes:
-    """Read a body of bounded size, from a client that sends it in time. Raises: BodyTooLarge, BadRequest."""
-    announced = request.headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit:
-        raise BodyTooLarge(f"the body has {announced} bytes, the limit is {limit}")
-    try:
-        async with asyncio.timeout(within_s):
-            return await _read_parts(request, limit)
-    except TimeoutError:
-        raise BadRequest(f"the body did not come within {within_s:g} s") from None
-    except ClientDisconnect:
-        raise BadRequest("the client went before its body had come") from None
-
-
-async def _read_parts(request: Request, limit: int) -> bytes:
-    parts = bytearray()
-    async for chunk in request.stream():
-        parts += chunk
-        if len(parts) > limit:
-            raise BodyTooLarge(f"the body has more than {limit} bytes")
-    return bytes(parts)
-
-
 HEADER = "X-Request-Id"
 _STATE = "holdfast_request_id"
 _GIVEN = re.compile(r"[A-Za-z0-9._-]{1,64}", re.ASCII)
@@ -98,8 +45,8 @@ HEADERS = {
 }
 
 
-class Guarded:
-    """Wraps an application so that each request has an id and each answer the headers."""
+class RequestMiddleware:
+    """Gives each request an id and each response the headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -125,6 +72,59 @@ class Guarded:
 
 
 def request_id_of(request: HTTPConnection) -> str:
-    """Return the id under which a request is known in answers, logs and the audit."""
+    """Return a request's id, as in responses, logs and the audit log."""
     found: str = request.scope.get("state", {}).get(_STATE, "")
     return found
+
+
+def root_path(connection: HTTPConnection) -> str:
+    """Return the path that the application is mounted under, without a last slash."""
+    return str(connection.scope.get("root_path", "")).rstrip("/")
+
+
+class RateLimit:
+    """A token bucket: `burst` at once, then `per_second`."""
+
+    def __init__(
+        self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._per_second = per_second
+        self._burst = float(burst)
+        self._clock = clock
+        self._left = self._burst
+        self._at = clock()
+
+    def acquire(self) -> None:
+        """Use one token. Raises: RateLimited."""
+        now = self._clock()
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_second)
+        self._at = now
+        if self._left < 1:
+            after_s = math.ceil((1 - self._left) / self._per_second)
+            raise RateLimited("too many requests", after_s)
+        self._left -= 1
+
+
+async def read_body(
+    request: Request, limit: int = BODY_LIMIT, within_s: float = BODY_WITHIN_S
+) -> bytes:
+    """Read a body within limits of size and time. Raises: BodyTooLarge, BadRequest."""
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit:
+        raise BodyTooLarge(f"the body has {announced} bytes, the limit is {limit}")
+    try:
+        async with asyncio.timeout(within_s):
+            return await _read_chunks(request, limit)
+    except TimeoutError:
+        raise BadRequest(f"the body did not arrive within {within_s:g} s") from None
+    except ClientDisconnect:
+        raise BadRequest("the client disconnected before its body arrived") from None
+
+
+async def _read_chunks(request: Request, limit: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise BodyTooLarge(f"the body has more than {limit} bytes")
+    return bytes(body)

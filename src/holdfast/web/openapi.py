@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of routes."""
+"""The table of every route of the API, and the OpenAPI document made from it. What is not here is not served."""
 
 from __future__ import annotations
 
@@ -10,7 +10,20 @@ import msgspec
 
 from holdfast.admin.roles import POLICY
 from holdfast.version import VERSION
-from holdfast.web.route import Param, Route
+from holdfast.web import probes
+from holdfast.web.api import (
+    chains,
+    cycles,
+    dead_letters,
+    jobs,
+    overview,
+    streams,
+    system,
+    types,
+    workers,
+)
+from holdfast.web.middleware import root_path
+from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
 _PLACE = re.compile(r"\{(\w+)(?::\w+)?\}")
 _REF = "#/components/schemas/{name}"
@@ -23,22 +36,22 @@ _KINDS: dict[str, dict[str, Any]] = {
     "duration": {"type": "string", "examples": ["15s", "500ms"]},
 }
 _MEANINGS = {
-    200: "Done.",
-    201: "Made.",
-    202: "Accepted; it goes on.",
-    400: "The request cannot be understood.",
-    401: "It is not known who asks.",
-    403: "The caller may not do this.",
-    404: "There is no such thing.",
-    409: "It is in another state than this needs.",
-    410: "It was there and is gone.",
-    412: "It has changed since it was read.",
+    200: "OK.",
+    201: "Created.",
+    202: "Accepted; still running.",
+    400: "Bad request.",
+    401: "Authentication required.",
+    403: "Permission denied.",
+    404: "Not found.",
+    409: "Not allowed in the current state.",
+    410: "Deleted.",
+    412: "Changed since it was read.",
     413: "The body is too large.",
     415: "The body is not JSON.",
-    422: "It failed or was cancelled, or the input does not fit.",
-    429: "Asked for too often.",
-    501: "A package that this needs is not installed.",
-    503: "Not ready, or the database is away.",
+    422: "Failed or cancelled, or the input is invalid.",
+    429: "Too many requests.",
+    501: "A required package is not installed.",
+    503: "Not ready, or the database is unreachable.",
 }
 _PROBLEM = {
     "type": "object",
@@ -59,9 +72,7 @@ _PROBLEM = {
 
 @cache
 def document(server: str = "/") -> dict[str, Any]:
-    """Return the description of every route of the API."""
-    from holdfast.web.route_table import ROUTES
-
+    """Return the OpenAPI document of every route."""
     bodies = [route.body for route in ROUTES if route.body is not None]
     _, components = msgspec.json.schema_components(bodies, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
@@ -86,7 +97,7 @@ def document(server: str = "/") -> dict[str, Any]:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.text,
         "tags": [route.tag],
@@ -94,27 +105,29 @@ def _operation(route: Route) -> dict[str, Any]:
         "responses": _responses(route),
     }
     if route.action is None:
-        found["security"] = []
+        operation["security"] = []
     else:
-        found["description"] = f"Needs the role {POLICY[route.action].word} ({route.action})."
+        operation["description"] = (
+            f"Requires the role {POLICY[route.action].word} ({route.action})."
+        )
     if route.versioned and route.method != "GET":
-        found["parameters"].append(
+        operation["parameters"].append(
             {
                 "name": "If-Match",
                 "in": "header",
                 "required": False,
                 "schema": {"type": "string"},
-                "description": "The version (ETag) that this was decided on.",
+                "description": "The version (ETag) you last read.",
             }
         )
     if route.body is not None:
-        found["requestBody"] = {
+        operation["requestBody"] = {
             "required": _needs_body(route.body),
             "content": {
                 "application/json": {"schema": {"$ref": _REF.format(name=route.body.__name__)}}
             },
         }
-    return found
+    return operation
 
 
 def _needs_body(body: type[msgspec.Struct]) -> bool:
@@ -139,18 +152,45 @@ def _parameter(param: Param) -> dict[str, Any]:
 
 
 def _responses(route: Route) -> dict[str, Any]:
-    usual = {400, 413, 503} if route.params or route.body or route.action else set()
-    closed = {401, 403} if route.action else set()
-    written = {415} if route.body else set()
-    shown: dict[str, Any] = {}
-    for status in sorted({*route.answers, *usual, *closed, *written}):
-        found: dict[str, Any] = {"description": _MEANINGS[status]}
-        if status < 300:
-            schema: dict[str, Any] = {"type": "object"} if "json" in route.media else {}
-            found["content"] = {route.media: {"schema": schema}}
-            if route.versioned:
-                found["headers"] = {"ETag": {"schema": {"type": "string"}}}
-        elif route.action is not None:
-            found["content"] = {"application/problem+json": {"schema": _PROBLEM_REF}}
-        shown[str(status)] = found
-    return shown
+    statuses = set(route.answers)
+    if route.params or route.body or route.action:
+        statuses |= {400, 413, 503}
+    if route.action:
+        statuses |= {401, 403}
+    if route.body:
+        statuses.add(415)
+    return {str(status): _response(route, status) for status in sorted(statuses)}
+
+
+def _response(route: Route, status: int) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": _MEANINGS[status]}
+    if status < 300:
+        schema: dict[str, Any] = {"type": "object"} if "json" in route.media else {}
+        response["content"] = {route.media: {"schema": schema}}
+        if route.versioned:
+            response["headers"] = {"ETag": {"schema": {"type": "string"}}}
+    elif route.action is not None:
+        response["content"] = {"application/problem+json": {"schema": _PROBLEM_REF}}
+    return response
+
+
+async def describe(request: BoundRequest) -> ApiResponse:
+    """Return the OpenAPI document."""
+    return ApiResponse(document(root_path(request.http) or "/"))
+
+
+ROUTES: tuple[Route, ...] = (
+    *probes.PROBES,
+    Route(
+        "GET", "/api/v1/openapi.json", None, describe, "Describe the API (OpenAPI 3.1).", tag="api"
+    ),
+    *overview.ROUTES,
+    *system.ROUTES,
+    *jobs.ROUTES,
+    *chains.ROUTES,
+    *dead_letters.ROUTES,
+    *types.ROUTES,
+    *workers.ROUTES,
+    *cycles.ROUTES,
+    *streams.ROUTES,
+)

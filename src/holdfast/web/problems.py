@@ -1,4 +1,4 @@
-"""Errors over HTTP: which status each means, and the problem document (RFC 9457) that tells it."""
+"""Errors over HTTP: the status of each, and its problem document (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.core.redaction import redact
 
 MEDIA = "application/problem+json"
 
-# The nearest class in an error's ancestry decides; what is not here is a failure of ours.
+# The nearest class in an error's ancestry decides; anything else is a failure of ours.
 STATUSES: dict[type[HoldfastError], int] = {
     errors.Unauthenticated: 401,
     errors.Refused: 403,
@@ -51,7 +51,7 @@ _RETRY_AFTER_S = "1"
 
 
 def status_of(error: HoldfastError) -> int:
-    """Return the status that an error means."""
+    """Return the status of an error."""
     for kind in type(error).__mro__:
         if kind in STATUSES:
             return STATUSES[kind]
@@ -59,7 +59,7 @@ def status_of(error: HoldfastError) -> int:
 
 
 def problem(error: HoldfastError, request_id: str, status: int | None = None) -> dict[str, Any]:
-    """Return the document of an error: its code, what happened without secrets, and how to mend it."""
+    """Return the document of an error: its code, what happened with secrets redacted, and the fix."""
     title = type(error).__doc__ or ""
     return {
         "type": f"urn:holdfast:error:{error.code}",
@@ -75,18 +75,18 @@ def problem(error: HoldfastError, request_id: str, status: int | None = None) ->
 
 
 def failure(request_id: str) -> dict[str, Any]:
-    """Return the document of something unforeseen; what it was stands in the log, not here."""
+    """Return the document of an unexpected error; its details are in the log only."""
     return {
         "type": "about:blank",
-        "title": "Something went wrong here",
+        "title": "Internal error",
         "status": 500,
-        "detail": "the request could not be served; the log has the reason",
+        "detail": "the request failed unexpectedly; the server's log has the details",
         "request_id": request_id,
     }
 
 
 def problem_response(error: HoldfastError, request_id: str, status: int | None = None) -> Response:
-    """Answer with an error, under its own status or another."""
+    """Respond with an error, under its own status or another."""
     document = problem(error, request_id, status)
     status = int(document["status"])
     headers = dict[str, str]()
@@ -102,5 +102,5 @@ def problem_response(error: HoldfastError, request_id: str, status: int | None =
 
 
 def failure_response(request_id: str) -> Response:
-    """Answer with something unforeseen."""
+    """Respond to an unexpected error."""
     return Response(msgspec.json.encode(failure(request_id)), 500, media_type=MEDIA)

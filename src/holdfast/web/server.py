@@ -1,4 +1,4 @@
-"""Serves the application with uvicorn; open streams end first when it is told to stop."""
+"""Serves the application with uvicorn; open streams end first when it stops."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(uvicorn.Server):
-    """A server that tells its address once it listens, and its streams to end before it stops."""
+    """A server that knows its address once it listens and ends its streams before it stops."""
 
     def __init__(self, config: uvicorn.Config, served: Starlette) -> None:
         super().__init__(config)
@@ -37,20 +37,20 @@ class Server(uvicorn.Server):
             await super().startup(sockets)
         except SystemExit:
             raise ConfigError(
-                f"port {self.config.port} on {self.config.host} cannot be listened on",
-                help="another program may have it; choose another one, or 0 for any that is free",
+                f"port {self.config.port} on {self.config.host} is already in use or not allowed",
+                help="choose another port, or 0 for any free one",
             ) from None
         finally:
             self._listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
-        await self._served.state.site.live.close()
+        await self._served.state.site.broadcaster.close()
         await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at the usual signals, and then end as a process that did what it was told."""
+        """Stop at the usual signals and then exit cleanly."""
         loop = asyncio.get_running_loop()
         for each in SIGNALS:
             loop.add_signal_handler(each, self.handle_exit, each, None)
@@ -61,7 +61,7 @@ class Server(uvicorn.Server):
                 loop.remove_signal_handler(each)
 
     async def address(self) -> str | None:
-        """Wait until it listens and return where; None when it could not."""
+        """Wait until it listens and return its address; None when it could not."""
         await self._listening.wait()
         if not self.started:
             return None
@@ -70,8 +70,8 @@ class Server(uvicorn.Server):
         return f"http://{host}:{name[1]}/"
 
 
-class _Quiet(Server):
-    """A server inside a process that has its own way of stopping."""
+class _EmbeddedServer(Server):
+    """A server inside a process that handles signals itself."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -80,38 +80,38 @@ class _Quiet(Server):
 
 
 @asynccontextmanager
-async def serving_probes(
+async def serve_probes(
     app: Holdfast, settings: Settings, host: str, port: int
 ) -> AsyncIterator[str]:
-    """Answer probes for as long as the block lasts; yields where. Raises: ConfigError when the port is taken."""
+    """Serve probes for as long as the block lasts; yields their address. Raises: ConfigError when the port is taken."""
     served = create_probes(app, settings)
-    server = _Quiet(_config(served, host, port), served)
+    server = _EmbeddedServer(_config(served, host, port), served)
     task = asyncio.create_task(server.serve(), name="holdfast probes")
     try:
         address = await server.address()
         if address is None:
             await task
-            raise ConfigError(f"the probes on {host} did not begin")
+            raise ConfigError(f"the probes on {host} did not start")
         yield address
     finally:
         server.should_exit = True
         await asyncio.gather(task, return_exceptions=True)
 
 
-def make_server(served: Starlette, host: str, port: int, below: str = "") -> Server:
-    """Make a server. Headers of proxies are not believed: whoever is behind one needs a token.
+def make_server(served: Starlette, host: str, port: int, root_path: str = "") -> Server:
+    """Create a server. Proxy headers are not trusted: callers behind a proxy need a token.
 
-    below: the path of it all in the browser, which a proxy takes off.
+    root_path: the path prefix that a proxy strips.
     """
-    return Server(_config(served, host, port, below), served)
+    return Server(_config(served, host, port, root_path), served)
 
 
-def _config(served: Starlette, host: str, port: int, below: str = "") -> uvicorn.Config:
+def _config(served: Starlette, host: str, port: int, root_path: str = "") -> uvicorn.Config:
     return uvicorn.Config(
         served,
         host=host,
         port=port,
-        root_path=below,
+        root_path=root_path,
         ws="none",
         log_config=None,
         access_log=False,

@@ -5,9 +5,21 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.web.pages.drawing.chain_graph import draw_graph, draw_lines, lay_out, lines_of
-from holdfast.web.pages.drawing.charts import Bar, Point, bars, curve, round_up, round_up_span
-from holdfast.web.pages.drawing.job_timeline import life_of
+from holdfast.web.pages.drawing.chain_graph import (
+    draw_graph,
+    draw_timeline,
+    lay_out_graph,
+    timeline_rows,
+)
+from holdfast.web.pages.drawing.charts import (
+    Bar,
+    Point,
+    draw_bars,
+    draw_curve,
+    round_up,
+    round_up_span,
+    time_breakdown,
+)
 
 CREATED = "2026-01-31T12:00:00.000000Z"
 STARTED = "2026-01-31T12:00:06.000000Z"
@@ -33,7 +45,7 @@ def edge(below: dict[str, Any] | None, id: str = "c", open: bool = False) -> dic
 
 
 def test_a_chain_runs_to_the_right() -> None:
-    graph = lay_out(chain("a", job("1"), job("2"), job("3")))
+    graph = lay_out_graph(chain("a", job("1"), job("2"), job("3")))
     assert [(each.column, each.row) for each in graph.nodes] == [(0, 0), (1, 0), (2, 0)]
     assert [(each.source.job_id, each.target.job_id) for each in graph.edges] == [
         ("1", "2"),
@@ -43,7 +55,9 @@ def test_a_chain_runs_to_the_right() -> None:
 
 def test_what_a_job_waits_for_stands_before_it() -> None:
     below = chain("b", job("b1"), job("b2", state="running"))
-    graph = lay_out(chain("a", job("a1", state="blocked", waits_for=[edge(below, open=True)])))
+    graph = lay_out_graph(
+        chain("a", job("a1", state="blocked", waits_for=[edge(below, open=True)]))
+    )
     columns = {each.job_id: each.column for each in graph.nodes}
     assert columns == {"b1": 0, "b2": 1, "a1": 2}
     assert [each.waits for each in graph.edges] == [False, True]
@@ -51,7 +65,7 @@ def test_what_a_job_waits_for_stands_before_it() -> None:
 
 def test_siblings_of_one_type_are_drawn_as_one() -> None:
     pages = [edge(chain(f"p{n}", job(f"p{n}", "report.page")), f"p{n}") for n in range(5)]
-    graph = lay_out(chain("a", job("a1", waits_for=[*pages, edge(None, "gone-chain")])))
+    graph = lay_out_graph(chain("a", job("a1", waits_for=[*pages, edge(None, "gone-chain")])))
     assert [each.title for each in graph.nodes] == [
         "5 × report.page",
         "chain …ne-chain",
@@ -61,36 +75,36 @@ def test_siblings_of_one_type_are_drawn_as_one() -> None:
 
 def test_many_blockers_that_the_tree_left_out_are_drawn_as_one() -> None:
     left_out = [edge(None, f"chain-{number:03d}") for number in range(101)]
-    graph = lay_out(chain("a", job("a1", waits_for=left_out)))
+    graph = lay_out_graph(chain("a", job("a1", waits_for=left_out)))
     assert [each.title for each in graph.nodes] == ["101 × other chain", "mail.send"]
 
 
 def test_charts_say_in_which_zone_their_times_are() -> None:
-    assert "<span>08:38 UTC</span>" in bars((Bar("08:38", 1, 0), Bar("08:39", 1, 0)))
+    assert "<span>08:38 UTC</span>" in draw_bars((Bar("08:38", 1, 0), Bar("08:39", 1, 0)))
 
 
 def test_the_job_that_the_chain_has_come_to_is_marked() -> None:
     below = chain("b", job("b1"), job("b2"))
-    graph = lay_out(chain("a", job("a1"), job("a2", waits_for=[edge(below, open=True)])))
+    graph = lay_out_graph(chain("a", job("a1"), job("a2", waits_for=[edge(below, open=True)])))
     assert graph.current is not None
     assert graph.current.job_id == "a2"
     drawn = str(draw_graph(graph, str))
     assert drawn.count("node current") == 1
-    assert lay_out({"jobs": []}).current is None
+    assert lay_out_graph({"jobs": []}).current is None
 
 
 def test_hostile_names_are_escaped_in_graphs_and_time_lines() -> None:
     tree = chain("a", job("1", type='<script>"&'), job("2"))
     for drawn in (
-        draw_graph(lay_out(tree), lambda path: f"/x{path}"),
-        draw_lines(lines_of(tree, NOW), lambda path: path),
+        draw_graph(lay_out_graph(tree), lambda path: f"/x{path}"),
+        draw_timeline(timeline_rows(tree, NOW), lambda path: path),
     ):
         assert "<script>" not in drawn
         assert ElementTree.fromstring(str(drawn)) is not None
 
 
 def test_charts_scale_to_their_largest_value() -> None:
-    drawn = str(bars((Bar("12:00", 10, 0), Bar("12:01", 0, 5), Bar("12:02", 0, 0))))
+    drawn = str(draw_bars((Bar("12:00", 10, 0), Bar("12:01", 0, 5), Bar("12:02", 0, 0))))
     assert "12:01: 0 completed, 5 failed" in drawn
     assert 'height="125"' in drawn
     assert 'height="62.5"' in drawn
@@ -98,8 +112,8 @@ def test_charts_scale_to_their_largest_value() -> None:
 
 def test_a_curve_has_gaps_where_nothing_was_measured() -> None:
     points = (Point("a", 1_000), Point("b", None), Point("c", 2_000), Point("d", 2_500))
-    assert str(curve(points)).count('class="curve"') == 2
-    assert "nothing measured" in str(curve((Point("a", None),)))
+    assert str(draw_curve(points)).count('class="curve"') == 2
+    assert "nothing measured" in str(draw_curve((Point("a", None),)))
 
 
 @pytest.mark.parametrize("value", [0, 1, 9, 10, 13, 99, 100, 101, 999, 12_345, 10**9])
@@ -109,10 +123,10 @@ def test_the_top_of_a_chart_is_round_and_above_its_values(value: int) -> None:
 
 
 def test_a_life_is_divided_into_waiting_and_running() -> None:
-    life = life_of(job("1"), [], NOW)
-    assert [(each.kind, each.span) for each in life.parts] == [
+    life = time_breakdown(job("1"), [], NOW)
+    assert [(each.kind, each.span) for each in life.shares] == [
         ("waited", "6 s"),
         ("running", "4 s"),
     ]
-    blocked = life_of(job("1", state="blocked", started_at=None, finished_at=None), [], NOW)
-    assert [each.kind for each in blocked.parts] == ["blocked"]
+    blocked = time_breakdown(job("1", state="blocked", started_at=None, finished_at=None), [], NOW)
+    assert [each.kind for each in blocked.shares] == ["blocked"]

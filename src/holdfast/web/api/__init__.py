@@ -1,1 +1,1 @@
-"""Handlers of the JSON API, one module per noun; each is thin over the service."""
+"""The JSON API: a module of handlers per noun, each thin over the admin layer."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.web.bound_request import Call
-from holdfast.web.route import LIMIT, Answer, Route
+from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Route
 
 _TAG = "dead letters"
 
 
-class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dead letters by ids or by a filter, and how many a second become due."""
+class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dead letters by ids or filter, and how many become due per second."""
 
     ids: list[str] = []
     filter: str | None = None
@@ -19,31 +18,35 @@ class Redrive(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str | None = None
 
 
-class Drop(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dead letters by ids or by a filter."""
+class DropRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dead letters by ids or filter."""
 
     ids: list[str] = []
     filter: str | None = None
     reason: str | None = None
 
 
-async def groups(call: Call) -> Answer:
-    """List groups."""
-    return Answer(await call.service.dead_letters.groups(call.caller, call["limit"]))
+async def groups(request: BoundRequest) -> ApiResponse:
+    """List groups of dead letters."""
+    return ApiResponse(await request.service.dead_letters.groups(request.caller, request["limit"]))
 
 
-async def redrive(call: Call) -> Answer:
+async def redrive(request: BoundRequest) -> ApiResponse:
     """Redrive dead letters."""
-    wanted: Redrive = call.body
-    return Answer(
-        await call.service.dead_letters.redrive(call.caller, wanted.ids, wanted.filter, wanted.rate)
+    wanted: RedriveRequest = request.body
+    return ApiResponse(
+        await request.service.dead_letters.redrive(
+            request.caller, wanted.ids, wanted.filter, wanted.rate
+        )
     )
 
 
-async def drop(call: Call) -> Answer:
+async def drop(request: BoundRequest) -> ApiResponse:
     """Drop dead letters."""
-    wanted: Drop = call.body
-    return Answer(await call.service.dead_letters.drop(call.caller, wanted.ids, wanted.filter))
+    wanted: DropRequest = request.body
+    return ApiResponse(
+        await request.service.dead_letters.drop(request.caller, wanted.ids, wanted.filter)
+    )
 
 
 ROUTES = (
@@ -52,7 +55,7 @@ ROUTES = (
         "/api/v1/dead-letters",
         "dead.list",
         groups,
-        "List dead letters by type and kind of error, the largest group first.",
+        "List dead letters grouped by type and error, largest group first.",
         (LIMIT,),
         tag=_TAG,
     ),
@@ -61,8 +64,8 @@ ROUTES = (
         "/api/v1/dead-letters/redrive",
         "dead.redrive",
         redrive,
-        "Take dead letters back into the queue, at a rate if told.",
-        body=Redrive,
+        "Re-queue dead letters, optionally at a limited rate; their history is kept.",
+        body=RedriveRequest,
         tag=_TAG,
     ),
     Route(
@@ -70,8 +73,8 @@ ROUTES = (
         "/api/v1/dead-letters/drop",
         "dead.drop",
         drop,
-        "Delete dead letters with their chains; those that other jobs wait for are left alone.",
-        body=Drop,
+        "Delete dead letters with their chains; those that other jobs wait for are skipped.",
+        body=DropRequest,
         tag=_TAG,
     ),
 )

@@ -4,76 +4,87 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.web.bound_request import Call
-from holdfast.web.route import AFTER, FILTER, ID, LIMIT, Answer, Param, Route
+from holdfast.web.route import (
+    AFTER,
+    FILTER,
+    ID,
+    LIMIT,
+    ApiResponse,
+    BoundRequest,
+    Param,
+    Reason,
+    Route,
+)
 
 _TAG = "jobs"
 
 
-class Reasoned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Why a change is wanted; kept in the audit log."""
-
-    reason: str | None = None
-
-
-class SomeJobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Jobs by their ids, and why they are to be moved."""
+class JobIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Jobs by id, and why they are changed."""
 
     ids: list[str]
     reason: str | None = None
 
 
-async def page(call: Call) -> Answer:
+async def list_page(request: BoundRequest) -> ApiResponse:
     """List jobs."""
-    found = await call.service.jobs.page(call.caller, call["filter"], call["limit"], call["after"])
-    return Answer(found)
+    found = await request.service.jobs.page(
+        request.caller, request["filter"], request["limit"], request["after"]
+    )
+    return ApiResponse(found)
 
 
-async def get(call: Call) -> Answer:
+async def get(request: BoundRequest) -> ApiResponse:
     """Show a job."""
-    detail = await call.service.jobs.get(call.caller, call["id"], call["raw"])
-    return Answer(detail, version=detail.version)
+    detail = await request.service.jobs.get(request.caller, request["id"], request["raw"])
+    return ApiResponse(detail, version=detail.version)
 
 
-async def retry(call: Call) -> Answer:
+async def retry(request: BoundRequest) -> ApiResponse:
     """Retry a job."""
-    return Answer(await call.service.jobs.retry(call.caller, [call["id"]], call.expected))
+    return ApiResponse(
+        await request.service.jobs.retry(request.caller, [request["id"]], request.expected)
+    )
 
 
-async def cancel(call: Call) -> Answer:
+async def cancel(request: BoundRequest) -> ApiResponse:
     """Cancel a job."""
-    return Answer(await call.service.jobs.cancel(call.caller, [call["id"]], call.expected))
+    return ApiResponse(
+        await request.service.jobs.cancel(request.caller, [request["id"]], request.expected)
+    )
 
 
-async def run_now(call: Call) -> Answer:
-    """Make a job due."""
-    return Answer(await call.service.jobs.run_now(call.caller, [call["id"]], call.expected))
+async def run_now(request: BoundRequest) -> ApiResponse:
+    """Make a job due now."""
+    return ApiResponse(
+        await request.service.jobs.run_now(request.caller, [request["id"]], request.expected)
+    )
 
 
-async def retry_some(call: Call) -> Answer:
+async def retry_many(request: BoundRequest) -> ApiResponse:
     """Retry jobs."""
-    return Answer(await call.service.jobs.retry(call.caller, call.body.ids))
+    return ApiResponse(await request.service.jobs.retry(request.caller, request.body.ids))
 
 
-async def cancel_some(call: Call) -> Answer:
+async def cancel_many(request: BoundRequest) -> ApiResponse:
     """Cancel jobs."""
-    return Answer(await call.service.jobs.cancel(call.caller, call.body.ids))
+    return ApiResponse(await request.service.jobs.cancel(request.caller, request.body.ids))
 
 
-async def run_some_now(call: Call) -> Answer:
-    """Make jobs due."""
-    return Answer(await call.service.jobs.run_now(call.caller, call.body.ids))
+async def run_many_now(request: BoundRequest) -> ApiResponse:
+    """Make jobs due now."""
+    return ApiResponse(await request.service.jobs.run_now(request.caller, request.body.ids))
 
 
-_RAW = Param("raw", "query", "flag", "Whether payloads come unredacted.", False)
-_MOVED = (200, 404, 409, 412)
+_RAW = Param("raw", "query", "flag", "Return payloads unredacted.", False)
+_ANSWERS = (200, 404, 409, 412)
 
 ROUTES = (
     Route(
         "GET",
         "/api/v1/jobs",
         "job.list",
-        page,
+        list_page,
         "List jobs, newest first.",
         (FILTER, LIMIT, AFTER),
         tag=_TAG,
@@ -83,7 +94,7 @@ ROUTES = (
         "/api/v1/jobs/{id}",
         "job.get",
         get,
-        "Show a job in full, with why it does not run in one sentence.",
+        "Show a job in full, including why it isn't running.",
         (ID, _RAW),
         versioned=True,
         answers=(200, 404),
@@ -93,30 +104,30 @@ ROUTES = (
         "POST",
         "/api/v1/jobs/retry",
         "job.retry",
-        retry_some,
-        "Take failed jobs back into the queue.",
-        body=SomeJobs,
-        answers=_MOVED,
+        retry_many,
+        "Re-queue failed jobs; their history is kept.",
+        body=JobIds,
+        answers=_ANSWERS,
         tag=_TAG,
     ),
     Route(
         "POST",
         "/api/v1/jobs/cancel",
         "job.cancel",
-        cancel_some,
-        "Cancel jobs that have not ended; running handlers are told.",
-        body=SomeJobs,
-        answers=_MOVED,
+        cancel_many,
+        "Cancel unfinished jobs; running handlers are aborted.",
+        body=JobIds,
+        answers=_ANSWERS,
         tag=_TAG,
     ),
     Route(
         "POST",
         "/api/v1/jobs/run-now",
         "job.run_now",
-        run_some_now,
+        run_many_now,
         "Make pending jobs due now.",
-        body=SomeJobs,
-        answers=_MOVED,
+        body=JobIds,
+        answers=_ANSWERS,
         tag=_TAG,
     ),
     Route(
@@ -124,11 +135,11 @@ ROUTES = (
         "/api/v1/jobs/{id}/retry",
         "job.retry",
         retry,
-        "Take a failed job back into the queue.",
+        "Re-queue a failed job; its history is kept.",
         (ID,),
-        Reasoned,
+        Reason,
         versioned=True,
-        answers=_MOVED,
+        answers=_ANSWERS,
         tag=_TAG,
     ),
     Route(
@@ -136,11 +147,11 @@ ROUTES = (
         "/api/v1/jobs/{id}/cancel",
         "job.cancel",
         cancel,
-        "Cancel a job that has not ended; a running handler is told.",
+        "Cancel an unfinished job; a running handler is aborted.",
         (ID,),
-        Reasoned,
+        Reason,
         versioned=True,
-        answers=_MOVED,
+        answers=_ANSWERS,
         tag=_TAG,
     ),
     Route(
@@ -150,9 +161,9 @@ ROUTES = (
         run_now,
         "Make a pending job due now.",
         (ID,),
-        Reasoned,
+        Reason,
         versioned=True,
-        answers=_MOVED,
+        answers=_ANSWERS,
         tag=_TAG,
     ),
 )

@@ -1,31 +1,18 @@
-"""The whole over HTTP: overview, system, audit, tokens, and the outbox under its first users' names."""
+"""The overview over HTTP, and the outbox under the names of its first users."""
 
 from __future__ import annotations
 
-import msgspec
-
 from holdfast.admin.overview import STEPS_MS
-from holdfast.admin.roles import LOCAL, Role
+from holdfast.admin.roles import LOCAL
 from holdfast.admin.serializers import health_json, plain, rfc3339
 from holdfast.core.errors import Unauthenticated
-from holdfast.web.api.jobs import Reasoned
-from holdfast.web.bound_request import Call
-from holdfast.web.route import AFTER, ID, LIMIT, Answer, Param, Route
+from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
 
-class NewToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token to be made."""
-
-    name: str
-    role: str
-    expires: str | None = None
-    reason: str | None = None
-
-
-async def overview(call: Call) -> Answer:
-    """Show how everything stands."""
-    found = await call.service.overview.get(call.caller, call["window"])
-    return Answer(
+async def get(request: BoundRequest) -> ApiResponse:
+    """Show the queue now and over the last hours."""
+    found = await request.service.overview.get(request.caller, request["window"])
+    return ApiResponse(
         {
             "sentence": found.sentence,
             "health": health_json(found.health),
@@ -37,60 +24,23 @@ async def overview(call: Call) -> Answer:
     )
 
 
-async def system(call: Call) -> Answer:
-    """Show what the installation is made of."""
-    return Answer(await call.service.overview.system(call.caller))
-
-
-async def doctor(call: Call) -> Answer:
-    """Show the doctor's findings."""
-    return Answer({"items": await call.service.doctor.findings(call.caller)})
-
-
-async def audit(call: Call) -> Answer:
-    """List deeds."""
-    wanted = {name: call[name] for name in ("actor", "action", "target")}
-    return Answer(
-        await call.service.audit.page(call.caller, call["limit"], call["after"], **wanted)
-    )
-
-
-async def tokens(call: Call) -> Answer:
-    """List tokens."""
-    return Answer({"items": await call.service.tokens.list(call.caller)})
-
-
-async def create_token(call: Call) -> Answer:
-    """Make a token."""
-    wanted: NewToken = call.body
-    role = Role.parse(wanted.role)
-    made = await call.service.tokens.create(call.caller, wanted.name, role, wanted.expires)
-    return Answer(made, 201)
-
-
-async def revoke_token(call: Call) -> Answer:
-    """Revoke a token."""
-    await call.service.tokens.revoke(call.caller, call["id"])
-    return Answer({"id": call["id"], "revoked": True})
-
-
-async def outbox_stats(call: Call) -> Answer:
+async def outbox_stats(request: BoundRequest) -> ApiResponse:
     """Show the outbox."""
-    _insist_on_a_token(call)
-    return Answer(await call.service.outbox.stats(call.caller))
+    _require_token(request)
+    return ApiResponse(await request.service.outbox.stats(request.caller))
 
 
-async def outbox_run_once(call: Call) -> Answer:
+async def outbox_run_once(request: BoundRequest) -> ApiResponse:
     """Run a tick."""
-    _insist_on_a_token(call)
-    call.site.run_once_rate.take()
-    return Answer(await call.service.outbox.run_once(call.caller))
+    _require_token(request)
+    request.site.run_once_rate.acquire()
+    return ApiResponse(await request.service.outbox.run_once(request.caller))
 
 
-def _insist_on_a_token(call: Call) -> None:
-    """Admit nobody for sitting at this machine: the outbox's first users were promised 401 without a token."""
-    if call.caller.principal is LOCAL:
-        raise Unauthenticated("no valid token came with the request")
+def _require_token(request: BoundRequest) -> None:
+    """Refuse access by loopback alone: the outbox's first users were promised 401 without a token."""
+    if request.caller.principal is LOCAL:
+        raise Unauthenticated("the request has no valid token")
 
 
 def _seconds(us: int | None) -> float | None:
@@ -98,66 +48,16 @@ def _seconds(us: int | None) -> float | None:
 
 
 _WINDOW = Param("window", "query", text="How far back.", default="1h", choices=tuple(STEPS_MS))
-_ACTOR = Param("actor", "query", text="Only what this one did.")
-_ACTION = Param("action", "query", text="Only deeds of this kind, as in job.retry.")
-_TARGET = Param("target", "query", text="Only what was done to this, as in `type mail.send`.")
 
 ROUTES = (
     Route(
         "GET",
         "/api/v1/overview",
         "overview.read",
-        overview,
-        "Show how the queue stands and how it went.",
+        get,
+        "Show current and recent queue status.",
         (_WINDOW,),
         tag="overview",
-    ),
-    Route(
-        "GET",
-        "/api/v1/system",
-        "system.read",
-        system,
-        "Show database, schema and effective settings.",
-        tag="overview",
-    ),
-    Route(
-        "GET",
-        "/api/v1/doctor",
-        "doctor.read",
-        doctor,
-        "Check configuration, fleet and database; each finding says what mends it.",
-        tag="overview",
-    ),
-    Route(
-        "GET",
-        "/api/v1/audit",
-        "audit.list",
-        audit,
-        "List who did what, newest first.",
-        (LIMIT, AFTER, _ACTOR, _ACTION, _TARGET),
-        tag="audit",
-    ),
-    Route("GET", "/api/v1/tokens", "token.list", tokens, "List tokens.", tag="tokens"),
-    Route(
-        "POST",
-        "/api/v1/tokens",
-        "token.create",
-        create_token,
-        "Make a token; its secret is in this answer and nowhere else.",
-        body=NewToken,
-        answers=(201,),
-        tag="tokens",
-    ),
-    Route(
-        "POST",
-        "/api/v1/tokens/{id}/revoke",
-        "token.revoke",
-        revoke_token,
-        "Make a token invalid from now on.",
-        (ID,),
-        Reasoned,
-        answers=(200, 404),
-        tag="tokens",
     ),
     Route(
         "GET",
@@ -172,7 +72,7 @@ ROUTES = (
         "/api/settings/events/outbox/run-once",
         "outbox.run_once",
         outbox_run_once,
-        "Run one tick in this process; says so when one runs already.",
+        "Run one tick in this process; reports if one is already running.",
         answers=(200, 429),
         tag="outbox",
     ),

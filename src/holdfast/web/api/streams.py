@@ -1,7 +1,8 @@
-"""Streams over HTTP, as server-sent events: hints that something may have changed, and jobs as they change."""
+"""Streams as server-sent events: hints that something may have changed, and jobs as they change."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
@@ -13,105 +14,107 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.admin.jobs import Watch
 from holdfast.admin.roles import check
 from holdfast.core.errors import HoldfastError
-from holdfast.web.bound_request import Call
-from holdfast.web.broadcaster import SHORTEST_S
-from holdfast.web.route import FILTER, Param, Route
+from holdfast.web.broadcaster import MIN_INTERVAL_S
+from holdfast.web.route import FILTER, BoundRequest, Param, Route
 
-TAIL_LOOK = 200
-"""The newest jobs that a tail watches."""
+TAIL_LENGTH = 200
+"""How many of the newest jobs a tail watches."""
 
-ASKED_AGAIN_S = 10.0
-"""So often the door is asked again for whoever watches: a token that was revoked ends what it opened."""
+RECHECK_S = 10.0
+"""How often a stream authenticates again: a revoked token ends its streams."""
 
 log = logging.getLogger("holdfast.web")
 
 _ACTION = "tail.read"
 _MEDIA = "text/event-stream"
-_BEGINNING = b"retry: 2000\n\n"
+_OPENING = b"retry: 2000\n\n"
 
 
-async def live(call: Call) -> Response:
-    """Tell when something may have changed."""
+async def live(request: BoundRequest) -> Response:
+    """Stream hints that something may have changed."""
 
-    async def news() -> AsyncIterator[bytes]:
-        welcome = _Welcome(call)
-        async with call.site.live.watch() as watcher:
-            yield _BEGINNING
-            while not call.site.live.is_closing and await welcome.lasts():
-                found = await watcher.news()
-                yield _sent("hint", found)
-                await call.site.pause(SHORTEST_S)
+    async def hints() -> AsyncIterator[bytes]:
+        access = _Access(request)
+        async with request.site.broadcaster.subscribe() as subscriber:
+            yield _OPENING
+            while not request.site.broadcaster.is_closing and await access.is_valid():
+                yield _event("hint", await subscriber.next_hint())
+                await asyncio.sleep(MIN_INTERVAL_S)
 
-    return _stream(call, news())
+    return _stream(request, hints())
 
 
-async def tail(call: Call) -> Response:
-    """Follow jobs."""
+async def tail(request: BoundRequest) -> Response:
+    """Stream jobs that appear or change."""
     watch = Watch()
 
-    async def look() -> list[dict[str, Any]]:
-        return await call.service.jobs.changes(call.caller, call["filter"], watch, TAIL_LOOK)
+    async def read_changes() -> list[dict[str, Any]]:
+        return await request.service.jobs.changes(
+            request.caller, request["filter"], watch, TAIL_LENGTH
+        )
 
-    earlier = await look()
+    earlier = await read_changes()
 
     async def changes() -> AsyncIterator[bytes]:
-        welcome = _Welcome(call)
-        async with call.site.live.watch() as watcher:
-            yield _BEGINNING
-            for job in earlier[max(0, len(earlier) - call["lines"]) :]:
-                yield _sent("job", job)
-            while not call.site.live.is_closing and await welcome.lasts():
-                await watcher.news(1.0)
-                for job in await look():
-                    yield _sent("job", job)
+        access = _Access(request)
+        async with request.site.broadcaster.subscribe() as subscriber:
+            yield _OPENING
+            for job in earlier[max(0, len(earlier) - request["lines"]) :]:
+                yield _event("job", job)
+            while not request.site.broadcaster.is_closing and await access.is_valid():
+                await subscriber.next_hint(1.0)
+                for job in await read_changes():
+                    yield _event("job", job)
                 yield b": alive\n\n"
-                await call.site.pause(SHORTEST_S)
+                await asyncio.sleep(MIN_INTERVAL_S)
 
-    return _stream(call, changes())
+    return _stream(request, changes())
 
 
-class _Welcome:
-    """Whether the caller may go on watching; streams outlive tokens."""
+class _Access:
+    """Whether the caller may still read a stream; streams outlive tokens."""
 
-    def __init__(self, call: Call) -> None:
-        self._call = call
-        self._asked_at = time.monotonic()
+    def __init__(self, request: BoundRequest) -> None:
+        self._request = request
+        self._checked_at = time.monotonic()
 
-    async def lasts(self) -> bool:
-        """Ask the door again, if the last time is long ago."""
-        if time.monotonic() - self._asked_at < ASKED_AGAIN_S:
+    async def is_valid(self) -> bool:
+        """Authenticate again, if the last time is long ago."""
+        if time.monotonic() - self._checked_at < RECHECK_S:
             return True
-        self._asked_at = time.monotonic()
+        self._checked_at = time.monotonic()
         try:
-            entry = await self._call.site.door.enter(self._call.request)
-            check(entry.principal, _ACTION)
+            found = await self._request.site.authenticator.authenticate(self._request.http)
+            check(found.principal, _ACTION)
         except HoldfastError:
             return False
         return True
 
 
-def _sent(event: str, value: Any) -> bytes:
+def _event(event: str, value: Any) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event.encode(), msgspec.json.encode(value))
 
 
-def _stream(call: Call, parts: AsyncIterator[bytes]) -> Response:
+def _stream(request: BoundRequest, events: AsyncIterator[bytes]) -> Response:
     headers = {"X-Accel-Buffering": "no"}
-    if call.request.method == "HEAD":
-        # Nobody reads on, so nobody would ever end it.
+    if request.http.method == "HEAD":
+        # Nothing reads the body, so nothing would ever end it.
         return Response(media_type=_MEDIA, headers=headers)
-    return StreamingResponse(_until_trouble(parts), media_type=_MEDIA, headers=headers)
+    return StreamingResponse(_until_error(events), media_type=_MEDIA, headers=headers)
 
 
-async def _until_trouble(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """End a stream whose database is away as any other ends; its reader comes again by itself."""
+async def _until_error(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """End a stream quietly when the database is unreachable; its reader reconnects."""
     try:
-        async for each in parts:
+        async for each in events:
             yield each
     except HoldfastError as error:
         log.info("a stream ended: %s", error)
 
 
-_LINES = Param("lines", "query", "number", "Of what happened before, this many.", 10, 0, TAIL_LOOK)
+_LINES = Param(
+    "lines", "query", "number", "Number of past lines to send first.", 10, 0, TAIL_LENGTH
+)
 
 ROUTES = (
     Route(
@@ -128,7 +131,7 @@ ROUTES = (
         "/api/v1/tail",
         _ACTION,
         tail,
-        "Stream jobs that appear or change their state, as server-sent events.",
+        "Stream jobs that appear or change state, as server-sent events.",
         (FILTER, _LINES),
         media=_MEDIA,
         tag="streams",

@@ -1,4 +1,4 @@
-"""One chain: as a graph, a tree and a time line of the same data."""
+"""The page of one chain, as a graph, a tree and a timeline of the same data."""
 
 from __future__ import annotations
 
@@ -6,56 +6,64 @@ import time
 
 from starlette.responses import Response
 
-from holdfast.web.pages.bulk import caller_of
+from holdfast.core.lifecycle import CHAIN_COMMANDS, TERMINAL
 from holdfast.web.pages.drawing.chain_graph import (
-    MOST_LINES,
+    MAX_TIMELINE_ROWS,
     draw_graph,
-    draw_lines,
-    lay_out,
-    lines_of,
+    draw_timeline,
+    lay_out_graph,
+    timeline_rows,
 )
-from holdfast.web.pages.forms import led_back, read_fields
-from holdfast.web.pages.page_context import Visit, show
+from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
+from holdfast.web.pages.page_context import PageContext, render_page
 
-MOST_NODES = 150
-VIEWS = ("graph", "tree", "time")
+MAX_NODES = 150
+VIEWS = {"graph": "Graph", "tree": "Tree", "time": "Timeline"}
 
 
-async def chain(visit: Visit) -> Response:
+async def get(context: PageContext) -> Response:
     """Show a chain."""
-    detail = await visit.service.chains.get(visit.caller, visit.request.path_params["id"])
-    asked = visit.query.get("view", "graph")
+    detail = await context.service.chains.get(context.caller, context.request.path_params["id"])
+    asked = context.query.get("view", "graph")
     view = asked if asked in VIEWS else "graph"
     now = time.time_ns() // 1000
+    state = detail.chain["state"]
     values = {
         "chain": detail.chain,
+        "moves": [
+            name
+            for name, command in CHAIN_COMMANDS.items()
+            if command.allows(state) and context.caller.may(f"chain.{name}")
+        ],
+        "is_ended": state in TERMINAL,
         "tree": detail.tree,
         "waiting": detail.waiting,
         "views": VIEWS,
         "view": view,
-        "drawn": None,
+        "drawing": None,
         "cut": "",
     }
     if view == "graph":
-        graph = lay_out(detail.tree)
-        if len(graph.nodes) <= MOST_NODES:
-            values["drawn"] = draw_graph(graph, visit.url)
+        graph = lay_out_graph(detail.tree)
+        if len(graph.nodes) <= MAX_NODES:
+            values["drawing"] = draw_graph(graph, context.url)
         else:
-            values["cut"] = f"{len(graph.nodes)} jobs are too many to draw; see the tree."
+            values["cut"] = f"{len(graph.nodes)} jobs are too many for a graph; see the tree."
     elif view == "time":
-        lines = lines_of(detail.tree, now)
-        values["drawn"] = draw_lines(lines, visit.url)
-        if len(lines) > MOST_LINES:
-            values["cut"] = f"The first {MOST_LINES} of {len(lines)} jobs are shown."
-    return show(visit, "chain.html", f"Chain of {detail.chain['type']}", "jobs", values, now)
+        rows = timeline_rows(detail.tree, now)
+        values["drawing"] = draw_timeline(rows, context.url)
+        if len(rows) > MAX_TIMELINE_ROWS:
+            values["cut"] = f"Showing the first {MAX_TIMELINE_ROWS} of {len(rows)} jobs."
+    title = f"Chain of {detail.chain['type']}"
+    return render_page(context, "chain.html", title, "jobs", values, now)
 
 
-async def move_chain(visit: Visit) -> Response:
+async def move(context: PageContext) -> Response:
     """Cancel or delete a chain."""
-    fields = await read_fields(visit)
-    caller, id = caller_of(visit, fields), visit.request.path_params["id"]
-    if fields.one("move") == "delete":
-        removed = await visit.service.chains.delete(caller, [id])
-        return led_back(visit, fields, "delete", removed)
-    await visit.service.chains.cancel(caller, id)
-    return led_back(visit, fields, "cancel")
+    fields = await read_form(context)
+    caller, id = caller_with_reason(context, fields), context.request.path_params["id"]
+    if fields.choose(CHAIN_COMMANDS) == "delete":
+        removed = await context.service.chains.delete(caller, [id])
+        return redirect_back(context, fields, "delete_chain", removed)
+    await context.service.chains.cancel(caller, id)
+    return redirect_back(context, fields, "cancel_chain")

@@ -1,31 +1,35 @@
-"""What a form sends, and where its answer leads."""
+"""Forms: their fields, their confirmation where no script asked for it, and the way back after a change."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
+from holdfast.admin.authorize import Caller
 from holdfast.core.errors import InvalidOption
 from holdfast.web.middleware import read_body
-from holdfast.web.pages.page_context import Visit
+from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast.web.pages.templates import count
 
-MOST_FIELDS = 1_100
-LONGEST_REASON = 500
+MAX_FIELDS = 1_100
+MAX_REASON_LENGTH = 500
 
 ASK, MORE, RATED = "ask:", "more:", "rated:"
-"""Before the name of a move: its question, what else is to be known, and whether it may have a rate."""
+"""Field prefixes of a move: its question, what else to know, and whether it takes a rate."""
 
+_ASKED_HERE = ("reason", "rate")
 _LOCAL = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,2000}")
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    """The fields of a form; each may come several times."""
+class FormFields:
+    """The fields of a form; each may occur several times."""
 
     values: Mapping[str, Sequence[str]]
 
@@ -43,56 +47,107 @@ class Fields:
             return value
         raise InvalidOption(f"the form lacks {name}")
 
+    def choose(self, moves: Collection[str]) -> str:
+        """Return the name of the move that was chosen. Raises: InvalidOption."""
+        move = self.one("move")
+        if move not in moves:
+            raise InvalidOption(f"{move[:40]!r} is not one of {', '.join(moves)}")
+        return move
 
-class Unasked(Exception):
+
+class ConfirmationNeeded(Exception):
     """A form that still has its question: no script has asked it."""
 
-    def __init__(self, fields: Fields) -> None:
-        """Take what was sent."""
+    def __init__(self, fields: FormFields) -> None:
         super().__init__()
         self.fields = fields
 
 
-async def read_fields(visit: Visit) -> Fields:
-    """Read the form of a visit. Raises: Unasked, InvalidOption, BodyTooLarge."""
-    fields = await parse_fields(visit.request)
+async def read_form(context: PageContext) -> FormFields:
+    """Read a confirmed form. Raises: ConfirmationNeeded, InvalidOption, BodyTooLarge."""
+    fields = await parse_form(context.request)
     if fields.one(ASK + fields.one("move")):
-        raise Unasked(fields)
+        raise ConfirmationNeeded(fields)
     return fields
 
 
-async def parse_fields(request: Request) -> Fields:
+async def parse_form(request: Request) -> FormFields:
     """Read the form of a request. Raises: InvalidOption, BodyTooLarge."""
     body = await read_body(request)
     try:
-        values = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS)
+        values = parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except ValueError as error:
-        raise InvalidOption("the form cannot be read, or has too many fields") from error
-    fields = Fields(values)
-    if len(fields.one("reason")) > LONGEST_REASON:
-        raise InvalidOption(f"the reason is longer than {LONGEST_REASON} characters")
+        raise InvalidOption("the form is invalid or has too many fields") from error
+    fields = FormFields(values)
+    if len(fields.one("reason")) > MAX_REASON_LENGTH:
+        raise InvalidOption(f"the reason is longer than {MAX_REASON_LENGTH} characters")
     return fields
 
 
+def caller_with_reason(context: PageContext, fields: FormFields) -> Caller:
+    """Return the caller with the form's reason, for the audit log."""
+    return replace(context.caller, reason=fields.one("reason") or None)
+
+
 def is_local_path(text: str) -> bool:
-    """Say whether an address can only lead to a page of this server."""
+    """Whether an address can only lead to a page of this server."""
     return _LOCAL.fullmatch(text) is not None
 
 
-def led_back(
-    visit: Visit,
-    fields: Fields,
-    move: str,
+def render_confirmation(context: PageContext, fields: FormFields) -> Response:
+    """Show a form's question as a page of its own; confirming sends the same form without it."""
+    move, back, ids = fields.one("move"), fields.one("back"), len(fields.all("id"))
+    these = f"{count(ids)} job{'' if ids == 1 else 's'}"
+    question = fields.one(ASK + move).replace("{these}", these)
+    values = {
+        "more": fields.one(MORE + move),
+        "is_rated": bool(fields.one(RATED + move)),
+        "word": move.replace("_", " ").capitalize(),
+        "action": context.request.url.path,
+        "back": back if is_local_path(back) else context.url("/"),
+        "kept": [
+            (name, value)
+            for name, found in fields.values.items()
+            if ":" not in name and name not in _ASKED_HERE
+            for value in found
+        ],
+    }
+    return render_page(context, "confirm.html", question, "", values)
+
+
+def redirect_back(
+    context: PageContext,
+    fields: FormFields,
+    done: str,
     moved: int = 1,
     left: int = 0,
     next: str | None = None,
     more: bool = False,
+    subject: str = "",
 ) -> Response:
-    """Answer a change: numbers for a script, otherwise the page it came from, which tells what was done."""
-    if "application/json" in visit.request.headers.get("accept", ""):
+    """Respond to a change: counts for a script, otherwise the page it came from with a flash message."""
+    if "application/json" in context.request.headers.get("accept", ""):
         return JSONResponse({"moved": moved, "left": left, "next": next})
     back = fields.one("back")
-    target = back if is_local_path(back) else visit.url("/")
-    said = urlencode({"done": move, "moved": moved, "left": left, "more": "yes" if more else ""})
+    target = back if is_local_path(back) else context.url("/")
+    flash = {
+        "done": done,
+        "moved": moved,
+        "left": left,
+        "more": "yes" if more else "",
+        "subject": subject,
+    }
+    query = urlencode({key: value for key, value in flash.items() if value})
     joint = "&" if urlsplit(target).query else "?"
-    return RedirectResponse(f"{target}{joint}{said}", status_code=303)
+    return RedirectResponse(f"{target}{joint}{query}", status_code=303)
+
+
+async def move_named(
+    context: PageContext, moves: Mapping[str, Callable[[Caller, str], Awaitable[Any]]]
+) -> Response:
+    """Make the move that a form chose for the type, worker or cycle that it names."""
+    fields = await read_form(context)
+    move, name = fields.choose(moves), fields.need("name")
+    await moves[move](caller_with_reason(context, fields), name)
+    done = "run_cycle" if move == "run_now" else move
+    return redirect_back(context, fields, done, subject=fields.one("label") or name)

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from holdfast.admin.jobs import JobPage
+from holdfast.admin.jobs import JobPage, Moved
 from holdfast.client.pagination import LOOK
 from holdfast.core.duration import spoken
-from holdfast.core.errors import QueryError
+from holdfast.core.errors import JobNotFound, QueryError, WrongState
 from holdfast.core.filters import FIELDS, format_filter, parse_filter
-from holdfast.core.records import STATES, Instant
-from holdfast.web.pages.bulk import move
-from holdfast.web.pages.drawing.job_timeline import life_of
-from holdfast.web.pages.forms import read_fields
-from holdfast.web.pages.page_context import Visit, show
-from holdfast.web.pages.template_filters import instant_of
+from holdfast.core.lifecycle import JOB_COMMANDS, STATES
+from holdfast.core.records import Instant
+from holdfast.web.pages.drawing.charts import time_breakdown
+from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
+from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast.web.pages.templates import instant_of
 
 PAGE_LENGTH = 50
+BATCH = 100
 
-_TONES = {
-    "failed": "bad",
-    "completed": "good",
-    "running": "busy",
-    "cancelled": "cancelled",
-    "blocked": "blocked",
-    "pending": "pending",
-}
+_TONES = {"failed": "bad", "completed": "good", "running": "busy"}
+"""How the sentence about a job in a state looks; other states have a look of their own."""
 
 
 class Tab(NamedTuple):
@@ -36,53 +32,58 @@ class Tab(NamedTuple):
 
     word: str
     href: str
-    here: bool
+    is_current: bool
 
 
-async def jobs(visit: Visit) -> Response:
-    """Show a page of jobs; a filter that cannot be understood is explained above an empty one."""
-    text = visit.query.get("filter", "").strip()
+async def list_page(context: PageContext) -> Response:
+    """Show a page of jobs; an invalid filter is explained above an empty one."""
+    text = context.query.get("filter", "").strip()
     refusal = None
     try:
-        after = visit.query.get("after") or None
-        page = await visit.service.jobs.page(visit.caller, text, PAGE_LENGTH, after)
+        after = context.query.get("after") or None
+        page = await context.service.jobs.page(context.caller, text, PAGE_LENGTH, after)
     except QueryError as error:
         refusal, page = error, JobPage([], None)
     values = {
         "filter": text,
         "fields": list(FIELDS.values()),
         "refusal": refusal,
-        "tabs": _tabs(visit, text),
+        "tabs": _tabs(context, text),
         "jobs": page.items,
-        "next": page.next and visit.here(after=page.next),
+        "commands": {
+            name: command
+            for name, command in JOB_COMMANDS.items()
+            if context.caller.may(f"job.{name}")
+        },
+        "next": page.next and context.here(after=page.next),
         "cut": page.cut,
         "look": LOOK,
     }
-    return show(visit, "jobs.html", "Jobs", "jobs", values, status=400 if refusal else 200)
+    return render_page(context, "jobs.html", "Jobs", "jobs", values, status=400 if refusal else 200)
 
 
-def _tabs(visit: Visit, text: str) -> list[Tab]:
-    """Return the states to choose from; choosing one keeps the rest of the filter."""
+def _tabs(context: PageContext, text: str) -> list[Tab]:
+    """Return a tab per state; choosing one keeps the rest of the filter."""
     try:
         terms = parse_filter(text)
     except QueryError:
         terms = ()
     chosen = [value for term in terms if term.field == "state" for value in term.values]
     rest = format_filter(term for term in terms if term.field != "state")
-    tabs = [Tab("All", _address(visit, rest), not chosen)]
+    tabs = [Tab("All", _address(context, rest), not chosen)]
     for state in STATES:
         wanted = f"state:{state} {rest}".strip()
-        tabs.append(Tab(state.capitalize(), _address(visit, wanted), chosen == [state]))
+        tabs.append(Tab(state.capitalize(), _address(context, wanted), chosen == [state]))
     return tabs
 
 
-def _address(visit: Visit, filter: str) -> str:
-    path = visit.url("/jobs")
+def _address(context: PageContext, filter: str) -> str:
+    path = context.url("/jobs")
     return f"{path}?{urlencode({'filter': filter})}" if filter else path
 
 
-class Why(NamedTuple):
-    """A sentence around a span that counts down by itself, if it has one."""
+class Sentence(NamedTuple):
+    """A sentence, around a time that counts down if it has one."""
 
     before: str
     until: str | None = None
@@ -90,37 +91,60 @@ class Why(NamedTuple):
     after: str = ""
 
 
-async def job(visit: Visit) -> Response:
-    """Show a job, and why it is not running in one sentence."""
-    detail = await visit.service.jobs.get(visit.caller, visit.request.path_params["id"])
-    shown = detail.job
-    lease = shown["lease_expires_at"]
-    expired = lease is not None and instant_of(lease) <= detail.now
+async def get(context: PageContext) -> Response:
+    """Show a job, and in one sentence why it isn't running."""
+    detail = await context.service.jobs.get(context.caller, context.request.path_params["id"])
+    job = detail.job
+    lease = job["lease_expires_at"]
+    is_expired = lease is not None and instant_of(lease) <= detail.now
     values = {
-        "job": shown,
-        "why": _counting(detail.why, shown, detail.now),
-        "tone": "warn" if expired else _TONES[shown["state"]],
-        "expired": expired,
-        "life": life_of(shown, detail.attempts, detail.now),
+        "job": job,
+        "moves": [
+            name
+            for name, command in JOB_COMMANDS.items()
+            if command.allows(job["state"]) and context.caller.may(f"job.{name}")
+        ],
+        "why": _with_countdown(detail.why, job, detail.now),
+        "tone": "warn" if is_expired else _TONES.get(job["state"], job["state"]),
+        "is_expired": is_expired,
+        "breakdown": time_breakdown(job, detail.attempts, detail.now),
         "attempts": detail.attempts,
         "blockers": detail.blockers,
         "progress": detail.progress,
     }
-    return show(visit, "job.html", shown["type"], "jobs", values, detail.now)
+    return render_page(context, "job.html", job["type"], "jobs", values, detail.now)
 
 
-def _counting(sentence: str, job: dict[str, Any], now: Instant) -> Why:
-    """Let the span in a sentence count down where it is the time to the lease's end or the next attempt."""
+def _with_countdown(sentence: str, job: dict[str, Any], now: Instant) -> Sentence:
+    """Let the time in a sentence count down where it is that to the lease's end or the next attempt."""
     target = job["lease_expires_at"] if job["state"] == "running" else job["available_at"]
     if target is None or instant_of(target) <= now:
-        return Why(sentence)
+        return Sentence(sentence)
     span = spoken(instant_of(target) - now)
     before, found, after = sentence.partition(f" in {span}")
-    return Why(f"{before} in ", target, span, after) if found else Why(sentence)
+    return Sentence(f"{before} in ", target, span, after) if found else Sentence(sentence)
 
 
-async def move_jobs(visit: Visit) -> Response:
-    """Retry, cancel or run jobs now: those named, or a part of what a filter finds."""
-    jobs = visit.service.jobs
-    moves = {"retry": jobs.retry, "cancel": jobs.cancel, "run_now": jobs.run_now}
-    return await move(visit, await read_fields(visit), moves)
+async def move(context: PageContext) -> Response:
+    """Retry, cancel or run jobs now; of several, those in another state are skipped."""
+    fields = await read_form(context)
+    name = fields.choose(JOB_COMMANDS)
+    jobs = context.service.jobs
+    make = {"retry": jobs.retry, "cancel": jobs.cancel, "run_now": jobs.run_now}[name]
+    ids, next = await _chosen_ids(context, fields)
+    try:
+        report = await make(caller_with_reason(context, fields), ids) if ids else Moved([], [])
+    except (WrongState, JobNotFound):
+        if len(ids) == 1 and not fields.one("everything"):
+            raise
+        report = Moved([], list(ids))
+    return redirect_back(context, fields, name, len(report.moved), len(report.left), next)
+
+
+async def _chosen_ids(context: PageContext, fields: FormFields) -> tuple[Sequence[str], str | None]:
+    """Return the ids that a form names, or a batch of what its filter matches and where the next begins."""
+    if not fields.one("everything"):
+        return fields.all("id"), None
+    after = fields.one("after") or None
+    page = await context.service.jobs.page(context.caller, fields.one("filter"), BATCH, after)
+    return [each["id"] for each in page.items], page.next

@@ -1,4 +1,4 @@
-"""The overview: one sentence, figures, and how the last hours went."""
+"""The overview: one health sentence, figures, and the last hours as charts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from holdfast.admin.serializers import rfc3339
 from holdfast.commands.health import Health
 from holdfast.core.duration import spoken
 from holdfast.core.records import Instant
-from holdfast.web.pages.drawing.charts import Bar, Point, bars, curve
-from holdfast.web.pages.page_context import Visit, show
+from holdfast.web.pages.drawing.charts import Bar, Point, draw_bars, draw_curve
+from holdfast.web.pages.page_context import PageContext, render_page
 
-MOST_CYCLES = 6
+MAX_CYCLES = 6
 
 _MINUTE_US = 60_000_000
 _HOUR_US = 60 * _MINUTE_US
 
 
-async def overview(visit: Visit) -> Response:
-    """Show how everything stands."""
-    asked = visit.query.get("span", "1h")
+async def get(context: PageContext) -> Response:
+    """Show the queue now and over the last hours."""
+    asked = context.query.get("span", "1h")
     span: Window = asked if asked in STEPS_MS else "1h"
-    board = await visit.service.overview.board(visit.caller, span)
+    board = await context.service.overview.board(context.caller, span)
     found = board.overview
     values = {
         "health": _health(found),
@@ -36,13 +36,13 @@ async def overview(visit: Visit) -> Response:
         "span": span,
         "dead": board.dead,
         "dead_look": DEAD_LOOK if found.health.totals.failed > DEAD_LOOK else None,
-        "cycles": _next(board.cycles),
+        "cycles": _next_cycles(board.cycles),
     }
-    return show(visit, "overview.html", "Overview", "overview", values, found.health.now)
+    return render_page(context, "overview.html", "Overview", "overview", values, found.health.now)
 
 
 def tone_of(health: Health) -> str:
-    """Say how grave the sentence about a queue is."""
+    """Return the tone of the sentence about a queue."""
     totals, identity = health.totals, health.identity
     if totals.stuck or health.unhandled or (totals.due and not health.workers):
         return "bad"
@@ -83,8 +83,8 @@ def _flow(found: Overview) -> dict[str, Any]:
     return {
         "completed": sum(each.completed for each in series),
         "failed": sum(each.failed for each in series),
-        "bars": bars(series),
-        "curve": curve(points),
+        "bars": draw_bars(series),
+        "curve": draw_curve(points),
         "p95": None if p95 is None else spoken(p95),
     }
 
@@ -99,7 +99,7 @@ def _label(at: Instant) -> str:
     return f"{at // _HOUR_US % 24:02d}:{at // _MINUTE_US % 60:02d}"
 
 
-def _next(cycles: Sequence[CycleFacts]) -> list[dict[str, Any]]:
+def _next_cycles(cycles: Sequence[CycleFacts]) -> list[dict[str, Any]]:
     ordered = sorted(cycles, key=lambda each: (each.cycle.paused, each.next[:1]))
     return [
         {
@@ -108,5 +108,5 @@ def _next(cycles: Sequence[CycleFacts]) -> list[dict[str, Any]]:
             "paused": each.cycle.paused,
             "next_at": rfc3339(each.next[0]) if each.next else None,
         }
-        for each in ordered[:MOST_CYCLES]
+        for each in ordered[:MAX_CYCLES]
     ]

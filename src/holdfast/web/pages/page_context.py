@@ -1,7 +1,8 @@
-"""A visit to a page: who asks for what, and the answer as a whole page or as its live part."""
+"""The context of a page: its request, menu and flash message, rendered whole or as its live fragment."""
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,14 +16,15 @@ from starlette.responses import HTMLResponse
 from holdfast.admin.authorize import Caller
 from holdfast.admin.service import Service
 from holdfast.core.records import Instant
-from holdfast.web.pages.flash import told
-from holdfast.web.pages.templates import environment, version
+from holdfast.web.middleware import root_path
+from holdfast.web.pages.templates import count, environment, static_url
 
-LIVE_HEADER = "holdfast-part"
+FRAGMENT_HEADER = "holdfast-part"
+"""A script sends it to get a page's live fragment only."""
 
 
-class Entry(NamedTuple):
-    """A line of the menu; `letter` after g leads there."""
+class MenuItem(NamedTuple):
+    """An entry of the menu; the shortcut is g and its letter."""
 
     name: str
     word: str
@@ -31,21 +33,21 @@ class Entry(NamedTuple):
 
 
 MENU = (
-    Entry("overview", "Overview", "/", "o"),
-    Entry("jobs", "Jobs", "/jobs", "j"),
-    Entry("dead", "Dead letters", "/dead", "d"),
-    Entry("types", "Types", "/types", "t"),
-    Entry("workers", "Workers", "/workers", "w"),
-    Entry("cycles", "Cycles", "/cycles", "c"),
-    Entry("tail", "Tail", "/tail", "l"),
-    Entry("audit", "Audit", "/audit", "a"),
-    Entry("system", "System", "/system", "s"),
+    MenuItem("overview", "Overview", "/", "o"),
+    MenuItem("jobs", "Jobs", "/jobs", "j"),
+    MenuItem("dead", "Dead letters", "/dead", "d"),
+    MenuItem("types", "Types", "/types", "t"),
+    MenuItem("workers", "Workers", "/workers", "w"),
+    MenuItem("cycles", "Cycles", "/cycles", "c"),
+    MenuItem("tail", "Tail", "/tail", "l"),
+    MenuItem("audit", "Audit", "/audit", "a"),
+    MenuItem("system", "System", "/system", "s"),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """One request to the dashboard, by somebody whose identity is established."""
+class PageContext:
+    """An authenticated request to the dashboard."""
 
     request: Request
     service: Service
@@ -54,26 +56,23 @@ class Visit:
 
     @property
     def query(self) -> QueryParams:
-        """What the address asks for."""
+        """The address's parameters."""
         return self.request.query_params
 
     def url(self, path: str) -> str:
         """Return the address of a page, wherever the dashboard is mounted."""
-        return f"{self.request.scope.get('root_path', '').rstrip('/')}{path}"
+        return f"{root_path(self.request)}{path}"
 
     def here(self, **changes: str | None) -> str:
-        """Return this page's address with other parameters; None takes one out."""
-        fields: dict[str, str | None] = {**self.query, **dict.fromkeys(_PASSING), **changes}
+        """Return this page's address with other parameters, without the flash message; None removes one."""
+        fields: dict[str, str | None] = {**self.query, **dict.fromkeys(FLASH_PARAMS), **changes}
         kept = {name: value for name, value in fields.items() if value}
         path = self.request.url.path
         return f"{path}?{urlencode(kept)}" if kept else path
 
 
-_PASSING = ("done", "moved", "left", "more")
-
-
-def show(
-    visit: Visit,
+def render_page(
+    context: PageContext,
     template: str,
     title: str,
     section: str,
@@ -81,26 +80,77 @@ def show(
     now: Instant | None = None,
     status: int = 200,
 ) -> HTMLResponse:
-    """Answer with a page, or with its live part when a script asks for that."""
-    part = visit.request.headers.get(LIVE_HEADER) == "live"
+    """Render a page, or its live fragment when a script asks for that."""
+    is_fragment = context.request.headers.get(FRAGMENT_HEADER) == "live"
     instant = time.time_ns() // 1000 if now is None else now
-    context = {
-        "layout": "part.html" if part else "layout.html",
+    variables = {
+        "layout": "fragment.html" if is_fragment else "layout.html",
         "title": title,
         "section": section,
         "menu": MENU,
-        "caller": visit.caller,
-        "signed_in": visit.signed_in,
-        "database": visit.service.app.database.url,
-        "url": visit.url,
-        "static": lambda name: visit.url(f"/static/{name}?v={version()}"),
-        "here": visit.here(),
-        "first": visit.here(after=None),
-        "cursor": visit.query.get("after"),
-        "done": told(visit.query),
+        "caller": context.caller,
+        "signed_in": context.signed_in,
+        "database": context.service.app.database.url,
+        "url": context.url,
+        "static": lambda name: static_url(root_path(context.request), name),
+        "here": context.here(),
+        "first": context.here(after=None),
+        "cursor": context.query.get("after"),
+        "flash": flash_message(context.query),
         "now": instant,
         "now_ms": instant // 1000,
         **values,
     }
-    body = environment().get_template(template).render(context)
-    return HTMLResponse(body, status, headers={"Cache-Control": "no-store", "Vary": LIVE_HEADER})
+    body = environment().get_template(template).render(variables)
+    headers = {"Cache-Control": "no-store", "Vary": FRAGMENT_HEADER}
+    return HTMLResponse(body, status, headers=headers)
+
+
+class FlashMessage(NamedTuple):
+    """A sentence about the change just made, and its tone."""
+
+    sentence: str
+    tone: str
+
+
+FLASH_PARAMS = ("done", "moved", "left", "more", "subject")
+
+_SENTENCES = {
+    "retry": "{jobs} re-queued",
+    "redrive": "{jobs} re-queued",
+    "cancel": "{jobs} cancelled",
+    "run_now": "{jobs} due now",
+    "drop": "{jobs} dropped",
+    "cancel_chain": "Chain cancelled",
+    "delete_chain": "Chain deleted with {jobs}",
+    "remove_subscription": "Subscription removed",
+    "pause": "{name} paused",
+    "resume": "{name} resumed",
+    "drain": "{name} is draining",
+    "run_cycle": "{name} runs at the next tick",
+}
+_DIGITS = 7
+# An address can be forged: a name has no spaces, so that it cannot be a sentence.
+_NAME = re.compile(r"[\w.:@/+-]{1,100}")
+
+
+def flash_message(query: Mapping[str, str]) -> FlashMessage | None:
+    """Return what the address says was done; only counts, a name and known sentences come from it."""
+    sentence = _SENTENCES.get(query.get("done", ""))
+    if sentence is None:
+        return None
+    moved, left = _number(query, "moved"), _number(query, "left")
+    jobs = f"{count(moved)} {'job' if moved == 1 else 'jobs'}"
+    subject = query.get("subject", "")
+    parts = [sentence.format(jobs=jobs, name=subject if _NAME.fullmatch(subject) else "It")]
+    if left:
+        parts.append(f"{count(left)} skipped (in another state)")
+    more = query.get("more") == "yes"
+    if more:
+        parts.append("more match, run it again")
+    return FlashMessage("; ".join(parts), "warn" if left or more or not moved else "good")
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0

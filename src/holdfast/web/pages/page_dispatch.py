@@ -1,10 +1,10 @@
-"""From a request to a page: who asks, what they get, and how errors look to people."""
+"""The pages as a table, and from a request to a page: authenticate, authorize, render, show errors to people."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from urllib.parse import urlencode
 
 from starlette.requests import Request
@@ -15,14 +15,28 @@ from starlette.staticfiles import StaticFiles
 from holdfast.admin.authorize import Caller
 from holdfast.admin.roles import check, least_of
 from holdfast.core.errors import HoldfastError, Unauthenticated
-from holdfast.web.dispatch import Absent, missing, no_such_route, without_slash
-from holdfast.web.middleware import request_id_of
-from holdfast.web.pages.confirm import ask_first
-from holdfast.web.pages.forms import Unasked
-from holdfast.web.pages.page_context import LIVE_HEADER, Visit, show
-from holdfast.web.pages.routes import ROUTES, PageRoute
+from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
+from holdfast.web.dispatch import (
+    NotFoundHandler,
+    no_such_route,
+    not_found,
+    redirect_without_slash,
+)
+from holdfast.web.middleware import request_id_of, root_path
+from holdfast.web.pages import (
+    chains,
+    cycles,
+    dead_letters,
+    jobs,
+    overview,
+    system,
+    types,
+    workers,
+)
+from holdfast.web.pages.forms import ConfirmationNeeded, render_confirmation
+from holdfast.web.pages.page_context import FRAGMENT_HEADER, PageContext, render_page
 from holdfast.web.pages.sign_in import sign_in, sign_out
-from holdfast.web.pages.templates import STATIC, environment, version
+from holdfast.web.pages.templates import STATIC, environment, static_url
 from holdfast.web.problems import failure, failure_response, problem, problem_response
 
 if TYPE_CHECKING:
@@ -35,78 +49,108 @@ log = logging.getLogger("holdfast.web")
 _READS = ("GET", "HEAD")
 
 
+class PageRoute(NamedTuple):
+    """One page or form. The least of `actions` is required; a form's field says which one it is."""
+
+    method: Literal["GET", "POST"]
+    path: str
+    actions: tuple[str, ...]
+    handler: Callable[[PageContext], Awaitable[Response]]
+
+
+ROUTES = (
+    PageRoute("GET", "/", ("overview.read",), overview.get),
+    PageRoute("GET", "/jobs", ("job.list",), jobs.list_page),
+    PageRoute("GET", "/jobs/{id}", ("job.get",), jobs.get),
+    PageRoute("POST", "/jobs/move", tuple(f"job.{each}" for each in JOB_COMMANDS), jobs.move),
+    PageRoute("GET", "/chains/{id}", ("chain.get",), chains.get),
+    PageRoute(
+        "POST", "/chains/{id}", tuple(f"chain.{each}" for each in CHAIN_COMMANDS), chains.move
+    ),
+    PageRoute("GET", "/dead", ("dead.list",), dead_letters.list_page),
+    PageRoute("POST", "/dead", ("dead.redrive", "dead.drop"), dead_letters.move),
+    PageRoute("GET", "/types", ("type.list",), types.list_page),
+    PageRoute("POST", "/types", ("type.pause", "type.resume"), types.move),
+    PageRoute("GET", "/workers", ("worker.list",), workers.list_page),
+    PageRoute("POST", "/workers", ("worker.drain",), workers.move),
+    PageRoute("GET", "/cycles", ("cycle.list",), cycles.list_page),
+    PageRoute("POST", "/cycles", ("cycle.pause", "cycle.resume", "cycle.run_now"), cycles.move),
+    PageRoute("GET", "/audit", ("audit.list",), system.list_audit),
+    PageRoute("GET", "/system", ("system.read",), system.get),
+    PageRoute("POST", "/system", ("subscription.remove",), system.remove_subscription),
+    PageRoute("GET", "/tail", ("tail.read",), system.tail),
+)
+
+
 def page_routes(site: Site) -> list[BaseRoute]:
-    """Return the routes of the dashboard, to be put beside those of the API."""
+    """Return the routes of the dashboard, to be served beside those of the API."""
     return [
-        *(Route(each.path, _served(site, each), methods=[each.method]) for each in ROUTES),
+        *(Route(each.path, _make_endpoint(site, each), methods=[each.method]) for each in ROUTES),
         Route("/sign-in", sign_in(site), methods=["GET", "POST"]),
         Route("/sign-out", sign_out(site), methods=["POST"]),
-        Mount("/static", _Files(directory=STATIC)),
+        Mount("/static", _StaticFiles(directory=STATIC)),
     ]
 
 
-def page_missing(site: Site) -> Absent:
-    """Return what answers for an address that is not there: people get a page, programs a problem document."""
+def page_not_found(site: Site) -> NotFoundHandler:
+    """Return the handler of unknown addresses: a page for people, a problem document for programs."""
 
-    async def absent(request: Request, error: Exception) -> Response:
-        if moved := without_slash(request):
-            return moved
+    async def handler(request: Request, error: Exception) -> Response:
+        if redirect := redirect_without_slash(request):
+            return redirect
         path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-        is_page = request.method in _READS and not path.startswith("/api/")
-        if not is_page or "text/html" not in request.headers.get("accept", ""):
-            return await missing(request, error)
-        request_id = request_id_of(request)
-        visit = await _entered(site, request, request_id)
-        if isinstance(visit, Response):
-            return visit
+        if path.startswith("/api/") or not _is_page_view(request):
+            return await not_found(request, error)
+        context = await _authenticate(site, request)
+        if isinstance(context, Response):
+            return context
         refusal = no_such_route(request, "choose a page from the menu")
-        return _explained(visit, problem(refusal, request_id))
+        return _error_page(context, problem(refusal, request_id_of(request)))
 
-    return absent
+    return handler
 
 
-def _served(site: Site, page: PageRoute) -> Endpoint:
+def _make_endpoint(site: Site, page: PageRoute) -> Endpoint:
     async def endpoint(request: Request) -> Response:
-        request_id = request_id_of(request)
-        visit = await _entered(site, request, request_id)
-        if isinstance(visit, Response):
-            return visit
-        return await _answered(visit, page, request_id)
+        context = await _authenticate(site, request)
+        return context if isinstance(context, Response) else await _handle(context, page)
 
     return endpoint
 
 
-async def _entered(site: Site, request: Request, request_id: str) -> Visit | Response:
-    """Establish who visits, or answer those who may not."""
+async def _authenticate(site: Site, request: Request) -> PageContext | Response:
+    """Return the context of an authenticated request, or the response to any other."""
+    request_id = request_id_of(request)
     try:
-        entry = await site.door.enter(request)
+        found = await site.authenticator.authenticate(request)
     except Unauthenticated as error:
-        return _sent_to_sign_in(request, error, request_id)
+        return _redirect_to_sign_in(request, error)
     except HoldfastError as error:
-        return _told_outside(request, error, request_id)
+        return _signed_out_page(request, error)
     except Exception:
-        log.exception("it could not be found out who asks, request %s", request_id)
+        log.exception("authentication failed unexpectedly, request %s", request_id)
         return failure_response(request_id)
-    caller = Caller(entry.principal, request_id)
-    return Visit(request, site.service, caller, entry.way == "cookie")
+    caller = Caller(found.principal, request_id)
+    return PageContext(request, site.service, caller, found.method == "cookie")
 
 
-async def _answered(visit: Visit, page: PageRoute, request_id: str) -> Response:
+async def _handle(context: PageContext, page: PageRoute) -> Response:
+    request_id = request_id_of(context.request)
     try:
-        check(visit.caller.principal, least_of(page.actions))
-        return await page.handler(visit)
-    except Unasked as unasked:
-        return ask_first(visit, unasked.fields)
+        check(context.caller.principal, least_of(page.actions))
+        return await page.handler(context)
+    except ConfirmationNeeded as needed:
+        return render_confirmation(context, needed.fields)
     except HoldfastError as error:
-        if _is_script(visit.request):
+        if _is_script(context.request):
             return problem_response(error, request_id)
-        return _explained(visit, problem(error, request_id))
+        return _error_page(context, problem(error, request_id))
     except Exception:
-        log.exception("page %s could not be served, request %s", page.path, request_id)
-        return _explained(visit, failure(request_id))
+        log.exception("page %s failed, request %s", page.path, request_id)
+        return _error_page(context, failure(request_id))
 
 
-def _explained(visit: Visit, found: dict[str, Any]) -> Response:
+def _error_page(context: PageContext, found: dict[str, Any]) -> Response:
     values = {
         "message": found["detail"],
         "code": found.get("code"),
@@ -114,50 +158,49 @@ def _explained(visit: Visit, found: dict[str, Any]) -> Response:
         "details": found.get("details", ()),
         "help": found.get("help"),
     }
-    return show(visit, "error.html", found["title"], "", values, status=found["status"])
+    return render_page(context, "error.html", found["title"], "", values, status=found["status"])
 
 
-def _sent_to_sign_in(request: Request, error: Unauthenticated, request_id: str) -> Response:
-    if request.method not in _READS or _is_script(request) or LIVE_HEADER in request.headers:
-        return problem_response(error, request_id)
+def _redirect_to_sign_in(request: Request, error: Unauthenticated) -> Response:
+    if request.method not in _READS or _is_script(request):
+        return problem_response(error, request_id_of(request))
     path = request.url.path
     back = f"{path}?{request.url.query}" if request.url.query else path
-    root = request.scope.get("root_path", "").rstrip("/")
-    return RedirectResponse(f"{root}/sign-in?{urlencode({'back': back})}", status_code=303)
+    target = f"{root_path(request)}/sign-in?{urlencode({'back': back})}"
+    return RedirectResponse(target, status_code=303)
 
 
-def _told_outside(request: Request, error: HoldfastError, request_id: str) -> Response:
-    """Tell whoever could not be recognised, as while the database is away; nothing of the inside is shown."""
-    is_part = _is_script(request) or LIVE_HEADER in request.headers
-    if (
-        request.method not in _READS
-        or is_part
-        or "text/html" not in request.headers.get("accept", "")
-    ):
-        return problem_response(error, request_id)
-    found = problem(error, request_id)
-    root = request.scope.get("root_path", "").rstrip("/")
-    body = (
-        environment()
-        .get_template("outside.html")
-        .render(
-            static=lambda name: f"{root}/static/{name}?v={version()}",
-            title=found["title"],
-            code=found["code"],
-            help=found["help"],
-            here=request.url.path,
-        )
-    )
+def _signed_out_page(request: Request, error: HoldfastError) -> Response:
+    """Show an error to a caller who could not be authenticated, as while the database is unreachable."""
+    if _is_script(request) or not _is_page_view(request):
+        return problem_response(error, request_id_of(request))
+    found = problem(error, request_id_of(request))
+    values = {
+        "static": lambda name: static_url(root_path(request), name),
+        "title": found["title"],
+        "code": found["code"],
+        "help": found["help"],
+        "here": request.url.path,
+    }
+    body = environment().get_template("signed_out.html").render(values)
     return HTMLResponse(body, found["status"])
+
+
+def _is_page_view(request: Request) -> bool:
+    return request.method in _READS and "text/html" in request.headers.get("accept", "")
 
 
 def _is_script(request: Request) -> bool:
     accepted = request.headers.get("accept", "")
-    return "application/json" in accepted or "text/event-stream" in accepted
+    return (
+        "application/json" in accepted
+        or "text/event-stream" in accepted
+        or FRAGMENT_HEADER in request.headers
+    )
 
 
-class _Files(StaticFiles):
-    """The scripts and styles; browsers ask whether they changed, because scripts name one another without a version."""
+class _StaticFiles(StaticFiles):
+    """Scripts and styles; browsers revalidate them, because scripts import one another without a version."""
 
     def file_response(self, *arguments: Any, **options: Any) -> Response:
         response = super().file_response(*arguments, **options)

@@ -1,38 +1,187 @@
-"""The templates: everything is escaped, an unknown name is an error, and files carry their version in the address."""
+"""The Jinja environment and its filters: everything is escaped, and an unknown name is an error.
+
+Filters rather than macros where a page has many: live pages are rendered every second.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
+from datetime import datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
-from holdfast.web.pages import template_filters
+from holdfast.core.cycle import CatchUp
+from holdfast.core.duration import spoken
+from holdfast.core.filters import Term, format_filter
+from holdfast.core.records import Instant, to_instant
 
 STATIC = Path(__file__).parent.parent / "static"
 
+MAX_LINE_LENGTH = 300
+MAX_PAYLOAD_LENGTH = 20_000
+_SHORT = 8
+_CUT = "\n… cut here; the API and the command line show the rest"
+
+
+def instant_of(text: str) -> Instant:
+    """Parse an instant as the admin layer writes it."""
+    return to_instant(datetime.fromisoformat(text))
+
+
+def ms(text: str) -> int:
+    """Return an instant as milliseconds since the epoch, for scripts."""
+    return instant_of(text) // 1000
+
+
+def clock(text: str) -> str:
+    """Format an instant to the second, in UTC."""
+    return f"{text[:10]} {text[11:19]} UTC"
+
+
+def minute(text: str) -> str:
+    """Format an instant to the minute, for lists."""
+    return f"{text[5:10]} {text[11:16]}"
+
+
+def between(start: str | None, end: str | None) -> str:
+    """Format the time between two instants, if both are known."""
+    if start is None or end is None:
+        return "–"
+    return spoken(instant_of(end) - instant_of(start))
+
+
+def count(number: int) -> str:
+    """Format a count in groups of three digits."""
+    return f"{number:,}".replace(",", "\u202f")
+
+
+def byte_size(size: int) -> str:
+    """Format a number of bytes in a suitable unit."""
+    value, units = float(size), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while value >= 1000 and unit != "TB":
+        value, unit = value / 1000, next(units)
+    digits = 0 if unit == "B" or value >= 100 else 1
+    return f"{value:.{digits}f}\u202f{unit}"
+
+
+def short_id(id: str) -> str:
+    """Shorten an id to its end: ids created together begin alike."""
+    return f"…{id[-_SHORT:]}"
+
+
+def first_line(text: str | None) -> str:
+    """Return an error's message without its traceback."""
+    line = (text or "").strip().partition("\n")[0]
+    return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]}…"
+
+
+def pretty_json(value: Any) -> str:
+    """Format a payload for reading."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return text if len(text) <= MAX_PAYLOAD_LENGTH else f"{text[:MAX_PAYLOAD_LENGTH]}{_CUT}"
+
+
+def filter_term(value: str, field: str) -> str:
+    """Write the filter term that matches a value exactly, whatever characters it has."""
+    return format_filter([Term(field, ":", (value,))])
+
+
+def missed_runs(missed: str) -> str:
+    """Describe what happens to a cycle's missed runs."""
+    match CatchUp.parse(missed).slots:
+        case 0:
+            return "skipped"
+        case 1:
+            return "the latest missed run is caught up"
+        case several:
+            return f"the latest {several} missed runs are caught up"
+
+
+def job_note(job: Mapping[str, Any], now: Instant) -> str:
+    """Describe a job in a few words for a list, besides its state."""
+    match job["state"]:
+        case "running":
+            return f"on {job['worker']}"
+        case "completed":
+            ran = between(job["started_at"], job["finished_at"])
+            return f"ran {ran}, continued" if job["continued"] else f"ran {ran}"
+        case "blocked":
+            return "waiting for other chains"
+        case "pending":
+            return _due_note(job, now)
+        case _:
+            return first_line(job["error"])
+
+
+def _due_note(job: Mapping[str, Any], now: Instant) -> str:
+    due = instant_of(job["available_at"])
+    word = "retry" if job["attempt"] else "due"
+    return f"{word} in {spoken(due - now)}" if due > now else f"due for {spoken(now - due)}"
+
+
+_NEVER = Markup('<span class="zero">–</span>')
+
+
+def ago(text: str | None, now: Instant) -> Markup:
+    """Show how long ago an instant was, as in "3 min ago"; a script keeps it counting."""
+    if not text:
+        return _NEVER
+    instant, at = instant_of(text), escape(text)
+    time = f'<time datetime="{at}" data-since="{instant // 1000}">{spoken(now - instant)}</time>'
+    return Markup(f'<span class="nowrap" title="{at}">{time} ago</span>')
+
+
+def since(text: str | None, now: Instant) -> Markup:
+    """Show the time since an instant; a script keeps it counting."""
+    if not text:
+        return _NEVER
+    instant = instant_of(text)
+    return _counting_time(text, f'data-since="{instant // 1000}"', now - instant)
+
+
+def until(text: str | None, now: Instant) -> Markup:
+    """Show the time until an instant, 0 once it has passed; a script keeps it counting."""
+    if not text:
+        return _NEVER
+    instant = instant_of(text)
+    return _counting_time(text, f'data-until="{instant // 1000}"', instant - now)
+
+
+def _counting_time(text: str, mark: str, span: int) -> Markup:
+    at = escape(text)
+    return Markup(f'<time class="nowrap" datetime="{at}" title="{at}" {mark}>{spoken(span)}</time>')
+
+
 _FILTERS = (
-    *(template_filters.ago, template_filters.since, template_filters.until),
-    *(
-        template_filters.between,
-        template_filters.bulk,
-        template_filters.caught_up,
-        template_filters.clock,
-        template_filters.count,
-        template_filters.first_line,
-        template_filters.minute,
-        template_filters.ms,
-        template_filters.note,
-    ),
-    *(template_filters.pretty, template_filters.short, template_filters.term),
+    ago,
+    between,
+    byte_size,
+    clock,
+    count,
+    filter_term,
+    first_line,
+    job_note,
+    minute,
+    missed_runs,
+    ms,
+    pretty_json,
+    short_id,
+    since,
+    until,
 )
 
 
 @cache
 def environment() -> Environment:
     """Return the one environment of this process."""
-    made = Environment(
+    created = Environment(
         loader=PackageLoader("holdfast.web"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -40,13 +189,17 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update({each.__name__: each for each in _FILTERS})
-    return made
+    created.filters.update({each.__name__: each for each in _FILTERS})
+    return created
+
+
+def static_url(root: str, name: str) -> str:
+    """Return the address of a static file, with the version that makes browsers fetch a changed one."""
+    return f"{root}/static/{name}?v={_static_version()}"
 
 
 @cache
-def version() -> str:
-    """Return a short text that changes with any of the static files."""
+def _static_version() -> str:
     digest = hashlib.blake2b(digest_size=6)
     for file in sorted(STATIC.iterdir()):
         digest.update(file.read_bytes())

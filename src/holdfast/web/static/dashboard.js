@@ -1,20 +1,20 @@
-// Starts the parts; each one does nothing on pages that lack what it serves.
-import { startActing } from "./acting.js";
-import { startChoosing } from "./choosing.js";
+// Starts every part; each does nothing on pages that lack its elements.
+import { startActions } from "./actions.js";
 import { startGraph } from "./graph.js";
 import { startKeys } from "./keys.js";
 import { startLive } from "./live.js";
+import { startSelection } from "./selection.js";
 import { startTail } from "./tail.js";
 import { startTimes } from "./times.js";
-import { startWaiting } from "./waiting.js";
+import { startWait } from "./wait.js";
 
 // On a phone the menu is wider than the screen.
 document.querySelector('nav [aria-current="page"]')?.scrollIntoView({ block: "nearest", inline: "center" });
 startTimes();
-startChoosing();
-startActing();
+startSelection();
+startActions();
 startGraph();
 startKeys();
 startTail();
-startWaiting();
+startWait();
 startLive();

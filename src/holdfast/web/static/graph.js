@@ -1,4 +1,4 @@
-// A wide graph begins with the farthest blocker; it opens at the job that its chain has come to.
+// A wide graph begins with the farthest blocker; scroll to the chain's newest job.
 export function startGraph() {
   const current = document.querySelector(".graph-box .current");
   if (!current) return;

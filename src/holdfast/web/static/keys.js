@@ -1,4 +1,4 @@
-// Keys: / to the filter, g and a letter to a page, j and k through rows, x chooses one.
+// Shortcuts: / for the filter, g and a letter for a page, j and k for rows, x to select one.
 const OFF = "holdfast:keys-off";
 
 export function startKeys() {
@@ -22,24 +22,24 @@ export function startKeys() {
   });
 }
 
-// Whoever speaks to the machine says letters without meaning keys, so they can be turned off.
+// Dictation software types letters that are not meant as shortcuts, so they can be turned off.
 function startSwitch() {
   const button = document.getElementById("keys-switch");
-  const tell = () => { button.textContent = isOff() ? "keys off" : "keys on"; };
+  const show = () => { button.textContent = isOff() ? "Shortcuts: off" : "Shortcuts: on"; };
   button.hidden = false;
   button.addEventListener("click", () => {
-    kept((store) => (isOff() ? store.removeItem(OFF) : store.setItem(OFF, "yes")));
-    tell();
+    withStorage((store) => (isOff() ? store.removeItem(OFF) : store.setItem(OFF, "yes")));
+    show();
   });
-  tell();
+  show();
 }
 
 function isOff() {
-  return kept((store) => store.getItem(OFF)) === "yes";
+  return withStorage((store) => store.getItem(OFF)) === "yes";
 }
 
-// A browser may forbid pages to keep anything.
-function kept(use) {
+// A browser may forbid storage.
+function withStorage(use) {
   try {
     return use(localStorage);
   } catch {

@@ -1,108 +1,108 @@
-// Fetches the page's live parts again when the server hints at a change, unless that would be in somebody's way.
-import { tellChoice } from "./choosing.js";
+// Refreshes the page's live parts when the server hints at a change, unless that would disturb the user.
+import { announce } from "./announce.js";
 import { morph } from "./morph.js";
-import { say } from "./said.js";
+import { showSelection } from "./selection.js";
 import { follow } from "./stream.js";
-import { setClock, tellTimes } from "./times.js";
+import { setClock, updateTimes } from "./times.js";
 
-const SHORTEST_PAUSE_MS = 1000;
+const MIN_INTERVAL_MS = 1000;
 
-const state = { wanted: false, underWay: false, last: 0, timer: 0, connected: false, stopped: false, signedOut: false };
+const state = { requested: false, refreshing: false, last: 0, timer: 0, connected: false, stopped: false, signedOut: false };
 
 export function startLive() {
   if (!document.querySelector("[data-live]")) return;
   document.getElementById("live")?.removeAttribute("hidden");
-  follow(document.body.dataset.stream, "hint", want, connected, true);
-  for (const kind of ["visibilitychange", "change", "close", "holdfast:chosen", "holdfast:asked"]) {
-    document.addEventListener(kind, () => { tell(); plan(); }, true);
+  follow(document.body.dataset.stream, "hint", requestRefresh, onConnectionChange, true);
+  for (const kind of ["visibilitychange", "change", "close", "holdfast:selection", "holdfast:dialog"]) {
+    document.addEventListener(kind, () => { showStatus(); schedule(); }, true);
   }
-  document.getElementById("fresh")?.addEventListener("click", () => refresh(true));
+  document.getElementById("new-rows")?.addEventListener("click", () => refresh(true));
   document.getElementById("live-switch")?.addEventListener("click", () => {
     state.stopped = !state.stopped;
-    tell();
-    if (!state.stopped) want();
+    showStatus();
+    if (!state.stopped) requestRefresh();
   });
-  tell();
+  showStatus();
 }
 
-// The reason why nothing is refreshed now, or an empty text.
-export function held() {
+// Why nothing is refreshed now, or an empty text.
+function pauseReason() {
   if (state.stopped) return "paused by you";
   if (document.hidden) return "paused: tab hidden";
   if (document.querySelector("dialog[open]")) return "paused: dialog open";
-  const chosen = document.querySelectorAll("[data-choose] tbody input:checked").length;
-  return chosen ? `paused: ${chosen} selected` : "";
+  const selected = document.querySelectorAll("[data-select] tbody input:checked").length;
+  return selected ? `paused: ${selected} selected` : "";
 }
 
-// A stream that broke may have been ended because whoever reads may no longer: the next refresh tells.
-function connected(is) {
-  state.connected = is;
-  tell();
-  want();
+// A stream may have ended because the token was revoked: the next refresh shows that.
+function onConnectionChange(isConnected) {
+  state.connected = isConnected;
+  showStatus();
+  requestRefresh();
 }
 
-function want() {
-  state.wanted = true;
-  plan();
+function requestRefresh() {
+  state.requested = true;
+  schedule();
 }
 
-function plan() {
-  if (!state.wanted || state.underWay || state.timer || held()) return;
-  const pause = Math.max(0, state.last + SHORTEST_PAUSE_MS - Date.now());
-  state.timer = setTimeout(() => { state.timer = 0; if (!held()) refresh(false); }, pause);
+function schedule() {
+  if (!state.requested || state.refreshing || state.timer || pauseReason()) return;
+  const pause = Math.max(0, state.last + MIN_INTERVAL_MS - Date.now());
+  state.timer = setTimeout(() => { state.timer = 0; if (!pauseReason()) refresh(false); }, pause);
 }
 
-async function refresh(asked) {
-  state.wanted = false;
-  state.underWay = true;
+async function refresh(isManual) {
+  state.requested = false;
+  state.refreshing = true;
   try {
-    const answer = await fetch(location.href, { headers: { "Holdfast-Part": "live" } });
-    state.signedOut = answer.status === 401;
-    tell();
-    if (answer.ok && (asked || !held())) show(await answer.text(), asked);
+    const response = await fetch(location.href, { headers: { "Holdfast-Part": "live" } });
+    state.signedOut = response.status === 401;
+    showStatus();
+    if (response.ok && (isManual || !pauseReason())) show(await response.text(), isManual);
   } catch {
-    // The stream's own state says that the server is away; it hints again when it is back.
+    // The stream shows that the server is unreachable, and hints again when it is back.
   } finally {
-    state.underWay = false;
+    state.refreshing = false;
     state.last = Date.now();
     document.body.dataset.refreshes = String(Number(document.body.dataset.refreshes || 0) + 1);
-    plan();
+    schedule();
   }
 }
 
-function show(text, asked) {
+function show(text, isManual) {
   const next = new DOMParser().parseFromString(text, "text/html");
-  const hold = { waiting: 0, under: (rows) => !asked && isUnderHand(rows) };
+  const hold = { waiting: 0, isInUse: (rows) => !isManual && isInUse(rows) };
   for (const part of document.querySelectorAll("[data-live]")) {
     const fresh = next.getElementById(part.id);
     if (fresh) morph(part, document.importNode(fresh, true), hold);
   }
   setClock(Number(next.body.dataset.now));
-  tellTimes();
-  tellChoice();
-  tellWaiting(hold.waiting);
+  updateTimes();
+  showSelection();
+  showNewRows(hold.waiting);
 }
 
-function isUnderHand(rows) {
+function isInUse(rows) {
   if (rows.nodeName !== "TBODY") return false;
   return rows.matches(":hover") || rows.contains(document.activeElement);
 }
 
-function tellWaiting(count) {
-  const button = document.getElementById("fresh");
+function showNewRows(count) {
+  const button = document.getElementById("new-rows");
   if (!button) return;
   button.parentElement.hidden = count === 0;
   if (count === 0) return;
-  button.textContent = `${count} new ${count === 1 ? "row" : "rows"}, show`;
-  say(button.textContent);
+  button.textContent = `Show ${count} new ${count === 1 ? "row" : "rows"}`;
+  announce(button.textContent);
 }
 
-function tell() {
+function showStatus() {
   const place = document.getElementById("live");
   if (!place) return;
-  const reason = held();
-  if (state.signedOut) showMode(place, "off", "Signed out", "load the page again to sign in");
-  else if (!state.connected) showMode(place, "off", "Reconnecting", "what is shown may be old");
+  const reason = pauseReason();
+  if (state.signedOut) showMode(place, "off", "Signed out", "reload the page to sign in");
+  else if (!state.connected) showMode(place, "off", "Reconnecting", "this page may be out of date");
   else showMode(place, reason ? "held" : "on", reason ? "Paused" : "Live", reason);
   const button = document.getElementById("live-switch");
   if (button) button.setAttribute("aria-pressed", String(state.stopped));

@@ -1,4 +1,4 @@
-// Brings a part of the page up to date in place, so that focus, scrolling and what is unfolded stay.
+// Updates a part of the page in place, so that focus, scrolling and open details stay.
 const KEPT = new Set(["open", "aria-expanded"]);
 
 export function morph(now, next, hold) {
@@ -39,10 +39,10 @@ function isKeyed(element) {
   return element.firstElementChild?.dataset?.key !== undefined;
 }
 
-// Rows are known by their keys. Under somebody's hand they change but neither come, go nor move.
+// Rows are identified by their keys. While the user is on them they change but do not appear, leave or move.
 function morphRows(now, next, hold) {
   const olds = new Map([...now.children].map((each) => [each.dataset.key, each]));
-  if (hold && hold.under(now)) {
+  if (hold && hold.isInUse(now)) {
     let fresh = 0;
     for (const each of next.children) {
       const old = olds.get(each.dataset.key);

@@ -1,34 +1,34 @@
-// Follows a stream of server-sent events, and goes on asking where the browser would give up.
-const SHORTEST_MS = 2000;
-const LONGEST_MS = 30000;
+// Follows a stream of server-sent events, and reconnects where the browser would give up.
+const MIN_PAUSE_MS = 2000;
+const MAX_PAUSE_MS = 30000;
 
-// A browser has few connections to one server; tabs that nobody sees and that `rest` leave theirs to the others.
-export function follow(address, kind, take, tell, rest = false) {
+// A browser has few connections to one server, so hidden tabs release theirs if `onlyVisible`.
+export function follow(address, kind, onEvent, onConnectionChange, onlyVisible = false) {
   let source;
   let timer = 0;
-  let pause = SHORTEST_MS;
-  const leave = () => {
+  let pause = MIN_PAUSE_MS;
+  const disconnect = () => {
     clearTimeout(timer);
     source?.close();
   };
   const connect = () => {
-    leave();
+    disconnect();
     source = new EventSource(address);
-    source.addEventListener(kind, take);
+    source.addEventListener(kind, onEvent);
     source.addEventListener("open", () => {
-      pause = SHORTEST_MS;
-      tell(true);
+      pause = MIN_PAUSE_MS;
+      onConnectionChange(true);
     });
     source.addEventListener("error", () => {
-      tell(false);
-      // An answer that is no stream, such as a proxy's while its server restarts, ends it for good.
+      onConnectionChange(false);
+      // A response that is no stream, such as a proxy's error page, closes the source for good.
       if (source.readyState !== EventSource.CLOSED) return;
       timer = setTimeout(connect, pause);
-      pause = Math.min(LONGEST_MS, pause * 2);
+      pause = Math.min(MAX_PAUSE_MS, pause * 2);
     });
   };
-  addEventListener("pagehide", leave);
+  addEventListener("pagehide", disconnect);
   addEventListener("pageshow", (event) => { if (event.persisted) connect(); });
-  if (rest) document.addEventListener("visibilitychange", () => (document.hidden ? leave() : connect()));
-  if (!rest || !document.hidden) connect();
+  if (onlyVisible) document.addEventListener("visibilitychange", () => (document.hidden ? disconnect() : connect()));
+  if (!onlyVisible || !document.hidden) connect();
 }

@@ -1,4 +1,4 @@
-// The event stream, newest on top; texts are written as texts, never as markup.
+// The stream of changes, newest on top; texts are set as text, never as markup.
 import { showMode } from "./live.js";
 import { follow } from "./stream.js";
 
@@ -7,28 +7,28 @@ const MOST = 300;
 export function startTail() {
   const list = document.getElementById("tail");
   if (!list) return;
-  // Holding has a switch of its own here.
+  // This page has its own pause switch.
   document.getElementById("live-switch").remove();
   const template = document.getElementById("tail-line");
   const empty = document.getElementById("tail-empty");
   empty.hidden = false;
-  const take = (event) => {
-    if (document.getElementById("tail-hold").checked) return;
+  const onJob = (event) => {
+    if (document.getElementById("tail-pause").checked) return;
     const job = JSON.parse(event.data);
-    // A stream that begins again begins with what was told before.
+    // A stream that reconnects starts with lines that are here already.
     if (list.querySelector(`[data-key="${CSS.escape(keyOf(job))}"]`)) return;
     empty.hidden = true;
     list.prepend(line(template, job, list.dataset.jobs));
     while (list.children.length > MOST) list.lastElementChild.remove();
   };
-  follow(list.dataset.stream, "job", take, tell);
+  follow(list.dataset.stream, "job", onJob, showStatus);
 }
 
-function tell(isConnected) {
+function showStatus(isConnected) {
   const place = document.getElementById("live");
   place.hidden = false;
   if (isConnected) showMode(place, "on", "Live", "");
-  else showMode(place, "off", "Reconnecting", "nothing is told meanwhile");
+  else showMode(place, "off", "Reconnecting", "changes are not shown meanwhile");
 }
 
 function keyOf(job) {

@@ -1,4 +1,4 @@
-// Spans that count by themselves: <time data-since="ms"> upwards, <time data-until="ms"> down to zero.
+// Times that keep counting: <time data-since="ms"> up, <time data-until="ms"> down to zero.
 const SIZES = [
   [86400, "d"],
   [3600, "h"],
@@ -6,14 +6,14 @@ const SIZES = [
   [1, "s"],
 ];
 
-let ahead = 0;
+let offset = 0;
 
-// The server's clock counts, not this machine's.
+// Times are relative to the server's clock, not this machine's.
 export function setClock(serverNow) {
-  if (Number.isFinite(serverNow)) ahead = serverNow - Date.now();
+  if (Number.isFinite(serverNow)) offset = serverNow - Date.now();
 }
 
-export function spoken(ms) {
+function format(ms) {
   const seconds = Math.max(0, ms) / 1000;
   for (const [size, unit] of SIZES) {
     if (seconds >= size) return `${Math.floor(seconds / size)} ${unit}`;
@@ -21,13 +21,13 @@ export function spoken(ms) {
   return "0 s";
 }
 
-export function tellTimes() {
-  const now = Date.now() + ahead;
+export function updateTimes() {
+  const now = Date.now() + offset;
   for (const each of document.querySelectorAll("time[data-since]")) {
-    write(each, spoken(now - Number(each.dataset.since)));
+    write(each, format(now - Number(each.dataset.since)));
   }
   for (const each of document.querySelectorAll("time[data-until]")) {
-    write(each, spoken(Number(each.dataset.until) - now));
+    write(each, format(Number(each.dataset.until) - now));
   }
 }
 
@@ -37,6 +37,6 @@ function write(element, text) {
 
 export function startTimes() {
   setClock(Number(document.body.dataset.now));
-  tellTimes();
-  setInterval(tellTimes, 1000);
+  updateTimes();
+  setInterval(updateTimes, 1000);
 }

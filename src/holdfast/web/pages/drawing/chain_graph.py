@@ -1,7 +1,4 @@
-"""Where the jobs of a chain, and of the chains it waits for, stand in a graph: time runs to the right.
-
-A chain as a graph and as a time line.
-"""
+"""A chain, and the chains it waits for, as a graph from left to right and as a timeline."""
 
 from __future__ import annotations
 
@@ -14,19 +11,19 @@ from markupsafe import Markup
 from holdfast.core.duration import spoken
 from holdfast.core.records import Instant
 from holdfast.web.pages.drawing.svg import dot, line, link, number, path, picture, rect, text
-from holdfast.web.pages.template_filters import instant_of
+from holdfast.web.pages.templates import instant_of
 
-FEWEST_GROUPED = 4
-"""So many blockers of one type are drawn as one."""
+MIN_GROUP = 4
+"""From this many on, blockers of one type are drawn as one."""
 
-UNREAD = "other chain"
-"""How blockers are called whose type the tree does not tell, because it was cut before them."""
+UNKNOWN_TYPE = "other chain"
+"""The title of blockers whose type is unknown, because the tree was cut before them."""
 
 Tree = Mapping[str, Any]
 
 
 class Node(msgspec.Struct, frozen=True):
-    """A job, or blockers of one type taken together; `chain_id` leads where no single job is meant."""
+    """A job, or a group of blockers of one type, which links to a chain instead."""
 
     column: int
     row: int
@@ -38,7 +35,7 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """What must end before what; `waits` while it has not."""
+    """The source must end before the target; `waits` while it has not."""
 
     source: Node
     target: Node
@@ -46,24 +43,24 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """Nodes and edges with their places; columns and rows are counts."""
+    """Nodes and edges with their positions."""
 
     nodes: Sequence[Node]
     edges: Sequence[Edge]
 
     @property
     def columns(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return 1 + max((each.column for each in self.nodes), default=-1)
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return 1 + max((each.row for each in self.nodes), default=-1)
 
     @property
     def current(self) -> Node | None:
-        """The job that the chain has come to: the last of its own, which stand in the first row."""
+        """The chain's newest job; its own jobs are in the first row."""
         return max(
             (each for each in self.nodes if each.row == 0),
             key=lambda each: each.column,
@@ -71,27 +68,27 @@ class Graph(msgspec.Struct, frozen=True):
         )
 
 
-def lay_out(tree: Tree) -> Graph:
-    """Give every job of a chain's tree its place."""
-    plan = _Plan()
-    plan.chain(tree)
-    return Graph(plan.nodes, plan.edges)
+def lay_out_graph(tree: Tree) -> Graph:
+    """Give every job of a chain's tree its position."""
+    layout = _Layout()
+    layout.add_chain(tree)
+    return Graph(layout.nodes, layout.edges)
 
 
-class _Plan:
-    """The graph while it grows; every chain takes the next free row."""
+class _Layout:
+    """The graph under construction; every chain takes the next free row."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self.edges: list[Edge] = []
         self._row = 0
 
-    def chain(self, tree: Tree) -> Node | None:
-        """Place a chain's jobs in a row, after what each waits for; return its last."""
+    def add_chain(self, tree: Tree) -> Node | None:
+        """Place a chain's jobs in a row, right of what each waits for; return its last."""
         row, last = self._row, None
         self._row += 1
         for job in tree["jobs"]:
-            befores = [(each, waits) for each, waits in self._blockers(job) if each is not None]
+            befores = [(each, waits) for each, waits in self._add_blockers(job) if each is not None]
             sources = [*([(last, False)] if last else []), *befores]
             column = 1 + max((each.column for each, _ in sources), default=-1)
             node = Node(column, row, job["type"], job["state"], _note(job), job_id=job["id"])
@@ -100,31 +97,33 @@ class _Plan:
             last = node
         return last
 
-    def _blockers(self, job: Tree) -> Iterator[tuple[Node | None, bool]]:
+    def _add_blockers(self, job: Tree) -> Iterator[tuple[Node | None, bool]]:
         for type, edges in _by_type(job["waits_for"]).items():
             waits = any(each["open"] for each in edges)
-            if len(edges) >= FEWEST_GROUPED:
-                yield self._group(type or UNREAD, edges), waits
+            if len(edges) >= MIN_GROUP:
+                yield self._add_group(type or UNKNOWN_TYPE, edges), waits
                 continue
             for each in edges:
                 below = each["chain"]
-                yield self.chain(below) if below else self._elsewhere(each), each["open"]
+                yield self.add_chain(below) if below else self._add_link(each), each["open"]
 
-    def _group(self, type: str, edges: Sequence[Tree]) -> Node:
+    def _add_group(self, type: str, edges: Sequence[Tree]) -> Node:
         ended = sum(not each["open"] for each in edges)
         state = _worst([each["state"] for each in edges])
         note = f"{ended} of {len(edges)} ended"
         first = next((each for each in edges if each["open"]), edges[0])
-        return self._leaf(
+        return self._add_leaf(
             Node(0, 0, f"{len(edges)} × {type}", state, note, None, first["chain_id"])
         )
 
-    def _elsewhere(self, edge: Tree) -> Node:
-        """A chain that was drawn before, is gone, or lies too deep."""
+    def _add_link(self, edge: Tree) -> Node:
+        """Add a chain that is drawn already, was deleted, or is nested too deep."""
         title, state = f"chain …{edge['chain_id'][-8:]}", edge["state"] or "cancelled"
-        return self._leaf(Node(0, 0, title, state, "shown on its own page", None, edge["chain_id"]))
+        return self._add_leaf(
+            Node(0, 0, title, state, "shown on its own page", None, edge["chain_id"])
+        )
 
-    def _leaf(self, node: Node) -> Node:
+    def _add_leaf(self, node: Node) -> Node:
         placed = msgspec.structs.replace(node, row=self._row)
         self._row += 1
         self.nodes.append(placed)
@@ -139,7 +138,7 @@ def _by_type(edges: Sequence[Tree]) -> dict[str, list[Tree]]:
 
 
 def _worst(states: Sequence[str | None]) -> str:
-    """Return the state that is most worth showing."""
+    """Return the state that matters most."""
     order = ("failed", "cancelled", "running", "pending", "blocked")
     return next((each for each in order if each in states), "completed")
 
@@ -153,14 +152,14 @@ Url = Callable[[str], str]
 
 _NODE_WIDTH, _NODE_HEIGHT = 176, 42
 _GAP_X, _GAP_Y, _EDGE = 46, 14, 4
-_LONGEST_TITLE = 21
+_MAX_TITLE = 21
 
-_LINE_WIDTH, _LINE_HEIGHT, _NAMES = 900, 24, 190
-MOST_LINES = 80
+_ROW_WIDTH, _ROW_HEIGHT, _NAME_WIDTH = 900, 24, 190
+MAX_TIMELINE_ROWS = 80
 
 
 def draw_graph(graph: Graph, url: Url) -> Markup:
-    """Draw jobs as boxes and what must end before them as arrows."""
+    """Draw jobs as boxes, with arrows from what must end before them."""
     width = graph.columns * (_NODE_WIDTH + _GAP_X) - _GAP_X + 2 * _EDGE
     height = graph.rows * (_NODE_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
     current = graph.current
@@ -168,7 +167,7 @@ def draw_graph(graph: Graph, url: Url) -> Markup:
         _node(each, url, "node current" if each is current else "node") for each in graph.nodes
     )
     parts = [*map(_edge, graph.edges), *nodes]
-    label = f"Graph of {len(graph.nodes)} jobs; the tree says the same in words"
+    label = f"Graph of {len(graph.nodes)} jobs; the tree view has the same as text"
     return picture(max(1, width), max(1, height), label, parts)
 
 
@@ -181,8 +180,8 @@ def _node(node: Node, url: Url, kind: str) -> Markup:
     x, y = _corner(node)
     href = url(f"/jobs/{node.job_id}") if node.job_id else url(f"/chains/{node.chain_id}")
     title = node.title
-    if len(title) > _LONGEST_TITLE:
-        title = f"{title[: _LONGEST_TITLE - 1]}…"
+    if len(title) > _MAX_TITLE:
+        title = f"{title[: _MAX_TITLE - 1]}…"
     parts = [
         rect(x, y, _NODE_WIDTH, _NODE_HEIGHT, "box", radius=7),
         dot(x + 15, y + 15, 4.5, node.state),
@@ -206,25 +205,25 @@ def _edge(edge: Edge) -> Markup:
     return path(steps, kind) + path(head, f"{kind} head")
 
 
-class Line(msgspec.Struct, frozen=True):
-    """A job on the time line: it waited from `begun`, ran from `started`, until `ended`."""
+class TimelineRow(msgspec.Struct, frozen=True):
+    """A job on the timeline: it waited from `created` and ran from `started` until `ended`."""
 
     job_id: str
     type: str
     state: str
-    begun: Instant
+    created: Instant
     started: Instant | None
     ended: Instant
 
 
-def lines_of(tree: Mapping[str, Any], now: Instant) -> list[Line]:
-    """Return the jobs of a chain's tree in the order of their creation."""
-    return sorted(_lines(tree, now), key=lambda each: (each.begun, each.job_id))
+def timeline_rows(tree: Tree, now: Instant) -> list[TimelineRow]:
+    """Return the jobs of a chain's tree in order of creation."""
+    return sorted(_rows(tree, now), key=lambda each: (each.created, each.job_id))
 
 
-def _lines(tree: Mapping[str, Any], now: Instant) -> Iterator[Line]:
+def _rows(tree: Tree, now: Instant) -> Iterator[TimelineRow]:
     for job in tree["jobs"]:
-        yield Line(
+        yield TimelineRow(
             job["id"],
             job["type"],
             job["state"],
@@ -234,40 +233,40 @@ def _lines(tree: Mapping[str, Any], now: Instant) -> Iterator[Line]:
         )
         for edge in job["waits_for"]:
             if edge["chain"]:
-                yield from _lines(edge["chain"], now)
+                yield from _rows(edge["chain"], now)
 
 
-def draw_lines(lines: Sequence[Line], url: Url) -> Markup:
+def draw_timeline(rows: Sequence[TimelineRow], url: Url) -> Markup:
     """Draw when each job waited and ran."""
-    shown = lines[:MOST_LINES]
-    begun = min(each.begun for each in shown)
-    span = max(1, max(each.ended for each in shown) - begun)
+    shown = rows[:MAX_TIMELINE_ROWS]
+    start = min(each.created for each in shown)
+    span = max(1, max(each.ended for each in shown) - start)
 
     def place(instant: Instant) -> float:
-        return _NAMES + (instant - begun) / span * (_LINE_WIDTH - _NAMES - 60)
+        return _NAME_WIDTH + (instant - start) / span * (_ROW_WIDTH - _NAME_WIDTH - 60)
 
-    height = len(shown) * _LINE_HEIGHT + 24
+    height = len(shown) * _ROW_HEIGHT + 24
     parts = [
-        line(place(begun), 0, place(begun), height - 20),
-        line(place(begun + span), 0, place(begun + span), height - 20),
-        text(place(begun), height - 6, "0"),
-        text(place(begun + span), height - 6, spoken(span), "end"),
+        line(place(start), 0, place(start), height - 20),
+        line(place(start + span), 0, place(start + span), height - 20),
+        text(place(start), height - 6, "0"),
+        text(place(start + span), height - 6, spoken(span), "end"),
     ]
-    for row, each in enumerate(shown):
-        parts.append(_line(each, row * _LINE_HEIGHT, place, url))
-    return picture(_LINE_WIDTH, height, f"Time line of {len(shown)} jobs", parts)
+    for index, each in enumerate(shown):
+        parts.append(_draw_row(each, index * _ROW_HEIGHT, place, url))
+    return picture(_ROW_WIDTH, height, f"Timeline of {len(shown)} jobs", parts)
 
 
-def _line(each: Line, y: float, place: Callable[[Instant], float], url: Url) -> Markup:
-    waited_until = each.started if each.started is not None else each.ended
+def _draw_row(row: TimelineRow, y: float, place: Callable[[Instant], float], url: Url) -> Markup:
+    waited_until = row.started if row.started is not None else row.ended
     parts = [
-        text(0, y + 15, each.type[:30], kind="title"),
-        rect(place(each.begun), y + 9, place(waited_until) - place(each.begun), 4, "waited"),
+        text(0, y + 15, row.type[:30], kind="title"),
+        rect(place(row.created), y + 9, place(waited_until) - place(row.created), 4, "waited"),
     ]
-    told = f"{each.type}: {each.state}, waited {spoken(waited_until - each.begun)}"
-    if each.started is not None:
-        x, ran = place(each.started), each.ended - each.started
-        parts.append(rect(x, y + 5, max(2, place(each.ended) - x), 12, each.state, radius=2))
-        parts.append(text(place(each.ended) + 6, y + 15, spoken(ran)))
-        told = f"{told}, ran {spoken(ran)}"
-    return link(url(f"/jobs/{each.job_id}"), told, "node", parts)
+    label = f"{row.type}: {row.state}, waited {spoken(waited_until - row.created)}"
+    if row.started is not None:
+        x, ran = place(row.started), row.ended - row.started
+        parts.append(rect(x, y + 5, max(2, place(row.ended) - x), 12, row.state, radius=2))
+        parts.append(text(place(row.ended) + 6, y + 15, spoken(ran)))
+        label = f"{label}, ran {spoken(ran)}"
+    return link(url(f"/jobs/{row.job_id}"), label, "node", parts)

@@ -1,16 +1,18 @@
-"""Charts over time: stacked bars of what ended, and a curve of a span."""
+"""Charts: bars of finished jobs over time, a curve of a duration, and where a job's time went."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
 
 from holdfast.core.duration import spoken
-from holdfast.web.pages.drawing.svg import line, number, path, rect, stretched
-from holdfast.web.pages.template_filters import count
+from holdfast.core.records import Instant
+from holdfast.web.pages.drawing.svg import line, number, path, rect, stretched_picture
+from holdfast.web.pages.templates import count, instant_of
 
 WIDTH, HEIGHT = 600, 150
 _GAP = 1.5
@@ -22,7 +24,7 @@ _FRAME = Markup(
 
 
 class Bar(msgspec.Struct, frozen=True):
-    """What ended within one step of time; `label` says when."""
+    """Jobs that ended within one step of time; `label` is its clock time."""
 
     label: str
     completed: int
@@ -30,40 +32,40 @@ class Bar(msgspec.Struct, frozen=True):
 
 
 class Point(msgspec.Struct, frozen=True):
-    """A span at one step of time; None where nothing was measured."""
+    """A duration at one step of time; None where nothing was measured."""
 
     label: str
     us: int | None
 
 
-# A page is drawn every second and its charts change by the minute: what was drawn just now is kept.
+# A live page is rendered every second and its charts change by the minute.
 @lru_cache(maxsize=16)
-def bars(series: tuple[Bar, ...]) -> Markup:
-    """Draw how much was completed and failed, step by step."""
+def draw_bars(series: tuple[Bar, ...]) -> Markup:
+    """Draw completed and failed jobs per step."""
     top = round_up(max((each.completed + each.failed for each in series), default=0))
     step = WIDTH / max(1, len(series))
     parts = _grid()
     for place, each in enumerate(series):
         parts += _bar(each, place * step, step - _GAP, top)
     completed, failed = sum(each.completed for each in series), sum(each.failed for each in series)
-    label = f"Ended over time: {count(completed)} completed, {count(failed)} failed"
-    return _framed(series, count(top), stretched(WIDTH, HEIGHT, label, parts))
+    label = f"Finished over time: {count(completed)} completed, {count(failed)} failed"
+    return _frame(series, count(top), stretched_picture(WIDTH, HEIGHT, label, parts))
 
 
 @lru_cache(maxsize=16)
-def curve(series: tuple[Point, ...]) -> Markup:
-    """Draw how long a span was, step by step; where nothing was measured there is a gap."""
+def draw_curve(series: tuple[Point, ...]) -> Markup:
+    """Draw a duration per step, with gaps where nothing was measured."""
     known = [each.us for each in series if each.us is not None]
     top = round_up_span(max(known, default=0))
     parts = _grid()
     for run in _runs(series):
-        parts += _stretch(run, WIDTH / len(series), top)
+        parts += _draw_run(run, WIDTH / len(series), top)
     worst = f"at most {spoken(max(known))}" if known else "nothing measured"
-    drawn = stretched(WIDTH, HEIGHT, f"Wait over time, {worst}", parts)
-    return _framed(series, spoken(top), drawn)
+    drawn = stretched_picture(WIDTH, HEIGHT, f"Wait over time, {worst}", parts)
+    return _frame(series, spoken(top), drawn)
 
 
-def _framed(series: Sequence[Bar] | Sequence[Point], top: str, drawn: Markup) -> Markup:
+def _frame(series: Sequence[Bar] | Sequence[Point], top: str, drawn: Markup) -> Markup:
     middle = series[len(series) // 2].label
     return _FRAME.format(top=top, drawn=drawn, first=series[0].label, middle=middle)
 
@@ -75,17 +77,17 @@ def _grid() -> list[Markup]:
 
 @lru_cache(maxsize=512)
 def _bar(bar: Bar, x: float, width: float, top: int) -> list[Markup]:
-    done, lost = (value / top * HEIGHT for value in (bar.completed, bar.failed))
+    done, failed = (value / top * HEIGHT for value in (bar.completed, bar.failed))
     title = f"{bar.label}: {count(bar.completed)} completed, {count(bar.failed)} failed"
     parts = []
     if bar.completed:
         parts.append(rect(x, HEIGHT - done, width, done, "completed", title))
     if bar.failed:
-        parts.append(rect(x, HEIGHT - done - lost, width, lost, "failed", title))
+        parts.append(rect(x, HEIGHT - done - failed, width, failed, "failed", title))
     return parts
 
 
-def _stretch(run: Sequence[tuple[int, int]], step: float, top: int) -> list[Markup]:
+def _draw_run(run: Sequence[tuple[int, int]], step: float, top: int) -> list[Markup]:
     points = [((place + 0.5) * step, HEIGHT - us / top * HEIGHT) for place, us in run]
     (first, left), (last, right) = points[0], points[-1]
     points = [(first - step / 2, left), *points, (last + step / 2, right)]
@@ -96,7 +98,7 @@ def _stretch(run: Sequence[tuple[int, int]], step: float, top: int) -> list[Mark
 
 
 def _runs(series: Sequence[Point]) -> list[list[tuple[int, int]]]:
-    """Return the places that were measured, in runs without a gap."""
+    """Return the measured steps, in runs without a gap."""
     runs: list[list[tuple[int, int]]] = [[]]
     for place, each in enumerate(series):
         if each.us is None:
@@ -114,8 +116,66 @@ def round_up(value: int) -> int:
 
 
 def round_up_span(us: int) -> int:
-    """Return the next span that looks round in its own unit."""
+    """Return the next duration that is round in its own unit."""
     spans_ms = (3, 15, 30, 60, 150, 300, 600)
     spans_s = (1, 2, 3, 6, 15, 30, 60, 120, 300, 600, 1_800, 3_600, 10_800, 43_200, 86_400)
     tops = [*(each * 1_000 for each in spans_ms), *(each * 1_000_000 for each in spans_s)]
     return next((each for each in tops if each >= us), us)
+
+
+_BAR_WIDTH, _BAR_HEIGHT = 640, 14
+_MIN_SHARE_WIDTH = 2.0
+
+
+class TimeShare(msgspec.Struct, frozen=True):
+    """How long a job waited or ran."""
+
+    kind: str
+    word: str
+    us: int
+
+    @property
+    def span(self) -> str:
+        """Its length in words."""
+        return spoken(self.us)
+
+
+class TimeBreakdown(msgspec.Struct, frozen=True):
+    """A job's time by what it did, and the bar of it."""
+
+    total: str
+    shares: Sequence[TimeShare]
+    bar: Markup
+
+
+def time_breakdown(
+    job: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]], now: Instant
+) -> TimeBreakdown:
+    """Split a job's time until its end, or until now, into waiting and running."""
+    begun = instant_of(job["created_at"])
+    end = instant_of(job["finished_at"]) if job["finished_at"] else now
+    ran = sum(map(_run_time, attempts))
+    if job["started_at"] and job["state"] in ("running", "completed"):
+        ran += max(0, end - instant_of(job["started_at"]))
+    total = max(0, end - begun)
+    ran = min(ran, total)
+    waited = "blocked" if job["state"] == "blocked" else "waited"
+    shares = (TimeShare(waited, waited, total - ran), TimeShare("running", "ran", ran))
+    shown = [each for each in shares if each.us]
+    return TimeBreakdown(spoken(total), shown, _share_bar(shown, total))
+
+
+def _run_time(attempt: Mapping[str, Any]) -> int:
+    if attempt["started_at"] is None:
+        return 0
+    return max(0, instant_of(attempt["ended_at"]) - instant_of(attempt["started_at"]))
+
+
+def _share_bar(shares: Sequence[TimeShare], total: int) -> Markup:
+    boxes, x = [], 0.0
+    for each in shares:
+        width = max(_MIN_SHARE_WIDTH, each.us / total * _BAR_WIDTH) if total else 0
+        boxes.append(rect(x, 0, width, _BAR_HEIGHT, each.kind, f"{each.word} {each.span}"))
+        x += width
+    label = ", ".join(f"{each.word} {each.span}" for each in shares) or "no time yet"
+    return stretched_picture(_BAR_WIDTH, _BAR_HEIGHT, label, boxes)

@@ -1,4 +1,4 @@
-"""The few elements that pictures are made of. Texts are escaped here, numbers need not be."""
+"""The few SVG elements that drawings use. Texts are escaped here, numbers need not be."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from markupsafe import Markup, escape
 
 
 def picture(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
-    """Put parts together into a picture of its own size; it is a group, because an image's links are not read out."""
+    """Draw a picture of its own size; its role is group, because screen readers skip an image's links."""
     size = f'width="{number(width)}" height="{number(height)}"'
-    return _joined(f"{_head(width, height, 'group')} {size}>", label, parts)
+    return _svg(f"{_head(width, height, 'group')} {size}>", label, parts)
 
 
-def stretched(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
-    """Put parts together into a picture that fills its box; it should contain neither words nor links."""
-    return _joined(f'{_head(width, height, "img")} preserveAspectRatio="none">', label, parts)
+def stretched_picture(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
+    """Draw a picture that fills its box; it should contain neither texts nor links."""
+    return _svg(f'{_head(width, height, "img")} preserveAspectRatio="none">', label, parts)
 
 
 def _head(width: float, height: float, role: str) -> str:
     return f'<svg class="drawing" role="{role}" viewBox="0 0 {number(width)} {number(height)}"'
 
 
-def _joined(head: str, label: str, parts: Iterable[Markup]) -> Markup:
+def _svg(head: str, label: str, parts: Iterable[Markup]) -> Markup:
     return Markup("".join((head, _title(label), *parts, "</svg>")))
 
 
 def rect(
     x: float, y: float, width: float, height: float, kind: str, title: str = "", radius: float = 0
 ) -> Markup:
-    """Draw a box of one kind; its title shows when it is pointed at."""
+    """Draw a box; its title shows on hover."""
     corner = f' rx="{number(radius)}"' if radius else ""
     return Markup(
         f'<rect class="{escape(kind)}" x="{number(x)}" y="{number(y)}" width="{number(width)}" '
@@ -49,7 +49,7 @@ def path(steps: str, kind: str) -> Markup:
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
-    """Write words."""
+    """Draw a text."""
     place = f'x="{number(x)}" y="{number(y)}" text-anchor="{escape(anchor)}"'
     return Markup(f'<text {place} class="{escape(kind)}">{escape(words)}</text>')
 
@@ -61,13 +61,13 @@ def dot(x: float, y: float, radius: float, kind: str) -> Markup:
 
 
 def link(href: str, title: str, kind: str, parts: Iterable[Markup]) -> Markup:
-    """Make parts a link."""
+    """Wrap parts in a link."""
     inside = "".join((_title(title), *parts))
     return Markup(f'<a href="{escape(href)}" class="{escape(kind)}">{inside}</a>')
 
 
 def number(value: float) -> str:
-    """Write a coordinate without needless digits."""
+    """Format a coordinate without needless digits."""
     return f"{value:.1f}".rstrip("0").rstrip(".")
 
 

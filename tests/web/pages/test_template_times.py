@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.web.pages import template_filters
-from holdfast.web.pages.template_filters import instant_of
+from holdfast.web.pages import templates
+from holdfast.web.pages.templates import instant_of
 
 NOON = "2026-01-31T12:00:00.000000Z"
 NOON_MS = 1769860800000
@@ -13,24 +13,22 @@ LATER = instant_of("2026-01-31T12:03:20.500000Z")
 
 
 def test_a_span_is_shown_with_its_instant_and_what_a_script_counts_from() -> None:
-    assert template_filters.ago(NOON, LATER) == (
+    assert templates.ago(NOON, LATER) == (
         f'<span class="nowrap" title="{NOON}"><time datetime="{NOON}" data-since="{NOON_MS}">3 min</time> ago</span>'
     )
-    assert template_filters.since(NOON, LATER) == (
+    assert templates.since(NOON, LATER) == (
         f'<time class="nowrap" datetime="{NOON}" title="{NOON}" data-since="{NOON_MS}">3 min</time>'
     )
-    assert template_filters.until(NOON, LATER - 230_500_000) == (
+    assert templates.until(NOON, LATER - 230_500_000) == (
         f'<time class="nowrap" datetime="{NOON}" title="{NOON}" data-until="{NOON_MS}">30 s</time>'
     )
 
 
 def test_what_has_passed_is_no_time_away() -> None:
-    assert ">0 ms<" in template_filters.until(NOON, LATER)
+    assert ">0 ms<" in templates.until(NOON, LATER)
 
 
-@pytest.mark.parametrize(
-    "show", [template_filters.ago, template_filters.since, template_filters.until]
-)
+@pytest.mark.parametrize("show", [templates.ago, templates.since, templates.until])
 @pytest.mark.parametrize("text", [None, ""])
 def test_what_never_was_is_a_dash(show: Callable[[str | None, int], str], text: str | None) -> None:
     assert show(text, LATER) == '<span class="zero">–</span>'

@@ -1,7 +1,7 @@
-// Waits for a chain as a program would, by the API's own endpoint, and shows the page anew once it has ended.
-const SHORTEST_PAUSE_MS = 1000;
+// Waits for a chain by the API's own endpoint and reloads the page once it has ended.
+const PAUSE_MS = 1000;
 
-export function startWaiting() {
+export function startWait() {
   const place = document.querySelector("[data-wait]");
   if (!place) return;
   place.hidden = false;
@@ -11,18 +11,18 @@ export function startWaiting() {
 async function wait(place) {
   const button = place.querySelector("button");
   button.disabled = true;
-  tell(place, "Waiting until it ends…");
+  showStatus(place, "Waiting for the result…");
   try {
     while ((await fetch(place.dataset.wait)).status === 202) {
-      await new Promise((go) => { setTimeout(go, SHORTEST_PAUSE_MS); });
+      await new Promise((resolve) => { setTimeout(resolve, PAUSE_MS); });
     }
     location.reload();
   } catch {
-    tell(place, "The server could not be reached.");
+    showStatus(place, "The server could not be reached.");
     button.disabled = false;
   }
 }
 
-function tell(place, words) {
-  place.querySelector("[role=status]").textContent = words;
+function showStatus(place, text) {
+  place.querySelector("[role=status]").textContent = text;
 }

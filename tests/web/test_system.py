@@ -20,9 +20,9 @@ from holdfast.notify.local import LocalNotifier
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.pool import WAIT_S
 from holdfast.web import probes
-from holdfast.web.broadcaster import Live
-from holdfast.web.middleware import Rate
-from holdfast.web.route_table import ROUTES
+from holdfast.web.broadcaster import Broadcaster
+from holdfast.web.middleware import RateLimit
+from holdfast.web.openapi import ROUTES
 from tests.cli.scene import Scene
 from tests.support.until import PATIENCE_S, until
 from tests.web.conftest import HOST, Api
@@ -70,14 +70,14 @@ async def test_run_once_too_often_is_refused_with_when_to_come_back(api: Api) ->
 
 def test_permits_come_back_with_time() -> None:
     now = [0.0]
-    rate = Rate(2, 1, lambda: now[0])
-    rate.take()
+    rate = RateLimit(2, 1, lambda: now[0])
+    rate.acquire()
     with pytest.raises(RateLimited):
-        rate.take()
+        rate.acquire()
     now[0] = 0.5
-    rate.take()
+    rate.acquire()
     with pytest.raises(RateLimited):
-        rate.take()
+        rate.acquire()
 
 
 async def test_what_a_tick_by_hand_did_shows_in_the_statistics(api: Api, scene: Scene) -> None:
@@ -117,17 +117,17 @@ async def test_being_alive_asks_nothing_of_the_database(api: Api, app: Holdfast)
     app.bind("sqlite:////nowhere/at/all.db")
     assert (await api.call(None, "GET", "/livez")).json() == {"status": "alive"}
     ready = await api.call(None, "GET", "/readyz")
-    assert (ready.status_code, ready.json()["reason"]) == (503, "the database is away")
+    assert (ready.status_code, ready.json()["reason"]) == (503, "the database is unreachable")
 
 
 async def test_a_probe_does_not_wait_as_long_as_a_connection_may_take(
     api: Api, app: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probes, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(probes, "TIMEOUT_S", 0.05)
     app.bind("postgresql://nobody@127.0.0.1:1/nothing")
     async with asyncio.timeout(WAIT_S / 2):
         ready = await api.call(None, "GET", "/readyz")
-    assert (ready.status_code, ready.json()["reason"]) == (503, "the database is away")
+    assert (ready.status_code, ready.json()["reason"]) == (503, "the database is unreachable")
 
 
 async def test_being_ready_needs_somebody_who_reaps(api: Api, scene: Scene) -> None:
@@ -232,16 +232,16 @@ async def test_all_who_watch_share_one_ear_that_closes_with_the_last(api: Api) -
             return super().listen(on_hint)  # type: ignore[arg-type]
 
     notifier = Counting()
-    live = Live(lambda: notifier)  # type: ignore[arg-type,return-value]
-    async with live.watch() as one, live.watch() as other:
+    broadcaster = Broadcaster(lambda: notifier)  # type: ignore[arg-type,return-value]
+    async with broadcaster.subscribe() as one, broadcaster.subscribe() as other:
         notifier.send([Hint("due", "mail"), Hint("ended")])
         async with asyncio.timeout(PATIENCE_S):
-            first, second = await one.news(), await other.news()
+            first, second = await one.next_hint(), await other.next_hint()
         assert first.kinds
         assert second.kinds
-        assert live.watchers == 2
+        assert broadcaster.subscribers == 2
     assert len(heard) == 1
-    async with live.watch():
+    async with broadcaster.subscribe():
         assert len(heard) == 2
     notifier.close()
 
@@ -252,9 +252,9 @@ async def test_a_tail_streams_jobs_as_they_change(api: Api, scene: Scene) -> Non
     reading = asyncio.create_task(
         api.call(Role.VIEWER, "GET", "/api/v1/tail?filter=state:failed&lines=5")
     )
-    await until(lambda: site.live.watchers)
+    await until(lambda: site.broadcaster.subscribers)
     # The transport hands an answer over when it has ended, so the stream is told to end.
-    await site.live.close()
+    await site.broadcaster.close()
     answer = await reading
     assert answer.headers["Content-Type"].startswith("text/event-stream")
     (data,) = re.findall(r"^data: (.*)$", answer.text, re.MULTILINE)
@@ -269,8 +269,8 @@ async def test_a_tail_begins_with_as_many_lines_as_asked_for(
         scene.failed()
     site = api.served.state.site
     reading = asyncio.create_task(api.call(Role.VIEWER, "GET", f"/api/v1/tail?lines={lines}"))
-    await until(lambda: site.live.watchers)
-    await site.live.close()
+    await until(lambda: site.broadcaster.subscribers)
+    await site.broadcaster.close()
     assert (await reading).text.count("event: job") == told
 
 
@@ -279,18 +279,18 @@ async def test_whoever_asks_for_the_head_of_a_stream_gets_no_stream(api: Api, st
     async with asyncio.timeout(PATIENCE_S):
         answer = await api.call(Role.VIEWER, "HEAD", f"/api/v1/{stream}")
     assert answer.headers["Content-Type"].startswith("text/event-stream")
-    assert api.served.state.site.live.watchers == 0
+    assert api.served.state.site.broadcaster.subscribers == 0
 
 
 async def test_a_revoked_token_ends_the_streams_that_it_opened(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.web.api.streams.ASKED_AGAIN_S", 0)
+    monkeypatch.setattr("holdfast.web.api.streams.RECHECK_S", 0)
     readings = [
         asyncio.create_task(api.call(Role.VIEWER, "GET", f"/api/v1/{each}"))
         for each in ("live", "tail")
     ]
-    await until(lambda: api.served.state.site.live.watchers == 2)
+    await until(lambda: api.served.state.site.broadcaster.subscribers == 2)
     (token,) = (await api.call(Role.DEVELOPER, "GET", "/api/v1/tokens")).json()["items"][-1:]
     assert token["role"] == "viewer"
     await api.call(Role.DEVELOPER, "POST", f"/api/v1/tokens/{token['id']}/revoke")

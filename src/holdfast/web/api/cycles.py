@@ -1,0 +1,71 @@
+"""Cycles over HTTP."""
+
+from __future__ import annotations
+
+from holdfast.web.route import ApiResponse, BoundRequest, Param, Reason, Route
+
+_TAG = "cycles"
+
+
+async def list_all(request: BoundRequest) -> ApiResponse:
+    """List cycles."""
+    found = await request.service.cycles.list(request.caller)
+    return ApiResponse({"items": [each.as_json() for each in found]})
+
+
+async def pause(request: BoundRequest) -> ApiResponse:
+    """Pause a cycle."""
+    await request.service.cycles.pause(request.caller, request["name"])
+    return ApiResponse({"name": request["name"], "paused": True})
+
+
+async def resume(request: BoundRequest) -> ApiResponse:
+    """Resume a cycle."""
+    await request.service.cycles.resume(request.caller, request["name"])
+    return ApiResponse({"name": request["name"], "paused": False})
+
+
+async def run_now(request: BoundRequest) -> ApiResponse:
+    """Run a cycle at the next tick."""
+    await request.service.cycles.run_now(request.caller, request["name"])
+    return ApiResponse({"name": request["name"], "requested": True}, 202)
+
+
+_CYCLE = Param("name", "path", text="The cycle's name.")
+
+ROUTES = (
+    Route("GET", "/api/v1/cycles", "cycle.list", list_all, "List cycles.", tag=_TAG),
+    Route(
+        "POST",
+        "/api/v1/cycles/{name}/pause",
+        "cycle.pause",
+        pause,
+        "Pause a cycle.",
+        (_CYCLE,),
+        Reason,
+        answers=(200, 404),
+        tag=_TAG,
+    ),
+    Route(
+        "POST",
+        "/api/v1/cycles/{name}/resume",
+        "cycle.resume",
+        resume,
+        "Resume a cycle.",
+        (_CYCLE,),
+        Reason,
+        answers=(200, 404),
+        tag=_TAG,
+    ),
+    Route(
+        "POST",
+        "/api/v1/cycles/{name}/run-now",
+        "cycle.run_now",
+        run_now,
+        "Run a cycle at the next tick, even if paused.",
+        (_CYCLE,),
+        Reason,
+        answers=(202, 404),
+        tag=_TAG,
+    ),
+)

@@ -1,0 +1,144 @@
+"""The installation over HTTP: settings, doctor, subscriptions, audit log and tokens."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.admin.roles import Role
+from holdfast.web.route import AFTER, ID, LIMIT, ApiResponse, BoundRequest, Param, Reason, Route
+
+
+class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A token to create."""
+
+    name: str
+    role: str
+    expires: str | None = None
+    reason: str | None = None
+
+
+async def get(request: BoundRequest) -> ApiResponse:
+    """Show the installation."""
+    return ApiResponse(await request.service.overview.system(request.caller))
+
+
+async def doctor(request: BoundRequest) -> ApiResponse:
+    """Show the doctor's findings."""
+    return ApiResponse({"items": await request.service.doctor.findings(request.caller)})
+
+
+async def list_subscriptions(request: BoundRequest) -> ApiResponse:
+    """List subscriptions."""
+    found = await request.service.subscriptions.list(request.caller)
+    return ApiResponse({"items": [each.as_json() for each in found]})
+
+
+async def remove_subscription(request: BoundRequest) -> ApiResponse:
+    """Remove a subscription."""
+    removed = await request.service.subscriptions.remove(
+        request.caller, request["event"], request["handler"]
+    )
+    return ApiResponse(removed)
+
+
+async def list_audit(request: BoundRequest) -> ApiResponse:
+    """List the audit log."""
+    wanted = {name: request[name] for name in ("actor", "action", "target")}
+    page = await request.service.audit.page(
+        request.caller, request["limit"], request["after"], **wanted
+    )
+    return ApiResponse(page)
+
+
+async def list_tokens(request: BoundRequest) -> ApiResponse:
+    """List tokens."""
+    return ApiResponse({"items": await request.service.tokens.list(request.caller)})
+
+
+async def create_token(request: BoundRequest) -> ApiResponse:
+    """Create a token."""
+    wanted: TokenRequest = request.body
+    role = Role.parse(wanted.role)
+    created = await request.service.tokens.create(request.caller, wanted.name, role, wanted.expires)
+    return ApiResponse(created, 201)
+
+
+async def revoke_token(request: BoundRequest) -> ApiResponse:
+    """Revoke a token."""
+    await request.service.tokens.revoke(request.caller, request["id"])
+    return ApiResponse({"id": request["id"], "revoked": True})
+
+
+_EVENT = Param("event", "path", text="The event's name.")
+_HANDLER = Param("handler", "path", text="The handler's name.")
+_ACTOR = Param("actor", "query", text="Filter by actor.")
+_ACTION = Param("action", "query", text="Filter by action, e.g. `job.retry`.")
+_TARGET = Param("target", "query", text="Filter by target, e.g. `type mail.send`.")
+
+ROUTES = (
+    Route(
+        "GET",
+        "/api/v1/system",
+        "system.read",
+        get,
+        "Show database, schema and effective settings.",
+        tag="overview",
+    ),
+    Route(
+        "GET",
+        "/api/v1/doctor",
+        "doctor.read",
+        doctor,
+        "Check configuration, fleet and database; each finding includes its fix.",
+        tag="overview",
+    ),
+    Route(
+        "GET",
+        "/api/v1/subscriptions",
+        "subscription.list",
+        list_subscriptions,
+        "List which handler gets which event, and how many live workers handle it.",
+        tag="subscriptions",
+    ),
+    Route(
+        "DELETE",
+        "/api/v1/subscriptions/{event}/{handler}",
+        "subscription.remove",
+        remove_subscription,
+        "Stop delivering an event to a handler; jobs already delivered remain.",
+        (_EVENT, _HANDLER),
+        answers=(200, 404),
+        tag="subscriptions",
+    ),
+    Route(
+        "GET",
+        "/api/v1/audit",
+        "audit.list",
+        list_audit,
+        "List changes and who made them, newest first.",
+        (LIMIT, AFTER, _ACTOR, _ACTION, _TARGET),
+        tag="audit",
+    ),
+    Route("GET", "/api/v1/tokens", "token.list", list_tokens, "List tokens.", tag="tokens"),
+    Route(
+        "POST",
+        "/api/v1/tokens",
+        "token.create",
+        create_token,
+        "Create a token; the secret is only in this response.",
+        body=TokenRequest,
+        answers=(201,),
+        tag="tokens",
+    ),
+    Route(
+        "POST",
+        "/api/v1/tokens/{id}/revoke",
+        "token.revoke",
+        revoke_token,
+        "Revoke a token.",
+        (ID,),
+        Reason,
+        answers=(200, 404),
+        tag="tokens",
+    ),
+)

@@ -1,0 +1,120 @@
+// Changes: confirmed in a dialog, made in batches where there are many, with their progress.
+import { announce } from "./announce.js";
+import { describeMatching, selectedIds } from "./selection.js";
+
+const BATCH = 100;
+const MOST = 10000;
+
+export function startActions() {
+  const dialog = document.getElementById("confirm");
+  if (!dialog) return;
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!form.matches("[data-confirm]")) return;
+    event.preventDefault();
+    openDialog(dialog, form, event.submitter);
+  });
+  dialog.querySelector("[data-no]").addEventListener("click", () => dialog.close());
+}
+
+function openDialog(dialog, form, button) {
+  const everything = form.dataset.everything === "yes";
+  const ids = form.matches("[data-select]") ? selectedIds(form) : null;
+  const these = everything ? describeMatching(form, "all") : ids && `${ids.length} ${ids.length === 1 ? "job" : "jobs"}`;
+  dialog.querySelector("h2").textContent = textOf(form, "ask", button).replace("{these}", these || "");
+  dialog.querySelector("[data-more]").textContent = textOf(form, "more", button);
+  dialog.querySelector("[data-rate]").hidden = !textOf(form, "rated", button);
+  for (const each of dialog.querySelectorAll("input")) each.value = "";
+  const progress = dialog.querySelector("progress");
+  progress.hidden = true;
+  const yes = dialog.querySelector("[data-yes]");
+  yes.textContent = button.textContent.trim();
+  yes.disabled = false;
+  yes.onclick = async () => {
+    yes.disabled = true;
+    const fields = formFields(dialog, form, button);
+    if (ids === null) return submit(form, button, fields);
+    progress.hidden = false;
+    return submitBatches(form, button, fields, everything ? null : ids, progress);
+  };
+  dialog.showModal();
+  document.dispatchEvent(new Event("holdfast:dialog"));
+  dialog.querySelector("input[name=reason]").focus();
+}
+
+// The form has each button's question, for when no script asks it.
+function textOf(form, word, button) {
+  return form.elements[`${word}:${button.value}`]?.value || "";
+}
+
+function formFields(dialog, form, button) {
+  const fields = new URLSearchParams(new FormData(form));
+  for (const name of [...fields.keys()]) if (name === "id" || name.includes(":")) fields.delete(name);
+  if (!form.matches("[data-select]")) {
+    for (const each of form.querySelectorAll("input[name=id]")) fields.append("id", each.value);
+  }
+  if (button.name) fields.set(button.name, button.value);
+  fields.set("reason", dialog.querySelector("input[name=reason]").value);
+  if (textOf(form, "rated", button)) fields.set("rate", dialog.querySelector("input[name=rate]").value);
+  return fields;
+}
+
+// One thing: an ordinary form post, whose response is the next page.
+function submit(form, button, fields) {
+  const copy = document.createElement("form");
+  copy.method = "post";
+  copy.action = button.getAttribute("formaction") || form.action;
+  for (const [name, value] of fields) {
+    const field = document.createElement("input");
+    field.type = "hidden";
+    field.name = name;
+    field.value = value;
+    copy.append(field);
+  }
+  document.body.append(copy);
+  copy.submit();
+}
+
+// Many: batch after batch, so that there is progress and no request is long.
+async function submitBatches(form, button, fields, ids, progress) {
+  const target = button.getAttribute("formaction") || form.action;
+  const total = { moved: 0, left: 0 };
+  let after = "";
+  for (let done = 0; done < (ids ? ids.length : MOST); done += BATCH) {
+    const part = new URLSearchParams(fields);
+    if (ids) for (const id of ids.slice(done, done + BATCH)) part.append("id", id);
+    else part.set("after", after);
+    if (!ids) part.set("everything", "yes");
+    const result = await post(target, part);
+    if (result.error) return showError(total.moved, result.error);
+    total.moved += result.moved;
+    total.left += result.left;
+    if (ids) progress.value = Math.min(1, (done + BATCH) / ids.length);
+    else progress.removeAttribute("value");
+    announce(`${total.moved} done`);
+    if (!ids && !result.next) break;
+    after = result.next || "";
+  }
+  return showResult({ ...total, done: fields.get("move"), more: !ids && after ? "yes" : "" });
+}
+
+async function post(target, body) {
+  try {
+    const response = await fetch(target, { method: "POST", body, headers: { Accept: "application/json" } });
+    const result = await response.json();
+    return response.ok ? result : { error: result.detail || result.title || "the request was refused" };
+  } catch {
+    return { error: "the server could not be reached; the last batch may have been applied" };
+  }
+}
+
+function showError(moved, error) {
+  document.querySelector("#confirm [data-more]").textContent = `${moved} done, then: ${error}`;
+  announce(error);
+}
+
+function showResult(result) {
+  const back = new URL(location.href);
+  for (const [name, value] of Object.entries(result)) back.searchParams.set(name, value);
+  location.assign(back);
+}
