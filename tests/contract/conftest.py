@@ -3,9 +3,11 @@
 All tests share one event loop, so that the async connections are opened once.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+import psycopg
 import pytest
 import pytest_asyncio
 
@@ -13,6 +15,7 @@ from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.testing.conformance import AsyncHarness, Harness, SyncHarness
+from tests.contract.backlog import fill
 from tests.contract.tables import PostgresTables, SqliteTables, Tables
 from tests.support.postgres import PostgresServer
 
@@ -71,6 +74,28 @@ async def sqlite_contract(tmp_path_factory: pytest.TempPathFactory) -> AsyncIter
     yield Contract(database, tables, lambda _: SqliteDatabase(path))
     tables.close()
     await database.close_async()
+
+
+@pytest.fixture(scope="session")
+def postgres_backlog(postgres_server: PostgresServer) -> Iterator[str]:
+    """A busy database, just analysed; tests leave it as it is."""
+    with _backlog(postgres_server) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def other_postgres_backlog(other_postgres_server: PostgresServer) -> Iterator[str]:
+    """The same on the other version."""
+    with _backlog(other_postgres_server) as url:
+        yield url
+
+
+@contextmanager
+def _backlog(server: PostgresServer) -> Iterator[str]:
+    with server.database() as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            fill(connection)
+        yield url
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from psycopg import Connection, sql
 from holdfast.storage.postgres.connection import connection_string
 from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
-from tests.contract.backlog import fill
 from tests.contract.buffers import COMMANDS, prepare
+from tests.contract.conftest import POSTGRES
 from tests.support.pgbouncer import pooled
 from tests.support.postgres import PostgresServer
 
@@ -24,19 +24,15 @@ update pg_class set reltuples = reltuples * 100 where relnamespace = 'holdfast':
 """
 
 
-@pytest.fixture(scope="module", params=["postgres_server", "other_postgres_server"])
-def server(request: pytest.FixtureRequest) -> PostgresServer:
-    found: PostgresServer = request.getfixturevalue(request.param)
-    return found
+@pytest.fixture(scope="module", params=POSTGRES)
+def version(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
-@pytest.fixture(scope="module")
-def filled(server: PostgresServer) -> Iterator[str]:
+@pytest.fixture
+def filled(request: pytest.FixtureRequest, version: str) -> str:
     """A busy database, just analysed."""
-    with server.database() as url:
-        with psycopg.connect(url, autocommit=True) as connection:
-            fill(connection)
-        yield url
+    return str(request.getfixturevalue(f"{version}_backlog"))
 
 
 @pytest.fixture(params=["empty", "filled", "a hundred times as many"])
@@ -45,13 +41,10 @@ def state(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def url(server: PostgresServer, filled: str, state: str) -> Iterator[str]:
+def url(request: pytest.FixtureRequest, version: str, state: str) -> str:
     """A database that nothing was ever known of, and the busy one."""
-    if state != "empty":
-        yield filled
-        return
-    with server.database() as url:
-        yield url
+    name = f"{version}_url" if state == "empty" else f"{version}_backlog"
+    return str(request.getfixturevalue(name))
 
 
 def plans(text: str, state: str = "filled", **options: Any) -> dict[str, dict[str, Any]]:

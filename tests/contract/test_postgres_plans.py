@@ -20,9 +20,9 @@ from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.query import JobQuery
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.leases import LeaseStore
-from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, fill, sweep
+from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, sweep
 from tests.contract.buffers import Cost, PlanMode, measure
-from tests.support.postgres import PostgresServer
+from tests.contract.conftest import POSTGRES
 
 # A table of a hundred leases may be read twice: with plain settings a scan of it is cheaper than its index.
 FIXED, PER_ROW = 30, 10
@@ -36,12 +36,11 @@ MARK: tuple[Instant, str] = (NOW - (ROWS - 10 * RUNNING) * 10_000, FIRST_ID)
 EXPIRED = NOW + 61_000_000
 
 
-@pytest.fixture(scope="module", params=["postgres_server", "other_postgres_server"])
+@pytest.fixture(scope="module", params=POSTGRES)
 def filled(request: pytest.FixtureRequest) -> Iterator[Connection[Any]]:
     """A connection with a caller's plain settings to a database with a large backlog."""
-    server: PostgresServer = request.getfixturevalue(request.param)
-    with server.database() as url, psycopg.connect(url, autocommit=True) as connection:
-        fill(connection)
+    url: str = request.getfixturevalue(f"{request.param}_backlog")
+    with psycopg.connect(url, autocommit=True) as connection:
         yield connection
 
 
