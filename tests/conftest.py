@@ -58,7 +58,7 @@ def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
     if shared:
         server = PostgresServer(**shared)
         yield server
-        server.drop_idle()
+        server.leave()
         return
     with serve_for_tests() as server:
         yield server

@@ -70,9 +70,14 @@ class PostgresServer:
         return name
 
     def drop_idle(self) -> None:
-        """Drop the databases that wait for another test, unless the whole server is about to be removed."""
-        while self.is_lasting and self.idle:
+        """Drop the databases that wait for another test."""
+        while self.idle:
             self.drop(self.idle.pop())
+
+    def leave(self) -> None:
+        """End the use of the server: one that outlives the tests keeps nothing of them."""
+        if self.is_lasting:
+            self.drop_idle()
 
     def drop(self, name: str) -> None:
         """Drop a database and end whoever is still connected to it."""
@@ -121,7 +126,7 @@ def templated(url: str, is_lasting: bool = False) -> Iterator[PostgresServer]:
     try:
         yield server
     finally:
-        server.drop_idle()
+        server.leave()
         if is_lasting:
             server.drop(template)
 
