@@ -10,7 +10,7 @@ from typing import Unpack
 import pytest
 
 from holdfast import Chain, Holdfast
-from holdfast.client.options import StartOptions
+from holdfast.client.start_options import StartOptions
 from holdfast.commands.jobs import end_jobs
 from holdfast.core.errors import (
     ChainCancelled,

@@ -13,7 +13,7 @@ from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, NewBloc
 from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
+from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor
 
 NIL = "00000000-0000-0000-0000-000000000000"
 A_FEW = 4

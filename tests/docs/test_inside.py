@@ -17,9 +17,7 @@ _ELSEWHERE = ("tests/", "docs/", "sql/")
 def test_every_file_that_a_guide_names_exists(page: str) -> None:
     named = set(_PATH.findall((ROOT / page).read_text()))
     missing = [
-        each
-        for each in named
-        if not each.startswith(_ELSEWHERE) and not (SOURCE / each).exists()
+        each for each in named if not each.startswith(_ELSEWHERE) and not (SOURCE / each).exists()
     ] + [each for each in named if each.startswith("tests/") and not (ROOT / each).exists()]
     assert missing == []
     assert len(named) > 20

@@ -15,8 +15,8 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "The application": ("holdfast.Holdfast",),
     "Options": (
         "holdfast.core.registry.TypeOptions",
-        "holdfast.client.options.SharedOptions",
-        "holdfast.client.options.StartOptions",
+        "holdfast.client.start_options.SharedOptions",
+        "holdfast.client.start_options.StartOptions",
         "holdfast.app.CycleOptions",
         "holdfast.Start",
         "holdfast.Retry",

@@ -19,8 +19,8 @@ from holdfast.admin.serializers import (
     shown_chain,
     shown_job,
 )
-from holdfast.client.options import StartOptions
 from holdfast.client.pagination import read_page
+from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain
 from holdfast.commands.chains import cancel_chain, delete_chains
 from holdfast.commands.change import Change, Effect, counted

@@ -150,7 +150,7 @@ class Overview(msgspec.Struct, frozen=True):
     median_wait_us: int | None
 
 
-class Board(NamedTuple):
+class OverviewPage(NamedTuple):
     """The overview with the largest groups of the newest dead letters, and the cycles."""
 
     overview: Overview
@@ -197,16 +197,16 @@ class Overviews:
             caller, "overview.read", lambda store: self._look(store, window)
         )
 
-    async def board(self, caller: Caller, window: Window = "1h") -> Board:
+    async def board(self, caller: Caller, window: Window = "1h") -> OverviewPage:
         """Read all that the first page shows in one go: it is drawn again with every change."""
         check(caller.principal, "dead.list")
         check(caller.principal, "cycle.list")
 
-        def op(store: Store) -> Op[Board]:
+        def op(store: Store) -> Op[OverviewPage]:
             overview = yield from self._look(store, window, self._waits.get(window))
             dead = yield from dead_groups(store, MOST_GROUPS, DEAD_LOOK)
             cycles = yield from cycle_facts(store, runs=0)
-            return Board(overview, dead.items, cycles)
+            return OverviewPage(overview, dead.items, cycles)
 
         return await self._gateway.read(caller, "overview.read", op)
 

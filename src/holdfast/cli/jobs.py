@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from holdfast.admin.jobs import JobAdmin, JobDetail
     from holdfast.app import Holdfast
-    from holdfast.client.options import StartOptions
+    from holdfast.client.start_options import StartOptions
     from holdfast.client.views import Chain
 
 _ATTEMPT_COLUMNS = (

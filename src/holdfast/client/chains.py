@@ -11,8 +11,8 @@ import msgspec
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client, Command, Conditions
 from holdfast.client.enqueue import Targets
-from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.pagination import PAGE_LENGTH, check_length, read_page
+from holdfast.client.start_options import Id, id_text, id_texts
 from holdfast.client.views import BlockerInfo, Chain, JobInfo, Page, chain_of, job_of, view_of
 from holdfast.client.waiting import Waiting
 from holdfast.commands.chains import (

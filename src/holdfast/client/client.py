@@ -291,7 +291,7 @@ class SendHints:
         self.sender.send(self.hints)
 
 
-class Span(Protocol):
+class ProducerSpan(Protocol):
     """A span that begins in a transaction and ends after its commit; see `observe.spans.SendSpan`."""
 
     @property
@@ -300,7 +300,7 @@ class Span(Protocol):
     def end(self, job_id: str | None = None) -> None: ...
 
 
-BeginSpan: TypeAlias = Callable[[str], Span]
+BeginSpan: TypeAlias = Callable[[str], ProducerSpan]
 
 
 def ambient_trace() -> Trace | None:
@@ -317,7 +317,7 @@ class SendSpans:
 
     def __init__(self, begin: BeginSpan) -> None:
         self._begin = begin
-        self._spans: dict[str, Span] = {}
+        self._spans: dict[str, ProducerSpan] = {}
 
     def trace(self, type: str) -> str | None:
         """Begin the span of a type; return the context to store with its jobs."""

@@ -7,8 +7,8 @@ from typing import Any, overload
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client
-from holdfast.client.options import Id, id_texts
 from holdfast.client.pagination import PAGE_LENGTH, read_page
+from holdfast.client.start_options import Id, id_texts
 from holdfast.client.views import JobInfo, Page, job_of
 from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import counted

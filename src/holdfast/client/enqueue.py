@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client, Command, Conditions, Trace
-from holdfast.client.options import (
+from holdfast.client.start_options import (
     Id,
     SharedOptions,
     StartOptions,

@@ -8,8 +8,8 @@ from typing import Any, overload
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client
-from holdfast.client.options import Id, id_text, id_texts
 from holdfast.client.pagination import PAGE_LENGTH, read_page
+from holdfast.client.start_options import Id, id_text, id_texts
 from holdfast.client.views import (
     AttemptInfo,
     BlockerInfo,

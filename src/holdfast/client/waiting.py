@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 
-from holdfast.client.options import Id, id_text
+from holdfast.client.start_options import Id, id_text
 from holdfast.client.views import Chain, chain_of
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (

@@ -171,7 +171,7 @@ def snapshot(connection: Connection) -> Iterator[SyncExecutor]:
         return
     from psycopg import IsolationLevel
 
-    from holdfast.storage.postgres.executor import PsycopgExecutor
+    from holdfast.storage.postgres.psycopg_executor import PsycopgExecutor
 
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction():

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, BinaryIO
 
-from holdfast.client.options import check_priority, check_time
+from holdfast.client.start_options import check_priority, check_time
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.duration import milliseconds
 from holdfast.core.error_text import printable, words_of

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.client.enqueue import Targets
-from holdfast.client.options import check_attempts, check_priority, check_time, id_texts
+from holdfast.client.start_options import check_attempts, check_priority, check_time, id_texts
 from holdfast.commands.blockers import check_waits
 from holdfast.core.duration import milliseconds
 from holdfast.core.error_text import clean_error, fingerprint, words_of

@@ -30,9 +30,9 @@ from holdfast.storage.postgres.connection import (
 )
 from holdfast.storage.postgres.dedicated_connection import OpenConnections, PostgresLink
 from holdfast.storage.postgres.errors import translate
-from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
 from holdfast.storage.postgres.pool import PostgresAsyncPool, PostgresPool
+from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.session_reset import (
     NOTHING,
     PooledAsyncConnection,

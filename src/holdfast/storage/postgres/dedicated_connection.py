@@ -29,7 +29,7 @@ from holdfast.storage.postgres.connection import (
     is_pooled_async,
     unreachable,
 )
-from holdfast.storage.postgres.executor import PsycopgAsyncExecutor
+from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor
 
 log = logging.getLogger("holdfast.storage")
 

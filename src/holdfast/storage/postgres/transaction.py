@@ -24,7 +24,7 @@ from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
 from holdfast.storage.postgres.connection import PoolConnection
-from holdfast.storage.postgres.executor import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor, PsycopgExecutor
 from holdfast.storage.postgres.session_reset import PooledAsyncConnection, PooledConnection
 from holdfast.storage.store import Store
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 
-from holdfast.client.options import StartOptions
+from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain
 from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
 from holdfast.core.ids import instant_of, parse_id
