@@ -6,6 +6,7 @@ Filters rather than macros where a page has many: live pages are rendered every 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
@@ -26,6 +27,7 @@ STATIC = Path(__file__).parent.parent / "static"
 MAX_LINE_LENGTH = 300
 MAX_PAYLOAD_LENGTH = 20_000
 _SHORT = 8
+_BACKTICKS = re.compile("`([^`]+)`")
 _CUT = "\n… cut here; the API and the command line show the rest"
 
 
@@ -86,6 +88,11 @@ def pretty_json(value: Any) -> str:
     """Format a payload for reading."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     return text if len(text) <= MAX_PAYLOAD_LENGTH else f"{text[:MAX_PAYLOAD_LENGTH]}{_CUT}"
+
+
+def code_spans(text: str) -> Markup:
+    """Show text in backticks as code."""
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def filter_term(value: str, field: str) -> str:
@@ -164,6 +171,7 @@ _FILTERS = (
     between,
     byte_size,
     clock,
+    code_spans,
     count,
     filter_term,
     first_line,

@@ -105,7 +105,9 @@ function showStatus() {
   else if (!state.connected) showMode(place, "off", "Reconnecting", "this page may be out of date");
   else showMode(place, reason ? "held" : "on", reason ? "Paused" : "Live", reason);
   const button = document.getElementById("live-switch");
-  if (button) button.setAttribute("aria-pressed", String(state.stopped));
+  if (!button) return;
+  button.textContent = state.stopped ? "resume" : "pause";
+  button.setAttribute("aria-label", state.stopped ? "Resume live updates" : "Pause live updates");
 }
 
 export function showMode(place, mode, word, reason) {
