@@ -34,7 +34,7 @@ async def test_a_page_says_when_it_stopped_looking_and_goes_on_from_there(
         scene.start("common")
     monkeypatch.setattr("holdfast.client.pagination.LOOK", 4)
     first = await service.jobs.page(VIEWER, "type:rare", 3, None)
-    assert (first.items, first.cut) == ([], True)
+    assert (first.items, first.cut) == ((), True)
     second = await service.jobs.page(VIEWER, "type:rare", 3, first.next)
     assert ([each["id"] for each in second.items], second.next) == ([rare], None)
 
@@ -136,7 +136,7 @@ async def test_the_audit_log_goes_page_by_page(service: Service, scene: Scene) -
 async def test_a_queue_longer_than_is_counted_is_told_as_a_lower_bound(
     service: Service, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.admin.legacy_stats.COUNTED", 3)
+    monkeypatch.setattr("holdfast.commands.health.COUNTED", 3)
     for _ in range(5):
         scene.start()
     queue = (await service.outbox.stats(DEVELOPER))["queue"]

@@ -21,7 +21,7 @@ from holdfast.admin.serializers import (
 )
 from holdfast.client.pagination import read_page
 from holdfast.client.start_options import StartOptions
-from holdfast.client.views import Chain
+from holdfast.client.views import Chain, Page
 from holdfast.commands.chains import cancel_chain, delete_chains
 from holdfast.commands.change import Change, Effect, counted
 from holdfast.core.duration import Duration
@@ -63,14 +63,6 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
 TREE_DEPTH = 8
 
 
-class ChainPage(msgspec.Struct, frozen=True):
-    """A part of a list; `next` is the cursor of the following part, `cut` means that the scan stopped early."""
-
-    items: list[dict[str, Any]]
-    next: str | None
-    cut: bool = False
-
-
 class ChainDetail(msgspec.Struct, frozen=True):
     """A chain in full: its jobs, and below each the chains it waits for."""
 
@@ -86,15 +78,15 @@ class ChainAdmin:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def page(self, caller: Caller, filter: str, limit: int, after: str | None) -> ChainPage:
+    async def page(
+        self, caller: Caller, filter: str, limit: int, after: str | None
+    ) -> Page[dict[str, Any]]:
         """Read a page of chains, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
-
-        def op(store: Store) -> Op[ChainPage]:
-            read = store.chains.walk
-            found = yield from read_page("chains", filter, limit, after, read, shown_chain)
-            return ChainPage(list(found.items), found.next, found.cut)
-
-        return await self._gateway.read(caller, "chain.list", op)
+        return await self._gateway.read(
+            caller,
+            "chain.list",
+            lambda store: read_page("chains", filter, limit, after, store.chains.walk, shown_chain),
+        )
 
     async def get(self, caller: Caller, id: str) -> ChainDetail:
         """Read a chain with its tree and those who wait for it. Raises: ChainNotFound."""

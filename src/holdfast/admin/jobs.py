@@ -20,6 +20,7 @@ from holdfast.admin.serializers import (
     shown_progress,
 )
 from holdfast.client.pagination import query_of, read_page
+from holdfast.client.views import Page
 from holdfast.commands.change import Change
 from holdfast.commands.explain import look_around, why
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
@@ -55,14 +56,6 @@ Expected = Sequence[str] | None
 """The versions of which one must be current; None accepts any."""
 
 
-class JobPage(msgspec.Struct, frozen=True):
-    """A part of a list; `next` is the cursor of the following part, `cut` means that the scan stopped early."""
-
-    items: list[dict[str, Any]]
-    next: str | None
-    cut: bool = False
-
-
 class JobDetail(msgspec.Struct, frozen=True):
     """A job in full, with the sentence that explains its state."""
 
@@ -88,14 +81,15 @@ class JobAdmin:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
 
-    async def page(self, caller: Caller, filter: str, limit: int, after: str | None) -> JobPage:
+    async def page(
+        self, caller: Caller, filter: str, limit: int, after: str | None
+    ) -> Page[dict[str, Any]]:
         """Read a page of jobs, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
-
-        def op(store: Store) -> Op[JobPage]:
-            found = yield from read_page("jobs", filter, limit, after, store.jobs.walk, shown_job)
-            return JobPage(list(found.items), found.next, found.cut)
-
-        return await self._gateway.read(caller, "job.list", op)
+        return await self._gateway.read(
+            caller,
+            "job.list",
+            lambda store: read_page("jobs", filter, limit, after, store.jobs.walk, shown_job),
+        )
 
     async def get(self, caller: Caller, id: str, raw: bool = False) -> JobDetail:
         """Read a job in full; payloads, and raw ones, only for those who may see them. Raises: JobNotFound, Refused."""

@@ -89,8 +89,9 @@ class Health(msgspec.Struct, frozen=True):
         }
 
 
-def read_health(store: Store, counted: int = COUNTED) -> Op[Health]:
-    """Read the queue's status, cheaply at any size; live counts stop at `counted`."""
+def read_health(store: Store, counted: int | None = None) -> Op[Health]:
+    """Read the queue's status, cheaply at any size; live counts stop at `counted`, by default at COUNTED."""
+    counted = COUNTED if counted is None else counted
     now = yield from store.schema.clock()
     totals, types = yield from store.workers.totals(counted)
     everyone = yield from store.workers.page(MOST_WORKERS)

@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
-from holdfast.admin.jobs import JobPage, Moved
+from holdfast.admin.jobs import Moved
 from holdfast.client.pagination import LOOK
+from holdfast.client.views import Page
 from holdfast.core.duration import spoken
 from holdfast.core.errors import JobNotFound, QueryError, WrongState
 from holdfast.core.filters import FIELDS, format_filter, parse_filter
@@ -43,7 +44,7 @@ async def list_page(context: PageContext) -> Response:
         after = context.query.get("after") or None
         page = await context.service.jobs.page(context.caller, text, PAGE_LENGTH, after)
     except QueryError as error:
-        refusal, page = error, JobPage([], None)
+        refusal, page = error, Page((), None)
     values = {
         "filter": text,
         "fields": list(FIELDS.values()),
