@@ -30,6 +30,7 @@ FIXED, PER_ROW = 30, 10
 PER_ROW_BEFORE_17 = 16
 
 TOKEN = "019c0000-0000-7000-8000-000000000000"
+OTHER_TOKEN = "019c0000-0000-7000-8000-000000000001"
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 # Behind the running jobs, which are the oldest due ones.
 MARK: tuple[Instant, str] = (NOW - (ROWS - 10 * RUNNING) * 10_000, FIRST_ID)
@@ -58,10 +59,22 @@ def mode(request: pytest.FixtureRequest) -> PlanMode:
     return mode
 
 
-def claim(*types: str, limit: int = 50, share: int | None = None) -> Statement:
+@pytest.fixture(params=["job_claim_lines", "job_claim"])
+def leases(request: pytest.FixtureRequest) -> tuple[LeaseClass, ...]:
+    """As many kinds of leases as either statement is for."""
+    kinds = 1 if request.param == "job_claim_lines" else 2
+    return tuple(
+        LeaseClass(token, 60_000, 25, 1_000, 5_000) for token in (TOKEN, OTHER_TOKEN)[:kinds]
+    )
+
+
+def claim(
+    leases: tuple[LeaseClass, ...], *types: str, limit: int = 50, share: int | None = None
+) -> Statement:
     probes = tuple(Probe(type, 5, TOKEN, limit, *MARK, share=share) for type in types)
-    lease = LeaseClass(TOKEN, 60_000, 25, 1_000, 5_000)
-    return only(JobStore().claim(Claim("worker", limit, probes, (lease,)), NOW))
+    statement = only(JobStore().claim(Claim("worker", limit, probes, leases), NOW))
+    assert statement.name == ("job_claim_lines" if len(leases) == 1 else "job_claim")
+    return statement
 
 
 def only(op: Op[Any]) -> Statement:
@@ -100,20 +113,24 @@ def assert_bounded(connection: Connection[Any], cost: Cost, rows: int, written: 
 
 
 @pytest.mark.parametrize("limit", [1, 50, 200])
-def test_a_claim_costs_what_it_takes(backlog: Connection[Any], mode: PlanMode, limit: int) -> None:
-    assert_cheap(backlog, measure(backlog, claim("mail", limit=limit), mode), limit)
+def test_a_claim_costs_what_it_takes(
+    backlog: Connection[Any], mode: PlanMode, leases: tuple[LeaseClass, ...], limit: int
+) -> None:
+    assert_cheap(backlog, measure(backlog, claim(leases, "mail", limit=limit), mode), limit)
 
 
 def test_a_claim_of_several_types_costs_what_it_takes(
-    backlog: Connection[Any], mode: PlanMode
+    backlog: Connection[Any], mode: PlanMode, leases: tuple[LeaseClass, ...]
 ) -> None:
-    cost = measure(backlog, claim(*TYPES, limit=48, share=12), mode)
+    cost = measure(backlog, claim(leases, *TYPES, limit=48, share=12), mode)
     assert_cheap(backlog, cost, 48)
 
 
-def test_a_line_gives_no_more_than_a_claim_needs(backlog: Connection[Any], mode: PlanMode) -> None:
-    one = measure(backlog, claim(TYPES[0], limit=48), mode)
-    all = measure(backlog, claim(*TYPES, limit=48), mode)
+def test_a_line_gives_no_more_than_a_claim_needs(
+    backlog: Connection[Any], mode: PlanMode, leases: tuple[LeaseClass, ...]
+) -> None:
+    one = measure(backlog, claim(leases, TYPES[0], limit=48), mode)
+    all = measure(backlog, claim(leases, *TYPES, limit=48), mode)
     assert all.blocks <= one.blocks + FIXED, all.plan
 
 
@@ -131,10 +148,10 @@ def test_types_without_jobs_cost_a_look_no_more_than_one_step_each(
 
 
 def test_a_claim_that_finds_nothing_costs_next_to_nothing(
-    backlog: Connection[Any], mode: PlanMode
+    backlog: Connection[Any], mode: PlanMode, leases: tuple[LeaseClass, ...]
 ) -> None:
     types = [f"nobody's-{number}" for number in range(4)]
-    assert_cheap(backlog, measure(backlog, claim(*types), mode), 0)
+    assert_cheap(backlog, measure(backlog, claim(leases, *types), mode), 0)
 
 
 @pytest.mark.parametrize("count", [1, 50, 200])

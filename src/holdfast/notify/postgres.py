@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import socket
 from collections.abc import Sequence
-from typing import Any, LiteralString
+from typing import Any
 
 from holdfast.core.errors import MissingExtra
 from holdfast.notify.encoding import channel_name
@@ -15,7 +15,7 @@ from holdfast.notify.server import ListenerTimings, Purpose, ServerNotifier
 
 try:
     from psycopg import AsyncConnection, OperationalError
-    from psycopg.sql import SQL, Composed, Identifier
+    from psycopg.sql import SQL, Composed, Identifier, Literal
 except ImportError as error:
     raise MissingExtra(
         "hints over PostgreSQL need psycopg", help='pip install "holdfast-jobs[postgres]"'
@@ -24,7 +24,8 @@ except ImportError as error:
 from holdfast.storage.postgres.connection import connection_string, parse_url
 
 STATEMENT_TIMEOUT_MS = 5_000
-PUBLISH = "select pg_notify(%s, payload) from unnest(%s::text[]) as payload"
+# A command and not a query of pg_notify(): it needs no plan.
+PUBLISH = SQL("notify {channel}, {payload}")
 
 
 def postgres_notifier(
@@ -57,30 +58,57 @@ class PostgresConnection:
         self._channel = channel
         # A channel of its own, so that the echoes of one listener do not wake all others.
         self._own_channel = f"{channel}_{secrets.token_hex(4)}"
+        self._arrived: list[str] = []
+        connection.add_notify_handler(lambda notify: self._arrived.append(notify.payload))
 
     async def publish(self, payloads: Sequence[str]) -> None:
-        await self._execute(PUBLISH, [self._channel, list(payloads)])
+        await self._notify(self._channel, payloads)
 
     async def subscribe(self) -> None:
         for channel in (self._channel, self._own_channel):
             await self._execute(SQL("listen {}").format(Identifier(channel)))
 
     async def echo(self, payload: str) -> None:
-        await self._execute(PUBLISH, [self._own_channel, [payload]])
+        await self._notify(self._own_channel, [payload])
 
     async def receive(self, timeout: float) -> Sequence[str]:
-        arriving = self._connection.notifies(timeout=timeout, stop_after=1)
-        async with contextlib.aclosing(arriving) as notifications:
-            return [notification.payload async for notification in notifications]
+        # psycopg's own generator costs a listener more than all else between a commit and its hint.
+        if not self._arrived:
+            await self._wait_for_input(timeout)
+            self._take_in()
+        payloads = list(self._arrived)
+        self._arrived.clear()
+        return payloads
 
     async def close(self) -> None:
         # Only close the socket; terminating politely could wait for a dead peer.
         self._connection.pgconn.finish()
 
-    async def _execute(
-        self, statement: LiteralString | Composed, params: list[Any] | None = None
-    ) -> None:
-        running = asyncio.ensure_future(self._connection.execute(statement, params))
+    async def _wait_for_input(self, timeout: float) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        session = self._connection.pgconn.socket
+        loop.add_reader(session, _resolve, waiter)
+        timer = loop.call_later(timeout, _resolve, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            loop.remove_reader(session)
+
+    def _take_in(self) -> None:
+        session = self._connection.pgconn
+        session.consume_input()
+        while (found := session.notifies()) is not None:
+            self._arrived.append(found.extra.decode())
+
+    async def _notify(self, channel: str, payloads: Sequence[str]) -> None:
+        name = Identifier(channel)
+        commands = (PUBLISH.format(channel=name, payload=Literal(each)) for each in payloads)
+        await self._execute(SQL("; ").join(commands))
+
+    async def _execute(self, statement: Composed) -> None:
+        running = asyncio.ensure_future(self._connection.execute(statement))
         try:
             await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -97,3 +125,8 @@ class PostgresConnection:
                 ours.shutdown(socket.SHUT_RDWR)
             finally:
                 ours.detach()
+
+
+def _resolve(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

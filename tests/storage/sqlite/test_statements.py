@@ -15,6 +15,7 @@ STATEMENTS = sqlite_statements()
 # What PostgreSQL does in one statement begins with these here.
 FIRST_STEPS = {
     "job_claim": "job_claim_look",
+    "job_claim_lines": "job_claim_look",
     "job_complete": "job_finish_end",
     "job_finish": "job_finish_end",
     "job_insert_new": "job_insert_alike",

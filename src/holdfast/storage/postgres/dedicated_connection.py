@@ -108,6 +108,7 @@ class PostgresLink:
         self._url = url
         self._schema = schema
         self._statement_timeout_ms = statement_timeout_ms
+        self._limit_s = statement_timeout_ms / 1000 + PATIENCE_S
         self._prepare_threshold = 2 if prepare else None
         self._durable = self._is_durable = durable
         self._connection: LinkConnection | None = None
@@ -149,7 +150,7 @@ class PostgresLink:
     async def _execute(self, op: Op[T], executor: PsycopgAsyncExecutor, is_atomic: bool) -> T:
         if is_atomic:
             return await self._run_within_limit(self._run_atomic(op, executor))
-        return await self._run_within_limit(run_async(op, executor))
+        return await self._run_alone(op, executor)
 
     async def _run_shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
         """Run an operation on another link's connection, which may live on another thread's loop."""
@@ -162,7 +163,7 @@ class PostgresLink:
         except RuntimeError as error:
             lending.close()
             raise DatabaseUnreachable("the loop of the shared connection has ended") from error
-        limit = 2 * (self._statement_timeout_ms / 1000 + PATIENCE_S)
+        limit = 2 * self._limit_s
         try:
             async with asyncio.timeout(limit):
                 return await asyncio.wrap_future(answer)
@@ -233,33 +234,67 @@ class PostgresLink:
         async with executor.connection.transaction():
             return await run_async(op, executor)
 
+    async def _run_alone(self, op: Op[T], executor: PsycopgAsyncExecutor) -> T:
+        """Run statements outside a transaction, within the limit and in the caller's own task.
+
+        Between a hint and its job every turn of the loop counts. What is cut short gives the connection up.
+        """
+        watch = asyncio.get_running_loop().call_later(self._limit_s, self._shut_down)
+        begun = time.monotonic()
+        try:
+            return await run_async(op, executor)
+        except asyncio.CancelledError:
+            self._abandon()
+            raise
+        except DatabaseUnreachable:
+            self._abandon()
+            if time.monotonic() - begun >= self._limit_s:
+                raise self._unanswered() from None
+            raise
+        except (ConnectionClosed, psycopg.OperationalError) as error:
+            raise self._lost(error) from error
+        finally:
+            watch.cancel()
+
     async def _run_within_limit(self, work: Coroutine[Any, Any, T]) -> T:
-        limit = self._statement_timeout_ms / 1000 + PATIENCE_S
         task = asyncio.create_task(work)
         try:
-            answered, _ = await asyncio.wait([task], timeout=limit)
+            answered, _ = await asyncio.wait([task], timeout=self._limit_s)
         except asyncio.CancelledError:
             # A statement that was cut off in the middle leaves the connection in an unknown state.
             await self._cut_off(task)
             raise
         if not answered:
             await self._cut_off(task)
-            raise DatabaseUnreachable(f"no answer on the {self.purpose} connection for {limit:g} s")
+            raise self._unanswered()
         try:
             return task.result()
-        except (ConnectionClosed, DatabaseUnreachable, psycopg.OperationalError) as error:
+        except DatabaseUnreachable:
             self._abandon()
-            if isinstance(error, DatabaseUnreachable):
-                raise
-            raise DatabaseUnreachable(f"the {self.purpose} connection was lost: {error}") from error
+            raise
+        except (ConnectionClosed, psycopg.OperationalError) as error:
+            raise self._lost(error) from error
+
+    def _unanswered(self) -> DatabaseUnreachable:
+        return DatabaseUnreachable(
+            f"no answer on the {self.purpose} connection for {self._limit_s:g} s"
+        )
+
+    def _lost(self, error: Exception) -> DatabaseUnreachable:
+        self._abandon()
+        return DatabaseUnreachable(f"the {self.purpose} connection was lost: {error}")
 
     async def _cut_off(self, task: asyncio.Task[T]) -> None:
         """End a statement without the server's help: cancelled politely, psycopg would wait for the answer."""
+        self._shut_down()
+        await asyncio.gather(task, return_exceptions=True)
+        self._abandon()
+
+    def _shut_down(self) -> None:
+        """End the connection for those that wait on it."""
         if self._connection is not None and not self._connection.closed:
             with socket.socket(fileno=os.dup(self._connection.fileno())) as line, suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
-        await asyncio.gather(task, return_exceptions=True)
-        self._abandon()
 
     def _abandon(self) -> None:
         self._open_connections.remove(self)

@@ -70,17 +70,19 @@ class JobStore:
 
         Concurrency: rows locked by others are skipped; two claimers never get the same job.
         """
-        rows = yield Statement(
-            "job_claim",
-            {
-                "worker": claim.worker,
-                "limit": claim.limit,
-                **_probed(claim.probes),
-                "classes": document(claim.classes),
-                "allow_crashed": claim.allow_crashed,
-                "now": now,
-            },
-        )
+        shared: dict[str, Value] = {
+            "worker": claim.worker,
+            "limit": claim.limit,
+            "allow_crashed": claim.allow_crashed,
+            "now": now,
+        }
+        if _is_of_known_lines(claim):
+            (held,) = claim.classes
+            lines = {**_lines(claim.probes), **msgspec.structs.asdict(held)}
+            rows = yield Statement("job_claim_lines", {**lines, **shared})
+        else:
+            probes = {**_probed(claim.probes), "classes": document(claim.classes)}
+            rows = yield Statement("job_claim", {**probes, **shared})
         return [ClaimedJob(*row) for row in rows]
 
     def next_due(
@@ -194,17 +196,30 @@ def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:
     return len(kinds) == 1 and kinds.pop()[0] == "complete"
 
 
-def _probed(probes: Sequence[Probe]) -> dict[str, str]:
+def _is_of_known_lines(claim: Claim) -> bool:
+    """Whether a claim is as it mostly is: all priorities known, no type with a limit, and one kind of lease."""
+    return len(claim.classes) == 1 and all(
+        each.priority is not None and each.most is None for each in claim.probes
+    )
+
+
+def _lines(probes: Sequence[Probe]) -> dict[str, Value]:
     """Probes as columns, which are read in a third of the time, and of which the planner expects fewer."""
     return {
         "types": texts(each.type for each in probes),
         "priorities": _numbers(each.priority for each in probes),
-        "type_tokens": array([each.token for each in probes]),
         "rooms": _numbers(each.room for each in probes),
         "shares": _numbers(each.room if each.share is None else each.share for each in probes),
-        "mosts": _numbers(each.most for each in probes),
         "afters": _numbers(each.after for each in probes),
         "after_ids": array([each.after_id for each in probes]),
+    }
+
+
+def _probed(probes: Sequence[Probe]) -> dict[str, Value]:
+    return {
+        **_lines(probes),
+        "type_tokens": array([each.token for each in probes]),
+        "mosts": _numbers(each.most for each in probes),
     }
 
 

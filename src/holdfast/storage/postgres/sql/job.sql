@@ -169,6 +169,64 @@ select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.att
   from claimed c join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id;
 
+-- name: job_claim_lines
+-- A claim as it mostly is, at two thirds of its cost: what job_claim does where all lines are known, no type has a limit of
+-- its own, and all leases are alike.
+with clock as materialized (
+  select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us),
+line as materialized (
+  select p.type, p.priority, p.place, p.room, p.share, to_timestamp(p.after / 1000000.0) as after, p.after_id
+    from unnest(
+      array (select json_array_elements_text(:types::json)), :priorities::smallint[], :rooms::integer[], :shares::integer[],
+      :afters::bigint[], :after_ids::uuid[])
+      with ordinality as p(type, priority, room, share, after, after_id, place)
+   where p.room between 1 and 1000000),
+due as materialized (
+  select found.*
+    from (
+      select *, 0 as passed, share as wanted, false as again from line
+      union all
+      select *, share, room - share, true from line where share < room
+      order by priority, again, place) t
+   cross join lateral (
+    select * from (
+      select w.job_id, w.priority, w.available_at, w.crashes
+        from holdfast.queue w
+       where w.type = t.type and w.priority = t.priority
+         and (w.available_at, w.job_id) > (t.after, t.after_id)
+         and w.available_at <= (select now from clock)
+         and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
+       order by w.available_at, w.job_id
+       limit 10000
+       for update skip locked) free
+    limit t.wanted offset t.passed) found
+   order by t.priority, t.again, t.place
+   limit :limit::integer),
+claimed as (
+  update holdfast.queue q
+     set attempt = q.attempt + 1,
+         fence = greatest(q.fence + 1, (select us / 1000 from clock)),
+         token = :token::uuid
+   where q.job_id = any (array (
+     select job_id from due
+      where crashes = 0
+         or job_id = (select job_id from due where crashes > 0 order by priority, available_at, job_id limit 1)))
+  returning q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence),
+leased as (
+  insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
+  select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
+         :lease_ms::integer, :max_attempts::integer, :backoff_base_ms::integer, :backoff_cap_ms::integer, held.job_ids
+    from (select array_agg(job_id) as job_ids from claimed having count(*) > 0) held cross join clock),
+asked as (
+  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
+    from holdfast.job
+   where id = any (array (select job_id from claimed))
+  offset 0)
+select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
+       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
+  from claimed c join asked a on a.id = c.job_id
+ order by c.priority, c.available_at, c.job_id;
+
 -- name: job_next_due
 -- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago. Walks only the
 -- priorities that a type has, each with one step along the claim's index. (Of an array the planner expects ten elements, of
