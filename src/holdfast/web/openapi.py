@@ -100,7 +100,7 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.text,
-        "tags": [route.tag],
+        "tags": [route.tag or route.module.replace("_", " ")],
         "parameters": [_parameter(each) for each in route.params],
         "responses": _responses(route),
     }
@@ -175,15 +175,13 @@ def _response(route: Route, status: int) -> dict[str, Any]:
 
 
 async def describe(request: BoundRequest) -> ApiResponse:
-    """Return the OpenAPI document."""
+    """Describe the API (OpenAPI 3.1)."""
     return ApiResponse(document(root_path(request.http) or "/"))
 
 
 ROUTES: tuple[Route, ...] = (
     *probes.PROBES,
-    Route(
-        "GET", "/api/v1/openapi.json", None, describe, "Describe the API (OpenAPI 3.1).", tag="api"
-    ),
+    Route("GET", "/api/v1/openapi.json", None, describe),
     *overview.ROUTES,
     *system.ROUTES,
     *jobs.ROUTES,

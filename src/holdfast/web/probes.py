@@ -71,12 +71,12 @@ class ProcessMetrics:
 
 
 async def live(request: BoundRequest) -> ApiResponse:
-    """Respond without asking the database anything."""
+    """Liveness: the process is running."""
     return ApiResponse({"status": "alive"})
 
 
 async def ready(request: BoundRequest) -> ApiResponse:
-    """Report whether jobs are looked after; the reason has no details, as the route is open."""
+    """Readiness: the database responds and a reaper is running."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reason = await request.service.overview.unready()
@@ -88,31 +88,14 @@ async def ready(request: BoundRequest) -> ApiResponse:
 
 
 async def metrics(request: BoundRequest) -> Response:
-    """Expose metrics."""
+    """Expose metrics for Prometheus."""
     health, is_reaping = await request.service.overview.metrics(request.caller)
     body, media = request.site.metrics.render(health, is_reaping)
     return Response(body, media_type=media)
 
 
 PROBES = (
-    Route("GET", "/livez", None, live, "Liveness: the process is running.", tag="probes"),
-    Route(
-        "GET",
-        "/readyz",
-        None,
-        ready,
-        "Readiness: the database responds and a reaper is running.",
-        answers=(200, 503),
-        tag="probes",
-    ),
-    Route(
-        "GET",
-        "/metrics",
-        "metrics.read",
-        metrics,
-        "Expose metrics for Prometheus.",
-        answers=(200, 501),
-        media="text/plain",
-        tag="probes",
-    ),
+    Route("GET", "/livez", None, live),
+    Route("GET", "/readyz", None, ready, answers=(200, 503)),
+    Route("GET", "/metrics", "metrics.read", metrics, answers=(200, 501), media="text/plain"),
 )

@@ -62,13 +62,15 @@ class ApiResponse:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One route. The policy names the least role for `action`; None needs no authentication."""
+    """One route. The policy names the least role for `action`; None needs no authentication.
+
+    Its description is the handler's docstring; its tag is the handler's module unless given.
+    """
 
     method: Method
     path: str
     action: str | None
     handler: Handler
-    text: str
     params: tuple[Param, ...] = ()
     body: type[msgspec.Struct] | None = None
     versioned: bool = False
@@ -77,9 +79,19 @@ class Route:
     tag: str = ""
 
     @property
+    def module(self) -> str:
+        """The name of the handler's module."""
+        return self.handler.__module__.rpartition(".")[2]
+
+    @property
     def name(self) -> str:
         """The operation's id in the OpenAPI document."""
-        return f"{self.handler.__module__.rpartition('.')[2]}_{self.handler.__name__}"
+        return f"{self.module}_{self.handler.__name__}"
+
+    @property
+    def text(self) -> str:
+        """What it does, in a sentence."""
+        return (self.handler.__doc__ or "").partition("\n")[0]
 
 
 ID = Param("id", "path", "id", "The id.")

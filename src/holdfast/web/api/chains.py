@@ -35,7 +35,6 @@ _PREFER = re.compile(
     r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?=$|[,;\s])", re.ASCII | re.IGNORECASE
 )
 _DAY_MS = 86_400_000
-_TAG = "chains"
 
 
 class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +63,7 @@ class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_page(request: BoundRequest) -> ApiResponse:
-    """List chains."""
+    """List chains, newest first."""
     found = await request.service.chains.page(
         request.caller, request["filter"], request["limit"], request["after"]
     )
@@ -72,7 +71,7 @@ async def list_page(request: BoundRequest) -> ApiResponse:
 
 
 async def get(request: BoundRequest) -> ApiResponse:
-    """Show a chain, once it has ended if the caller prefers to wait."""
+    """Show a chain with its tree; with `Prefer: wait=N`, wait up to N seconds for it to end."""
     timeout_ms = _preferred_wait_ms(request.http)
     if timeout_ms is not None:
         return await _wait(request, request["id"], timeout_ms)
@@ -81,14 +80,14 @@ async def get(request: BoundRequest) -> ApiResponse:
 
 
 async def wait(request: BoundRequest) -> ApiResponse:
-    """Wait for a chain."""
+    """Wait for a chain: 200 with its output, 202 while it is running, 422 if it failed or was cancelled."""
     preferred = _preferred_wait_ms(request.http)
     timeout_ms = request["timeout"] if preferred is None else preferred
     return await _wait(request, request["id"], timeout_ms)
 
 
 async def start(request: BoundRequest) -> ApiResponse:
-    """Start a chain, and wait for it if the caller prefers to."""
+    """Start a chain; with `Prefer: wait=N`, wait up to N seconds for its result."""
     wanted: NewChain = request.body
     chain = await request.service.chains.start(
         request.caller, wanted.type, wanted.input, wanted.options()
@@ -107,13 +106,13 @@ async def start(request: BoundRequest) -> ApiResponse:
 
 
 async def cancel(request: BoundRequest) -> ApiResponse:
-    """Cancel a chain."""
+    """Cancel a chain; a running handler is aborted."""
     id = await request.service.chains.cancel(request.caller, request["id"], request.expected)
     return ApiResponse({"id": id, "state": "cancelled"})
 
 
 async def delete(request: BoundRequest) -> ApiResponse:
-    """Delete a chain."""
+    """Delete a chain with all its jobs."""
     removed = await request.service.chains.delete(
         request.caller, [request["id"]], request["cascade"], request.expected
     )
@@ -211,67 +210,38 @@ _CASCADE = Param("cascade", "query", "flag", "Also delete the chains it waited f
 _WAIT_ANSWERS = (200, 202, 404, 410, 422)
 
 ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/chains",
-        "chain.list",
-        list_page,
-        "List chains, newest first.",
-        (FILTER, LIMIT, AFTER),
-        tag=_TAG,
-    ),
+    Route("GET", "/api/v1/chains", "chain.list", list_page, (FILTER, LIMIT, AFTER)),
     Route(
         "POST",
         "/api/v1/chains",
         "chain.start",
         start,
-        "Start a chain; with `Prefer: wait=N`, wait up to N seconds for its result.",
         body=NewChain,
         answers=(200, 201, 202, 404, 422),
-        tag=_TAG,
     ),
     Route(
-        "GET",
-        "/api/v1/chains/{id}",
-        "chain.get",
-        get,
-        "Show a chain with its tree; with `Prefer: wait=N`, wait up to N seconds for it to end.",
-        (ID,),
-        versioned=True,
-        answers=_WAIT_ANSWERS,
-        tag=_TAG,
+        "GET", "/api/v1/chains/{id}", "chain.get", get, (ID,), versioned=True, answers=_WAIT_ANSWERS
     ),
     Route(
-        "GET",
-        "/api/v1/chains/{id}/wait",
-        "chain.wait",
-        wait,
-        "Wait for a chain: 200 with its output, 202 while it is running, 422 if it failed or was cancelled.",
-        (ID, _TIMEOUT),
-        answers=_WAIT_ANSWERS,
-        tag=_TAG,
+        "GET", "/api/v1/chains/{id}/wait", "chain.wait", wait, (ID, _TIMEOUT), answers=_WAIT_ANSWERS
     ),
     Route(
         "POST",
         "/api/v1/chains/{id}/cancel",
         "chain.cancel",
         cancel,
-        "Cancel a chain; a running handler is aborted.",
         (ID,),
         Reason,
         versioned=True,
         answers=(200, 404, 409, 412),
-        tag=_TAG,
     ),
     Route(
         "DELETE",
         "/api/v1/chains/{id}",
         "chain.delete",
         delete,
-        "Delete a chain with all its jobs.",
         (ID, _CASCADE),
         versioned=True,
         answers=(200, 404, 409, 412),
-        tag=_TAG,
     ),
 )

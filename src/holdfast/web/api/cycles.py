@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Reason, Route
 
-_TAG = "cycles"
-
 
 async def list_all(request: BoundRequest) -> ApiResponse:
     """List cycles."""
@@ -26,7 +24,7 @@ async def resume(request: BoundRequest) -> ApiResponse:
 
 
 async def run_now(request: BoundRequest) -> ApiResponse:
-    """Run a cycle at the next tick."""
+    """Run a cycle at the next tick, even if paused."""
     await request.service.cycles.run_now(request.caller, request["name"])
     return ApiResponse({"name": request["name"], "requested": True}, 202)
 
@@ -34,38 +32,32 @@ async def run_now(request: BoundRequest) -> ApiResponse:
 _CYCLE = Param("name", "path", text="The cycle's name.")
 
 ROUTES = (
-    Route("GET", "/api/v1/cycles", "cycle.list", list_all, "List cycles.", tag=_TAG),
+    Route("GET", "/api/v1/cycles", "cycle.list", list_all),
     Route(
         "POST",
         "/api/v1/cycles/{name}/pause",
         "cycle.pause",
         pause,
-        "Pause a cycle.",
         (_CYCLE,),
         Reason,
         answers=(200, 404),
-        tag=_TAG,
     ),
     Route(
         "POST",
         "/api/v1/cycles/{name}/resume",
         "cycle.resume",
         resume,
-        "Resume a cycle.",
         (_CYCLE,),
         Reason,
         answers=(200, 404),
-        tag=_TAG,
     ),
     Route(
         "POST",
         "/api/v1/cycles/{name}/run-now",
         "cycle.run_now",
         run_now,
-        "Run a cycle at the next tick, even if paused.",
         (_CYCLE,),
         Reason,
         answers=(202, 404),
-        tag=_TAG,
     ),
 )

@@ -6,8 +6,6 @@ import msgspec
 
 from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Route
 
-_TAG = "dead letters"
-
 
 class RedriveRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Dead letters by ids or filter, and how many become due per second."""
@@ -27,12 +25,12 @@ class DropRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def groups(request: BoundRequest) -> ApiResponse:
-    """List groups of dead letters."""
+    """List dead letters grouped by type and error, largest group first."""
     return ApiResponse(await request.service.dead_letters.groups(request.caller, request["limit"]))
 
 
 async def redrive(request: BoundRequest) -> ApiResponse:
-    """Redrive dead letters."""
+    """Re-queue dead letters, optionally at a limited rate; their history is kept."""
     wanted: RedriveRequest = request.body
     return ApiResponse(
         await request.service.dead_letters.redrive(
@@ -42,7 +40,7 @@ async def redrive(request: BoundRequest) -> ApiResponse:
 
 
 async def drop(request: BoundRequest) -> ApiResponse:
-    """Drop dead letters."""
+    """Delete dead letters with their chains; those that other jobs wait for are skipped."""
     wanted: DropRequest = request.body
     return ApiResponse(
         await request.service.dead_letters.drop(request.caller, wanted.ids, wanted.filter)
@@ -50,31 +48,7 @@ async def drop(request: BoundRequest) -> ApiResponse:
 
 
 ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/dead-letters",
-        "dead.list",
-        groups,
-        "List dead letters grouped by type and error, largest group first.",
-        (LIMIT,),
-        tag=_TAG,
-    ),
-    Route(
-        "POST",
-        "/api/v1/dead-letters/redrive",
-        "dead.redrive",
-        redrive,
-        "Re-queue dead letters, optionally at a limited rate; their history is kept.",
-        body=RedriveRequest,
-        tag=_TAG,
-    ),
-    Route(
-        "POST",
-        "/api/v1/dead-letters/drop",
-        "dead.drop",
-        drop,
-        "Delete dead letters with their chains; those that other jobs wait for are skipped.",
-        body=DropRequest,
-        tag=_TAG,
-    ),
+    Route("GET", "/api/v1/dead-letters", "dead.list", groups, (LIMIT,)),
+    Route("POST", "/api/v1/dead-letters/redrive", "dead.redrive", redrive, body=RedriveRequest),
+    Route("POST", "/api/v1/dead-letters/drop", "dead.drop", drop, body=DropRequest),
 )

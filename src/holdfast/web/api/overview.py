@@ -10,7 +10,7 @@ from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
 
 async def get(request: BoundRequest) -> ApiResponse:
-    """Show the queue now and over the last hours."""
+    """Show current and recent queue status."""
     found = await request.service.overview.get(request.caller, request["window"])
     return ApiResponse(
         {
@@ -25,13 +25,13 @@ async def get(request: BoundRequest) -> ApiResponse:
 
 
 async def outbox_stats(request: BoundRequest) -> ApiResponse:
-    """Show the outbox."""
+    """Show queue, runtime and configuration of the outbox."""
     _require_token(request)
     return ApiResponse(await request.service.outbox.stats(request.caller))
 
 
 async def outbox_run_once(request: BoundRequest) -> ApiResponse:
-    """Run a tick."""
+    """Run one tick in this process; reports if one is already running."""
     _require_token(request)
     request.site.run_once_rate.acquire()
     return ApiResponse(await request.service.outbox.run_once(request.caller))
@@ -50,29 +50,13 @@ def _seconds(us: int | None) -> float | None:
 _WINDOW = Param("window", "query", text="How far back.", default="1h", choices=tuple(STEPS_MS))
 
 ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/overview",
-        "overview.read",
-        get,
-        "Show current and recent queue status.",
-        (_WINDOW,),
-        tag="overview",
-    ),
-    Route(
-        "GET",
-        "/api/settings/events/outbox/stats",
-        "outbox.stats",
-        outbox_stats,
-        "Show queue, runtime and configuration of the outbox.",
-        tag="outbox",
-    ),
+    Route("GET", "/api/v1/overview", "overview.read", get, (_WINDOW,)),
+    Route("GET", "/api/settings/events/outbox/stats", "outbox.stats", outbox_stats, tag="outbox"),
     Route(
         "POST",
         "/api/settings/events/outbox/run-once",
         "outbox.run_once",
         outbox_run_once,
-        "Run one tick in this process; reports if one is already running.",
         answers=(200, 429),
         tag="outbox",
     ),

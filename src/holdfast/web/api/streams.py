@@ -31,7 +31,7 @@ _OPENING = b"retry: 2000\n\n"
 
 
 async def live(request: BoundRequest) -> Response:
-    """Stream hints that something may have changed."""
+    """Stream hints that something may have changed, as server-sent events."""
 
     async def hints() -> AsyncIterator[bytes]:
         access = _Access(request)
@@ -45,7 +45,7 @@ async def live(request: BoundRequest) -> Response:
 
 
 async def tail(request: BoundRequest) -> Response:
-    """Stream jobs that appear or change."""
+    """Stream jobs that appear or change state, as server-sent events."""
     watch = Watch()
 
     async def read_changes() -> list[dict[str, Any]]:
@@ -117,23 +117,6 @@ _LINES = Param(
 )
 
 ROUTES = (
-    Route(
-        "GET",
-        "/api/v1/live",
-        _ACTION,
-        live,
-        "Stream hints that something may have changed, as server-sent events.",
-        media=_MEDIA,
-        tag="streams",
-    ),
-    Route(
-        "GET",
-        "/api/v1/tail",
-        _ACTION,
-        tail,
-        "Stream jobs that appear or change state, as server-sent events.",
-        (FILTER, _LINES),
-        media=_MEDIA,
-        tag="streams",
-    ),
+    Route("GET", "/api/v1/live", _ACTION, live, media=_MEDIA),
+    Route("GET", "/api/v1/tail", _ACTION, tail, (FILTER, _LINES), media=_MEDIA),
 )

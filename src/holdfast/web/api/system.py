@@ -18,23 +18,23 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get(request: BoundRequest) -> ApiResponse:
-    """Show the installation."""
+    """Show database, schema and effective settings."""
     return ApiResponse(await request.service.overview.system(request.caller))
 
 
 async def doctor(request: BoundRequest) -> ApiResponse:
-    """Show the doctor's findings."""
+    """Check configuration, fleet and database; each finding includes its fix."""
     return ApiResponse({"items": await request.service.doctor.findings(request.caller)})
 
 
 async def list_subscriptions(request: BoundRequest) -> ApiResponse:
-    """List subscriptions."""
+    """List which handler gets which event, and how many live workers handle it."""
     found = await request.service.subscriptions.list(request.caller)
     return ApiResponse({"items": [each.as_json() for each in found]})
 
 
 async def remove_subscription(request: BoundRequest) -> ApiResponse:
-    """Remove a subscription."""
+    """Stop delivering an event to a handler; jobs already delivered remain."""
     removed = await request.service.subscriptions.remove(
         request.caller, request["event"], request["handler"]
     )
@@ -42,7 +42,7 @@ async def remove_subscription(request: BoundRequest) -> ApiResponse:
 
 
 async def list_audit(request: BoundRequest) -> ApiResponse:
-    """List the audit log."""
+    """List changes and who made them, newest first."""
     wanted = {name: request[name] for name in ("actor", "action", "target")}
     page = await request.service.audit.page(
         request.caller, request["limit"], request["after"], **wanted
@@ -56,7 +56,7 @@ async def list_tokens(request: BoundRequest) -> ApiResponse:
 
 
 async def create_token(request: BoundRequest) -> ApiResponse:
-    """Create a token."""
+    """Create a token; the secret is only in this response."""
     wanted: TokenRequest = request.body
     role = Role.parse(wanted.role)
     created = await request.service.tokens.create(request.caller, wanted.name, role, wanted.expires)
@@ -76,36 +76,16 @@ _ACTION = Param("action", "query", text="Filter by action, e.g. `job.retry`.")
 _TARGET = Param("target", "query", text="Filter by target, e.g. `type mail.send`.")
 
 ROUTES = (
+    Route("GET", "/api/v1/system", "system.read", get),
+    Route("GET", "/api/v1/doctor", "doctor.read", doctor),
     Route(
-        "GET",
-        "/api/v1/system",
-        "system.read",
-        get,
-        "Show database, schema and effective settings.",
-        tag="overview",
-    ),
-    Route(
-        "GET",
-        "/api/v1/doctor",
-        "doctor.read",
-        doctor,
-        "Check configuration, fleet and database; each finding includes its fix.",
-        tag="overview",
-    ),
-    Route(
-        "GET",
-        "/api/v1/subscriptions",
-        "subscription.list",
-        list_subscriptions,
-        "List which handler gets which event, and how many live workers handle it.",
-        tag="subscriptions",
+        "GET", "/api/v1/subscriptions", "subscription.list", list_subscriptions, tag="subscriptions"
     ),
     Route(
         "DELETE",
         "/api/v1/subscriptions/{event}/{handler}",
         "subscription.remove",
         remove_subscription,
-        "Stop delivering an event to a handler; jobs already delivered remain.",
         (_EVENT, _HANDLER),
         answers=(200, 404),
         tag="subscriptions",
@@ -115,17 +95,15 @@ ROUTES = (
         "/api/v1/audit",
         "audit.list",
         list_audit,
-        "List changes and who made them, newest first.",
         (LIMIT, AFTER, _ACTOR, _ACTION, _TARGET),
         tag="audit",
     ),
-    Route("GET", "/api/v1/tokens", "token.list", list_tokens, "List tokens.", tag="tokens"),
+    Route("GET", "/api/v1/tokens", "token.list", list_tokens, tag="tokens"),
     Route(
         "POST",
         "/api/v1/tokens",
         "token.create",
         create_token,
-        "Create a token; the secret is only in this response.",
         body=TokenRequest,
         answers=(201,),
         tag="tokens",
@@ -135,7 +113,6 @@ ROUTES = (
         "/api/v1/tokens/{id}/revoke",
         "token.revoke",
         revoke_token,
-        "Revoke a token.",
         (ID,),
         Reason,
         answers=(200, 404),

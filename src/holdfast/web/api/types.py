@@ -8,8 +8,6 @@ from holdfast.admin.serializers import plain, version_of
 from holdfast.commands.types import TypeChange
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Reason, Route
 
-_TAG = "types"
-
 
 class TypeSettings(TypeChange, frozen=True, forbid_unknown_fields=True):
     """Overrides of a type's settings; -1 removes one."""
@@ -18,26 +16,26 @@ class TypeSettings(TypeChange, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_all(request: BoundRequest) -> ApiResponse:
-    """List types."""
+    """List job types."""
     found = await request.service.types.list(request.caller)
     items = [{**each.as_json(), "version": version_of(plain(each.setting))} for each in found]
     return ApiResponse({"items": items})
 
 
 async def pause(request: BoundRequest) -> ApiResponse:
-    """Pause a type."""
+    """Pause a job type; jobs already running finish."""
     setting = await request.service.types.pause(request.caller, request["type"], request.expected)
     return ApiResponse(setting, version=version_of(setting))
 
 
 async def resume(request: BoundRequest) -> ApiResponse:
-    """Resume a type."""
+    """Resume a job type."""
     setting = await request.service.types.resume(request.caller, request["type"], request.expected)
     return ApiResponse(setting, version=version_of(setting))
 
 
 async def change(request: BoundRequest) -> ApiResponse:
-    """Change a type's settings."""
+    """Override settings of a job type while workers run; -1 removes an override."""
     fields = msgspec.structs.asdict(request.body)
     del fields["reason"]
     setting = await request.service.types.set(
@@ -47,13 +45,13 @@ async def change(request: BoundRequest) -> ApiResponse:
 
 
 async def pause_all(request: BoundRequest) -> ApiResponse:
-    """Pause everything."""
+    """Pause all job types; jobs already running finish."""
     await request.service.types.pause_all(request.caller, True)
     return ApiResponse({"paused": True})
 
 
 async def resume_all(request: BoundRequest) -> ApiResponse:
-    """Resume everything."""
+    """Resume after pause-all; types paused one by one stay paused."""
     await request.service.types.pause_all(request.caller, False)
     return ApiResponse({"paused": False})
 
@@ -62,59 +60,37 @@ _TYPE = Param("type", "path", text="The job type's name.")
 _ANSWERS = (200, 404, 412)
 
 ROUTES = (
-    Route("GET", "/api/v1/types", "type.list", list_all, "List job types.", tag=_TAG),
-    Route(
-        "POST",
-        "/api/v1/types/pause-all",
-        "type.pause",
-        pause_all,
-        "Pause all job types; jobs already running finish.",
-        body=Reason,
-        tag=_TAG,
-    ),
-    Route(
-        "POST",
-        "/api/v1/types/resume-all",
-        "type.resume",
-        resume_all,
-        "Resume after pause-all; types paused one by one stay paused.",
-        body=Reason,
-        tag=_TAG,
-    ),
+    Route("GET", "/api/v1/types", "type.list", list_all),
+    Route("POST", "/api/v1/types/pause-all", "type.pause", pause_all, body=Reason),
+    Route("POST", "/api/v1/types/resume-all", "type.resume", resume_all, body=Reason),
     Route(
         "POST",
         "/api/v1/types/{type:path}/pause",
         "type.pause",
         pause,
-        "Pause a job type; jobs already running finish.",
         (_TYPE,),
         Reason,
         versioned=True,
         answers=_ANSWERS,
-        tag=_TAG,
     ),
     Route(
         "POST",
         "/api/v1/types/{type:path}/resume",
         "type.resume",
         resume,
-        "Resume a job type.",
         (_TYPE,),
         Reason,
         versioned=True,
         answers=_ANSWERS,
-        tag=_TAG,
     ),
     Route(
         "PATCH",
         "/api/v1/types/{type:path}",
         "type.set",
         change,
-        "Override settings of a job type while workers run; -1 removes an override.",
         (_TYPE,),
         TypeSettings,
         versioned=True,
         answers=_ANSWERS,
-        tag=_TAG,
     ),
 )
