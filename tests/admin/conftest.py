@@ -11,7 +11,7 @@ from holdfast.admin.roles import Principal, Role
 from holdfast.admin.service import Service
 from holdfast.app import Holdfast
 from holdfast.core.records import Instant
-from holdfast.scheduler.tick_summary import TickSkipped, TickSummary
+from holdfast.scheduler.runner import TickSkipped, TickSummary
 from holdfast.settings import read_settings
 from tests.cli.scene import Scene
 

@@ -9,13 +9,13 @@ import pytest
 import pytest_asyncio
 
 from holdfast.core.cycle import CycleSpec
-from holdfast.scheduler.runner import FunctionRunner, Mode
+from holdfast.scheduler.runner import Mode
 from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.scheduler.scene import ManualClock, Recorder, Replica
-from tests.scheduler.ticks import Log, MakeTick
+from tests.scheduler.ticks import FunctionRunner, Log, MakeTick
 
 MakeReplica = Callable[..., Replica]
 

@@ -13,10 +13,9 @@ from holdfast.core.cycle import CycleSpec, RunRecord
 from holdfast.core.events import Event
 from holdfast.core.records import Instant
 from holdfast.scheduler.cycle_run import Shard
-from holdfast.scheduler.cycle_runner import Board, CyclePlace, CycleRunner, stored_name
-from holdfast.scheduler.runner import Mode
+from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
+from holdfast.scheduler.runner import Mode, TickSummary
 from holdfast.scheduler.tick import Tick
-from holdfast.scheduler.tick_summary import TickSummary
 from holdfast.storage.database import Database
 from tests.support.until import PATIENCE_S
 
@@ -145,7 +144,9 @@ class Replica:
         self._clock = clock
         self._threads = ThreadPoolExecutor(2)
         cycles = {stored_name(each, shard): each for each in specs}
-        place = CyclePlace(database, Board(database.store, cycles), self._threads, lease_ms, shard)
+        place = CycleResources(
+            database, CycleStates(database.store, cycles), self._threads, lease_ms, shard
+        )
         self.tick = Tick(
             database,
             [CycleRunner(each, place) for each in specs],

@@ -51,7 +51,7 @@ async def test_a_new_cycle_begins_with_its_next_slot(
     made = replica(diary.spec())
     await made.run()
     assert diary.keys == []
-    assert made.tick.again_in_ms == MINUTE * 1_000 + 1
+    assert made.tick.next_in_ms == MINUTE * 1_000 + 1
     clock.advance(MINUTE)
     await made.run()
     await made.run()
@@ -107,7 +107,7 @@ async def test_a_failed_slot_runs_again_under_the_same_key_until_its_attempts_ar
     assert summary.runner_results["cleanup"].note == "RuntimeError: no disk"
     await made.run()
     assert len(diary.keys) == 1
-    assert made.tick.again_in_ms == 30_001
+    assert made.tick.next_in_ms == 30_001
     clock.advance(30)
     await made.run()
     clock.advance(6 * HOUR)

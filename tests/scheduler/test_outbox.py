@@ -15,9 +15,10 @@ from holdfast import Holdfast, Job, Retry
 from holdfast.core.outcome import Continue
 from holdfast.notify.local import NullNotifier
 from holdfast.scheduler.assembly import Assembly
-from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.settings import read_settings
 from tests.scheduler.scene import Recorder, soon
+from tests.scheduler.ticks import FunctionRunner
 
 
 @pytest_asyncio.fixture(params=["sqlite", "postgres"])

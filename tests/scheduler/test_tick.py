@@ -7,10 +7,9 @@ import asyncio
 import pytest
 
 from holdfast.core.errors import DuplicateCycle
-from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
-from holdfast.scheduler.tick_summary import TickSkipped, TickSummary
+from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSkipped, TickSummary
 from tests.scheduler.scene import ManualClock, Recorder, soon
-from tests.scheduler.ticks import Log, MakeTick, failing
+from tests.scheduler.ticks import FunctionRunner, Log, MakeTick, failing
 
 pytestmark = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 
@@ -146,7 +145,7 @@ async def test_the_budget_of_items_is_handed_to_the_runner(make_tick: MakeTick) 
         assert not context.is_spent()
         context.counts.processed += 3
         assert context.is_spent()
-        return context.counts.report()
+        return context.counts
 
     await make_tick(FunctionRunner("a", counting), items=10).run()
     assert rooms == [10, 3]

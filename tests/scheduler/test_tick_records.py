@@ -8,10 +8,10 @@ import pytest
 
 from holdfast.core.errors import CopiedDatabase
 from holdfast.core.records import to_datetime
-from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.storage.database import Database
 from tests.scheduler.scene import SECOND, ManualClock, pause_all
-from tests.scheduler.ticks import Log, MakeTick, failing
+from tests.scheduler.ticks import FunctionRunner, Log, MakeTick, failing
 
 
 async def test_a_single_tick_is_recorded_as_a_run(

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
-from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.scheduler.tick import Tick
 
 MakeTick = Callable[..., Tick]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionRunner:
+    """A runner made of a function."""
+
+    name: str
+    function: Callable[[RunnerContext], Awaitable[RunnerReport]]
+    max_ms: int | None = None
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        return await self.function(context)
 
 
 class Log:

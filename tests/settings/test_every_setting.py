@@ -27,12 +27,12 @@ from holdfast.core.records import Claim, Instant, LeaseClass, NewJob, Probe
 from holdfast.notify.base import Hint
 from holdfast.scheduler.background import Background
 from holdfast.scheduler.cycle_run import CycleRun
-from holdfast.scheduler.runner import FunctionRunner, RunnerContext, RunnerReport
+from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
 from holdfast.scheduler.service_call import ServiceClient
-from holdfast.scheduler.tick_summary import TickSummary
 from holdfast.settings import GROUPS, load_settings, variables_of
 from holdfast.storage.id_generator import new_id
 from tests.client.conftest import Heard
+from tests.scheduler.ticks import FunctionRunner
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -561,7 +561,7 @@ async def zone(place: Place) -> Any:
 
 async def pace(place: Place, random: float, ticks: int = 1, processed: int = 0) -> float:
     """The pause after some ticks, as the assembled loop takes it."""
-    found = place.background()._pace
+    found = place.background()._backoff
     return [found.after_tick(processed, None, random) for _ in range(ticks)][-1]
 
 
@@ -588,7 +588,7 @@ async def jittered_pause(place: Place) -> Any:
 @seen("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "9000", 31.0, 10.0)
 @seen("WORKER_TICK_LOOP_MAX_JITTER_MS", "6000", 31.0, 33.0)
 async def pause_after_error(place: Place) -> Any:
-    return place.background()._pace.after_error(0.5)
+    return place.background()._backoff.after_error(0.5)
 
 
 class Answering:

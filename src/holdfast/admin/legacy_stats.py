@@ -13,8 +13,7 @@ from holdfast.commands.health import read_health
 from holdfast.core.cycle import RunRecord
 from holdfast.core.records import WorkerRecord
 from holdfast.core.redaction import redact
-from holdfast.scheduler.runner import TICK, is_single_tick
-from holdfast.scheduler.tick_summary import TickSkipped, TickSummary
+from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
 from holdfast.settings import Settings
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -29,7 +29,7 @@ from holdfast.storage.id_generator import new_id
 
 if TYPE_CHECKING:
     from holdfast.scheduler.assembly import Assembly
-    from holdfast.scheduler.worker_runner import EmbeddedWorker
+    from holdfast.scheduler.background import EmbeddedWorker
     from holdfast.settings import Settings
     from holdfast.worker.options import WorkerOptions
     from holdfast.worker.worker import Worker
@@ -133,7 +133,7 @@ class Holdfast(Registering, Producer):
 
         Raises: ConfigError for settings that do not fit together.
         """
-        from holdfast.scheduler.worker_runner import EmbeddedWorker
+        from holdfast.scheduler.background import EmbeddedWorker
         from holdfast.settings import load_settings
 
         settings = settings or load_settings()
@@ -168,7 +168,7 @@ class Holdfast(Registering, Producer):
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
         """Bring everything a tick or a background mode is made of; `types` narrows what its worker runs."""
         from holdfast.scheduler.assembly import Assembly
-        from holdfast.scheduler.call_handler import nothing_around
+        from holdfast.scheduler.call_handler import wrap_nothing
 
         own = None if types is None else list(types)
         return Assembly(
@@ -178,7 +178,7 @@ class Holdfast(Registering, Producer):
                 options, types=own if some is None else some
             ),
             cycles=tuple(self.cycle_specs.values()),
-            around_cycles=self._around_cycles or nothing_around,
+            wrap_run=self._wrap_cycle_run or wrap_nothing,
             notifier=self.notifier if self._chosen.hints else None,
             observer=self._observer(),
         )

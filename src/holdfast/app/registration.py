@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from holdfast.core.events import Event, Observer
-    from holdfast.scheduler.call_handler import Around
+    from holdfast.scheduler.call_handler import WrapRun
 
 H = TypeVar("H", bound=Callable[..., Any])
 M = TypeVar("M", bound=Callable[..., Any])
@@ -56,7 +56,7 @@ class Registering:
         self._middlewares: list[Callable[..., Any]] = []
         self._observers: list[Observer] = []
         self._voice = Outputs()
-        self._around_cycles: Around | None = None
+        self._wrap_cycle_run: WrapRun | None = None
 
     def job(self, name: str, **options: Unpack[TypeOptions]) -> Callable[[H], H]:
         """Register the decorated function as the handler of a job type.
@@ -170,7 +170,7 @@ class Registering:
             SendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
         )
         self.middleware(traced)
-        self._around_cycles = partial(tick_span, tracer_provider=tracer_provider)
+        self._wrap_cycle_run = partial(tick_span, tracer_provider=tracer_provider)
         self.observe(OtelObserver(meter_provider))
 
     def _observer(self) -> Observer | None:

@@ -18,7 +18,7 @@ from holdfast.cli.worker import check_schema, load_serving_settings
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
-    from holdfast.scheduler.tick_summary import TickSummary
+    from holdfast.scheduler.runner import TickSummary
     from holdfast.settings import Settings
 
 log = getLogger("holdfast.cli")

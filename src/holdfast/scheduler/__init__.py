@@ -1,1 +1,1 @@
-"""Ticks and the background mode that repeats them: runners, cycles, retention. Nothing else decides by time."""
+"""Ticks and the background mode that repeats them: runners, cycles, retention. Only this package decides by time."""

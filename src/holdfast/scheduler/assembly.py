@@ -1,4 +1,4 @@
-"""Puts ticks and background modes together as the settings say."""
+"""Builds ticks and background modes from an application and its settings."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.commands.retention import Ages
 from holdfast.core.cycle import CycleSpec
 from holdfast.core.events import Observer
 from holdfast.notify.base import Notifier
-from holdfast.scheduler.background import Background, PaceOptions
-from holdfast.scheduler.call_handler import Around, nothing_around
+from holdfast.scheduler.background import Background, LoopDelays
+from holdfast.scheduler.call_handler import WrapRun, wrap_nothing
 from holdfast.scheduler.cycle_run import Shard
-from holdfast.scheduler.cycle_runner import Board, CyclePlace, CycleRunner, stored_name
-from holdfast.scheduler.maintenance import ReaperReport, ReaperRunner, RetentionRunner
+from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
+from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner, WorkerReaperRunner
 from holdfast.scheduler.runner import Mode, Now, Runner, database_time, single_tick_id
 from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.scheduler.worker_runner import DrainingOutbox, StreamingOutbox
@@ -31,36 +31,36 @@ MakeWorker = Callable[[WorkerOptions, Sequence[str] | None], Worker]
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What an application brings: everything a tick or a background mode is made of."""
+    """Everything that a tick or a background mode of an application is made of."""
 
     database: Database
     settings: Settings
     make_worker: MakeWorker
     cycles: Sequence[CycleSpec] = ()
     runners: Sequence[Runner] = ()
-    around_cycles: Around = nothing_around
+    wrap_run: WrapRun = wrap_nothing
     notifier: Notifier | None = None
     observer: Observer | None = None
     clock: Clock = field(default_factory=SystemClock)
     now: Now = database_time
 
     def tick(self, names: tuple[str, ...] | None = None) -> Tick:
-        """Make a tick that drains the outbox itself, as `holdfast tick` and run-once need it."""
+        """Make a tick that drains the outbox itself, for `holdfast tick` and run-once."""
         options = WorkerOptions(**worker_options(self.settings))
 
-        def drain(items: int, taking_s: float, in_all_s: float) -> Worker:
+        def make_drainer(items: int, claim_s: float, total_s: float) -> Worker:
             limits = replace(
                 options,
                 stop_when_idle=True,
                 reaps=False,
                 max_items=items,
-                deadline_s=taking_s,
-                handlers_s=in_all_s,
+                deadline_s=claim_s,
+                handlers_s=total_s,
             )
             return self.make_worker(limits, None)
 
         worker_id = single_tick_id(options.name, new_id()[-12:])
-        return self._tick(self._reaper(), DrainingOutbox(drain), worker_id, "tick", names)
+        return self._tick(self._reaper(), DrainingOutbox(make_drainer), worker_id, "tick", names)
 
     def background(self, embedded: bool = False) -> Background:
         """Make the background mode, with the options of a worker inside a web application if asked."""
@@ -69,12 +69,12 @@ class Assembly:
         names = settings.worker.tick_runners
         is_streaming = names is None or "outbox" in names
         worker = self.make_worker(WorkerOptions(**values), None if is_streaming else ())
-        reaper = ReaperReport(
+        reaper = WorkerReaperRunner(
             self.database.store, worker.counters, settings.outbox.lease_duration_ms
         )
         tick = self._tick(reaper, StreamingOutbox(worker.counters), worker.id, "background", None)
         own = settings.worker
-        pace = PaceOptions(
+        delays = LoopDelays(
             busy_ms=own.busy_loop_delay_ms,
             idle_min_ms=own.idle_backoff_min_ms,
             idle_max_ms=own.idle_backoff_max_ms,
@@ -85,7 +85,7 @@ class Assembly:
         return Background(
             tick,
             worker,
-            pace,
+            delays,
             shutdown_s=own.shutdown_timeout_ms / 1000,
             clock=self.clock,
             notifier=self.notifier,
@@ -148,7 +148,9 @@ class Assembly:
         shard = None
         if own.tick_shard_index is not None and own.tick_shard_count is not None:
             shard = Shard(own.tick_shard_index, own.tick_shard_count)
-        board = Board(self.database.store, {stored_name(each, shard): each for each in self.cycles})
+        states = CycleStates(
+            self.database.store, {stored_name(each, shard): each for each in self.cycles}
+        )
         lease_ms = self.settings.outbox.lease_duration_ms
-        place = CyclePlace(self.database, board, threads, lease_ms, shard, self.around_cycles)
-        return [CycleRunner(each, place) for each in self.cycles]
+        resources = CycleResources(self.database, states, threads, lease_ms, shard, self.wrap_run)
+        return [CycleRunner(each, resources) for each in self.cycles]

@@ -1,13 +1,11 @@
-"""How long the background mode waits between ticks: short after work, doubling when idle, long after a failed tick.
-
-Background mode: the worker streams and a loop repeats the tick; all it decides by time is when to tick again.
-"""
+"""Background mode: a worker runs, and a loop repeats the tick with a delay that depends on the last one."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 
 from holdfast.core.error_text import clean_error, words_of
 from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable
@@ -20,8 +18,8 @@ from holdfast.worker.worker import Worker, WorkerReport
 
 
 @dataclass(frozen=True, slots=True)
-class PaceOptions:
-    """The pauses of the loop in milliseconds."""
+class LoopDelays:
+    """The delays of the loop in milliseconds: after work, when idle, doubling up to a maximum, and after a failure."""
 
     busy_ms: int = 250
     idle_min_ms: int = 1_000
@@ -31,32 +29,32 @@ class PaceOptions:
     error_jitter_ms: int = 2_000
 
 
-class LoopPace:
-    """Remembers for how long nothing was processed. `random` is a number in [0, 1)."""
+class LoopBackoff:
+    """The delay after each tick. `random` is a number in [0, 1)."""
 
-    def __init__(self, options: PaceOptions) -> None:
-        self._options = options
-        self._idle_ms = options.idle_min_ms
+    def __init__(self, delays: LoopDelays) -> None:
+        self._delays = delays
+        self._idle_ms = delays.idle_min_ms
 
-    def after_tick(self, processed: int, again_in_ms: int | None, random: float) -> float:
-        """Return the pause in seconds after a tick; a runner that knows when it is due shortens it."""
+    def after_tick(self, processed: int, next_in_ms: int | None, random: float) -> float:
+        """Return the delay in seconds after a tick; a runner that knows when it is due shortens it."""
         if processed:
-            self._idle_ms = self._options.idle_min_ms
-            pause_ms = self._options.busy_ms
+            self._idle_ms = self._delays.idle_min_ms
+            delay_ms = self._delays.busy_ms
         else:
-            pause_ms = self._idle_ms
-            self._idle_ms = min(self._idle_ms * 2, self._options.idle_max_ms)
-        wait = pause_ms + self._options.jitter_ms * random
-        if again_in_ms is not None:
-            wait = min(wait, max(again_in_ms, self._options.busy_ms))
+            delay_ms = self._idle_ms
+            self._idle_ms = min(self._idle_ms * 2, self._delays.idle_max_ms)
+        wait = delay_ms + self._delays.jitter_ms * random
+        if next_in_ms is not None:
+            wait = min(wait, max(next_in_ms, self._delays.busy_ms))
         return wait / 1000
 
     def after_error(self, random: float) -> float:
-        """Return the pause in seconds after a tick that could not run."""
-        return (self._options.error_ms + self._options.error_jitter_ms * random) / 1000
+        """Return the delay in seconds after a tick that could not run."""
+        return (self._delays.error_ms + self._delays.error_jitter_ms * random) / 1000
 
 
-REACH_AGAIN_S = 5.0
+RECONNECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ class BackgroundReport:
     ticks: int
     worker: WorkerReport
     abandoned: tuple[str, ...] = ()
-    """The cycles and other runners that did not stop when told to."""
+    """The cycles and other runners that did not stop."""
 
     @property
     def exit_code(self) -> int:
@@ -76,13 +74,13 @@ class BackgroundReport:
 
 
 class Background:
-    """Runs until stopped. The first tick comes at once; one tick at a time; a slow cycle delays nothing but itself."""
+    """Runs until stopped. The first tick starts immediately; one tick at a time; a slow cycle delays only itself."""
 
     def __init__(
         self,
         tick: Tick,
         worker: Worker,
-        pace: PaceOptions | None = None,
+        delays: LoopDelays | None = None,
         *,
         shutdown_s: float = 30.0,
         clock: Clock | None = None,
@@ -91,7 +89,7 @@ class Background:
     ) -> None:
         self.tick = tick
         self.worker = worker
-        self._pace = LoopPace(pace or PaceOptions())
+        self._backoff = LoopBackoff(delays or LoopDelays())
         self._shutdown_s = shutdown_s
         self._clock = clock or SystemClock()
         self._notifier = notifier
@@ -101,24 +99,24 @@ class Background:
         self._stopping_now = asyncio.Event()
         self._reason = "asked"
         self._loop: asyncio.AbstractEventLoop | None = None
-        tick.when_late = self._wake.set
+        tick.on_late_result = self._wake.set
 
     @property
     def holding(self) -> list[str]:
-        """What runs now, in words: handlers with their jobs, and runners of the tick."""
+        """What is running, as text: handlers with their jobs, and runners of the tick."""
         runners = dict.fromkeys([*self.tick.running, *self.tick.abandoned])
         return [*self.worker.holding, *(f"runner {each}" for each in runners)]
 
     def on_hopeless(self, act: Callable[[], None]) -> None:
-        """Have something done, from another thread, when a handler still blocks the loop after the shutdown timeout."""
+        """Call back, from another thread, when a handler still blocks the loop after the shutdown timeout."""
         self.worker.on_hopeless(act)
 
     def expect_end(self) -> None:
-        """Note that it is to end, should its loop be too busy to hear of it. From any thread."""
+        """Expect a stop, in case the loop is too busy to process it. From any thread."""
         self.worker.expect_end()
 
     def stop(self, reason: str = "asked") -> None:
-        """Start no tick and claim no job any more, and end when what runs has; the second call ends it now.
+        """Start no more ticks and claims, and end when running work has; a second call ends it now.
 
         From any thread and at any time.
         """
@@ -142,7 +140,7 @@ class Background:
         """Work until stopped, or until the worker ends by itself. Raises: CopiedDatabase; what the worker raises."""
         self._loop = asyncio.get_running_loop()
         try:
-            await self._admitted()
+            await self._wait_for_database()
         except BaseException:
             await self.tick.close()
             raise
@@ -152,7 +150,7 @@ class Background:
         try:
             await asyncio.wait({ticking, working}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self._end(working)
+            self._stop_other(working)
             await self._close_tick(ticking)
             await asyncio.wait({working})
             if listener is not None:
@@ -161,26 +159,26 @@ class Background:
         report = await working
         return BackgroundReport(self._reason, self.tick.count, report, tuple(self.tick.abandoned))
 
-    async def _admitted(self) -> None:
-        """Wait for the database, and see that it may be worked off, before anything is claimed."""
+    async def _wait_for_database(self) -> None:
+        """Wait for the database, and check that it is not a copy, before anything is claimed."""
         while not self._stopping.is_set():
             try:
                 await self.tick.check()
             except (DatabaseUnreachable, DatabaseBusy) as error:
-                self._tell_failed(error)
-                await self._clock.wait(self._stopping, REACH_AGAIN_S)
+                self._emit_failed(error)
+                await self._clock.wait(self._stopping, RECONNECT_S)
             else:
                 return
 
-    def _end(self, working: asyncio.Task[WorkerReport]) -> None:
-        """Whatever ended first takes the other with it."""
+    def _stop_other(self, working: asyncio.Task[WorkerReport]) -> None:
+        """Whichever ended first stops the other."""
         if not self._stopping.is_set():
             self._stop(working.result().reason if _succeeded(working) else "error")
 
     async def _close_tick(self, ticking: asyncio.Task[None]) -> None:
-        """Let the running tick and what it began end, unless told to hurry, then end it."""
+        """Let the running tick and its runners end, unless stopped a second time, then close it."""
         over = asyncio.Event()
-        ending = asyncio.create_task(self._ended(ticking))
+        ending = asyncio.create_task(self._wait_until_idle(ticking))
         hurry = asyncio.create_task(self._stopping_now.wait())
         for each in (ending, hurry):
             each.add_done_callback(lambda _: over.set())
@@ -190,19 +188,19 @@ class Background:
         await self.tick.close()
         await asyncio.wait({ticking})
 
-    async def _ended(self, ticking: asyncio.Task[None]) -> None:
+    async def _wait_until_idle(self, ticking: asyncio.Task[None]) -> None:
         await asyncio.wait({ticking})
-        await self.tick.finished()
+        await self.tick.wait_until_idle()
 
     async def _repeat(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
-            pause = await self._one_tick()
+            pause = await self._tick_once()
             if not self._stopping.is_set():
                 await self._clock.wait(self._wake, pause)
 
-    async def _one_tick(self) -> float:
-        """Run a tick, whatever comes of it; return the pause that follows."""
+    async def _tick_once(self) -> float:
+        """Run a tick; return the delay that follows. Raises: CopiedDatabase."""
         try:
             summary = await self.tick.run()
         except CopiedDatabase:
@@ -212,14 +210,14 @@ class Background:
                 return 0.0
             raise
         except Exception as error:
-            self._tell_failed(error)
-            return self._pace.after_error(self._clock.random())
+            self._emit_failed(error)
+            return self._backoff.after_error(self._clock.random())
         self.worker.counters.ticks += 1
-        return self._pace.after_tick(
-            summary.total_processed, self.tick.again_in_ms, self._clock.random()
+        return self._backoff.after_tick(
+            summary.total_processed, self.tick.next_in_ms, self._clock.random()
         )
 
-    def _tell_failed(self, error: Exception) -> None:
+    def _emit_failed(self, error: Exception) -> None:
         if self._observer is not None:
             text = clean_error(type(error).__name__, words_of(error))
             self._observer.observe(event("tick_failed", worker=self.worker.id, error=text))
@@ -238,3 +236,38 @@ class Background:
 
 def _succeeded(task: asyncio.Task[WorkerReport]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
+
+
+class EmbeddedWorker:
+    """`async with app.worker(): …` runs the background mode during the block if OUTBOX_WORKER_ENABLED is set."""
+
+    def __init__(self, enabled: bool, make: Callable[[], Background]) -> None:
+        self._enabled = enabled
+        self._make = make
+        self._background: Background | None = None
+        self._task: asyncio.Task[object] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether jobs are run here."""
+        return self._task is not None and not self._task.done()
+
+    async def __aenter__(self) -> EmbeddedWorker:
+        if self._enabled:
+            self._background = self._make()
+            self._task = asyncio.create_task(
+                self._background.run(), name="holdfast embedded worker"
+            )
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Let running handlers finish and release unstarted jobs. Raises: what ended the worker early."""
+        if self._background is None or self._task is None:
+            return
+        self._background.stop("the application stops")
+        await self._task

@@ -1,4 +1,4 @@
-"""Calls a cycle's handler in its colour and reads what it answers."""
+"""Calls a cycle's handler, sync or async, and counts what it returns."""
 
 from __future__ import annotations
 
@@ -22,70 +22,72 @@ from holdfast.worker.executor import call_catching
 _COUNTED = frozenset(RunnerReport.__struct_fields__)
 
 
-OBEY_S = 1.0
-"""How long a handler that was told to stop may take to do so, before it is abandoned."""
+STOP_GRACE_S = 1.0
+"""How long an aborted handler may take to stop before it is abandoned."""
 
 
 class Abandoned(Exception):
-    """The handler was told to stop and did not."""
+    """The handler was aborted and did not stop."""
 
 
-class Handled(NamedTuple):
-    """How a handler ended, and whether whoever called it was cancelled meanwhile."""
+class HandlerResult(NamedTuple):
+    """How a handler ended, and whether its caller was cancelled meanwhile."""
 
     error: BaseException | None
     was_cancelled: bool
 
 
-Around = Callable[[str, str], AbstractContextManager[object]]
-"""Makes what is to be open around a run, by its cycle's name and its slot's time; it sees what the handler raises."""
+WrapRun = Callable[[str, str], AbstractContextManager[object]]
+"""Returns a context manager around a run, by the cycle's name and the slot's time; it sees what the handler raises."""
 
 
-def nothing_around(cycle: str, slot: str) -> AbstractContextManager[object]:
-    """Leave runs as they are."""
+def wrap_nothing(cycle: str, slot: str) -> AbstractContextManager[object]:
+    """Wrap a run in nothing."""
     return nullcontext()
 
 
-async def handle(
-    spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor, around: Around
-) -> Handled:
-    """Run the handler to its end, or until it has not obeyed for long enough; never raises."""
-    task = asyncio.create_task(_call(spec, run, threads, around), name=f"holdfast cycle {run.name}")
-    told = asyncio.Event()
-    task.add_done_callback(lambda _: told.set())
+async def call_handler(
+    spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor, wrap_run: WrapRun
+) -> HandlerResult:
+    """Run the handler until it ends, or is aborted and does not stop in time; never raises."""
+    task = asyncio.create_task(
+        _call(spec, run, threads, wrap_run), name=f"holdfast cycle {run.name}"
+    )
+    ended_or_aborted = asyncio.Event()
+    task.add_done_callback(lambda _: ended_or_aborted.set())
 
     def stop() -> None:
         task.cancel()
-        told.set()
+        ended_or_aborted.set()
 
-    run.when_aborted(stop)
+    run.on_abort(stop)
     was_cancelled = False
     while not task.done():
         try:
-            await told.wait()
-            if not await all_ended(context.clock, [task], OBEY_S):
-                # A thread cannot be stopped from outside, nor a coroutine that does not want to.
-                context.left_behind.append(task)
-                return Handled(Abandoned("the handler did not stop when told to"), was_cancelled)
+            await ended_or_aborted.wait()
+            if not await all_ended(context.clock, [task], STOP_GRACE_S):
+                # A thread cannot be stopped from outside, nor a coroutine that ignores its cancellation.
+                context.abandoned.append(task)
+                return HandlerResult(Abandoned("the handler did not stop"), was_cancelled)
         except asyncio.CancelledError:
             was_cancelled = True
             is_late = context.budget.exhausted(context.now_ms())
             run.abort("timeout" if is_late else "shutdown")
     try:
-        answer, error = task.result()
+        returned, error = task.result()
         if error is None:
-            _count(run, answer)
+            _count(run, returned)
     except (Exception, asyncio.CancelledError) as failure:
         error = failure
-    return Handled(error, was_cancelled)
+    return HandlerResult(error, was_cancelled)
 
 
 async def _call(
-    spec: CycleSpec, run: CycleRun, threads: Executor, around: Around
+    spec: CycleSpec, run: CycleRun, threads: Executor, wrap_run: WrapRun
 ) -> tuple[Any, BaseException | None]:
-    """Return the answer or the error: one that ends processes would leave the task and end this one."""
+    """Return the result or the error; a SystemExit raised in a task would end this process."""
     try:
-        with around(run.name, run.slot.isoformat()):
+        with wrap_run(run.name, run.slot.isoformat()):
             if is_async(spec.handler):
                 return await spec.handler(run), None
             answer, error = await _in_thread(spec, run, threads)
@@ -106,16 +108,16 @@ async def _in_thread(
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
-        # The handler was told by its run's signal; nothing else reaches a thread.
+        # The run's abort flag is all that reaches a thread.
         await asyncio.wait([work])
         return work.result()
 
 
 def _count(run: CycleRun, answer: object) -> None:
-    """Read an answer: nothing, a number of items, a report, or numbers by name."""
+    """Count what a handler returned: nothing, a number of items, a report, or numbers by name."""
     match answer:
         case None:
-            if run.counts.report() == RunnerReport():
+            if run.counts == RunnerReport():
                 run.counts.processed = 1
         case int() if _is_count(answer):
             run.counts.processed += answer
@@ -124,7 +126,7 @@ def _count(run: CycleRun, answer: object) -> None:
         case Mapping():
             _count_by_name(run, answer)
         case _:
-            raise _unreadable(run, answer)
+            raise _invalid_output(run, answer)
 
 
 def _count_by_name(run: CycleRun, answer: Mapping[Any, Any]) -> None:
@@ -134,7 +136,7 @@ def _count_by_name(run: CycleRun, answer: Mapping[Any, Any]) -> None:
         elif name not in _COUNTED and _is_name(name) and _is_number(number):
             run.numbers[name] = number
         else:
-            raise _unreadable(run, answer)
+            raise _invalid_output(run, answer)
 
 
 def _is_count(number: object) -> bool:
@@ -142,7 +144,7 @@ def _is_count(number: object) -> bool:
 
 
 def _is_number(number: object) -> bool:
-    """Say whether every reader of the record can read it; a NaN is not below anything."""
+    """Return whether every reader of the record can parse it; a NaN is not below anything."""
     is_numeric = isinstance(number, int | float) and not isinstance(number, bool)
     return is_numeric and abs(cast(float, number)) <= LARGEST_INT
 
@@ -151,8 +153,8 @@ def _is_name(name: object) -> bool:
     return isinstance(name, str) and printable(name) == name
 
 
-def _unreadable(run: CycleRun, answer: object) -> OutputInvalid:
+def _invalid_output(run: CycleRun, answer: object) -> OutputInvalid:
     return OutputInvalid(
-        f"the cycle {run.name} answered with {type(answer).__name__}",
+        f"the cycle {run.name} returned {type(answer).__name__}",
         help="return nothing, a number of items, a RunnerReport, or numbers by name",
     )

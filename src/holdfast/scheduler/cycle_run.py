@@ -1,7 +1,4 @@
-"""Shards: tenants divided between replicas by a hash that is the same everywhere.
-
-A run of a cycle as its handler sees it: its slot, whether to stop, transactions that a lost slot cannot commit.
-"""
+"""A run of a cycle as its handler sees it: its slot, its shard, whether to stop, and fenced transactions."""
 
 from __future__ import annotations
 
@@ -17,14 +14,14 @@ from typing import Any, Literal
 from holdfast.core.cycle import HeldSlot, Slot
 from holdfast.core.errors import Aborted, LeaseLost, ShardPairInvalid
 from holdfast.core.records import to_datetime
-from holdfast.scheduler.runner import Counts
+from holdfast.scheduler.runner import RunnerReport
 from holdfast.storage.database import Database
 from holdfast.storage.operation import run, run_async
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One part of the tenants."""
+    """One part of the tenants, divided by a hash that is the same on every replica."""
 
     index: int
     count: int
@@ -34,7 +31,7 @@ class Shard:
             raise ShardPairInvalid(f"there is no shard {self.index} of {self.count}")
 
     def owns(self, tenant: object) -> bool:
-        """Say whether a tenant, named by the text of its id, belongs to this shard."""
+        """Return whether a tenant, given by its id, belongs to this shard."""
         digest = blake2b(str(tenant).encode(), digest_size=8).digest()
         return int.from_bytes(digest, "big") % self.count == self.index
 
@@ -73,7 +70,7 @@ class CycleRun:
         self.worker = worker
         self.shard = shard
         self.max_items = max_items
-        self.counts = Counts()
+        self.counts = RunnerReport()
         self.numbers: dict[str, int | float] = {}
         self.held = held
         self._slot = slot
@@ -84,7 +81,7 @@ class CycleRun:
 
     @property
     def slot(self) -> datetime:
-        """The instant this run is for, or when it was asked for."""
+        """The time this run is for, or when it was triggered."""
         return to_datetime(self._slot.due_at)
 
     @property
@@ -110,10 +107,10 @@ class CycleRun:
     def checkpoint(self) -> None:
         """Raise Aborted when the handler must stop; cheap enough for inner loops."""
         if self._reason is not None:
-            raise Aborted(self._reason, "the run was told to stop")
+            raise Aborted(self._reason, "the run was aborted")
 
     def wait_for_abort(self, seconds: float | None = None) -> bool:
-        """Sleep in a thread until told to stop or the time is over; say whether it was told."""
+        """Sleep in a thread until aborted or the time is over; return whether it was aborted."""
         return self._flag.wait(seconds)
 
     def transaction(self) -> FencedTransaction:
@@ -121,22 +118,22 @@ class CycleRun:
         return FencedTransaction(self._database, self.held)
 
     def abort(self, reason: CycleAbort) -> None:
-        """Tell the handler to stop; the first reason stands."""
+        """Abort the handler; the first reason counts."""
         if self._reason is None:
             self._reason = reason
             self._flag.set()
             if self._on_abort is not None:
                 self._on_abort()
 
-    def when_aborted(self, act: Callable[[], object]) -> None:
-        """Have something done when the handler is told to stop."""
-        self._on_abort = act
+    def on_abort(self, callback: Callable[[], object]) -> None:
+        """Call back when the handler is aborted, now if it was already."""
+        self._on_abort = callback
         if self._reason is not None:
-            act()
+            callback()
 
 
 class FencedTransaction:
-    """A transaction whose last statement proves the slot. Raises: LeaseLost, with everything undone."""
+    """A transaction whose last statement checks that the slot is held. Raises: LeaseLost, after a rollback."""
 
     def __init__(self, database: Database, held: HeldSlot | None) -> None:
         self._sync = _fenced(database, held)

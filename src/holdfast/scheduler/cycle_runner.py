@@ -1,21 +1,20 @@
-"""What the database says of this process's cycles: registered once, read once per tick for all of them.
+"""Cycles as runners: each runs the slots that are due, a singleton under its lock and its slot record.
 
-How a run of a cycle ended, and the one transaction that writes it down.
-
-Cycles as runners: each looks whether a slot is due and runs it, a singleton under its lock and its slot record.
+The state of all cycles is read once per tick; a heartbeat keeps the slot while its handler runs; one transaction
+records how the run ended.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
-from holdfast.commands.cycles import begin_slot, complete_slot, fail_slot
+from holdfast.commands.cycles import begin_slot, complete_slot, fail_slot, renew_slot
 from holdfast.core.cycle import (
     LOCK_PREFIX,
     RETRY_BASE_MS,
@@ -31,22 +30,197 @@ from holdfast.core.cycle import (
     schedule_text,
 )
 from holdfast.core.error_text import clean_error, words_of
-from holdfast.core.errors import Aborted
+from holdfast.core.errors import Aborted, DatabaseBusy, DatabaseUnreachable
+from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 from holdfast.core.records import Instant
-from holdfast.scheduler.call_handler import Abandoned, Around, Handled, handle, nothing_around
+from holdfast.scheduler.call_handler import (
+    Abandoned,
+    HandlerResult,
+    WrapRun,
+    call_handler,
+    wrap_nothing,
+)
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun, Shard
-from holdfast.scheduler.runner import Manner, RunnerContext, RunnerReport
-from holdfast.scheduler.slot_heartbeat import Keeper, counters_text
+from holdfast.scheduler.runner import Concurrency, RunnerContext, RunnerReport
 from holdfast.storage.database import Database, Singleton
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
+T = TypeVar("T")
 STALE_MS = 1_000
+RETRY_S = 1.0
+IMMEDIATELY_MS = 0
 
 
-class Board:
-    """The state of cycles, by the names under which they are stored."""
+@dataclass(frozen=True, slots=True)
+class CycleResources:
+    """What all cycles of a process share."""
+
+    database: Database
+    states: CycleStates
+    threads: Executor
+    lease_ms: int
+    shard: Shard | None = None
+    wrap_run: WrapRun = wrap_nothing
+
+
+class CycleRunner:
+    """One cycle; no other runner waits for it."""
+
+    concurrency: Concurrency = "concurrent"
+
+    def __init__(self, spec: CycleSpec, resources: CycleResources) -> None:
+        self.name = spec.name
+        self.max_ms = spec.timeout_ms
+        self._spec = spec
+        self._resources = resources
+        self._stored = stored_name(spec, resources.shard)
+        # A cycle that is not sharded runs once for all tenants, however many shards there are.
+        self._shard = (resources.shard if spec.sharded else None) or WHOLE
+        self._last: Instant | None = None
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        state = await self._resources.states.state(self._stored, context)
+        if not self._spec.singleton:
+            state = self._local_state(state, context)
+        plan = plan_slots(self._spec, state)
+        context.wake_in((plan.next_at - state.now) // 1000 + 1)
+        if plan.slots and state.running is not None:
+            self._skip(context, "slot_is_running")
+        elif plan.slots and self._spec.singleton:
+            await self._run_locked(plan.slots, context)
+        else:
+            await self._run_in_turn(plan.slots, None, context)
+        return context.counts
+
+    def _local_state(self, state: CycleState, context: RunnerContext) -> CycleState:
+        """A cycle that runs on every replica counts its slots from the start of the replica."""
+        if context.mode == "tick":
+            # The process of a single tick has no memory, so it uses the record of the last one.
+            return msgspec.structs.replace(state, closed=())
+        if self._last is None or state.paused:
+            self._last = state.now
+        return msgspec.structs.replace(state, last_slot=self._last, closed=())
+
+    async def _run_locked(self, slots: Sequence[Slot], context: RunnerContext) -> None:
+        lock = self._resources.database.singleton(f"{LOCK_PREFIX}{self._stored}")
+        if not await lock.acquire():
+            self._skip(context, "lock_is_held")
+            return
+        try:
+            await self._run_in_turn(slots, lock, context)
+        finally:
+            await lock.release()
+
+    async def _run_in_turn(
+        self, slots: Sequence[Slot], lock: Singleton | None, context: RunnerContext
+    ) -> None:
+        for slot in slots:
+            if context.budget.exhausted(context.now_ms()):
+                return
+            if not self._spec.singleton and not slot.requested:
+                await self._run_unclaimed(slot, context)
+            elif not await self._run_claimed(slot, lock, context):
+                return
+
+    async def _run_unclaimed(self, slot: Slot, context: RunnerContext) -> None:
+        """Run a slot that every replica runs, so it is not claimed."""
+        store = self._resources.database.store
+        run = NewRun(new_id(), self._stored, context.worker, slot.name)
+        await context.link.run(store.runs.begin(run, context.now()))
+        self._last = slot.due_at
+        if context.mode == "tick":
+            await context.link.run(store.cycles.advance(self._stored, slot))
+        await self._execute(slot, run.id, None, None, context)
+
+    async def _run_claimed(
+        self, slot: Slot, lock: Singleton | None, context: RunnerContext
+    ) -> bool:
+        """Claim a slot and run it; False when it cannot be claimed."""
+        run = NewRun(new_id(), self._stored, context.worker, slot.name)
+        store, lease_ms = self._resources.database.store, self._resources.lease_ms
+        held = await context.link.run_atomic(
+            begin_slot(store, run, slot, new_id(), lease_ms, context.now())
+        )
+        if held is None:
+            self._skip(context, "slot_is_taken")
+            return False
+        await self._execute(slot, run.id, held, lock, context)
+        return True
+
+    async def _execute(
+        self,
+        slot: Slot,
+        run_id: str,
+        held: HeldSlot | None,
+        lock: Singleton | None,
+        context: RunnerContext,
+    ) -> None:
+        """Run the handler under its heartbeat and record how it ended. Raises: what the handler raised."""
+        run = CycleRun(
+            self._stored,
+            slot,
+            run_id,
+            context.worker,
+            self._shard,
+            self._resources.database,
+            held,
+            context.budget.items,
+        )
+        store = self._resources.database.store
+        heartbeat = SlotHeartbeat(run, store, lock, self._resources.lease_ms, context)
+        began = context.now_ms()
+        context.emit("cycle_started", worker=context.worker, cycle=self._stored, slot=slot.name)
+        result = await self._call_handler(run, heartbeat, context)
+        wanted = CycleOutcome.of(run, result, self._spec)
+        outcome = await heartbeat.write(lambda: record_run(store, run, wanted, context.now()))
+        context.counts.add(run.counts)
+        context.emit(
+            "cycle_finished",
+            worker=context.worker,
+            cycle=self._stored,
+            slot=slot.name,
+            outcome=outcome or "aborted",
+            duration_ms=context.now_ms() - began,
+            error=wanted.error,
+        )
+        if result.was_cancelled:
+            raise asyncio.CancelledError
+        if outcome != "completed":
+            raise _handler_error(result.error, wanted) or Aborted(run.abort_reason or "slot_lost")
+
+    async def _call_handler(
+        self, run: CycleRun, heartbeat: SlotHeartbeat, context: RunnerContext
+    ) -> HandlerResult:
+        beat = asyncio.create_task(heartbeat.beat(), name=f"holdfast heartbeat {self._stored}")
+        try:
+            return await call_handler(
+                self._spec, run, context, self._resources.threads, self._resources.wrap_run
+            )
+        finally:
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
+
+    def _skip(self, context: RunnerContext, reason: str) -> None:
+        context.counts.skipped += 1
+        context.emit("cycle_skipped", worker=context.worker, cycle=self._stored, reason=reason)
+
+
+def stored_name(spec: CycleSpec, shard: Shard | None) -> str:
+    """Return the name under which a cycle locks, runs and is recorded: with its shard, if it has one."""
+    return spec.name if shard is None or not spec.sharded else shard.name_of(spec.name)
+
+
+def _handler_error(error: BaseException | None, outcome: CycleOutcome) -> Exception | None:
+    """Return the handler's own error; a cancellation is only how it was aborted."""
+    if error is None or isinstance(error, Exception):
+        return error
+    return RuntimeError(outcome.error) if outcome.outcome == "failed" else None
+
+
+class CycleStates:
+    """The state of this process's cycles, by the names under which they are stored."""
 
     def __init__(self, store: Store, cycles: Mapping[str, CycleSpec]) -> None:
         self._store = store
@@ -63,7 +237,7 @@ class Board:
             return self._states[name]
 
     async def _refresh(self, context: RunnerContext) -> None:
-        """Read once for all cycles of a tick; one that had to wait for its turn sees how it is by then."""
+        """Read once for all cycles of a tick; one that had to wait reads again."""
         run_id, read_ms = self._read_for
         if run_id != context.run_id or context.now_ms() - read_ms > STALE_MS:
             if not self._is_registered:
@@ -79,7 +253,7 @@ class Board:
         return {each.name: each for each in await context.link.run(op)}
 
     async def _register(self, context: RunnerContext) -> None:
-        """Write down what the code says of the cycles, changed schedules included."""
+        """Store the cycles as the code defines them, changed schedules included."""
         rows = [
             NewCycle(name, *schedule_text(each.schedule), each.singleton, str(each.missed))
             for name, each in self._cycles.items()
@@ -88,24 +262,103 @@ class Board:
         self._is_registered = True
 
 
-AT_ONCE_MS = 0
+class SlotHeartbeat:
+    """Keeps a run's slot: pings the lock, renews the lease, and aborts the run when either is lost.
+
+    A run without a slot only records that it is alive.
+    """
+
+    def __init__(
+        self,
+        run: CycleRun,
+        store: Store,
+        lock: Singleton | None,
+        lease_ms: int,
+        context: RunnerContext,
+    ) -> None:
+        self._run = run
+        self._store = store
+        self._lock = lock
+        self._lease_ms = lease_ms
+        self._link = context.link
+        self._clock = context.clock
+        self._now = context.now
+        self._beat_s = default_heartbeat_ms(lease_ms) / 1000
+        self._deadline = self._deadline_from(self._clock.monotonic())
+
+    async def beat(self) -> None:
+        """Beat until cancelled, or until the run is aborted."""
+        try:
+            while not self._run.aborted:
+                await self._clock.sleep(self._beat_s)
+                if not await self._holds_lock():
+                    self._run.abort("lock_lost")
+                elif not await self._renew():
+                    self._run.abort("slot_lost")
+        except Exception:
+            # A run whose heartbeat has ended, for whatever reason, must not go on.
+            self._run.abort("slot_lost")
+            raise
+
+    async def write(self, operation: Callable[[], Op[T]]) -> T | None:
+        """Retry the write that ends the run until it succeeds; None when the lease may be over before."""
+        while True:
+            try:
+                return await self._link.run_atomic(operation())
+            except (DatabaseUnreachable, DatabaseBusy):
+                if self._clock.monotonic() + RETRY_S >= self._deadline:
+                    return None
+                await self._clock.sleep(RETRY_S)
+
+    async def _holds_lock(self) -> bool:
+        if self._lock is None:
+            return True
+        try:
+            await self._lock.ping()
+        except DatabaseUnreachable:
+            return False
+        return True
+
+    async def _renew(self) -> bool:
+        """Renew; an unreachable database is retried until the lease may be over by the local clock."""
+        while True:
+            asked_at = self._clock.monotonic()
+            try:
+                kept = await self._link.run_atomic(self._renewal(self._run.held))
+            except (DatabaseUnreachable, DatabaseBusy):
+                if self._clock.monotonic() + RETRY_S >= self._deadline:
+                    return False
+                await self._clock.sleep(RETRY_S)
+                continue
+            self._deadline = self._deadline_from(asked_at)
+            return kept
+
+    def _renewal(self, held: HeldSlot | None) -> Op[bool]:
+        counters = counters_text(self._run)
+        if held is not None:
+            return (yield from renew_slot(self._store, held, self._lease_ms, counters, self._now()))
+        yield from self._store.runs.seen(self._run.run_id, counters, self._now())
+        return True
+
+    def _deadline_from(self, asked_at: float) -> float:
+        return local_deadline_ms(int(asked_at * 1000), self._lease_ms) / 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """The outcome of a run; `pause_ms` is how long its slot rests, None ends the slot for good."""
+class CycleOutcome:
+    """The outcome of a run; its slot runs again after `pause_ms`, or never if that is None."""
 
     outcome: Literal["completed", "failed", "aborted"]
     error: str | None = None
     pause_ms: int | None = None
 
     @classmethod
-    def of(cls, run: CycleRun, handled: Handled, spec: CycleSpec) -> Ending:
-        """Judge a run by how its handler ended and what it was told."""
+    def of(cls, run: CycleRun, result: HandlerResult, spec: CycleSpec) -> CycleOutcome:
+        """Decide by how the handler ended and why it was aborted, if it was."""
         reason = run.abort_reason
         if reason in ("lock_lost", "slot_lost"):
-            return cls("aborted", f"aborted: {reason}", AT_ONCE_MS)
-        error = handled.error
+            return cls("aborted", f"aborted: {reason}", IMMEDIATELY_MS)
+        error = result.error
         pause_ms = None if run.attempt >= spec.attempts else retry_pause_ms(run.attempt)
         if isinstance(error, Abandoned):
             text = f"aborted: {reason}; {error}, and was abandoned"
@@ -113,185 +366,29 @@ class Ending:
         if error is None:
             return cls("completed")
         if reason == "shutdown" and isinstance(error, asyncio.CancelledError | Aborted):
-            return cls("aborted", "aborted: shutdown", AT_ONCE_MS)
+            return cls("aborted", "aborted: shutdown", IMMEDIATELY_MS)
         if reason == "timeout" and isinstance(error, asyncio.CancelledError | Aborted):
             return cls("aborted", "aborted: timeout", pause_ms)
         return cls("failed", clean_error(type(error).__name__, words_of(error)), pause_ms)
 
 
-def end_run(
-    store: Store, run: CycleRun, ending: Ending, now: Instant | None = None
+def record_run(
+    store: Store, run: CycleRun, outcome: CycleOutcome, now: Instant | None = None
 ) -> Op[RunOutcome]:
-    """Write down how a run ended; a slot that was lost makes it aborted, whatever the handler did."""
+    """Record how a run ended; if its slot was lost it is aborted, whatever the handler did."""
     counters = counters_text(run)
     if run.held is None:
-        yield from store.runs.finish(run.run_id, ending.outcome, counters, ending.error, now)
-        return ending.outcome
-    if ending.outcome == "completed":
+        yield from store.runs.finish(run.run_id, outcome.outcome, counters, outcome.error, now)
+        return outcome.outcome
+    if outcome.outcome == "completed":
         accepted = yield from complete_slot(store, run.held, counters, now)
         return "completed" if accepted else "aborted"
-    error = ending.error or ""
-    yield from fail_slot(store, run.held, ending.outcome, counters, error, ending.pause_ms, now)
-    return ending.outcome
+    error = outcome.error or ""
+    yield from fail_slot(store, run.held, outcome.outcome, counters, error, outcome.pause_ms, now)
+    return outcome.outcome
 
 
-@dataclass(frozen=True, slots=True)
-class CyclePlace:
-    """What all cycles of a process share."""
-
-    database: Database
-    board: Board
-    threads: Executor
-    lease_ms: int
-    shard: Shard | None = None
-    around: Around = nothing_around
-
-
-def stored_name(spec: CycleSpec, shard: Shard | None) -> str:
-    """Return the name under which a cycle locks, runs and is recorded: with its shard, if it has one."""
-    return spec.name if shard is None or not spec.sharded else shard.name_of(spec.name)
-
-
-class CycleRunner:
-    """One cycle. It goes beside all others: none of them waits for it."""
-
-    manner: Manner = "beside"
-
-    def __init__(self, spec: CycleSpec, place: CyclePlace) -> None:
-        self.name = spec.name
-        self.max_ms = spec.timeout_ms
-        self._spec = spec
-        self._place = place
-        self._stored = stored_name(spec, place.shard)
-        # A cycle that is not divided runs once for all tenants, however many shards the replicas are.
-        self._shard = (place.shard if spec.sharded else None) or WHOLE
-        self._last: Instant | None = None
-
-    async def run(self, context: RunnerContext) -> RunnerReport:
-        state = await self._place.board.state(self._stored, context)
-        if not self._spec.singleton:
-            state = self._of_this_process(state, context)
-        plan = plan_slots(self._spec, state)
-        context.wake_in((plan.next_at - state.now) // 1000 + 1)
-        if plan.slots and state.running is not None:
-            self._skip(context, "slot_is_running")
-        elif plan.slots and self._spec.singleton:
-            await self._run_locked(plan.slots, context)
-        else:
-            await self._run_in_turn(plan.slots, None, context)
-        return context.counts.report()
-
-    def _of_this_process(self, state: CycleState, context: RunnerContext) -> CycleState:
-        """A cycle that runs on every replica counts its slots from when the replica began."""
-        if context.mode == "tick":
-            # The process of a single tick has no memory, so the record of the last one serves it.
-            return msgspec.structs.replace(state, closed=())
-        if self._last is None or state.paused:
-            self._last = state.now
-        return msgspec.structs.replace(state, last_slot=self._last, closed=())
-
-    async def _run_locked(self, slots: Sequence[Slot], context: RunnerContext) -> None:
-        lock = self._place.database.singleton(f"{LOCK_PREFIX}{self._stored}")
-        if not await lock.acquire():
-            self._skip(context, "lock_is_held")
-            return
-        try:
-            await self._run_in_turn(slots, lock, context)
-        finally:
-            await lock.release()
-
-    async def _run_in_turn(
-        self, slots: Sequence[Slot], lock: Singleton | None, context: RunnerContext
-    ) -> None:
-        for slot in slots:
-            if context.budget.exhausted(context.now_ms()):
-                return
-            if not self._spec.singleton and not slot.requested:
-                await self._unheld(slot, context)
-            elif not await self._held(slot, lock, context):
-                return
-
-    async def _unheld(self, slot: Slot, context: RunnerContext) -> None:
-        """Run a slot that other replicas run as well, so that nobody holds it."""
-        store = self._place.database.store
-        run = NewRun(new_id(), self._stored, context.worker, slot.name)
-        await context.link.run(store.runs.begin(run, context.now()))
-        self._last = slot.due_at
-        if context.mode == "tick":
-            await context.link.run(store.cycles.advance(self._stored, slot))
-        await self._perform(slot, run.id, None, None, context)
-
-    async def _held(self, slot: Slot, lock: Singleton | None, context: RunnerContext) -> bool:
-        """Run a slot under its record; False when it is not to be had."""
-        run = NewRun(new_id(), self._stored, context.worker, slot.name)
-        store, lease_ms = self._place.database.store, self._place.lease_ms
-        held = await context.link.run_atomic(
-            begin_slot(store, run, slot, new_id(), lease_ms, context.now())
-        )
-        if held is None:
-            self._skip(context, "slot_is_taken")
-            return False
-        await self._perform(slot, run.id, held, lock, context)
-        return True
-
-    async def _perform(
-        self,
-        slot: Slot,
-        run_id: str,
-        held: HeldSlot | None,
-        lock: Singleton | None,
-        context: RunnerContext,
-    ) -> None:
-        """Run the handler under its heartbeat and write down how it ended. Raises: what the handler raised."""
-        place = self._place
-        run = CycleRun(
-            self._stored,
-            slot,
-            run_id,
-            context.worker,
-            self._shard,
-            place.database,
-            held,
-            context.budget.items,
-        )
-        keeper = Keeper(run, place.database.store, lock, place.lease_ms, context)
-        began = context.now_ms()
-        context.tell("cycle_started", worker=context.worker, cycle=self._stored, slot=slot.name)
-        handled = await self._handled(run, keeper, context)
-        ending = Ending.of(run, handled, self._spec)
-        outcome = await keeper.write(
-            lambda: end_run(place.database.store, run, ending, context.now())
-        )
-        context.counts.add(run.counts.report())
-        context.tell(
-            "cycle_finished",
-            worker=context.worker,
-            cycle=self._stored,
-            slot=slot.name,
-            outcome=outcome or "aborted",
-            duration_ms=context.now_ms() - began,
-            error=ending.error,
-        )
-        if handled.was_cancelled:
-            raise asyncio.CancelledError
-        if outcome != "completed":
-            raise _told(handled.error, ending) or Aborted(run.abort_reason or "slot_lost")
-
-    async def _handled(self, run: CycleRun, keeper: Keeper, context: RunnerContext) -> Handled:
-        beat = asyncio.create_task(keeper.keep(), name=f"holdfast keeper {self._stored}")
-        try:
-            return await handle(self._spec, run, context, self._place.threads, self._place.around)
-        finally:
-            beat.cancel()
-            await asyncio.gather(beat, return_exceptions=True)
-
-    def _skip(self, context: RunnerContext, reason: str) -> None:
-        context.counts.skipped += 1
-        context.tell("cycle_skipped", worker=context.worker, cycle=self._stored, reason=reason)
-
-
-def _told(error: BaseException | None, ending: Ending) -> Exception | None:
-    """The handler's own error; that it was cancelled is only how it was told to stop."""
-    if error is None or isinstance(error, Exception):
-        return error
-    return RuntimeError(ending.error) if ending.outcome == "failed" else None
+def counters_text(run: CycleRun) -> str:
+    """Return the counters of a run as runs record them."""
+    counts = msgspec.structs.asdict(run.counts)
+    return msgspec.json.encode({**counts, **run.numbers}).decode()

@@ -1,7 +1,4 @@
-"""Looks after the fleet in each tick: tells of workers that vanished, and of types that nobody handles.
-
-Built-in runners that keep the database in order: the reaper, and retention.
-"""
+"""Runners that maintain the database: the reaper, which also monitors workers and the clock, and retention."""
 
 from __future__ import annotations
 
@@ -17,45 +14,145 @@ from holdfast.storage.store import Store
 from holdfast.worker.counters import Counters
 from holdfast.worker.reaper import OutageGuard
 
-LOOK_EVERY_MS = 60_000
+CHECK_EVERY_MS = 60_000
 SETTLE_MS = 5_000
-"""Workers that start together with this one, and its own, need a moment to say what they handle."""
+"""Workers that start together, this process's own included, need a moment to register their types."""
 
 _MANY = 1_000
+RETENTION_EVERY_MS = 600_000
+FOLD_EVERY_MS = 60_000
+FOLD_AT_ONCE = 10_000
+"""Writes append counts by the thousand, and every page sums them."""
 
 
-def unhandled_types(workers: Sequence[WorkerRecord], types: Sequence[TypeTotals]) -> list[str]:
-    """Return the types with due jobs that none of the live workers handles."""
-    handled = {name for worker in workers for name in worker.types}
-    return [
-        each.type for each in types if each.oldest_due_at is not None and each.type not in handled
-    ]
+class ReaperRunner:
+    """Recovers jobs of expired leases, of all types, and monitors workers; first in every single tick."""
+
+    name = "reaper"
+    max_ms: int | None = None
+
+    def __init__(
+        self,
+        store: Store,
+        batch: int,
+        poison_limit: int,
+        grace_ms: int,
+        notifier: Notifier | None = None,
+        interval_s: float = 10.0,
+    ) -> None:
+        self._store = store
+        self._batch = batch
+        self._poison_limit = poison_limit
+        self._workers = WorkerMonitor(store, grace_ms)
+        self._clock = ClockMonitor(store)
+        self._notifier = notifier
+        self._interval_s = interval_s
+        self._guard: OutageGuard | None = None
+        self._unreachable_at = float("-inf")
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        try:
+            await self._clock.check(context)
+            await self._wait_after_outage(context)
+            return await self._reap(context)
+        except DatabaseUnreachable:
+            self._unreachable_at = context.clock.monotonic()
+            raise
+
+    async def _wait_after_outage(self, context: RunnerContext) -> None:
+        """Wait an interval after an outage, so that workers can renew; never so long that no time is left."""
+        if self._guard is None:
+            self._guard = OutageGuard(self._store, context.clock, self._interval_s, context.worker)
+        if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
+            left_ms = context.budget.remaining_ms(context.now_ms())
+            left_s = self._interval_s if left_ms is None else left_ms / 2_000
+            await context.clock.wait(context.stopping, min(self._interval_s, left_s))
+
+    async def _reap(self, context: RunnerContext) -> RunnerReport:
+        began = context.now_ms()
+        after: tuple[Instant, str] | None = None
+        while True:
+            op = reap_leases(self._store, self._batch, self._poison_limit, after, context.now())
+            report = await context.link.run_atomic(op)
+            self._report_reaped(context, report)
+            if report.page.leases < self._batch or context.is_spent():
+                break
+            after = report.page.last
+        context.worker_counters.reaper_runs += 1
+        context.emit(
+            "reaper_ran",
+            worker=context.worker,
+            recovered=context.counts.processed,
+            duration_ms=context.now_ms() - began,
+        )
+        await self._workers.check(context)
+        return context.counts
+
+    def _report_reaped(self, context: RunnerContext, report: ReapReport) -> None:
+        jobs = report.page.reaped
+        context.counts.processed += len(jobs)
+        context.worker_counters.recovered += len(jobs)
+        for each in jobs:
+            context.emit(
+                "job_reaped",
+                job_id=each.id,
+                type=each.type,
+                worker=each.worker,
+                state=each.state,
+                crashes=each.crashes,
+                stale_ms=each.stale_ms,
+            )
+        if self._notifier is not None and jobs:
+            self._notifier.send(report.hints())
 
 
-class FleetWatch:
-    """One process's eye on the others; each fact is told once."""
+class WorkerReaperRunner:
+    """Reports what the background worker's own reaper recovered since the last tick, and monitors workers.
 
-    def __init__(self, store: Store, grace_ms: int, every_ms: int = LOOK_EVERY_MS) -> None:
+    There is one reaper in a process; in the background it belongs to the worker, where no slow runner delays it.
+    """
+
+    name = "reaper"
+    max_ms: int | None = None
+
+    def __init__(self, store: Store, counters: Counters, grace_ms: int) -> None:
+        self._counters = counters
+        self._reported = counters.recovered
+        self._workers = WorkerMonitor(store, grace_ms)
+        self._clock = ClockMonitor(store)
+
+    async def run(self, context: RunnerContext) -> RunnerReport:
+        before, self._reported = self._reported, self._counters.recovered
+        context.counts.processed += self._reported - before
+        await self._clock.check(context)
+        await self._workers.check(context)
+        return context.counts
+
+
+class WorkerMonitor:
+    """Reports workers that vanished and types that no worker handles, each once."""
+
+    def __init__(self, store: Store, grace_ms: int, every_ms: int = CHECK_EVERY_MS) -> None:
         self._store = store
         self._grace_ms = grace_ms
         self._every_ms = every_ms
-        self._look_at_ms: int | None = None
-        self._told: set[str] = set()
+        self._check_at_ms: int | None = None
+        self._reported: set[str] = set()
 
-    async def look(self, context: RunnerContext) -> None:
-        """Tell what is new."""
-        await self._tell_vanished(context)
-        # The process of a single tick works without being registered, so it could not count itself.
+    async def check(self, context: RunnerContext) -> None:
+        """Report what is new."""
+        await self._report_vanished(context)
+        # The process of a single tick is not registered as a worker, so it could not count itself.
         if context.mode != "background":
             return
         now_ms = context.now_ms()
-        if self._look_at_ms is None:
-            self._look_at_ms = now_ms + SETTLE_MS
-        elif now_ms >= self._look_at_ms:
-            self._look_at_ms = now_ms + self._every_ms
-            await self._tell_unhandled(context)
+        if self._check_at_ms is None:
+            self._check_at_ms = now_ms + SETTLE_MS
+        elif now_ms >= self._check_at_ms:
+            self._check_at_ms = now_ms + self._every_ms
+            await self._report_unhandled(context)
 
-    async def _tell_vanished(self, context: RunnerContext) -> None:
+    async def _report_vanished(self, context: RunnerContext) -> None:
         """Each vanished worker is reported by the one replica that marks it."""
         op = self._store.workers.vanished(self._grace_ms, context.now())
         gone = await context.link.run_atomic(op)
@@ -66,40 +163,42 @@ class FleetWatch:
             now = await context.link.run(self._store.schema.clock())
         for each in gone:
             context.counts.updated += 1
-            context.tell(
+            context.emit(
                 "worker_vanished",
                 worker=each.id,
                 by=context.worker,
                 silent_ms=(now - each.seen_at) // 1000,
             )
 
-    async def _tell_unhandled(self, context: RunnerContext) -> None:
+    async def _report_unhandled(self, context: RunnerContext) -> None:
         now, link, store = context.now(), context.link, self._store.workers
         workers = await link.run(store.page(_MANY, self._grace_ms, now))
         found = set(unhandled_types(workers, await link.run(store.type_totals(now))))
-        for type in sorted(found - self._told):
-            context.tell("type_unhandled", type=type, worker=context.worker)
-        self._told = found
+        for type in sorted(found - self._reported):
+            context.emit("type_unhandled", type=type, worker=context.worker)
+        self._reported = found
 
 
-RETENTION_EVERY_MS = 600_000
-FOLD_EVERY_MS = 60_000
-FOLD_AT_ONCE = 10_000
-"""Writes append counts by the thousand, and every page sums them up."""
+def unhandled_types(workers: Sequence[WorkerRecord], types: Sequence[TypeTotals]) -> list[str]:
+    """Return the types with due jobs that none of the live workers handles."""
+    handled = {name for worker in workers for name in worker.types}
+    return [
+        each.type for each in types if each.oldest_due_at is not None and each.type not in handled
+    ]
 
 
-class ClockWatch:
-    """Notices that the database's clock was set back, and moves what would wait for the time it has shown before.
+class ClockMonitor:
+    """Detects that the database's clock was set back, and moves due times that would wait for the old time.
 
-    A process knows its own clock; one that has just begun looks whether the records are of a time that is yet to come.
+    A running process compares with its own clock; one that has just started checks for records from the future.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._offset_us: int | None = None
 
-    async def look(self, context: RunnerContext) -> None:
-        """Heal if there is a reason to."""
+    async def check(self, context: RunnerContext) -> None:
+        """Move due times if the clock was set back."""
         now = context.now()
         if now is None:
             now = await context.link.run(self._store.schema.clock())
@@ -122,112 +221,8 @@ class ClockWatch:
             after = page.last
 
 
-class ReaperReport:
-    """Reports what the reaper of the background's worker took back since the last tick, and looks after the fleet.
-
-    There is one reaper in a process: this one is a companion of the worker, which no slow runner can delay.
-    """
-
-    name = "reaper"
-    max_ms: int | None = None
-
-    def __init__(self, store: Store, counters: Counters, grace_ms: int) -> None:
-        self._counters = counters
-        self._told = counters.recovered
-        self._fleet = FleetWatch(store, grace_ms)
-        self._clock = ClockWatch(store)
-
-    async def run(self, context: RunnerContext) -> RunnerReport:
-        before, self._told = self._told, self._counters.recovered
-        context.counts.processed += self._told - before
-        await self._clock.look(context)
-        await self._fleet.look(context)
-        return context.counts.report()
-
-
-class ReaperRunner:
-    """Takes back what dead workers held, all types, and looks after the fleet. First in every single tick."""
-
-    name = "reaper"
-    max_ms: int | None = None
-
-    def __init__(
-        self,
-        store: Store,
-        batch: int,
-        poison_limit: int,
-        grace_ms: int,
-        notifier: Notifier | None = None,
-        interval_s: float = 10.0,
-    ) -> None:
-        self._store = store
-        self._batch = batch
-        self._poison_limit = poison_limit
-        self._fleet = FleetWatch(store, grace_ms)
-        self._clock = ClockWatch(store)
-        self._notifier = notifier
-        self._interval_s = interval_s
-        self._guard: OutageGuard | None = None
-        self._unreachable_at = float("-inf")
-
-    async def run(self, context: RunnerContext) -> RunnerReport:
-        try:
-            await self._clock.look(context)
-            await self._let_others_come_back(context)
-            return await self._reap(context)
-        except DatabaseUnreachable:
-            self._unreachable_at = context.clock.monotonic()
-            raise
-
-    async def _let_others_come_back(self, context: RunnerContext) -> None:
-        """After an outage wait an interval, and never so long that no time is left for the rest."""
-        if self._guard is None:
-            self._guard = OutageGuard(self._store, context.clock, self._interval_s, context.worker)
-        if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
-            left_ms = context.budget.remaining_ms(context.now_ms())
-            left_s = self._interval_s if left_ms is None else left_ms / 2_000
-            await context.clock.wait(context.stopping, min(self._interval_s, left_s))
-
-    async def _reap(self, context: RunnerContext) -> RunnerReport:
-        began = context.now_ms()
-        after: tuple[Instant, str] | None = None
-        while True:
-            op = reap_leases(self._store, self._batch, self._poison_limit, after, context.now())
-            report = await context.link.run_atomic(op)
-            self._found(context, report)
-            if report.page.leases < self._batch or context.is_spent():
-                break
-            after = report.page.last
-        context.tally.reaper_runs += 1
-        context.tell(
-            "reaper_ran",
-            worker=context.worker,
-            recovered=context.counts.processed,
-            duration_ms=context.now_ms() - began,
-        )
-        await self._fleet.look(context)
-        return context.counts.report()
-
-    def _found(self, context: RunnerContext, report: ReapReport) -> None:
-        jobs = report.page.reaped
-        context.counts.processed += len(jobs)
-        context.tally.recovered += len(jobs)
-        for each in jobs:
-            context.tell(
-                "job_reaped",
-                job_id=each.id,
-                type=each.type,
-                worker=each.worker,
-                state=each.state,
-                crashes=each.crashes,
-                stale_ms=each.stale_ms,
-            )
-        if self._notifier is not None and jobs:
-            self._notifier.send(report.hints())
-
-
 class RetentionRunner:
-    """Removes what is old enough, a bounded part in each tick, and rests once it has seen everything."""
+    """Removes what is old enough, a bounded part in each tick, and pauses once it has seen everything."""
 
     name = "retention"
     max_ms: int | None = None
@@ -237,12 +232,12 @@ class RetentionRunner:
         self._ages = ages
         self._every_ms = every_ms
         self._after = FIRST_ID
-        self._rests_until_ms = 0
-        self._folds_from_ms = 0
+        self._paused_until_ms = 0
+        self._fold_at_ms = 0
 
     async def run(self, context: RunnerContext) -> RunnerReport:
         await self._fold(context)
-        if context.mode == "background" and context.now_ms() < self._rests_until_ms:
+        if context.mode == "background" and context.now_ms() < self._paused_until_ms:
             return RunnerReport()
         limit = context.room(1_000)
         seen = 0
@@ -253,16 +248,16 @@ class RetentionRunner:
             self._after, seen = page.last, page.seen
         if seen < limit:
             self._after = FIRST_ID
-            self._rests_until_ms = context.now_ms() + self._every_ms
+            self._paused_until_ms = context.now_ms() + self._every_ms
             op_records = remove_records(self._store, self._ages, limit, context.now())
             context.counts.updated += await context.link.run_atomic(op_records)
-        return context.counts.report()
+        return context.counts
 
     async def _fold(self, context: RunnerContext) -> None:
-        """Fold the counts of minutes that are over, in short transactions."""
-        if context.mode == "background" and context.now_ms() < self._folds_from_ms:
+        """Fold the counts of past minutes, in short transactions."""
+        if context.mode == "background" and context.now_ms() < self._fold_at_ms:
             return
-        self._folds_from_ms = context.now_ms() + FOLD_EVERY_MS
+        self._fold_at_ms = context.now_ms() + FOLD_EVERY_MS
         folded = FOLD_AT_ONCE
         while folded == FOLD_AT_ONCE and not context.budget.exhausted(context.now_ms()):
             op = self._store.workers.fold_tally(FOLD_AT_ONCE, context.now())

@@ -1,10 +1,11 @@
-"""Runners: the ordered steps of a tick, what they are given and what they report."""
+"""Runners, the steps of a tick: what they are given, what they report, and the summary of a tick."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -19,14 +20,14 @@ from holdfast.worker.counters import Counters
 Mode = Literal["tick", "background"]
 
 TICK = "tick"
-"""The name under which ticks are recorded beside the runs of cycles."""
+"""The name of ticks among the recorded runs of cycles."""
 
 _SINGLE = "-tick-"
 
-Manner = Literal["in_turn", "lingering", "beside"]
-"""How a runner goes with those after it: they wait for its end, for the end of its budget, or not at all.
+Concurrency = Literal["sequential", "lingering", "concurrent"]
+"""What the runners after this one wait for: its end, the end of its budget, or nothing.
 
-One that lingers takes nothing new after its budget, and lets what it began go on for as long as the tick may take.
+A lingering one starts nothing new after its budget, but what it started may use the rest of the tick's.
 """
 
 Now = Callable[[], Instant | None]
@@ -34,55 +35,41 @@ Now = Callable[[], Instant | None]
 
 
 def single_tick_id(name: str, suffix: str) -> str:
-    """Return the worker id of a process, or a part of one, that ticks once; it is told from others by its form."""
+    """Return the worker id of a process, or a part of one, that ticks once; `is_single_tick` recognizes it."""
     return f"{name}{_SINGLE}{suffix}"
 
 
 def is_single_tick(worker: str | None) -> bool:
-    """Say whether a run's worker is one of those."""
+    """Return whether a run's worker only ticked once."""
     return worker is not None and _SINGLE in worker
 
 
 def database_time() -> None:
-    """Leave the time to the database."""
+    """Use the database's clock."""
 
 
-class RunnerReport(msgspec.Struct, frozen=True):
-    """What one runner did in one tick."""
-
-    processed: int = 0
-    updated: int = 0
-    skipped: int = 0
-    errors: int = 0
-
-
-@dataclass(slots=True)
-class Counts:
-    """The same while it is still being counted."""
+class RunnerReport(msgspec.Struct):
+    """What one runner did in one tick, counted while it runs."""
 
     processed: int = 0
     updated: int = 0
     skipped: int = 0
     errors: int = 0
 
-    def add(self, report: RunnerReport) -> None:
-        """Count a report in."""
-        self.processed += report.processed
-        self.updated += report.updated
-        self.skipped += report.skipped
-        self.errors += report.errors
-
-    def report(self) -> RunnerReport:
-        """Return what was counted so far."""
-        return RunnerReport(self.processed, self.updated, self.skipped, self.errors)
+    def add(self, other: RunnerReport) -> None:
+        """Add another report to this one."""
+        self.processed += other.processed
+        self.updated += other.updated
+        self.skipped += other.skipped
+        self.errors += other.errors
 
 
 @dataclass(slots=True)
 class RunnerContext:
-    """What a tick hands to its runners; `stopping` is set when they are to take nothing new.
+    """What a tick hands to a runner; `stopping` is set when it must start nothing new.
 
-    `budget` is the runner's own, `whole` what the tick has left. What a runner could not end is left behind, and it
-    is not run again in this process before that ended.
+    `budget` is the runner's own, `tick_budget` what the tick has left. The runner is not run again in this process
+    before everything in `abandoned`, which it could not stop, has ended.
     """
 
     run_id: str
@@ -91,22 +78,22 @@ class RunnerContext:
     link: Link
     clock: Clock
     budget: Budget
-    whole: Budget
+    tick_budget: Budget
     observer: Observer | None = None
     now: Now = database_time
-    counts: Counts = field(default_factory=Counts)
-    again_in_ms: int | None = None
+    counts: RunnerReport = field(default_factory=RunnerReport)
+    next_in_ms: int | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    tally: Counters = field(default_factory=Counters)
-    left_behind: list[asyncio.Future[Any]] = field(default_factory=list)
+    worker_counters: Counters = field(default_factory=Counters)
+    abandoned: list[asyncio.Future[Any]] = field(default_factory=list)
 
     def wake_in(self, ms: int) -> None:
-        """Ask for another tick within so long; the soonest of all wishes counts."""
+        """Ask for another tick within this time; the soonest request counts."""
         ms = max(0, ms)
-        self.again_in_ms = ms if self.again_in_ms is None else min(self.again_in_ms, ms)
+        self.next_in_ms = ms if self.next_in_ms is None else min(self.next_in_ms, ms)
 
     def is_spent(self) -> bool:
-        """Say whether items or time of this runner are used up."""
+        """Return whether the items or the time of this runner are used up."""
         return self.budget.after(self.counts.processed).exhausted(self.now_ms())
 
     def room(self, wanted: int) -> int:
@@ -117,7 +104,7 @@ class RunnerContext:
         """Return the local clock as budgets count it."""
         return int(self.clock.monotonic() * 1000)
 
-    def tell(self, name: str, **fields: Any) -> None:
+    def emit(self, name: str, **fields: Any) -> None:
         """Emit an event of the catalogue."""
         if self.observer is not None:
             self.observer.observe(event(name, **fields))
@@ -128,33 +115,102 @@ class Runner(Protocol):
 
     @property
     def name(self) -> str:
-        """How WORKER_TICK_RUNNERS calls it."""
+        """Its name in WORKER_TICK_RUNNERS."""
 
     @property
     def max_ms(self) -> int | None:
-        """Its own limit of time in place of the tick's, if it has one."""
+        """Its own time limit instead of the tick's, if it has one."""
 
     async def run(self, context: RunnerContext) -> RunnerReport:
         """Do what is due, within the budget; cancelled when it takes longer."""
 
 
-def manner_of(runner: Runner) -> Manner:
-    """Return how a runner goes with others; one that does not say so takes its turn."""
-    manner: Manner = getattr(runner, "manner", "in_turn")
-    return manner
+def concurrency_of(runner: Runner) -> Concurrency:
+    """Return a runner's `concurrency`; one that has none is sequential."""
+    found: Concurrency = getattr(runner, "concurrency", "sequential")
+    return found
 
 
 class RunnerFailed(Exception):
-    """A runner did not do all it should; what it did is in its context's counts."""
+    """A runner did not do everything it should; what it did is in its context's counts."""
 
 
-@dataclass(frozen=True, slots=True)
-class FunctionRunner:
-    """A runner made of a function."""
+class RunnerResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One runner's part of a tick; `note` says why it was skipped or failed."""
 
-    name: str
-    function: Callable[[RunnerContext], Awaitable[RunnerReport]]
-    max_ms: int | None = None
+    processed: int
+    updated: int
+    skipped: int
+    errors: int
+    duration_ms: int
+    note: str | None = None
+    failed: bool = False
 
-    async def run(self, context: RunnerContext) -> RunnerReport:
-        return await self.function(context)
+
+class TickSummary(msgspec.Struct, frozen=True, rename="camel"):
+    """What one tick did, as commands print it, the API returns it and runs record it."""
+
+    run_id: str
+    started_at: datetime
+    finished_at: datetime
+    duration_ms: int
+    runner_results: dict[str, RunnerResult]
+    total_processed: int
+    total_errors: int
+
+    @property
+    def failed_runners(self) -> list[str]:
+        """The runners that raised or were cancelled; errors of single items do not count."""
+        return [name for name, each in self.runner_results.items() if each.failed]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a process that ran only this tick."""
+        return 1 if self.failed_runners else 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary as JSON types."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+class TickSkipped(msgspec.Struct, frozen=True, rename="camel"):
+    """The result of a request for a tick while one is running."""
+
+    skipped: bool = True
+    reason: str = "tick_already_in_progress"
+
+
+def result_of(
+    report: RunnerReport, duration_ms: int, note: str | None = None, failed: bool = False
+) -> RunnerResult:
+    """Return a runner's result, made from its report."""
+    return RunnerResult(
+        report.processed,
+        report.updated,
+        report.skipped,
+        report.errors,
+        duration_ms,
+        note,
+        failed,
+    )
+
+
+def merge_results(earlier: RunnerResult | None, later: RunnerResult) -> RunnerResult:
+    """Return two results of a runner as one."""
+    if earlier is None:
+        return later
+    return RunnerResult(
+        earlier.processed + later.processed,
+        earlier.updated + later.updated,
+        earlier.skipped + later.skipped,
+        earlier.errors + later.errors,
+        earlier.duration_ms + later.duration_ms,
+        "; ".join(each for each in (earlier.note, later.note) if each) or None,
+        earlier.failed or later.failed,
+    )
+
+
+def skipped_result(reason: str) -> RunnerResult:
+    """Return the result of a runner that did not run."""
+    return RunnerResult(0, 0, 1, 0, 0, reason)

@@ -1,4 +1,4 @@
-"""Service calls: how a cycle asks an API to do something, with a token, and a key that is the same for every try."""
+"""Service calls: how a cycle calls an API, with a token and an idempotency key that is the same for every retry."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.settings import Settings
 TOKEN_HEADER = "x-service-token"
 KEY_HEADER = "idempotency-key"
 TIMEOUT_S = 30.0
-LONGEST_ANSWER = 1 << 20
+MAX_RESPONSE = 1 << 20
 
 
 class ServiceClient:
@@ -45,14 +45,14 @@ class ServiceClient:
         return cls(own.api_base_url, own.api_service_token or "")
 
     async def call(self, path: str, *, key: str, body: Any = None, method: str = "POST") -> Any:
-        """Send a request and return the decoded answer; `key` should be the run's own, `run.key`.
+        """Send a request and return the decoded response; `key` should be `run.key`.
 
-        Raises: ServiceCallFailed for no answer, or one that is not a success.
+        Raises: ServiceCallFailed for no response, or one without success.
         """
         return await asyncio.to_thread(self.call_sync, path, key=key, body=body, method=method)
 
     def call_sync(self, path: str, *, key: str, body: Any = None, method: str = "POST") -> Any:
-        """The same in the other colour."""
+        """Sync version of `call`."""
         kind = HTTPSConnection if self._secure else HTTPConnection
         connection = kind(self._host, self._port, timeout=self._timeout_s)
         what = f"{method} {path}"
@@ -63,16 +63,16 @@ class ServiceClient:
                 body=None if body is None else msgspec.json.encode(body),
                 headers=self._headers(key, body),
             )
-            answer = connection.getresponse()
-            text = answer.read(LONGEST_ANSWER)
+            response = connection.getresponse()
+            text = response.read(MAX_RESPONSE)
         except (OSError, HTTPException, ValueError) as error:
             reason = clean_error(type(error).__name__, str(error))
-            raise ServiceCallFailed(f"{what} was not answered: {reason}") from error
+            raise ServiceCallFailed(f"{what} got no response: {reason}") from error
         finally:
             connection.close()
-        if not 200 <= answer.status < 300:
-            raise ServiceCallFailed(f"{what} was answered with {answer.status}")
-        return _decoded(what, text)
+        if not 200 <= response.status < 300:
+            raise ServiceCallFailed(f"{what} got status {response.status}")
+        return _decode(what, text)
 
     def _headers(self, key: str, body: Any) -> dict[str, str]:
         headers = {TOKEN_HEADER: self._token, KEY_HEADER: key, "accept": "application/json"}
@@ -81,10 +81,10 @@ class ServiceClient:
         return headers
 
 
-def _decoded(what: str, text: bytes) -> Any:
+def _decode(what: str, text: bytes) -> Any:
     if not text.strip():
         return None
     try:
         return msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        raise ServiceCallFailed(f"{what} was answered with something that is not JSON") from error
+        raise ServiceCallFailed(f"{what} got a response that is not JSON") from error

@@ -1,7 +1,4 @@
-"""One runner within a tick: run to its end or to the end of its time, never twice at once in a process.
-
-The tick: one budgeted pass over all runners, begun in order, each isolated from the failures of the others.
-"""
+"""The tick: one budgeted pass over all runners, started in order, each isolated from the failures of the others."""
 
 from __future__ import annotations
 
@@ -28,16 +25,14 @@ from holdfast.scheduler.runner import (
     RunnerContext,
     RunnerFailed,
     RunnerReport,
-    database_time,
-    manner_of,
-)
-from holdfast.scheduler.tick_summary import (
     RunnerResult,
     TickSkipped,
     TickSummary,
-    joined,
-    result,
-    skipped,
+    concurrency_of,
+    database_time,
+    merge_results,
+    result_of,
+    skipped_result,
 )
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
@@ -46,96 +41,18 @@ from holdfast.worker.clock import Clock, SystemClock, all_ended
 from holdfast.worker.counters import Counters
 
 CANCEL_GRACE_S = 5.0
-"""How long a cancelled runner may take to write down what became of it."""
-
-
-class Steps:
-    """Runs runners, and remembers what did not stop when it was told to."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._running: dict[str, asyncio.Task[RunnerReport]] = {}
-        self._stubborn: dict[str, list[asyncio.Future[object]]] = {}
-
-    def is_busy(self, name: str) -> bool:
-        """Say whether an earlier run of this runner still goes on."""
-        return name in self._running or name in self.stubborn
-
-    @property
-    def stubborn(self) -> list[str]:
-        """The runners of which something goes on that was told to stop."""
-        self._stubborn = {
-            name: left
-            for name, futures in self._stubborn.items()
-            if (left := [each for each in futures if not each.done()])
-        }
-        return list(self._stubborn)
-
-    async def run(
-        self, runner: Runner, context: RunnerContext, limit_ms: int | None
-    ) -> RunnerResult:
-        """Run a runner; its failure, and its cancellation at the end of its time, are results like others."""
-        began = self._clock.monotonic()
-        task = asyncio.create_task(_call(runner, context), name=f"holdfast {runner.name}")
-        self._running[runner.name] = task
-        try:
-            note = await self._bounded(task, limit_ms)
-        except asyncio.CancelledError:
-            task.cancel()
-            await all_ended(self._clock, [task], CANCEL_GRACE_S)
-            raise
-        finally:
-            del self._running[runner.name]
-            left = [*context.left_behind, task]
-            self._stubborn[runner.name] = [each for each in left if not each.done()]
-        duration_ms = int((self._clock.monotonic() - began) * 1000)
-        if note is None:
-            return result(task.result(), duration_ms)
-        if self._stubborn[runner.name]:
-            note = f"{note}; it did not stop and was abandoned"
-        context.counts.errors += 1
-        return result(context.counts.report(), duration_ms, note, failed=True)
-
-    async def _bounded(self, task: asyncio.Task[RunnerReport], limit_ms: int | None) -> str | None:
-        """Wait for the runner; return why it failed, None when it did not."""
-        limit_s = None if limit_ms is None else limit_ms / 1000
-        if not await all_ended(self._clock, [task], limit_s):
-            task.cancel()
-            await all_ended(self._clock, [task], CANCEL_GRACE_S)
-            return f"cancelled after {limit_ms} ms, the end of its budget"
-        if task.cancelled():
-            return "cancelled"
-        error = task.exception()
-        if isinstance(error, RunnerFailed):
-            return str(error)
-        return None if error is None else clean_error(type(error).__name__, words_of(error))
-
-    def interrupt(self) -> None:
-        """Tell the runners that run to stop now."""
-        for task in self._running.values():
-            task.cancel()
-
-    def close(self) -> None:
-        """Tell whatever still runs once more to stop."""
-        for futures in self._stubborn.values():
-            for each in futures:
-                each.cancel()
-
-
-async def _call(runner: Runner, context: RunnerContext) -> RunnerReport:
-    return await runner.run(context)
-
+"""How long a cancelled runner may take to record its outcome."""
 
 REAPER = "reaper"
 BUSY = "worker_already_running"
 RECORD_EVERY_S = 60.0
 SETTLE_S = 0.2
-"""How long a tick of the background waits for what runs beside it; what takes longer is told by a later tick."""
+"""How long a background tick waits for concurrent runners; a later tick reports those that take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TickOptions:
-    """Which runners a tick has, in which order, and what it may spend. No names mean all runners as registered."""
+    """The runners of a tick, in order, and its budget; without names all runners as registered."""
 
     names: tuple[str, ...] | None = None
     overall_ms: int = 480_000
@@ -146,10 +63,10 @@ class TickOptions:
 
 
 class Tick:
-    """Runs one tick at a time; the reaper comes first in each, whatever the names say.
+    """Runs one tick at a time; the reaper always comes first.
 
-    Runners that go beside others, at most `at_once` of them, may outlive a tick of the background: they are skipped
-    while they run, and the first tick after their end tells what they did. `when_late` is called at such an end.
+    Concurrent runners, at most `at_once` of them, may outlive a background tick: they are skipped while they run, and
+    the first tick after their end reports what they did. `on_late_result` is called at such an end.
     """
 
     def __init__(
@@ -168,8 +85,8 @@ class Tick:
         self.worker = worker
         self.count = 0
         self.abandoned: list[str] = []
-        self.when_late: Callable[[], object] = lambda: None
-        self.again_in_ms: int | None = None
+        self.on_late_result: Callable[[], object] = lambda: None
+        self.next_in_ms: int | None = None
         self._store = database.store
         self._options = options or TickOptions()
         self._link = database.link(TICK, self._options.statement_timeout_ms)
@@ -178,14 +95,14 @@ class Tick:
         self._observer = observer
         self._now = now
         self._on_close = on_close
-        self._runners = _by_name(runners)
-        self._order, self._unknown = _ordered(self._runners, self._options.names)
-        self._steps = Steps(self._clock)
+        self._runners = _runners_by_name(runners)
+        self._order, self._unknown = _order_runners(self._runners, self._options.names)
+        self._tasks = RunnerTasks(self._clock)
         self._begun: dict[str, asyncio.Task[RunnerResult]] = {}
         self._late: set[str] = set()
-        self._told_busy: set[str] = set()
-        self._tally = Counters()
-        self._room = asyncio.Semaphore(self._options.at_once)
+        self._reported_busy: set[str] = set()
+        self._counters = Counters()
+        self._concurrent = asyncio.Semaphore(self._options.at_once)
         self._stopping = asyncio.Event()
         self._current: asyncio.Task[TickSummary] | None = None
         self._recorded_at = float("-inf")
@@ -196,14 +113,14 @@ class Tick:
         return list(self._order)
 
     async def check(self) -> None:
-        """Refuse a database that must not be worked off. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
+        """Reject a copied database that was not adopted. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
         await self._link.run(check_identity(self._store))
 
     async def run(self) -> TickSummary:
         """Run a tick, or join the one that runs. Raises: CopiedDatabase, DatabaseUnreachable, DatabaseBusy."""
         if self._current is None:
             self._current = asyncio.create_task(self._run(), name="holdfast tick")
-            self._current.add_done_callback(self._ended)
+            self._current.add_done_callback(self._on_ended)
         return await asyncio.shield(self._current)
 
     async def run_once(self) -> TickSummary | TickSkipped:
@@ -211,48 +128,48 @@ class Tick:
         return TickSkipped() if self._current is not None else await self.run()
 
     def stop(self) -> None:
-        """Begin no other runner, and have those that run take nothing new; the second call tells them to stop now."""
+        """Start no more runners, and let those that run start nothing new; a second call cancels them."""
         if self._stopping.is_set():
-            self._steps.interrupt()
+            self._tasks.interrupt()
         self._stopping.set()
 
     @property
     def running(self) -> list[str]:
-        """The runners that run now, and those of which something goes on that was told to stop."""
+        """The runners that run now, and those of which something was cancelled and still runs."""
         begun = [name for name, task in self._begun.items() if not task.done()]
-        return list(dict.fromkeys([*begun, *self._steps.stubborn]))
+        return list(dict.fromkeys([*begun, *self._tasks.unstopped]))
 
-    async def finished(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no tick and no runner runs."""
-        while going := self._going():
-            await asyncio.wait(going)
+        while running := self._running_tasks():
+            await asyncio.wait(running)
 
     async def close(self, timeout_s: float = 0.0) -> None:
-        """Let what runs end, at most so long, then cancel it, then abandon it; give the connection up."""
-        if not await all_ended(self._clock, self._going(), timeout_s):
-            going = self._going()
+        """Wait for what runs, at most this long, then cancel it, then abandon it; close the connection."""
+        if not await all_ended(self._clock, self._running_tasks(), timeout_s):
+            going = self._running_tasks()
             for task in going:
                 task.cancel()
             await all_ended(self._clock, going, 2 * CANCEL_GRACE_S)
         self.abandoned = self.running
-        self._steps.close()
+        self._tasks.close()
         if self._on_close is not None:
             self._on_close()
         await self._link.close()
 
-    def _going(self) -> list[asyncio.Task[Any]]:
+    def _running_tasks(self) -> list[asyncio.Task[Any]]:
         tasks: list[asyncio.Task[Any] | None] = [self._current, *self._begun.values()]
         return [each for each in tasks if each is not None and not each.done()]
 
-    def _ended(self, task: asyncio.Task[TickSummary]) -> None:
+    def _on_ended(self, task: asyncio.Task[TickSummary]) -> None:
         self._current = None
 
     async def _run(self) -> TickSummary:
         began = self._clock.monotonic()
         run_id = new_id()
         started_at, is_paused = await self._link.run_atomic(self._begin(run_id))
-        self.again_in_ms = None
-        self._tally = Counters(ticks=1)
+        self.next_in_ms = None
+        self._counters = Counters(ticks=1)
         whole = Budget(int(began * 1000), None, self._options.overall_ms)
         for name in self._unknown:
             self._skip(name, "unknown")
@@ -260,7 +177,7 @@ class Tick:
         summary = self._summary(run_id, started_at, began, results)
         await self._record(summary)
         self.count += 1
-        self._tell(
+        self._emit(
             "tick_finished",
             worker=self.worker,
             run_id=run_id,
@@ -284,27 +201,27 @@ class Tick:
         results: dict[str, RunnerResult] = {}
         steps: list[asyncio.Task[RunnerResult]] = []
         for name in self._order:
-            earlier = self._taken(name)
+            earlier = self._take_result(name)
             if earlier is not None:
                 results[name] = earlier
             reason = self._reason_to_skip(name, whole, is_paused)
             if reason is None:
-                self._told_busy.discard(name)
-                step = asyncio.create_task(self._step(name, run_id, whole))
+                self._reported_busy.discard(name)
+                step = asyncio.create_task(self._run_runner(name, run_id, whole))
                 self._begun[name] = step
                 steps.append(step)
-                await all_ended(self._clock, [step], self._turn_s(name))
+                await all_ended(self._clock, [step], self._wait_s(name))
             else:
-                results[name] = joined(earlier, self._skip(name, reason))
+                results[name] = merge_results(earlier, self._skip(name, reason))
         is_alone = self._mode == "tick"
         await all_ended(self._clock, steps, None if is_alone else SETTLE_S)
         for name in list(self._begun):
-            found = self._taken(name)
+            found = self._take_result(name)
             if found is not None:
-                results[name] = joined(results.get(name), found)
+                results[name] = merge_results(results.get(name), found)
             else:
                 self._late.add(name)
-                results.setdefault(name, skipped("still_running"))
+                results.setdefault(name, skipped_result("still_running"))
         return {name: results[name] for name in self._order}
 
     def _reason_to_skip(self, name: str, whole: Budget, is_paused: bool) -> str | None:
@@ -312,12 +229,12 @@ class Tick:
             return "stopping"
         if is_paused and name != REAPER:
             return "paused"
-        if name in self._begun or self._steps.is_busy(name):
+        if name in self._begun or self._tasks.is_busy(name):
             return BUSY
         return "tick_budget_spent" if whole.exhausted(self._now_ms()) else None
 
-    def _taken(self, name: str) -> RunnerResult | None:
-        """Take the result of a runner that has ended since it was last asked for."""
+    def _take_result(self, name: str) -> RunnerResult | None:
+        """Take the result of a runner that has ended; None while it runs."""
         step = self._begun.get(name)
         if step is None or not step.done():
             return None
@@ -325,36 +242,36 @@ class Tick:
         self._late.discard(name)
         return step.result()
 
-    def _turn_s(self, name: str) -> float | None:
-        """How long those after a runner wait for it; its own end comes before, if it takes its turn."""
-        manner = manner_of(self._runners[name])
-        if manner == "in_turn":
+    def _wait_s(self, name: str) -> float | None:
+        """Return how long the next runner waits for this one; None until it ends."""
+        concurrency = concurrency_of(self._runners[name])
+        if concurrency == "sequential":
             return None
-        return 0.0 if manner == "beside" else self._own_ms(name) / 1000
+        return 0.0 if concurrency == "concurrent" else self._limit_ms(name) / 1000
 
-    def _own_ms(self, name: str) -> int:
+    def _limit_ms(self, name: str) -> int:
         return self._runners[name].max_ms or self._options.runner_ms
 
     def _now_ms(self) -> int:
         return int(self._clock.monotonic() * 1000)
 
-    async def _step(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
+    async def _run_runner(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
         try:
-            if manner_of(self._runners[name]) != "beside":
-                return await self._spend(name, run_id, whole)
-            async with self._room:
-                return await self._spend(name, run_id, whole)
+            if concurrency_of(self._runners[name]) != "concurrent":
+                return await self._run_within_budget(name, run_id, whole)
+            async with self._concurrent:
+                return await self._run_within_budget(name, run_id, whole)
         finally:
             if name in self._late:
                 # On the next turn of the loop this task is done, and a tick finds its result.
-                asyncio.get_running_loop().call_soon(self.when_late)
+                asyncio.get_running_loop().call_soon(self.on_late_result)
 
-    async def _spend(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
+    async def _run_within_budget(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
         runner = self._runners[name]
         now_ms = self._now_ms()
         if self._stopping.is_set() or whole.exhausted(now_ms):
             return self._skip(name, "stopping" if self._stopping.is_set() else "tick_budget_spent")
-        own = Budget(now_ms, self._options.items, self._own_ms(name)).within(whole, now_ms)
+        own = Budget(now_ms, self._options.items, self._limit_ms(name)).within(whole, now_ms)
         context = RunnerContext(
             run_id=run_id,
             worker=self.worker,
@@ -362,19 +279,19 @@ class Tick:
             link=self._link,
             clock=self._clock,
             budget=own,
-            whole=whole,
+            tick_budget=whole,
             observer=self._observer,
             now=self._now,
             stopping=self._stopping,
-            tally=self._tally,
+            worker_counters=self._counters,
         )
         limit_ms = own.remaining_ms(now_ms)
-        if manner_of(runner) == "lingering":
+        if concurrency_of(runner) == "lingering":
             limit_ms = (whole.remaining_ms(now_ms) or 0) + int(CANCEL_GRACE_S * 1000)
-        outcome = await self._steps.run(runner, context, limit_ms)
-        if context.again_in_ms is not None:
-            self._wake_in(context.again_in_ms)
-        self._tell(
+        outcome = await self._tasks.run(runner, context, limit_ms)
+        if context.next_in_ms is not None:
+            self._wake_in(context.next_in_ms)
+        self._emit(
             "runner_finished",
             worker=self.worker,
             runner=name,
@@ -387,15 +304,15 @@ class Tick:
         return outcome
 
     def _skip(self, name: str, reason: str) -> RunnerResult:
-        # A runner that takes long is busy at every tick, and it is enough to say so once.
-        if reason != BUSY or name not in self._told_busy:
-            self._tell("runner_skipped", worker=self.worker, runner=name, reason=reason)
+        # A slow runner is busy at every tick; reporting it once is enough.
+        if reason != BUSY or name not in self._reported_busy:
+            self._emit("runner_skipped", worker=self.worker, runner=name, reason=reason)
         if reason == BUSY:
-            self._told_busy.add(name)
-        return skipped(reason)
+            self._reported_busy.add(name)
+        return skipped_result(reason)
 
     def _wake_in(self, ms: int) -> None:
-        self.again_in_ms = ms if self.again_in_ms is None else min(self.again_in_ms, ms)
+        self.next_in_ms = ms if self.next_in_ms is None else min(self.next_in_ms, ms)
 
     def _summary(
         self, run_id: str, started_at: Instant, began: float, results: dict[str, RunnerResult]
@@ -413,16 +330,16 @@ class Tick:
         )
 
     async def _record(self, summary: TickSummary) -> None:
-        """Keep the summary: always of a single tick, in the background of failures and now and then of work."""
+        """Store the summary: always of a single tick; in the background of failures, and of work once a minute."""
         now = self._clock.monotonic()
         if self._mode == "background":
-            is_news = summary.total_processed and now - self._recorded_at >= RECORD_EVERY_S
-            if not is_news and not summary.total_errors:
+            is_due = summary.total_processed and now - self._recorded_at >= RECORD_EVERY_S
+            if not is_due and not summary.total_errors:
                 return
         self._recorded_at = now
-        await self._link.run_atomic(self._recording(summary))
+        await self._link.run_atomic(self._record_op(summary))
 
-    def _recording(self, summary: TickSummary) -> Op[None]:
+    def _record_op(self, summary: TickSummary) -> Op[None]:
         if self._mode == "background":
             run = NewRun(summary.run_id, TICK, self.worker)
             yield from self._store.runs.begin(run, to_instant(summary.started_at))
@@ -436,18 +353,18 @@ class Tick:
         )
 
     def _record_text(self, summary: TickSummary) -> str:
-        """Record the summary; a single tick's with what its parts counted, which no worker's presence tells."""
+        """Return the summary as JSON; that of a single tick has its counters, as no worker record has them."""
         found = summary.as_dict()
         if self._mode == "tick":
-            found["counters"] = self._tally.as_dict()
+            found["counters"] = self._counters.as_dict()
         return msgspec.json.encode(found).decode()
 
-    def _tell(self, name: str, **fields: object) -> None:
+    def _emit(self, name: str, **fields: object) -> None:
         if self._observer is not None:
             self._observer.observe(event(name, **fields))
 
 
-def _by_name(runners: Sequence[Runner]) -> Mapping[str, Runner]:
+def _runners_by_name(runners: Sequence[Runner]) -> Mapping[str, Runner]:
     found: dict[str, Runner] = {}
     for each in runners:
         if each.name in found:
@@ -456,12 +373,89 @@ def _by_name(runners: Sequence[Runner]) -> Mapping[str, Runner]:
     return found
 
 
-def _ordered(
+def _order_runners(
     runners: Mapping[str, Runner], names: tuple[str, ...] | None
 ) -> tuple[list[str], list[str]]:
-    """Return the runners of a tick in order, and the names that mean nothing here."""
+    """Return the runners of a tick in order, and the unknown names."""
     wanted = list(runners) if names is None else list(names)
     order = [name for name in wanted if name in runners and name != REAPER]
     if REAPER in runners:
         order.insert(0, REAPER)
     return order, [name for name in wanted if name not in runners]
+
+
+class RunnerTasks:
+    """Runs each runner until its end or its time limit, never twice at once, and tracks what did not stop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._running: dict[str, asyncio.Task[RunnerReport]] = {}
+        self._unstopped: dict[str, list[asyncio.Future[object]]] = {}
+
+    def is_busy(self, name: str) -> bool:
+        """Return whether an earlier run of this runner is still running."""
+        return name in self._running or name in self.unstopped
+
+    @property
+    def unstopped(self) -> list[str]:
+        """The runners of which something was cancelled and still runs."""
+        self._unstopped = {
+            name: left
+            for name, futures in self._unstopped.items()
+            if (left := [each for each in futures if not each.done()])
+        }
+        return list(self._unstopped)
+
+    async def run(
+        self, runner: Runner, context: RunnerContext, limit_ms: int | None
+    ) -> RunnerResult:
+        """Run a runner; a failure and a cancellation at its time limit are results too."""
+        began = self._clock.monotonic()
+        task = asyncio.create_task(_call(runner, context), name=f"holdfast {runner.name}")
+        self._running[runner.name] = task
+        try:
+            note = await self._wait(task, limit_ms)
+        except asyncio.CancelledError:
+            task.cancel()
+            await all_ended(self._clock, [task], CANCEL_GRACE_S)
+            raise
+        finally:
+            del self._running[runner.name]
+            left = [*context.abandoned, task]
+            self._unstopped[runner.name] = [each for each in left if not each.done()]
+        duration_ms = int((self._clock.monotonic() - began) * 1000)
+        if note is None:
+            return result_of(task.result(), duration_ms)
+        if self._unstopped[runner.name]:
+            note = f"{note}; it did not stop and was abandoned"
+        context.counts.errors += 1
+        return result_of(context.counts, duration_ms, note, failed=True)
+
+    async def _wait(self, task: asyncio.Task[RunnerReport], limit_ms: int | None) -> str | None:
+        """Wait for the runner; return why it failed, None when it did not."""
+        limit_s = None if limit_ms is None else limit_ms / 1000
+        if not await all_ended(self._clock, [task], limit_s):
+            task.cancel()
+            await all_ended(self._clock, [task], CANCEL_GRACE_S)
+            return f"cancelled after {limit_ms} ms, the end of its budget"
+        if task.cancelled():
+            return "cancelled"
+        error = task.exception()
+        if isinstance(error, RunnerFailed):
+            return str(error)
+        return None if error is None else clean_error(type(error).__name__, words_of(error))
+
+    def interrupt(self) -> None:
+        """Cancel the runners that run."""
+        for task in self._running.values():
+            task.cancel()
+
+    def close(self) -> None:
+        """Cancel once more what did not stop."""
+        for futures in self._unstopped.values():
+            for each in futures:
+                each.cancel()
+
+
+async def _call(runner: Runner, context: RunnerContext) -> RunnerReport:
+    return await runner.run(context)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast.admin.service import Service
-from holdfast.scheduler.tick_summary import TickSkipped, TickSummary
+from holdfast.scheduler.runner import TickSkipped, TickSummary
 from holdfast.web.authentication import Authenticator
 from holdfast.web.broadcaster import Broadcaster
 from holdfast.web.middleware import BODY_LIMIT, RateLimit

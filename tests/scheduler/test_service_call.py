@@ -75,7 +75,7 @@ async def test_an_answer_that_is_no_success_is_an_error_worth_another_attempt(
     api: Api, status: int
 ) -> None:
     api.status = status
-    with pytest.raises(ServiceCallFailed, match=f"POST x was answered with {status}") as caught:
+    with pytest.raises(ServiceCallFailed, match=f"POST x got status {status}") as caught:
         await ServiceClient(api.url, "s3cret").call("x", key="k")
     assert caught.value.retryable
     assert "s3cret" not in caught.value.render()
@@ -91,7 +91,7 @@ async def test_no_answer_is_an_error() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
-    with pytest.raises(ServiceCallFailed, match="was not answered"):
+    with pytest.raises(ServiceCallFailed, match="got no response"):
         await ServiceClient(f"http://127.0.0.1:{port}", "s3cret").call("x", key="k")
 
 
