@@ -187,14 +187,14 @@ def test_the_doctor_finds_nothing_wrong_with_a_quiet_database(run: Run, scene: S
     assert {each["verdict"] for each in json.loads(result.stdout)} <= {"ok", "warning"}
 
 
-def test_the_doctor_finds_what_dead_workers_hold_and_mends_it(run: Run, scene: Scene) -> None:
+def test_the_doctor_finds_what_dead_workers_hold_and_fixes_it(run: Run, scene: Scene) -> None:
     id = scene.abandoned()
     result = run("doctor", "-o", "json")
     assert result.exit_code == Exit.CHECK_NOT_MET
     findings = {each["check"]: each for each in json.loads(result.stdout)}
     assert findings["expired_leases"]["verdict"] == "problem"
     assert findings["expired_leases"]["fix"]
-    assert "took 1 jobs back" in run("doctor", "--fix").stderr
+    assert "recovered 1 jobs" in run("doctor", "--fix").stderr
     assert scene.state(id) == "pending"
 
 

@@ -6,7 +6,7 @@ import re
 
 from holdfast import Holdfast
 from holdfast.bench.catalogue import NAMES
-from holdfast.scheduler.doctor.checks import examine
+from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.settings import read_settings
 from tests.docs.snippets import ROOT
 
@@ -38,7 +38,7 @@ async def test_the_checklist_names_what_doctor_looks_at(postgres_url: str, sqlit
     for url in (postgres_url, sqlite_url):
         app = Holdfast(url)
         app.migrate()
-        looked_at |= {each.check for each in await examine(app.database, read_settings({}))}
+        looked_at |= {each.check for each in await run_checks(app.database, read_settings({}))}
         await app.aclose()
     cells = re.findall(r"^\| (`.+?) \|", page("docs/run/checklist.md"), re.MULTILINE)
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == looked_at

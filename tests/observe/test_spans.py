@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from holdfast.core.errors import Busy
-from holdfast.observe.spans import SendSpan, attempt_span, current_traceparent, tick_span
+from holdfast.observe.spans import OtelSendSpan, attempt_span, current_traceparent, tick_span
 from tests.observe.test_otel import messaging, points
 
 SECRET = "password=hunter2"
@@ -52,7 +52,7 @@ async def test_an_attempt_is_linked_to_the_creation_of_its_job(
     provider: TracerProvider, finished: Finished
 ) -> None:
     with provider.get_tracer("shop").start_as_current_span("request"):
-        send = SendSpan("mail", tracer_provider=provider)
+        send = OtelSendSpan("mail", tracer_provider=provider)
     send.end("job-1")
     async with attempt_span("mail", "job-1", send.traceparent, tracer_provider=provider):
         pass
@@ -115,7 +115,7 @@ async def test_a_busy_handler_has_not_failed(provider: TracerProvider, finished:
 def test_a_send_span_is_exported_only_after_the_commit(
     provider: TracerProvider, finished: Finished
 ) -> None:
-    rolled_back = SendSpan("mail", tracer_provider=provider)
+    rolled_back = OtelSendSpan("mail", tracer_provider=provider)
     assert rolled_back.traceparent is not None
     del rolled_back
     assert finished() == {}
@@ -124,7 +124,7 @@ def test_a_send_span_is_exported_only_after_the_commit(
 def test_a_send_s_duration_is_the_convention_s() -> None:
     reader = InMemoryMetricReader()
     times = iter((1.0, 1.25))
-    span = SendSpan(
+    span = OtelSendSpan(
         "mail",
         meter_provider=MeterProvider([reader], shutdown_on_exit=False),
         clock=lambda: next(times),
@@ -156,8 +156,8 @@ def test_a_failed_run_of_a_cycle_is_shown(provider: TracerProvider, finished: Fi
 async def test_without_the_sdk_spans_do_nothing_and_pass_a_trace_on(
     provider: TracerProvider,
 ) -> None:
-    assert SendSpan("mail").traceparent is None
+    assert OtelSendSpan("mail").traceparent is None
     with provider.get_tracer("shop").start_as_current_span("request"):
-        assert SendSpan("mail").traceparent == current_traceparent()
+        assert OtelSendSpan("mail").traceparent == current_traceparent()
     async with attempt_span("mail", "job-1", None) as span:
         assert not span.is_recording()

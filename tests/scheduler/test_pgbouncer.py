@@ -15,7 +15,7 @@ from holdfast.commands.cycles import request_cycle
 from holdfast.commands.explain import look_around, why
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.scheduler.cycle_run import CycleRun
-from holdfast.scheduler.doctor.checks import examine
+from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.settings import load_settings, read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.options import WorkerOptions
@@ -119,7 +119,7 @@ async def test_the_doctor_points_at_a_listener_behind_the_pooler(
     app: Holdfast, postgres_url: str
 ) -> None:
     async def found(**environ: str) -> str:
-        findings = await examine(app.database, read_settings(environ))
+        findings = await run_checks(app.database, read_settings(environ))
         return next(each.verdict for each in findings if each.check == "pooler")
 
     assert await found() == "warning"

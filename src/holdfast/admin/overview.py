@@ -20,7 +20,7 @@ from holdfast.commands.health import Health, read_health, summarize
 from holdfast.commands.retention import id_at
 from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep
 from holdfast.core.redaction import redact
-from holdfast.scheduler.doctor.checks import examine
+from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.scheduler.doctor.finding import Finding
 from holdfast.scheduler.runner import TICK, is_single_tick
 from holdfast.settings import Settings, effective
@@ -79,7 +79,7 @@ class DoctorAdmin:
         check(caller.principal, "doctor.read")
         app = self._gateway.app
         leases = {each.name: each.lease for each in app.registry if each.lease is not None}
-        found = await examine(app.database, self._settings, leases)
+        found = await run_checks(app.database, self._settings, leases)
         ordered = sorted(found, key=lambda each: _ORDER.index(each.verdict))
         return [_without_secrets(each) for each in ordered]
 

@@ -157,7 +157,7 @@ class Registering:
         Raises: MissingExtra.
         """
         from holdfast.observe.otel import OtelObserver
-        from holdfast.observe.spans import SendSpan, attempt_span, tick_span
+        from holdfast.observe.spans import OtelSendSpan, attempt_span, tick_span
 
         async def traced(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
             first = job[0] if isinstance(job, list) else job
@@ -167,16 +167,16 @@ class Registering:
                 return await next()
 
         self._voice.begin_span = partial(
-            SendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
+            OtelSendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
         )
         self.middleware(traced)
         self._wrap_cycle_run = partial(tick_span, tracer_provider=tracer_provider)
         self.observe(OtelObserver(meter_provider))
 
     def _observer(self) -> Observer | None:
-        from holdfast.observe.composite import Observers
+        from holdfast.observe.composite import CompositeObserver
 
-        return Observers(*self._observers) if self._observers else None
+        return CompositeObserver(*self._observers) if self._observers else None
 
 
 def _job_class() -> type:

@@ -69,19 +69,19 @@ def command(
 
 
 def _run_checks(session: CliSession, settings: Settings) -> list[Finding]:
-    from holdfast.scheduler.doctor.checks import examine
+    from holdfast.scheduler.doctor.checks import run_checks
 
     session.require_database()
     leases = {each.name: each.lease for each in session.app.registry if each.lease is not None}
-    return session.run(examine(session.app.database, settings, leases))
+    return session.run(run_checks(session.app.database, settings, leases))
 
 
 async def _fix_findings(
     session: CliSession, settings: Settings, findings: list[Finding]
 ) -> list[str]:
-    from holdfast.scheduler.doctor.checks import mend
+    from holdfast.scheduler.doctor.checks import fix_problems
 
-    return await mend(session.app.database, settings, findings, session.app.notifier)
+    return await fix_problems(session.app.database, settings, findings, session.app.notifier)
 
 
 def _row(each: Finding) -> dict[str, Any]:

@@ -292,7 +292,7 @@ class SendHints:
 
 
 class ProducerSpan(Protocol):
-    """A span that begins in a transaction and ends after its commit; see `observe.spans.SendSpan`."""
+    """A span that begins in a transaction and ends after its commit; see `observe.spans.OtelSendSpan`."""
 
     @property
     def traceparent(self) -> str | None: ...

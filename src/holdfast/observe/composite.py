@@ -9,8 +9,8 @@ from holdfast.core.events import Event, Observer, wants_of
 log = logging.getLogger("holdfast.observe")
 
 
-class Observers:
-    """Tells each of its observers; one that raises is logged once and disturbs nobody."""
+class CompositeObserver:
+    """Passes events to each of its observers; one that raises is logged once and does not affect the others."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers
@@ -31,4 +31,6 @@ class Observers:
                 if place not in self._reported:
                     self._reported.add(place)
                     name = type(observer).__name__
-                    log.exception("%s failed at %s; not logged again", name, event.name)
+                    log.exception(
+                        "%s failed on %s; further errors are not logged", name, event.name
+                    )

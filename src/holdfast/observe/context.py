@@ -1,4 +1,4 @@
-"""Which job this code runs for, as a context variable, and how loggers take it from there.
+"""The current job as a context variable, and how loggers include it.
 
 logging:    handler.addFilter(JobContextFilter())
 structlog:  structlog.configure(processors=[add_job_context, …])
@@ -30,10 +30,10 @@ current_job: ContextVar[JobContext | None] = ContextVar("holdfast_job", default=
 
 
 class JobContextFilter(logging.Filter):
-    """Gives every record the fields of the current job; a field that a record has already stays."""
+    """Adds the fields of the current job to every record; existing fields are kept."""
 
     def __init__(self, absent: str | None = None) -> None:
-        """Outside of a job the fields have the value `absent`, so that a format may name them."""
+        """Outside of a job the fields have the value `absent`, so that a format can use them."""
         super().__init__()
         self._absent = absent
 
@@ -50,7 +50,7 @@ class JobContextFilter(logging.Filter):
 def add_job_context(
     logger: Any, method: str, event_dict: MutableMapping[str, Any]
 ) -> MutableMapping[str, Any]:
-    """Add the fields of the current job to an event of structlog; outside of a job, nothing."""
+    """Add the fields of the current job to a structlog event; nothing outside of a job."""
     context = current_job.get()
     if context is not None:
         for field in JobContext.__struct_fields__:

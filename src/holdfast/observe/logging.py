@@ -1,6 +1,6 @@
 """Events as records of the logger `holdfast`, with their fields as attributes; and records as JSON lines.
 
-What is routine for one job (`holdfast.jobs`) has a logger of its own, so that it can be had without all other detail.
+Routine events of single jobs have a logger of their own, `holdfast.jobs`, so that they can be enabled alone.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ HANDLED = frozenset(CATALOGUE)
 IGNORED: frozenset[str] = frozenset()
 
 JOBS = "holdfast.jobs"
-"""The logger of `ROUTINE`; set to DEBUG it gives a line per job, whatever `holdfast` is set to."""
+"""The logger of `ROUTINE`; set to DEBUG it writes a line per job, whatever the level of `holdfast`."""
 
 ROUTINE = frozenset(
     name for name, each in CATALOGUE.items() if each.level == "debug" and "job_id" in each.fields
 )
 
 _PLAIN = re.compile(r"[\w.:/@+*,-]+", re.ASCII)
-_OF_EVERY_RECORD = {
+_STANDARD_FIELDS = {
     *logging.LogRecord("", 0, "", 0, "", None, None).__dict__,
     "asctime",
     "message",
@@ -42,37 +42,37 @@ _OF_EVERY_RECORD = {
 class LoggingObserver:
     """Writes each event as one record at its level; `record.event` is its name.
 
-    A logger that is given takes all of them, the routine of single jobs included.
+    A logger that is passed in gets all of them, routine events included.
     """
 
     def __init__(self, logger: logging.Logger | None = None) -> None:
         self._logger = logger or logging.getLogger("holdfast")
         jobs = logger or logging.getLogger(JOBS)
-        self._places = {
+        self._targets = {
             name: (jobs if name in ROUTINE else self._logger, LEVELS[spec.level])
             for name, spec in CATALOGUE.items()
         }
 
     def wants(self, name: str) -> bool:
-        """Say whether a record of this event would be written now; see `core.events.Observer`."""
-        logger, level = self._place(name)
+        """Return whether a record of this event would be written now; see `core.events.Observer`."""
+        logger, level = self._target(name)
         return logger.isEnabledFor(level)
 
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
-        logger, level = self._place(event.name)
+        logger, level = self._target(event.name)
         if logger.isEnabledFor(level):
-            logger.log(level, "%s", _shown(event), extra={"event": event.name, **event.fields})
+            logger.log(level, "%s", _format(event), extra={"event": event.name, **event.fields})
 
-    def _place(self, name: str) -> tuple[logging.Logger, int]:
-        return self._places.get(name) or (self._logger, logging.INFO)
+    def _target(self, name: str) -> tuple[logging.Logger, int]:
+        return self._targets.get(name) or (self._logger, logging.INFO)
 
 
 class JsonFormatter(logging.Formatter):
     """One JSON object per line: time, level, logger, message and every field given with the record."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the line, in ASCII; fields without a value are left out."""
+        """Return the line, in ASCII; fields without a value are omitted."""
         moment = datetime.fromtimestamp(record.created, UTC)
         line: dict[str, Any] = {
             "time": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -83,14 +83,14 @@ class JsonFormatter(logging.Formatter):
         line |= {
             name: value
             for name, value in record.__dict__.items()
-            if name not in _OF_EVERY_RECORD and value is not None
+            if name not in _STANDARD_FIELDS and value is not None
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str)
 
 
-def _shown(event: Event) -> str:
+def _format(event: Event) -> str:
     fields = (f" {name}={_value(value)}" for name, value in event.fields.items())
     return event.name + "".join(fields)
 

@@ -1,13 +1,11 @@
-"""The names of all metrics, and what became of the names that the seeds gave theirs.
-
-What each event measures, once for all metric backends.
-"""
+"""All metrics, and what each event measures, once for all metric backends."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from holdfast.core.events import Event
 from holdfast.core.records import Instant, QueueTotals
@@ -27,7 +25,7 @@ class Metric:
 
     @property
     def prometheus(self) -> str:
-        """The same under Prometheus's rules: underscores, the unit, and `_total` for counters."""
+        """The name by Prometheus's rules: underscores, the unit, and `_total` for counters."""
         unit = "_seconds" if self.unit == "s" else ""
         total = "_total" if self.kind == "counter" else ""
         return f"{self.name.replace('.', '_')}{unit}{total}"
@@ -95,33 +93,12 @@ FLEET_REAPING = Metric(
     "1 while a reaper is running, as in /readyz.",
 )
 
-METRICS: tuple[Metric, ...] = (
-    JOB_ATTEMPTS,
-    JOB_DEAD_LETTERS,
-    JOB_WAIT,
-    LEASES_LOST,
-    WRITES_REFUSED,
-    REAPER_RECOVERED,
-    REAPER_STALE,
-    REAPER_RUNS,
-    QUEUE_DEPTH,
-    QUEUE_DUE,
-    QUEUE_OLDEST_AGE,
-    TICK_DURATION,
-    TICK_PROCESSED,
-    CYCLE_RUNS,
-    CYCLE_DURATION,
-    CYCLE_LAST_SUCCESS,
-    WORKER_RUNNING,
-    WORKERS_VANISHED,
-    FLEET_WORKERS,
-    FLEET_REAPING,
-)
+METRICS: tuple[Metric, ...] = tuple(each for each in globals().values() if isinstance(each, Metric))
 
 
 @dataclass(frozen=True, slots=True)
 class SeedName:
-    """A name of the seeds, the metric that tells the same, and Prometheus's expression for it."""
+    """A name of an earlier system, the metric that replaces it, and the Prometheus expression for it."""
 
     seed: str
     metric: Metric
@@ -150,7 +127,7 @@ Rule = Callable[[Fields, float], "Measurement | None"]
 
 
 class Measurement(NamedTuple):
-    """A value for a metric: to be added, recorded or set, as the metric's kind asks."""
+    """A value for a metric: added, recorded or set, depending on its kind."""
 
     metric: Metric
     value: float
@@ -162,14 +139,6 @@ def measure(event: Event, now: float) -> Iterator[Measurement]:
     for rule in RULES.get(event.name, ()):
         if measurement := rule(event.fields, now):
             yield measurement
-
-
-def measure_fleet(workers: int, is_reaping: bool) -> list[Measurement]:
-    """Turn what the database says of the fleet into gauges."""
-    return [
-        Measurement(FLEET_WORKERS, workers),
-        Measurement(FLEET_REAPING, int(is_reaping)),
-    ]
 
 
 def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
@@ -186,9 +155,40 @@ def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
     yield Measurement(QUEUE_OLDEST_AGE, max(0, now - oldest) / 1_000_000)
 
 
+class MetricsObserver(ABC):
+    """An observer that records what events measure; a backend says how one measurement is applied."""
+
+    handled: ClassVar[frozenset[str]]
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+
+    def wants(self, name: str) -> bool:
+        """See `core.events.Observer`."""
+        return name in self.handled
+
+    def observe(self, event: Event) -> None:
+        """See `core.events.Observer`."""
+        for measurement in measure(event, self._clock()):
+            self._apply(measurement)
+
+    def set_totals(self, totals: QueueTotals, now: Instant) -> None:
+        """Set the gauges of the whole database; one process of a fleet does this."""
+        for measurement in measure_totals(totals, now):
+            self._apply(measurement)
+
+    def set_fleet(self, workers: int, is_reaping: bool) -> None:
+        """Set the gauges of the whole fleet; as with totals, one process does this."""
+        self._apply(Measurement(FLEET_WORKERS, workers))
+        self._apply(Measurement(FLEET_REAPING, int(is_reaping)))
+
+    @abstractmethod
+    def _apply(self, measurement: Measurement) -> None: ...
+
+
 def _attempt(outcome: str) -> Rule:
     def rule(fields: Fields, _: float) -> Measurement | None:
-        # What was ended from outside was nobody's attempt.
+        # A job that was ended by a command has no attempt.
         if not fields.get("worker"):
             return None
         return Measurement(JOB_ATTEMPTS, 1, (_text(fields, "type"), outcome))

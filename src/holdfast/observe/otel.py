@@ -8,16 +8,13 @@ from typing import Any
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import Event
-from holdfast.core.records import Instant, QueueTotals
 from holdfast.observe.metrics import (
     MEASURED,
     METRICS,
     UNMEASURED,
     Measurement,
     Metric,
-    measure,
-    measure_fleet,
-    measure_totals,
+    MetricsObserver,
 )
 from holdfast.version import VERSION
 
@@ -34,23 +31,25 @@ SCOPE = "holdfast"
 HANDLED = MEASURED | {"job_created"}
 IGNORED = UNMEASURED - {"job_created"}
 
-# The conventions ask for a reason that has few values; an error's own text is none.
+# The conventions require a reason with few values, so not the error's text.
 FAILED = {"job_retried": "retried", "job_failed": "failed"}
 ENDINGS = frozenset({"job_completed", "job_continued", *FAILED})
 
 _Record = Callable[[float, Mapping[str, str]], None]
 
 
-class OtelObserver:
-    """Records through the meter provider it is given, by default the process's own."""
+class OtelObserver(MetricsObserver):
+    """Records through the given meter provider, by default the global one."""
+
+    handled = HANDLED
 
     def __init__(
         self,
         meter_provider: MeterProvider | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        super().__init__(clock)
         meter = get_meter(SCOPE, VERSION, meter_provider)
-        self._clock = clock
         self._records = {metric: _recorder(meter, metric) for metric in METRICS}
         self._sent = meter.create_counter(
             "messaging.client.sent.messages", "{message}", "Jobs created."
@@ -62,25 +61,10 @@ class OtelObserver:
             "messaging.process.duration", "s", "How long a handler ran."
         )
 
-    def wants(self, name: str) -> bool:
-        """See `core.events.Observer`."""
-        return name in HANDLED
-
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
-        for measurement in measure(event, self._clock()):
-            self._apply(measurement)
+        super().observe(event)
         self._apply_conventions(event)
-
-    def set_totals(self, totals: QueueTotals, now: Instant) -> None:
-        """Set the gauges of the whole database; one process of a fleet does this."""
-        for measurement in measure_totals(totals, now):
-            self._apply(measurement)
-
-    def set_fleet(self, workers: int, is_reaping: bool) -> None:
-        """Set the gauges of the whole fleet; as with totals, one process does this."""
-        for measurement in measure_fleet(workers, is_reaping):
-            self._apply(measurement)
 
     def _apply(self, measurement: Measurement) -> None:
         metric, value, labels = measurement
@@ -100,7 +84,7 @@ class OtelObserver:
 
 
 def messaging_attributes(operation: str, type: str) -> dict[str, Any]:
-    """The attributes that the messaging conventions ask of metrics and spans alike."""
+    """Return the attributes that the messaging conventions require of metrics and spans."""
     return {
         "messaging.system": SYSTEM,
         "messaging.operation.name": operation,

@@ -7,17 +7,13 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from holdfast.core.errors import MissingExtra
-from holdfast.core.events import Event
-from holdfast.core.records import Instant, QueueTotals
 from holdfast.observe.metrics import (
     MEASURED,
     METRICS,
     UNMEASURED,
     Measurement,
     Metric,
-    measure,
-    measure_fleet,
-    measure_totals,
+    MetricsObserver,
 )
 
 try:
@@ -36,40 +32,23 @@ BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 Instrument: TypeAlias = Counter | Histogram | Gauge
 
 
-class PrometheusObserver:
+class PrometheusObserver(MetricsObserver):
     """Counts in the registry it is given, by default the process's own; one per registry."""
+
+    handled = HANDLED
 
     def __init__(
         self, registry: CollectorRegistry | None = None, clock: Callable[[], float] = time.time
     ) -> None:
+        super().__init__(clock)
         self._registry = REGISTRY if registry is None else registry
-        self._clock = clock
-        # Gauges of the whole database appear only in the process that tells them.
+        # Gauges of the whole database appear only in the process that sets them.
         self._instruments: dict[Metric, Instrument] = {
             metric: self._instrument(metric)
             for metric in METRICS
             if metric.kind != "gauge" or metric.labels
         }
         self._children: dict[tuple[Metric, tuple[str, ...]], Instrument] = {}
-
-    def wants(self, name: str) -> bool:
-        """See `core.events.Observer`."""
-        return name in HANDLED
-
-    def observe(self, event: Event) -> None:
-        """See `core.events.Observer`."""
-        for measurement in measure(event, self._clock()):
-            self._apply(measurement)
-
-    def set_totals(self, totals: QueueTotals, now: Instant) -> None:
-        """Set the gauges of the whole database; one process of a fleet does this."""
-        for measurement in measure_totals(totals, now):
-            self._apply(measurement)
-
-    def set_fleet(self, workers: int, is_reaping: bool) -> None:
-        """Set the gauges of the whole fleet; as with totals, one process does this."""
-        for measurement in measure_fleet(workers, is_reaping):
-            self._apply(measurement)
 
     def _apply(self, measurement: Measurement) -> None:
         metric, value, labels = measurement

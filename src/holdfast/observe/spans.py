@@ -41,8 +41,8 @@ def current_traceparent() -> str | None:
     return _traceparent(None)
 
 
-class SendSpan:
-    """A span for the creation of a job: begun in its transaction, and exported only if that commits.
+class OtelSendSpan:
+    """A span for the creation of a job: started in its transaction, and exported only if that commits.
 
     Store `traceparent` with the job and call `end` after the commit; after a rollback, do nothing.
     """
@@ -56,7 +56,7 @@ class SendSpan:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._began = clock()
+        self._started = clock()
         self._duration = _operation_duration(meter_provider)
         self._attributes = messaging_attributes("send", type)
         self._span = _tracer(tracer_provider).start_span(
@@ -67,10 +67,10 @@ class SendSpan:
         self.traceparent = _traceparent(set_span_in_context(self._span)) or current_traceparent()
 
     def end(self, job_id: str | None = None) -> None:
-        """Say that the transaction has committed."""
+        """End the span after the commit."""
         if job_id is not None:
             self._span.set_attribute("messaging.message.id", job_id)
-        self._duration.record(self._clock() - self._began, self._attributes)
+        self._duration.record(self._clock() - self._started, self._attributes)
         self._span.end()
 
 
@@ -112,9 +112,9 @@ def tick_span(
 
 @contextmanager
 def _current(span: Span) -> Iterator[None]:
-    """Make a span the current one and end it; of an error only the class is shown.
+    """Make a span the current one and end it; of an error only the class is recorded.
 
-    An error's text may hold what is redacted elsewhere. Busy and Snooze are a handler's wish, not a failure.
+    An error's text may hold secrets that are redacted elsewhere. Busy and Snooze are requests, not failures.
     """
     with use_span(span, end_on_exit=True, record_exception=False, set_status_on_exception=False):
         try:

@@ -13,7 +13,7 @@ import pytest_asyncio
 from psycopg import Connection, sql
 
 from holdfast.core.records import WorkerSign
-from holdfast.scheduler.doctor.checks import examine
+from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.scheduler.doctor.finding import Finding
 from holdfast.settings import read_settings
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -50,7 +50,7 @@ async def database(role_url: str) -> AsyncIterator[PostgresDatabase]:
 
 
 async def found(database: PostgresDatabase) -> dict[str, Finding]:
-    return {each.check: each for each in await examine(database, SETTINGS)}
+    return {each.check: each for each in await run_checks(database, SETTINGS)}
 
 
 def name_of(database: PostgresDatabase) -> str:
@@ -147,7 +147,7 @@ async def test_a_replica_is_not_taken_for_a_primary(private_postgres: StartPostg
 
 async def test_the_findings_of_a_stock_server_can_be_printed(other_postgres_url: str) -> None:
     database = PostgresDatabase(other_postgres_url)
-    findings = await examine(database, SETTINGS)
+    findings = await run_checks(database, SETTINGS)
     assert {each.verdict for each in findings} <= {"ok", "warning"}
     assert msgspec.json.encode(findings)
     await database.close_async()

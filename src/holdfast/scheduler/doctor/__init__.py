@@ -1,1 +1,1 @@
-"""The doctor: checks of configuration, fleet and database, each with what it measured and what mends it."""
+"""The doctor: checks of configuration, fleet and database, each with what it measured and its fix."""

@@ -1,4 +1,4 @@
-"""Runs all checks that apply, and mends what can be mended without asking anybody."""
+"""Runs all checks that apply, and fixes what is safe to fix automatically."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from holdfast.worker.reaper import reap_all
 
 READ_TIMEOUT_MS = 10_000
 
-MENDABLE = frozenset({"schema", "expired_leases"})
-"""The checks whose problems `mend` takes care of."""
+FIXABLE = frozenset({"schema", "expired_leases"})
+"""The checks whose problems `fix_problems` fixes."""
 
 
-async def examine(
+async def run_checks(
     database: Database, settings: Settings, leases: Mapping[str, Lease] | None = None
 ) -> list[Finding]:
-    """Check everything; what cannot be read is a finding like the others. Nothing is written."""
+    """Check everything; what cannot be read becomes a finding. Nothing is written."""
     findings = check_configuration(settings, leases or {})
-    schema = await asyncio.to_thread(_schema, database)
+    schema = await asyncio.to_thread(_check_schema, database)
     findings.append(schema)
     if schema.verdict != "ok":
         return findings
     try:
         fleet = await _read_fleet(database, settings)
         findings += check_fleet(fleet, settings.outbox.reaper_interval_ms)
-        findings += await _database(database, settings, len(fleet.workers))
+        findings += await _check_database(database, settings, len(fleet.workers))
     except HoldfastError as error:
-        findings.append(problem("database", error.message, "it could not be examined", error.help))
+        findings.append(problem("database", error.message, "it could not be checked", error.help))
     return findings
 
 
-def _schema(database: Database) -> Finding:
+def _check_schema(database: Database) -> Finding:
     try:
         applied = database.check()
     except HoldfastError as error:
-        return problem("schema", error.message, "nothing else can be examined", error.help)
+        return problem("schema", error.message, "nothing else can be checked", error.help)
     return ok("schema", f"version {max(each.version for each in applied)} at {database.url}")
 
 
@@ -54,7 +54,7 @@ async def _read_fleet(database: Database, settings: Settings) -> Fleet:
     return await database.read_async(read_fleet(database.store, grace_ms), READ_TIMEOUT_MS)
 
 
-async def _database(database: Database, settings: Settings, workers: int) -> list[Finding]:
+async def _check_database(database: Database, settings: Settings, workers: int) -> list[Finding]:
     document = await database.read_async(database.store.server_stats.document(), READ_TIMEOUT_MS)
     if database.store.dialect == "sqlite":
         return check_sqlite(document, database.url.removeprefix("sqlite:///"))
@@ -62,11 +62,11 @@ async def _database(database: Database, settings: Settings, workers: int) -> lis
     return check_postgres(document, settings, is_pooled, workers)
 
 
-async def mend(
+async def fix_problems(
     database: Database, settings: Settings, findings: Sequence[Finding], notifier: Notifier
 ) -> list[str]:
-    """Mend the problems that need no decision, and tell workers of what is due again; return what was done."""
-    wrong = {each.check for each in findings if each.verdict != "ok"} & MENDABLE
+    """Fix what is safe to fix, hint workers about jobs that are due again, and return what was done."""
+    wrong = {each.check for each in findings if each.verdict != "ok"} & FIXABLE
     done: list[str] = []
     if "schema" in wrong:
         applied = await asyncio.to_thread(database.migrate)
@@ -80,5 +80,5 @@ async def mend(
             own.poison_limit,
             lambda report: notifier.send(report.hints()),
         )
-        done.append(f"took {count} jobs back from expired leases")
+        done.append(f"recovered {count} jobs from expired leases")
     return done

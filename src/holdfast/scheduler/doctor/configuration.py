@@ -1,4 +1,4 @@
-"""Checks of the settings; they need no database."""
+"""Checks of the settings, without a database."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.settings import Settings, check_leases, timings_under
 
 
 def check_configuration(settings: Settings, leases: Mapping[str, Lease]) -> list[Finding]:
-    """Check what is set against itself and against the leases of the job types."""
+    """Check the settings against each other and against the leases of the job types."""
     return [
         _names(settings),
         _timing(settings, leases),
@@ -27,7 +27,7 @@ def _names(settings: Settings) -> Finding:
     return warning(
         "variables",
         f"unknown: {', '.join(unknown)}",
-        "a misspelt name leaves its setting at the default",
+        "a misspelled name leaves its setting at the default",
         "; ".join(f"{each.message.split()[0]}: {each.help}" for each in settings.warnings),
     )
 
@@ -55,14 +55,14 @@ def _retention(settings: Settings) -> Finding:
     return warning(
         "retention",
         "finished chains are kept forever",
-        "tables grow without end, and backups with them",
+        "tables grow without limit, and backups with them",
         "set HOLDFAST_RETENTION_DAYS=30",
     )
 
 
-_LEFT_OUT = {
+_WITHOUT = {
     "outbox": "these workers run no jobs",
-    "retention": "unless other workers remove them, finished chains stay and tables grow without end",
+    "retention": "unless other workers remove them, finished chains stay and tables grow without limit",
 }
 
 
@@ -70,12 +70,12 @@ def _runners(settings: Settings) -> Finding:
     names = settings.worker.tick_runners
     if names is None:
         return ok("runners", "outbox, every cycle, retention")
-    missing = [name for name in _LEFT_OUT if name not in names]
+    missing = [name for name in _WITHOUT if name not in names]
     if not missing:
         return ok("runners", ", ".join(names))
     return warning(
         "runners",
         f"WORKER_TICK_RUNNERS={','.join(names)} leaves out {' and '.join(missing)}",
-        "; ".join(_LEFT_OUT[name] for name in missing),
+        "; ".join(_WITHOUT[name] for name in missing),
         f"set WORKER_TICK_RUNNERS={','.join([*names, *missing])}, or unset it",
     )

@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Verdict = Literal["ok", "warning", "problem"]
 
 
 class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One check's result; `fix` is the command or setting that mends it."""
+    """One check's result; `fix` is the command or setting that fixes it."""
 
     check: str
     verdict: Verdict
@@ -20,15 +20,15 @@ class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def ok(check: str, measured: str) -> Finding:
-    """All is well."""
+    """Return a finding that nothing is wrong."""
     return Finding(check, "ok", measured)
 
 
 def warning(check: str, measured: str, text: str, fix: str) -> Finding:
-    """Worth a look."""
+    """Return a finding that is worth attention."""
     return Finding(check, "warning", measured, text, fix)
 
 
 def problem(check: str, measured: str, text: str, fix: str) -> Finding:
-    """Something does not work, or will not for long."""
+    """Return a finding that something does not work, or soon will not."""
     return Finding(check, "problem", measured, text, fix)

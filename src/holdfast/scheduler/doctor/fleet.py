@@ -1,4 +1,4 @@
-"""Checks of the fleet: who works, on what, under which version, and what nobody looks after."""
+"""Checks of the fleet: workers, their versions and types, and what no worker handles."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from holdfast.storage.store import Store
 
 _MANY = 1_000
 _RUNS = 200
-_NAMED = 5
+_MAX_NAMES = 5
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """What was read of the fleet at one moment."""
+    """The state of the fleet at one moment."""
 
     now: Instant
     identity: Identity | None
@@ -62,7 +62,7 @@ def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fl
 
 
 def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
-    """Judge what was read."""
+    """Check what was read."""
     return [
         _identity(fleet.identity),
         _pause(fleet.identity),
@@ -79,13 +79,13 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
 
 def _clock(ahead: int) -> Finding:
     if ahead <= AHEAD_US:
-        return ok("clock", "no record is of a time that is yet to come")
+        return ok("clock", "no records from the future")
     return warning(
         "clock",
         f"records are {spoken(ahead)} ahead of the database's clock",
-        "the clock was set back: jobs that were due by the old time are moved by the next tick or "
-        "worker, what was planned or snoozed waits for its time, and cycles for their next slot",
-        "see that the server's clock is kept by NTP and never set back",
+        "the clock was set back: the next tick or worker moves jobs that were due by the old time; scheduled "
+        "and snoozed jobs wait for their time, and cycles for their next slot",
+        "keep the server's clock in sync with NTP, and never set it back",
     )
 
 
@@ -94,8 +94,8 @@ def _identity(identity: Identity | None) -> Finding:
         return ok("identity", identity.name if identity else "none recorded")
     return problem(
         "identity",
-        f"made as {identity.recorded_name}, now {identity.name}",
-        "a copied database is not worked off unasked",
+        f"created as {identity.recorded_name}, now {identity.name}",
+        "jobs in a copied database do not run",
         "holdfast adopt",
     )
 
@@ -105,7 +105,7 @@ def _pause(identity: Identity | None) -> Finding:
         return ok("pause", "nothing is paused globally")
     return warning(
         "pause",
-        f"everything is paused by {identity.paused_by or 'somebody'}",
+        f"everything is paused{f' by {identity.paused_by}' if identity.paused_by else ''}",
         "no job and no cycle runs",
         "holdfast types resume --all",
     )
@@ -116,7 +116,7 @@ def _workers(fleet: Fleet) -> Finding:
     measured = f"{len(fleet.workers)} live, {fleet.totals.due}{more} jobs due"
     if fleet.workers or not fleet.totals.due:
         return ok("workers", measured)
-    return problem("workers", measured, "jobs are due and nobody works", "holdfast worker APP")
+    return problem("workers", measured, "jobs are due and no worker is live", "holdfast worker APP")
 
 
 def _versions(workers: Sequence[WorkerRecord]) -> Finding:
@@ -127,7 +127,7 @@ def _versions(workers: Sequence[WorkerRecord]) -> Finding:
     return warning(
         "versions",
         measured,
-        "workers of several versions run together, which is meant for the time of an upgrade",
+        "workers of several versions run together, which is only meant for an upgrade",
         "restart the older ones: holdfast workers list",
     )
 
@@ -140,7 +140,7 @@ def _unhandled(fleet: Fleet) -> Finding:
         )
     return problem(
         "unhandled_types",
-        _named(waiting),
+        _list_names(waiting),
         "jobs of these types are due and no live worker handles them",
         "start a worker that registers them: holdfast worker APP",
     )
@@ -154,8 +154,8 @@ def _subscriptions(fleet: Fleet) -> Finding:
     first = idle[0]
     return warning(
         "subscriptions",
-        _named([each.job_type for each in idle]),
-        "events are delivered to these handlers, and no live worker has them",
+        _list_names([each.job_type for each in idle]),
+        "events are delivered to these handlers, but no live worker has them",
         "start a worker that has them, or, when they were removed from the code: "
         f"holdfast events unsubscribe {first.event} {first.handler}",
     )
@@ -170,7 +170,7 @@ def _expired(fleet: Fleet, reaper_interval_ms: int) -> Finding:
     return problem(
         "expired_leases",
         measured,
-        "nobody has taken them back for three intervals of the reaper",
+        "no reaper has recovered them for three intervals",
         "holdfast reap",
     )
 
@@ -181,7 +181,7 @@ def _dead_letters(totals: QueueTotals) -> Finding:
     return warning(
         "dead_letters",
         str(totals.failed),
-        "jobs failed for good and wait for somebody to look at them",
+        "these jobs failed and will not be retried",
         "holdfast dead list",
     )
 
@@ -197,11 +197,11 @@ def _cycles(fleet: Fleet) -> Finding:
     return warning(
         "cycles",
         ", ".join(f"{name}: {last[name].outcome}" for name in bad[:5]),
-        "the last run of these cycles did not end well",
+        "the last run of these cycles failed",
         f"holdfast cycles list; holdfast cycles run-now {bad[0]}",
     )
 
 
-def _named(names: Sequence[str]) -> str:
-    rest = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+def _list_names(names: Sequence[str]) -> str:
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {rest} more" if rest > 0 else "")

@@ -16,19 +16,19 @@ OLD_TRANSACTION_S = 300
 VERY_OLD_TRANSACTION_S = 3_600
 FEW_DEAD = 10_000
 PURPOSES = (*LOOP_LINKS, *BACKGROUND_LINKS, "tick", "singleton", "hint sender", "hint listener")
-"""Connections that a worker process may have open beside its pool."""
+"""Connections that a worker process may open in addition to its pool."""
 
 RESERVE = 5
 """Sessions to leave for commands, the dashboard and people."""
 
 SHORT_IDLE_MS = 60_000
-"""A handler's transaction may well rest for less than this, while it talks to others."""
+"""A handler's transaction may well be idle for less than this, while it calls other services."""
 
 _HOT_TABLES = ("queue", "lease", "worker")
 
 
-class Session(msgspec.Struct, frozen=True):
-    """A session with an open transaction."""
+class OpenTransaction(msgspec.Struct, frozen=True):
+    """The oldest transaction that is open in a session."""
 
     pid: int
     who: str | None
@@ -36,8 +36,8 @@ class Session(msgspec.Struct, frozen=True):
     seconds: int
 
 
-class TableVitals(msgspec.Struct, frozen=True):
-    """One of our tables."""
+class TableStats(msgspec.Struct, frozen=True):
+    """Statistics of one of our tables."""
 
     name: str
     live: int
@@ -46,52 +46,52 @@ class TableVitals(msgspec.Struct, frozen=True):
     autovacuum: bool
 
 
-class SetElsewhere(msgspec.Struct, frozen=True):
-    """A setting that the server, the database or the role makes."""
+class ServerSetting(msgspec.Struct, frozen=True):
+    """A setting of the server, the database or the role."""
 
     name: str
     value: str
     source: str
 
 
-class PostgresVitals(msgspec.Struct, frozen=True):
-    """What the server says of itself."""
+class ServerStats(msgspec.Struct, frozen=True):
+    """What the server reports about itself."""
 
     settings: dict[str, str]
     connections: int
     own: dict[str, int]
-    oldest: Session | None
+    oldest: OpenTransaction | None
     prepared: int
     replication_slots: list[str]
-    tables: list[TableVitals]
+    tables: list[TableStats]
     role: str
     database: str
     replica: bool
     jit: bool
-    switched_off: list[SetElsewhere]
-    limits: list[SetElsewhere]
+    switched_off: list[ServerSetting]
+    limits: list[ServerSetting]
     may_vacuum: bool = True
 
 
 def check_postgres(
     document: str, settings: Settings, is_pooled: bool, workers: int = 0
 ) -> list[Finding]:
-    """Judge the server's own document."""
-    vitals = msgspec.json.decode(document, type=PostgresVitals)
+    """Check what the server reported."""
+    stats = msgspec.json.decode(document, type=ServerStats)
     schema = settings.holdfast.schema
     return [
-        _version(vitals.settings),
-        _replica(vitals),
-        _jit(vitals),
-        _planner(vitals),
-        _limits(vitals),
-        _old_transaction(vitals.oldest),
-        _horizon(vitals),
-        _dead_tuples(vitals.tables, schema),
-        _autovacuum(vitals, schema),
-        _sweeping(vitals.may_vacuum, schema),
-        _durability(vitals.settings),
-        _connections(vitals, settings, 0 if is_pooled else workers),
+        _version(stats.settings),
+        _replica(stats),
+        _jit(stats),
+        _planner(stats),
+        _limits(stats),
+        _old_transaction(stats.oldest),
+        _horizon(stats),
+        _dead_tuples(stats.tables, schema),
+        _autovacuum(stats, schema),
+        _may_vacuum(stats.may_vacuum, schema),
+        _durability(stats.settings),
+        _connections(stats, settings, 0 if is_pooled else workers),
         _pooler(settings, is_pooled),
     ]
 
@@ -109,57 +109,59 @@ def _version(settings: dict[str, str]) -> Finding:
     return problem("postgresql_version", settings["server_version"], text, fix)
 
 
-def _replica(vitals: PostgresVitals) -> Finding:
-    if not vitals.replica:
+def _replica(stats: ServerStats) -> Finding:
+    if not stats.replica:
         return ok("primary", "connected to a primary")
     return problem(
         "primary",
         "connected to a replica (pg_is_in_recovery() is true)",
-        "a replica takes no writes: nothing can be started, claimed or completed here",
+        "a replica is read-only: nothing can be started, claimed or completed here",
         "set HOLDFAST_URL to the primary; with several hosts add target_session_attrs=read-write",
     )
 
 
-def _jit(vitals: PostgresVitals) -> Finding:
-    if not vitals.jit:
+def _jit(stats: ServerStats) -> Finding:
+    if not stats.jit:
         return ok("jit", "off on our connections")
-    above = vitals.settings["jit_above_cost"]
+    above = stats.settings["jit_above_cost"]
     measured = f"on, jit_above_cost={above}"
-    text = "our start-up options do not arrive, so the server decides by its estimates what it compiles"
+    text = (
+        "our startup options do not arrive, so the server compiles statements by its own estimates"
+    )
     if float(above) < JIT_ABOVE_COST:
-        text = f"{text}; below {JIT_ABOVE_COST} it may compile our statements at every call"
-    return warning("jit", measured, text, f'alter role "{vitals.role}" set jit = off;')
+        text = f"{text}; below {JIT_ABOVE_COST} it may compile our statements on every call"
+    return warning("jit", measured, text, f'alter role "{stats.role}" set jit = off;')
 
 
-def _planner(vitals: PostgresVitals) -> Finding:
-    if not vitals.switched_off:
+def _planner(stats: ServerStats) -> Finding:
+    if not stats.switched_off:
         return ok("planner", "nothing is switched off")
     return warning(
         "planner",
-        ", ".join(f"{each.name}=off ({_origin(each, vitals)})" for each in vitals.switched_off),
-        "without these the server may read whole tables, or compile statements that look dear",
-        " ".join(_reset(each, vitals) for each in vitals.switched_off),
+        ", ".join(f"{each.name}=off ({_origin(each, stats)})" for each in stats.switched_off),
+        "without these the server may read whole tables, or compile statements that look expensive",
+        " ".join(_reset(each, stats) for each in stats.switched_off),
     )
 
 
-def _limits(vitals: PostgresVitals) -> Finding:
-    short = [each for each in vitals.limits if _is_short(each)]
-    told = [f"{each.name}={each.value} ({_origin(each, vitals)})" for each in vitals.limits]
+def _limits(stats: ServerStats) -> Finding:
+    short = [each for each in stats.limits if _is_short(each)]
+    limits = [f"{each.name}={each.value} ({_origin(each, stats)})" for each in stats.limits]
     if not short:
         return ok(
-            "timeouts", ", ".join(told) or "none set for the role, the database or the server"
+            "timeouts", ", ".join(limits) or "none set for the role, the database or the server"
         )
     return warning(
         "timeouts",
-        ", ".join(f"{each.name}={each.value} ({_origin(each, vitals)})" for each in short),
-        "callers' transactions that start jobs end at these limits, and behind a pooler that drops start-up options "
+        ", ".join(f"{each.name}={each.value} ({_origin(each, stats)})" for each in short),
+        "callers' transactions that start jobs end at these limits, and behind a pooler that drops startup options "
         "so do migrations and the workers' own statements",
-        " ".join(_reset(each, vitals) for each in short),
+        " ".join(_reset(each, stats) for each in short),
     )
 
 
-def _is_short(limit: SetElsewhere) -> bool:
-    """A limit on work always counts; one on resting only when a handler may well rest for so long."""
+def _is_short(limit: ServerSetting) -> bool:
+    """A limit on work always counts; one on idle time only if a handler may well be idle that long."""
     ms = _milliseconds(limit.value)
     return 0 < ms < (SHORT_IDLE_MS if limit.name.startswith("idle_") else float("inf"))
 
@@ -172,26 +174,26 @@ def _milliseconds(value: str) -> float:
     return float(found[1]) * unit.get(found[2], 1)
 
 
-def _origin(setting: SetElsewhere, vitals: PostgresVitals) -> str:
+def _origin(setting: ServerSetting, stats: ServerStats) -> str:
     return {
-        "user": f"role {vitals.role}",
-        "database": f"database {vitals.database}",
-        "database user": f"role {vitals.role} in database {vitals.database}",
+        "user": f"role {stats.role}",
+        "database": f"database {stats.database}",
+        "database user": f"role {stats.role} in database {stats.database}",
     }.get(setting.source, setting.source)
 
 
-def _reset(setting: SetElsewhere, vitals: PostgresVitals) -> str:
-    """The statement that takes a setting back."""
-    role, database = f'"{vitals.role}"', f'"{vitals.database}"'
+def _reset(setting: ServerSetting, stats: ServerStats) -> str:
+    """Return the statement that resets a setting."""
+    role, database = f'"{stats.role}"', f'"{stats.database}"'
     return {
         "user": f"alter role {role} reset {setting.name};",
         "database": f"alter database {database} reset {setting.name};",
         "database user": f"alter role {role} in database {database} reset {setting.name};",
         "configuration file": f"alter system reset {setting.name}; select pg_reload_conf();",
-    }.get(setting.source, f"take {setting.name} out of the server's {setting.source};")
+    }.get(setting.source, f"remove {setting.name} from the server's {setting.source};")
 
 
-def _old_transaction(oldest: Session | None) -> Finding:
+def _old_transaction(oldest: OpenTransaction | None) -> Finding:
     if oldest is None or oldest.seconds < OLD_TRANSACTION_S:
         return ok("old_transactions", f"oldest {oldest.seconds if oldest else 0} s")
     measured = f"pid {oldest.pid} ({oldest.who}, {oldest.state}) for {oldest.seconds} s"
@@ -202,27 +204,27 @@ def _old_transaction(oldest: Session | None) -> Finding:
     return problem("old_transactions", measured, text, fix)
 
 
-def _horizon(vitals: PostgresVitals) -> Finding:
-    """What holds back vacuum without being a session."""
-    if vitals.prepared:
+def _horizon(stats: ServerStats) -> Finding:
+    """Check what else holds back vacuum than sessions."""
+    if stats.prepared:
         return warning(
             "vacuum_horizon",
-            f"{vitals.prepared} prepared transactions older than 5 minutes",
+            f"{stats.prepared} prepared transactions older than 5 minutes",
             "prepared transactions hold back vacuum until they are ended",
             "select gid from pg_prepared_xacts; then: rollback prepared 'GID';",
         )
-    if vitals.replication_slots:
-        name = vitals.replication_slots[0]
+    if stats.replication_slots:
+        name = stats.replication_slots[0]
         return warning(
             "vacuum_horizon",
-            f"inactive replication slots: {', '.join(vitals.replication_slots)}",
-            "a slot that nobody reads holds back vacuum and keeps WAL",
+            f"inactive replication slots: {', '.join(stats.replication_slots)}",
+            "an unused slot holds back vacuum and keeps WAL",
             f"select pg_drop_replication_slot('{name}');",
         )
     return ok("vacuum_horizon", "no prepared transactions, no inactive replication slots")
 
 
-def _dead_tuples(tables: Sequence[TableVitals], schema: str) -> Finding:
+def _dead_tuples(tables: Sequence[TableStats], schema: str) -> Finding:
     bloated = [
         each
         for each in tables
@@ -234,12 +236,12 @@ def _dead_tuples(tables: Sequence[TableVitals], schema: str) -> Finding:
     return warning(
         "dead_tuples",
         ", ".join(f"{each.name}: {each.dead} dead, {each.live} live" for each in bloated),
-        "claims walk over dead rows until vacuum removes them",
+        "claims scan dead rows until vacuum removes them",
         " ".join(f'vacuum (analyze) "{schema}".{each.name};' for each in bloated),
     )
 
 
-def _sweeping(may_vacuum: bool, schema: str) -> Finding:
+def _may_vacuum(may_vacuum: bool, schema: str) -> Finding:
     if may_vacuum:
         return ok("sweeping", "workers may vacuum")
     return warning(
@@ -251,15 +253,15 @@ def _sweeping(may_vacuum: bool, schema: str) -> Finding:
     )
 
 
-def _autovacuum(vitals: PostgresVitals, schema: str) -> Finding:
-    if vitals.settings.get("autovacuum") == "off":
+def _autovacuum(stats: ServerStats, schema: str) -> Finding:
+    if stats.settings.get("autovacuum") == "off":
         return problem(
             "autovacuum",
             "off",
             "without it the queue's table grows and claims get slower",
             "alter system set autovacuum = on; select pg_reload_conf();",
         )
-    without = [each.name for each in vitals.tables if not each.autovacuum]
+    without = [each.name for each in stats.tables if not each.autovacuum]
     if without:
         return problem(
             "autovacuum",
@@ -280,41 +282,41 @@ def _durability(settings: dict[str, str]) -> Finding:
         return ok("durability", f"synchronous_commit={settings.get('synchronous_commit')}")
     fix = f"alter system set {off[0]} = on; select pg_reload_conf();"
     if off == ["synchronous_commit"]:
-        text = "a crash of the server may lose commits of the last moments, started jobs among them"
+        text = "a server crash may lose the latest commits, including started jobs"
         return warning("durability", "synchronous_commit=off", text, fix)
     measured = ", ".join(f"{name}=off" for name in off)
     return problem("durability", measured, "a crash may corrupt the database", fix)
 
 
-def _connections(vitals: PostgresVitals, settings: Settings, workers: int) -> Finding:
-    room = int(vitals.settings["max_connections"]) - sum(
-        int(vitals.settings.get(name, "0"))
+def _connections(stats: ServerStats, settings: Settings, workers: int) -> Finding:
+    room = int(stats.settings["max_connections"]) - sum(
+        int(stats.settings.get(name, "0"))
         for name in ("superuser_reserved_connections", "reserved_connections")
     )
     each_needs = len(PURPOSES)
     per_process = settings.holdfast.connections + each_needs
     need = settings.holdfast.processes * per_process
-    own = sum(vitals.own.values())
+    own = sum(stats.own.values())
     measured = (
-        f"{vitals.connections} of {room} in use, {own} by Holdfast; another worker may open {need}"
+        f"{stats.connections} of {room} in use, {own} by Holdfast; another worker may open {need}"
     )
     if workers * each_needs + RESERVE > room:
         return problem(
             "connections",
             f"max_connections leaves {room}; {workers} live workers need {each_needs} each "
             f"and up to {settings.holdfast.connections} for handlers, others {RESERVE}",
-            "workers share connections, which costs throughput, and some may get none at all",
-            f"raise max_connections to {_roomy(vitals, room, workers, per_process)}, or run fewer workers",
+            "workers share connections, which costs throughput, and some may get none",
+            f"raise max_connections to {_enough_connections(stats, room, workers, per_process)}, or run fewer workers",
         )
-    sharing = workers - vitals.own.get("claim", 0)
+    sharing = workers - stats.own.get("claim", 0)
     if sharing > 0:
         return warning(
             "connections",
             f"{measured}; {sharing} of {workers} live workers claim on a shared connection or none",
-            "a worker that cannot have all its connections works with fewer, which costs throughput",
+            "a worker that cannot open all its connections runs with fewer, which costs throughput",
             "raise max_connections, or the limit of the role or the database",
         )
-    if vitals.connections + need <= room:
+    if stats.connections + need <= room:
         return ok("connections", measured)
     return warning(
         "connections",
@@ -324,9 +326,9 @@ def _connections(vitals: PostgresVitals, settings: Settings, workers: int) -> Fi
     )
 
 
-def _roomy(vitals: PostgresVitals, room: int, workers: int, each: int) -> int:
-    """The next ten that gives every live worker all it may open, beside the reserves."""
-    reserved = int(vitals.settings["max_connections"]) - room
+def _enough_connections(stats: ServerStats, room: int, workers: int, each: int) -> int:
+    """Return max_connections, rounded up to ten, that gives every live worker all its connections."""
+    reserved = int(stats.settings["max_connections"]) - room
     return -(-(workers * each + RESERVE + reserved) // 10) * 10
 
 
@@ -334,7 +336,7 @@ def _pooler(settings: Settings, is_pooled: bool) -> Finding:
     if not is_pooled:
         return ok("pooler", "connected directly")
     if settings.holdfast.listen_url is not None or settings.holdfast.notifier is not None:
-        return ok("pooler", "behind a pooler, hints take another way")
+        return ok("pooler", "behind a pooler, which hints bypass")
     return warning(
         "pooler",
         "behind a pooler, with LISTEN through it",

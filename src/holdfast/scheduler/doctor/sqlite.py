@@ -12,8 +12,8 @@ MANY_FREE_PAGES = 10_000
 _SYNCHRONOUS = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}
 
 
-class SqliteVitals(msgspec.Struct, frozen=True):
-    """What the file says of itself."""
+class FileStats(msgspec.Struct, frozen=True):
+    """What SQLite reports about the file."""
 
     journal: str
     synchronous: int
@@ -24,53 +24,53 @@ class SqliteVitals(msgspec.Struct, frozen=True):
 
 
 def check_sqlite(document: str, path: str) -> list[Finding]:
-    """Judge the file's own document."""
-    vitals = msgspec.json.decode(document, type=SqliteVitals)
-    return [_journal(vitals, path), _synchronous(vitals), _busy(vitals), _space(vitals, path)]
+    """Check what SQLite reported about the file."""
+    stats = msgspec.json.decode(document, type=FileStats)
+    return [_journal(stats, path), _synchronous(stats), _busy(stats), _space(stats, path)]
 
 
-def _journal(vitals: SqliteVitals, path: str) -> Finding:
-    if vitals.journal in ("wal", "memory"):
-        return ok("journal", vitals.journal)
+def _journal(stats: FileStats, path: str) -> Finding:
+    if stats.journal in ("wal", "memory"):
+        return ok("journal", stats.journal)
     return warning(
         "journal",
-        vitals.journal,
-        "outside of WAL mode readers and the writer wait for one another",
+        stats.journal,
+        "outside of WAL mode, readers and the writer block each other",
         f"sqlite3 {path} 'pragma journal_mode = wal'",
     )
 
 
-def _synchronous(vitals: SqliteVitals) -> Finding:
-    name = _SYNCHRONOUS.get(vitals.synchronous, str(vitals.synchronous))
-    if vitals.synchronous >= 2 or vitals.journal == "memory":
+def _synchronous(stats: FileStats) -> Finding:
+    name = _SYNCHRONOUS.get(stats.synchronous, str(stats.synchronous))
+    if stats.synchronous >= 2 or stats.journal == "memory":
         return ok("synchronous", name)
     return warning(
         "synchronous",
         name,
-        "a power failure may lose the last commits, started jobs among them",
+        "a power failure may lose the latest commits, including started jobs",
         "set HOLDFAST_SYNCHRONOUS=FULL",
     )
 
 
-def _busy(vitals: SqliteVitals) -> Finding:
-    if vitals.busy_timeout >= SHORT_WAIT_MS:
-        return ok("busy_timeout", f"{vitals.busy_timeout} ms")
+def _busy(stats: FileStats) -> Finding:
+    if stats.busy_timeout >= SHORT_WAIT_MS:
+        return ok("busy_timeout", f"{stats.busy_timeout} ms")
     return warning(
         "busy_timeout",
-        f"{vitals.busy_timeout} ms",
-        "a transaction of another process makes ours fail before long",
+        f"{stats.busy_timeout} ms",
+        "a transaction of another process soon makes ours fail",
         "open the database with a busy timeout of 5000 ms",
     )
 
 
-def _space(vitals: SqliteVitals, path: str) -> Finding:
-    size = vitals.pages * vitals.page_size // 1_048_576
-    measured = f"{size} MiB, {vitals.free_pages} of {vitals.pages} pages free"
-    if vitals.free_pages < MANY_FREE_PAGES or vitals.free_pages * 2 < vitals.pages:
+def _space(stats: FileStats, path: str) -> Finding:
+    size = stats.pages * stats.page_size // 1_048_576
+    measured = f"{size} MiB, {stats.free_pages} of {stats.pages} pages free"
+    if stats.free_pages < MANY_FREE_PAGES or stats.free_pages * 2 < stats.pages:
         return ok("space", measured)
     return warning(
         "space",
         measured,
-        "most of the file is free space that only a vacuum gives back",
+        "most of the file is free space that only VACUUM releases",
         f"sqlite3 {path} vacuum",
     )

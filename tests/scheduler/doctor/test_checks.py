@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.records import Claim, LeaseClass, NewJob, Probe, Subscription, WorkerSign
 from holdfast.notify.local import NullNotifier
-from holdfast.scheduler.doctor.checks import examine, mend
+from holdfast.scheduler.doctor.checks import fix_problems, run_checks
 from holdfast.scheduler.doctor.finding import Finding
 from holdfast.settings import read_settings
 from holdfast.storage.database import Database
@@ -25,7 +25,7 @@ FIRST = "00000000-0000-0000-0000-000000000000"
 
 
 async def _found(database: Database) -> dict[str, Finding]:
-    return {each.check: each for each in await examine(database, SETTINGS)}
+    return {each.check: each for each in await run_checks(database, SETTINGS)}
 
 
 async def _work(database: Database, version: str, *types: str) -> None:
@@ -44,7 +44,7 @@ async def test_a_healthy_database_has_only_good_findings_that_can_be_printed_as_
     database: Database,
 ) -> None:
     await _work(database, "0.1", "mail")
-    findings = await examine(database, SETTINGS)
+    findings = await run_checks(database, SETTINGS)
     assert [each for each in findings if each.verdict == "problem"] == []
     assert {"schema", "workers", "expired_leases", "timing"} <= {each.check for each in findings}
     assert json.loads(msgspec.json.encode(findings))[0]["check"] == "variables"
@@ -82,7 +82,7 @@ async def test_jobs_without_a_worker_or_with_the_wrong_one_are_problems(
     assert (found["versions"].verdict, found["versions"].measured) == ("warning", "0.1, 0.2")
 
 
-async def test_leases_that_nobody_takes_back_are_a_problem_that_can_be_mended(
+async def test_leases_that_no_reaper_recovers_are_a_problem_that_can_be_fixed(
     database: Database,
 ) -> None:
     long_ago = await database.run_async(database.store.schema.clock()) - 3_600_000_000
@@ -91,21 +91,23 @@ async def test_leases_that_nobody_takes_back_are_a_problem_that_can_be_mended(
     probe = Probe("mail", 5, token, 10, 0, FIRST)
     claim = Claim("w-dead", 10, (probe,), (LeaseClass(token, 60_000, 25, 1_000, 5_000),))
     assert await database.run_async(database.store.jobs.claim(claim, long_ago))
-    findings = await examine(database, SETTINGS)
+    findings = await run_checks(database, SETTINGS)
     expired = next(each for each in findings if each.check == "expired_leases")
     assert (expired.verdict, expired.fix) == ("problem", "holdfast reap")
-    done = await mend(database, SETTINGS, findings, SILENT)
-    assert done == ["took 1 jobs back from expired leases"]
+    done = await fix_problems(database, SETTINGS, findings, SILENT)
+    assert done == ["recovered 1 jobs from expired leases"]
     assert (await _found(database))["expired_leases"].verdict == "ok"
-    assert await mend(database, SETTINGS, await examine(database, SETTINGS), SILENT) == []
+    assert (
+        await fix_problems(database, SETTINGS, await run_checks(database, SETTINGS), SILENT) == []
+    )
 
 
-async def test_a_database_without_a_schema_can_be_mended(tmp_path: Any) -> None:
+async def test_a_database_without_a_schema_can_be_fixed(tmp_path: Any) -> None:
     database = SqliteDatabase(tmp_path / "new.db")
-    findings = await examine(database, SETTINGS)
+    findings = await run_checks(database, SETTINGS)
     assert findings[-1].check == "schema"
     assert findings[-1].verdict == "problem"
-    assert await mend(database, SETTINGS, findings, SILENT) == [
+    assert await fix_problems(database, SETTINGS, findings, SILENT) == [
         f"applied {len(load_migrations('holdfast.storage.sqlite'))} migrations"
     ]
     assert (await _found(database))["schema"].verdict == "ok"
@@ -114,7 +116,7 @@ async def test_a_database_without_a_schema_can_be_mended(tmp_path: Any) -> None:
 
 async def test_a_server_that_does_not_answer_is_a_finding() -> None:
     database = PostgresDatabase("postgresql://nobody@127.0.0.1:1/nothing")
-    findings = await examine(database, SETTINGS)
+    findings = await run_checks(database, SETTINGS)
     assert (findings[-1].check, findings[-1].verdict) == ("schema", "problem")
 
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from holdfast.core.events import Event
-from holdfast.observe.composite import Observers
+from holdfast.observe.composite import CompositeObserver
 from tests.observe.samples import all_samples
 
 
@@ -24,28 +24,28 @@ class Broken:
 
 def test_every_observer_sees_every_event_in_order() -> None:
     first, second = Recorder(), Recorder()
-    observers = Observers(first, second)
+    observers = CompositeObserver(first, second)
     for event in all_samples():
         observers.observe(event)
     assert first.events == second.events == all_samples()
 
 
-def test_a_broken_observer_is_logged_once_and_disturbs_nobody(
+def test_a_broken_observer_is_logged_once_and_does_not_affect_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     recorder = Recorder()
-    observers = Observers(Broken(), recorder)
+    observers = CompositeObserver(Broken(), recorder)
     with caplog.at_level(logging.ERROR, "holdfast.observe"):
         for event in all_samples():
             observers.observe(event)
     assert recorder.events == all_samples()
     assert [record.getMessage() for record in caplog.records] == [
-        "Broken failed at job_created; not logged again"
+        "Broken failed on job_created; further errors are not logged"
     ]
 
 
 def test_each_broken_observer_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    Observers(Broken(), Broken()).observe(all_samples()[0])
+    CompositeObserver(Broken(), Broken()).observe(all_samples()[0])
     assert len(caplog.records) == 2
 
 
@@ -62,21 +62,21 @@ class Moody(Recorder):
 def test_an_observer_sees_what_it_wants() -> None:
     choosy, recorder = Choosy(), Recorder()
     for event in all_samples():
-        Observers(choosy, recorder).observe(event)
+        CompositeObserver(choosy, recorder).observe(event)
     assert [each.name for each in choosy.events] == ["job_failed"]
     assert recorder.events == all_samples()
 
 
 def test_an_event_is_wanted_when_one_observer_wants_it() -> None:
-    assert Observers(Choosy(), Choosy()).wants("job_failed")
-    assert not Observers(Choosy(), Choosy()).wants("job_completed")
-    assert Observers(Choosy(), Recorder()).wants("job_completed")
-    assert not Observers().wants("job_completed")
+    assert CompositeObserver(Choosy(), Choosy()).wants("job_failed")
+    assert not CompositeObserver(Choosy(), Choosy()).wants("job_completed")
+    assert CompositeObserver(Choosy(), Recorder()).wants("job_completed")
+    assert not CompositeObserver().wants("job_completed")
 
 
 def test_an_observer_that_cannot_say_what_it_wants_gets_everything() -> None:
     moody = Moody()
-    observers = Observers(moody)
+    observers = CompositeObserver(moody)
     assert observers.wants("job_completed")
     observers.observe(all_samples()[0])
     assert moody.events == all_samples()[:1]
