@@ -12,7 +12,7 @@ from holdfast.core.events import CATALOGUE, Event
 from holdfast.core.outcome import Snooze
 from holdfast.core.records import ClaimedJob, Finish
 from holdfast.core.registry import job_type_of
-from holdfast.observe.composite import Observers
+from holdfast.observe.composite import CompositeObserver
 from holdfast.observe.logging import LoggingObserver
 from holdfast.worker import context
 from holdfast.worker.attempt import Attempt
@@ -103,7 +103,7 @@ async def test_an_event_that_nobody_wants_is_not_made(
 
     monkeypatch.setattr(context, "event", event)
     workshop.handle("work", work)
-    workshop.events = Observers(Indifferent())  # type: ignore[assignment]
+    workshop.events = CompositeObserver(Indifferent())  # type: ignore[assignment]
     await workshop.start("work", False, count=5)
     await workshop.start("work", True)
     report = await workshop.until_idle()
@@ -127,7 +127,7 @@ def test_logging_a_job_costs_little_at_the_default_level(tmp_path: Path) -> None
     logger = logging.Logger("holdfast", logging.INFO)
     handler = logging.FileHandler(tmp_path / "log")
     logger.addHandler(handler)
-    observer = Observers(LoggingObserver(logger))
+    observer = CompositeObserver(LoggingObserver(logger))
     counters = Counters()
     emitter = Emitter("w-1", observer, SystemClock(), counters)
 

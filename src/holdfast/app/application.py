@@ -1,4 +1,4 @@
-"""Holdfast: the one place where the parts of an application are put together."""
+"""Holdfast: the application object, where all parts come together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.app.registration import Registering
-from holdfast.app.resources import NAMES, Chosen, Opened
+from holdfast.app.registration import Registration
+from holdfast.app.resources import VARIABLES, ResourceOptions, Resources
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client, HintSender, TransactionScope
 from holdfast.client.cycles import AsyncCycles, Cycles
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Aio:
-    """The nouns in the other colour: the same operations, awaited."""
+    """The async version of the application's resources."""
 
     def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
         self.jobs = AsyncJobs(client)
@@ -47,10 +47,10 @@ class Aio:
         self.subscriptions = AsyncSubscriptions(client)
 
 
-class Holdfast(Registering, Producer):
+class Holdfast(Registration, Producer):
     """An application: its job types, its database, and what can be done with both.
 
-    Making one connects to nothing; the database is opened at its first use.
+    Creating one opens no connection; the database is opened at its first use.
     """
 
     def __init__(
@@ -65,16 +65,16 @@ class Holdfast(Registering, Producer):
     ) -> None:
         """Take the database's URL and, on PostgreSQL, its schema; what is left out comes from the settings.
 
-        notifier: as HOLDFAST_NOTIFIER, or one that is ready. hints: whether workers are told of new
-        jobs at all; they poll in any case. open_types: whether names that are not registered may be
-        started and continued with, because other services handle them. payload_limit: bytes of an input.
+        notifier: as HOLDFAST_NOTIFIER, or a notifier. hints: whether new jobs send hints; workers poll
+        in any case. open_types: whether types that are not registered may be started and continued
+        with, because other services handle them. payload_limit: maximum bytes of an input.
 
         Raises: UnusableUrl, InvalidIdentifier, ConfigError.
         """
         super().__init__()
         named = notifier if isinstance(notifier, str) else None
         values = load_some(
-            (*NAMES, "WORKER_TIME_ZONE"),
+            (*VARIABLES, "WORKER_TIME_ZONE"),
             {
                 "HOLDFAST_URL": url,
                 "HOLDFAST_SCHEMA": schema,
@@ -82,28 +82,28 @@ class Holdfast(Registering, Producer):
                 "HOLDFAST_HINTS": hints,
             },
         )
-        self._chosen = Chosen.of(values, None if isinstance(notifier, str) else notifier)
+        self._options = ResourceOptions.of(values, None if isinstance(notifier, str) else notifier)
         self._time_zone = str(values["WORKER_TIME_ZONE"])
         self._sender = HintSender(lambda: self.notifier)
         self._targets = Targets(self.registry, open_types, payload_limit)
         self._bind(str(values["HOLDFAST_URL"]))
 
     def bind(self, url: str, instant: Callable[[], Instant | None] = lambda: None) -> None:
-        """Use another database from now on; what was open is closed. For tests and tools. Raises: UnusableUrl.
+        """Use another database from now on and close the current one. For tests and tools. Raises: UnusableUrl.
 
-        `instant` replaces the database's clock where it does not answer None.
+        `instant` replaces the database's clock unless it returns None.
         """
         parse_url(url)
-        self._opened.close()
+        self._resources.close()
         self._bind(url, instant)
 
     def _bind(self, url: str, instant: Callable[[], Instant | None] = lambda: None) -> None:
-        address, chosen = parse_url(url), self._chosen
-        self._opened = Opened(address, chosen)
-        self._voice.sender = self._sender if chosen.hints else None
-        self._voice.channel = chosen.channel(address)
-        client = Client(address, chosen.schema, lambda: self.database, self._voice, instant)
-        waiting = Waiting(lambda: self.database, (lambda: self.notifier) if chosen.hints else None)
+        address, options = parse_url(url), self._options
+        self._resources = Resources(address, options)
+        self._voice.sender = self._sender if options.hints else None
+        self._voice.channel = options.channel(address)
+        client = Client(address, options.schema, lambda: self.database, self._voice, instant)
+        waiting = Waiting(lambda: self.database, (lambda: self.notifier) if options.hints else None)
         self._connect(client, self._targets)
         self.jobs = Jobs(client)
         self.chains = Chains(client, self._targets, waiting)
@@ -116,17 +116,17 @@ class Holdfast(Registering, Producer):
     @property
     def schema(self) -> str:
         """The PostgreSQL schema of Holdfast's tables."""
-        return self._chosen.schema
+        return self._options.schema
 
     @property
     def database(self) -> Database:
         """The database, opened at its first use. Raises: MissingExtra."""
-        return self._opened.database
+        return self._resources.database
 
     @property
     def notifier(self) -> Notifier:
-        """What sends and receives hints, made at its first use. Raises: ConfigError, MissingExtra."""
-        return self._opened.notifier
+        """The notifier, created at its first use. Raises: ConfigError, MissingExtra."""
+        return self._resources.notifier
 
     def worker(self, settings: Settings | None = None) -> EmbeddedWorker:
         """Return a worker for `async with` inside a web application; off unless OUTBOX_WORKER_ENABLED=true.
@@ -154,19 +154,19 @@ class Holdfast(Registering, Producer):
         from holdfast.worker.worker import Worker
 
         self.registry.check()
-        chosen = [each.name for each in self.registry] if types is None else list(types)
+        names = [each.name for each in self.registry] if types is None else list(types)
         return Worker(
             database or self.database,
-            {name: self.registry.get(name) for name in chosen},
+            {name: self.registry.get(name) for name in names},
             options,
-            notifier=self.notifier if self._chosen.hints else None,
+            notifier=self.notifier if self._options.hints else None,
             observer=self._observer(),
             middlewares=self._middlewares,
             targets=self._targets,
         )
 
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
-        """Bring everything a tick or a background mode is made of; `types` narrows what its worker runs."""
+        """Return everything a tick or a background mode is made of; `types` limits what its worker runs."""
         from holdfast.scheduler.assembly import Assembly
         from holdfast.scheduler.call_handler import wrap_nothing
 
@@ -179,7 +179,7 @@ class Holdfast(Registering, Producer):
             ),
             cycles=tuple(self.cycle_specs.values()),
             wrap_run=self._wrap_cycle_run or wrap_nothing,
-            notifier=self.notifier if self._chosen.hints else None,
+            notifier=self.notifier if self._options.hints else None,
             observer=self._observer(),
         )
 
@@ -188,11 +188,11 @@ class Holdfast(Registering, Producer):
         return TransactionScope(lambda: self.database)
 
     def new_id(self) -> UUID:
-        """Return an id for a chain that is yet to be started: keep it, and `start(…, id=…)` can be repeated safely."""
+        """Return an id for a new chain: if you keep it, `start(…, id=…)` can be repeated safely."""
         return UUID(new_id())
 
     def batch_hints(self) -> AbstractContextManager[None]:
-        """Return a block in which many transactions commit and workers are told once, at its end."""
+        """Return a context manager for many transactions; their hints are sent once, at its end."""
         return self._sender.batch()
 
     def migrate(self) -> list[AppliedMigration]:
@@ -207,14 +207,14 @@ class Holdfast(Registering, Producer):
             store = self.database.store
             deliveries = self.database.run(subscribe_handlers(store, subscriptions, new_id))
             hints = [hint for each in deliveries for hint in each.hints()]
-            if hints and self._chosen.hints:
+            if hints and self._options.hints:
                 self._sender.send(hints)
         return applied
 
     def close(self) -> None:
-        """Close what was opened; another use opens it again."""
-        self._opened.close()
+        """Close all connections; the next use opens them again."""
+        self._resources.close()
 
     async def aclose(self) -> None:
-        """Close what was opened, connections of the running loop included."""
-        await self._opened.aclose()
+        """Close all connections, those of the running loop included."""
+        await self._resources.aclose()

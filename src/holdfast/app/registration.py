@@ -1,4 +1,4 @@
-"""What an application's modules say of it by decorators: job types, subscriptions, cycles, middlewares, observers."""
+"""What an application registers: job types, subscriptions, cycles, middlewares, observers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class CycleOptions(TypedDict, total=False):
-    """When a cycle runs, and what becomes of slots that were missed."""
+    """When a cycle runs, and what happens to missed runs."""
 
     every: Duration | None
     cron: str | None
@@ -46,8 +46,8 @@ class CycleOptions(TypedDict, total=False):
     sharded: bool
 
 
-class Registering:
-    """The registry of an application and the decorators that fill it; nothing is connected."""
+class Registration:
+    """The registry of an application and the decorators that fill it."""
 
     def __init__(self) -> None:
         self.registry = Registry()
@@ -88,7 +88,7 @@ class Registering:
         return register
 
     def declare(self, name: str, input: Any = Any, output: Any = Any) -> None:
-        """Say that a job type or event exists whose handler is elsewhere, and what it exchanges.
+        """Declare a job type or event that another service handles, with its input and output.
 
         Raises: InvalidName, DuplicateJobType, HandlerInvalid.
         """
@@ -112,7 +112,7 @@ class Registering:
 
         def register(handler: H) -> H:
             if name in self.cycle_specs:
-                raise DuplicateCycle(f"there is a cycle {name} already")
+                raise DuplicateCycle(f"cycle {name} is already registered")
             self.cycle_specs[name] = cycle_spec(handler, name, **given)
             return handler
 
@@ -128,9 +128,9 @@ class Registering:
         return function
 
     def observe(self, observer: Observer) -> None:
-        """Tell an observer everything that happens in this application's workers, after commit.
+        """Pass every event of this application's workers to an observer, after the commit.
 
-        Of jobs that are written on the caller's connection it hears where the library tells of the commit.
+        Events of jobs that are written on your connection follow where the driver reports the commit.
         Raises: InvalidOption.
         """
         if not callable(getattr(observer, "observe", None)):
@@ -141,7 +141,7 @@ class Registering:
         self._voice.observer = self._observer()
 
     def tell(self, events: Iterable[Event]) -> None:
-        """Tell the observers of events that have happened and were committed."""
+        """Pass committed events to the observers."""
         observer = self._voice.observer
         if observer is not None:
             for each in events:
@@ -152,14 +152,14 @@ class Registering:
         tracer_provider: TracerProvider | None = None,
         meter_provider: MeterProvider | None = None,
     ) -> None:
-        """Trace sending, every attempt, linked to it, and runs of cycles, and keep the metrics; by default globally.
+        """Trace started jobs, their attempts and runs of cycles, and record metrics; by default with global providers.
 
         Raises: MissingExtra.
         """
         from holdfast.observe.otel import OtelObserver
         from holdfast.observe.spans import OtelSendSpan, attempt_span, tick_span
 
-        async def traced(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
+        async def trace_attempt(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
             first = job[0] if isinstance(job, list) else job
             async with attempt_span(
                 first.type, str(first.id), first.trace, tracer_provider=tracer_provider
@@ -169,7 +169,7 @@ class Registering:
         self._voice.begin_span = partial(
             OtelSendSpan, tracer_provider=tracer_provider, meter_provider=meter_provider
         )
-        self.middleware(traced)
+        self.middleware(trace_attempt)
         self._wrap_cycle_run = partial(tick_span, tracer_provider=tracer_provider)
         self.observe(OtelObserver(meter_provider))
 
@@ -180,7 +180,7 @@ class Registering:
 
 
 def _job_class() -> type:
-    """Return the class that handlers annotate; processes that only produce need not import it."""
+    """Return the class that handlers annotate; imported late, since producers do not need it."""
     from holdfast.worker.job import Job
 
     return Job

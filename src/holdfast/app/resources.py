@@ -1,4 +1,4 @@
-"""What an application has open: its database and its notifier, each from the first use on."""
+"""An application's database and notifier, each opened at its first use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.notify.factory import POSTGRES_SCHEMES, open_notifier
 from holdfast.storage.database import Database
 from holdfast.storage.sql_loader import check_identifier
 
-NAMES = (
+VARIABLES = (
     "HOLDFAST_URL",
     "HOLDFAST_SCHEMA",
     "HOLDFAST_NOTIFIER",
@@ -29,7 +29,7 @@ NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ResourceOptions:
     """How an application opens what it needs: arguments before environment before file."""
 
     schema: str
@@ -39,8 +39,8 @@ class Chosen:
     pooling: Pooling
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], notifier: Notifier | None) -> Chosen:
-        """Take what the settings say; a notifier that is ready stands before them. Raises: InvalidIdentifier."""
+    def of(cls, values: Mapping[str, Any], notifier: Notifier | None) -> ResourceOptions:
+        """Return the options; a notifier that is passed in overrides the settings. Raises: InvalidIdentifier."""
         return cls(
             schema=check_identifier(values["HOLDFAST_SCHEMA"]),
             notifier=notifier or values["HOLDFAST_NOTIFIER"],
@@ -54,7 +54,7 @@ class Chosen:
         )
 
     def channel(self, address: Address) -> str | None:
-        """Return where a raw connection sends its hint within the transaction, if anybody hears it there."""
+        """Return the channel for hints inside a raw connection's transaction, None if hints take another way."""
         if not self.hints or address.dialect != "postgresql":
             return None
         if self.notifier is None or (
@@ -64,12 +64,12 @@ class Chosen:
         return None
 
 
-class Opened:
-    """The database and the notifier of one address."""
+class Resources:
+    """The database and the notifier at one address."""
 
-    def __init__(self, address: Address, chosen: Chosen) -> None:
+    def __init__(self, address: Address, options: ResourceOptions) -> None:
         self._address = address
-        self._chosen = chosen
+        self._options = options
         self._opening = RLock()
         self._database: Database | None = None
         self._notifier: Notifier | None = None
@@ -79,45 +79,45 @@ class Opened:
         """The database, opened at its first use. Raises: MissingExtra."""
         with self._opening:
             if self._database is None:
-                chosen = self._chosen
-                self._database = open_database(self._address, chosen.schema, chosen.pooling)
+                options = self._options
+                self._database = open_database(self._address, options.schema, options.pooling)
             return self._database
 
     @property
     def notifier(self) -> Notifier:
-        """What sends and receives hints, made at its first use. Raises: ConfigError, MissingExtra."""
+        """The notifier, created at its first use. Raises: ConfigError, MissingExtra."""
         with self._opening:
             if self._notifier is None:
-                self._notifier = self._made_notifier(self._chosen.notifier)
+                self._notifier = self._make_notifier(self._options.notifier)
             return self._notifier
 
-    def _made_notifier(self, chosen: str | Notifier | None) -> Notifier:
-        if chosen is not None and not isinstance(chosen, str):
-            return chosen
+    def _make_notifier(self, wanted: str | Notifier | None) -> Notifier:
+        if wanted is not None and not isinstance(wanted, str):
+            return wanted
         return open_notifier(
-            chosen,
+            wanted,
             database_url=self._address.url,
-            schema=self._chosen.schema,
-            listen_url=self._chosen.listen_url,
+            schema=self._options.schema,
+            listen_url=self._options.listen_url,
         )
 
     def close(self) -> None:
-        """Close what was opened; another use opens it again."""
-        database, notifier = self._taken()
+        """Close all connections; the next use opens them again."""
+        database, notifier = self._take()
         if notifier is not None:
             notifier.close()
         if database is not None:
             database.close()
 
     async def aclose(self) -> None:
-        """Close what was opened, connections of the running loop included."""
-        database, notifier = self._taken()
+        """Close all connections, those of the running loop included."""
+        database, notifier = self._take()
         if notifier is not None:
             await asyncio.to_thread(notifier.close)
         if database is not None:
             await database.close_async()
 
-    def _taken(self) -> tuple[Database | None, Notifier | None]:
+    def _take(self) -> tuple[Database | None, Notifier | None]:
         with self._opening:
             database, self._database = self._database, None
             notifier, self._notifier = self._notifier, None
