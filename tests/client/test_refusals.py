@@ -91,7 +91,7 @@ def test_who_waits_too_long_on_postgresql_is_not_told_to_use_it(app: Holdfast, u
 def test_an_id_of_another_version_is_refused_with_the_way_to_use_it(app: Holdfast) -> None:
     with app.transaction() as tx:
         mine = uuid4()
-        with pytest.raises(InvalidId, match=r"version 7.*app\.new_id\(\).*key=") as refusal:
+        with pytest.raises(InvalidId, match=r"UUIDv7.*app\.new_id\(\).*key=") as refusal:
             app.start(tx, "anything", id=mine)
         assert str(mine) in str(refusal.value)
         first = app.start(tx, "anything", key=str(mine), scope="any")

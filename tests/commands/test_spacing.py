@@ -24,4 +24,4 @@ def test_a_rate_says_how_far_apart_jobs_become_due() -> None:
 def test_a_rate_that_means_nothing_is_refused_with_those_that_do(rate: float) -> None:
     with pytest.raises(InvalidOption, match="out of range") as refused:
         spacing_us(rate)
-    assert refused.value.help == "give one from 0.001 to 1000000"
+    assert refused.value.help == "use 0.001 to 1000000"

@@ -293,5 +293,5 @@ class Unresolvable:
 
 @pytest.mark.parametrize("type_", [Order | OrderModel, Unresolvable])
 def test_a_type_without_a_json_form_is_refused_when_the_codec_is_made(type_: Any) -> None:
-    with pytest.raises(HandlerInvalid, match="cannot be the type of an input"):
+    with pytest.raises(HandlerInvalid, match="cannot be an input type"):
         TypeCodec(type_)

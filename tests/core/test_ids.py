@@ -127,7 +127,7 @@ def test_what_is_not_an_id_is_refused_with_the_fix(text: str) -> None:
 def test_a_uuid_of_another_version_can_be_asked_for_but_not_made_for_a_chain() -> None:
     foreign = "9b2f3c64-18a1-4f10-9c59-8ad7b64e3c11"
     assert str(parse_id(foreign)) == foreign
-    with pytest.raises(InvalidId, match="not a UUID of version 7"):
+    with pytest.raises(InvalidId, match="not a UUIDv7"):
         parse_new_id(foreign)
 
 

@@ -97,7 +97,7 @@ def test_a_handler_that_cannot_be_hashed_is_still_found_by_name() -> None:
 def test_a_second_type_of_the_same_name_is_refused() -> None:
     registry = Registry()
     registry.add(made(charge))
-    with pytest.raises(DuplicateJobType, match=r"order\.charge is registered already"):
+    with pytest.raises(DuplicateJobType, match=r"order\.charge is already registered"):
         registry.add(made(ship))
 
 
@@ -110,7 +110,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 
 
 def test_an_unregistered_function_is_refused_by_its_name() -> None:
-    with pytest.raises(UnknownJobType, match="ship is not registered as a handler"):
+    with pytest.raises(UnknownJobType, match="ship is not a registered handler"):
         Registry().get(ship)
 
 

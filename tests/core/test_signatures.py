@@ -108,7 +108,7 @@ def absent_attribute(job: Job[functools.Absent]) -> None: ...  # type: ignore[na
         (two_needed, "needs more than the job: tenant"),
         (absent_name, "Absent"),
         (absent_attribute, "Absent"),
-        (min, "cannot be read"),
+        (min, "has no readable signature"),
     ],
 )
 def test_what_cannot_serve_as_a_handler_is_refused(function: Callable[..., Any], says: str) -> None:

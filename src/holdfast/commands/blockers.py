@@ -74,7 +74,7 @@ def check_waits(type: str, waits_for: Sequence[str], chains: Sequence[ChainRecor
         if chain.type not in waits_for:
             raise UnknownJobType(
                 f"{type} does not declare that it waits for {chain.type}",
-                help=f"add {chain.type!r} to waits_for of {type}, or leave waits_for out",
+                help=f"add {chain.type!r} to waits_for of {type}, or omit waits_for",
             )
 
 
@@ -137,7 +137,7 @@ def _settle(store: Store, chain_ids: Sequence[str]) -> Op[list[tuple[str, State]
         open_ids = [tail.chain_id for tail in tails if tail.job_id not in settled]
         if not open_ids:
             return ended
-    raise DatabaseBusy("the blocking chains went on faster than they could be awaited")
+    raise DatabaseBusy("the blocking chains continued faster than they could be locked")
 
 
 def _ids(tails: Sequence[Tail]) -> list[str]:

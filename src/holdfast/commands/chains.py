@@ -112,7 +112,7 @@ def end_chain(
         report = yield from end_jobs(store, [ending], now)
         if report.ended:
             return report
-    raise DatabaseBusy(f"chain {chain_id} continued faster than it could be ended")
+    raise DatabaseBusy(f"chain {chain_id} continued faster than it could be locked")
 
 
 def run_chain_now(store: Store, chain_id: str, now: Instant | None = None) -> Op[Change[str]]:

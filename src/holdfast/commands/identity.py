@@ -14,7 +14,7 @@ def check_identity(store: Store) -> Op[Identity | None]:
     identity = yield from store.schema.identity()
     if identity is not None and identity.recorded_name != identity.name:
         raise CopiedDatabase(
-            f"this database was made as {identity.recorded_name} and is now called {identity.name}"
+            f"this database was created as {identity.recorded_name} and is now named {identity.name}"
         )
     return identity
 

@@ -168,8 +168,8 @@ def spacing_us(rate: float | None) -> int:
         return 0
     if not SLOWEST_RATE <= rate <= FASTEST_RATE:
         raise InvalidOption(
-            f"a rate of {rate} a second is out of range",
-            help=f"give one from {SLOWEST_RATE} to {FASTEST_RATE}",
+            f"a rate of {rate} per second is out of range",
+            help=f"use {SLOWEST_RATE} to {FASTEST_RATE}",
         )
     return int(1_000_000 / rate)
 

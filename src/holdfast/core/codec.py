@@ -152,7 +152,7 @@ class TypeCodec:
             return msgspec.json.Decoder(Any if self._untyped else type_, dec_hook=_from_builtins)
         except (TypeError, NameError) as error:
             raise HandlerInvalid(
-                f"{self.name} cannot be the type of an {self.role}: {error}",
+                f"{self.name} cannot be an {self.role} type: {error}",
                 help="use a dataclass, msgspec Struct, pydantic model, TypedDict or builtin types",
             ) from error
 

@@ -43,7 +43,7 @@ class CatchUp:
         match = _ALL.fullmatch(word)
         if match is None or not 1 <= int(match[1]) <= LARGEST_CATCH_UP:
             raise InvalidSchedule(
-                f"{text[:60]!r} does not say what happens to missed slots",
+                f"{text[:60]!r} is not a catch-up policy",
                 help=f"use none, last or all(n) with n up to {LARGEST_CATCH_UP}",
             )
         return cls(int(match[1]))
@@ -156,7 +156,7 @@ def cycle_spec(
 
 def _check_name(name: object) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name) or name in RESERVED:
-        raise InvalidName(f"{repr(name)[:60]} cannot be the name of a cycle")
+        raise InvalidName(f"{repr(name)[:60]} is not a valid cycle name")
 
 
 def _check_kinds(**options: object) -> None:
@@ -178,7 +178,7 @@ def _check_jitter(jitter_ms: int, schedule: Schedule, missed: CatchUp) -> None:
 
 def _schedule(every: Duration | None, cron: str | None, tz: str | None) -> Schedule:
     if (every is None) == (cron is None):
-        raise InvalidSchedule("a cycle has either an interval or a cron expression")
+        raise InvalidSchedule("a cycle needs either an interval or a cron expression")
     if every is not None:
         if tz is not None:
             raise InvalidSchedule("an interval has no time zone", help="leave tz out")

@@ -191,14 +191,16 @@ def _values(text: str, position: int) -> tuple[list[str], int]:
     else:
         raise FilterError(f"a value is missing after {text[max(0, position - 40) : position]!r}")
     if position < len(text) and not text[position].isspace():
-        raise FilterError(f"{text[position : position + 40]!r} does not belong to the value before")
+        raise FilterError(
+            f"{text[position : position + 40]!r} is unexpected after the previous value"
+        )
     return values, position
 
 
 def _term(name: str, operator: Operator, values: list[str]) -> Term:
     field = FIELDS.get(name)
     if field is None:
-        raise FilterError(f"{name[:40]!r} is not a key of filters", help=_help_with(name, FIELDS))
+        raise FilterError(f"{name[:40]!r} is not a filter key", help=_help_with(name, FIELDS))
     if operator not in field.operators:
         allowed = " ".join(field.operators)
         raise FilterError(

@@ -46,8 +46,8 @@ def parse_new_id(text: str) -> UUID:
     parsed = parse_id(text)
     if parsed.version != 7:
         raise InvalidId(
-            f"{text} is not a UUID of version 7, by whose time lists and pages are ordered",
-            help='make one with app.new_id(); a UUID that you have already can be the key: key=str(uuid), scope="any"',
+            f"{text} is not a UUIDv7; lists and pages are ordered by its time",
+            help='create one with app.new_id(); use an existing UUID as the key: key=str(uuid), scope="any"',
         )
     return parsed
 

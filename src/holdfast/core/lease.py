@@ -37,7 +37,7 @@ class Lease:
         if heartbeat is not None:
             heartbeat_ms = milliseconds(heartbeat)
             if heartbeat_ms == 0:
-                raise ConfigError("a heartbeat of 0s never pauses", help="leave it unset")
+                raise ConfigError("the heartbeat cannot be 0s", help="leave it unset")
             _check_heartbeat(Timing("heartbeat", heartbeat_ms), Timing("lease", duration_ms))
         object.__setattr__(self, "duration_ms", duration_ms)
         object.__setattr__(self, "heartbeat_ms", heartbeat_ms)
@@ -100,14 +100,14 @@ def check_timing(
         raise ShutdownTooLong(
             "the shutdown timeout is longer than the lease",
             details=[f"{shutdown}   {lease}"],
-            rule="shutdown timeout <= lease, so that a drain is covered by the leases it waits for",
+            rule="shutdown timeout <= lease, so that leases last while handlers finish",
             help=f"set {shutdown.name}={default_shutdown_ms(lease.ms)}, or a lease of {shutdown.ms}",
         )
     if reaper_interval.ms >= lease.ms:
         raise ReaperTooSlow(
-            "the reaper runs too seldom for the lease",
+            "the reaper interval is too long for the lease",
             details=[f"{reaper_interval}   {lease}"],
-            rule="reaper interval < lease, so that a dead worker's jobs do not wait twice as long",
+            rule="reaper interval < lease, so that a dead worker's jobs are recovered within two leases",
             help=f"set {reaper_interval.name}={default_reaper_interval_ms(lease.ms)}, "
             f"or a lease of {reaper_interval.ms * 2}",
         )

@@ -20,5 +20,5 @@ def check_kind(option: str, value: object, kinds: Kinds) -> None:
 def at_least_one(option: str, value: int | None) -> int | None:
     """Return a number from 1 on, or None. Raises: InvalidOption."""
     if value is not None and value < 1:
-        raise InvalidOption(f"{option}={value} is too small, the least is 1")
+        raise InvalidOption(f"{option}={value} is too small, the minimum is 1")
     return value

@@ -37,7 +37,7 @@ class Snooze(Exception):
     ) -> None:
         """Say how long ("30s", seconds, a timedelta) or until when (a time with a zone). Raises: InvalidOption."""
         self.delay_ms, self.at = pause_of(delay, at)
-        super().__init__("the handler asked to be called again later")
+        super().__init__("the handler asked to run later")
 
     def __repr__(self) -> str:
         """Show when."""
@@ -63,7 +63,7 @@ def pause_of(delay: Duration | datetime | None, at: datetime | None) -> tuple[in
     """Read a pause: milliseconds from now, or the instant it ends at. Raises: InvalidOption, InvalidDuration."""
     if (delay is None) == (at is None):
         raise InvalidOption(
-            "a pause has either a delay or an instant",
+            "a snooze needs either a delay or a time",
             help='give "30s" or at=datetime.now(UTC) + …',
         )
     if delay is not None and not isinstance(delay, datetime):
@@ -71,6 +71,7 @@ def pause_of(delay: Duration | datetime | None, at: datetime | None) -> tuple[in
     until: object = delay or at
     if not isinstance(until, datetime) or until.tzinfo is None:
         raise InvalidOption(
-            f"at={repr(until)[:60]} is not a time with a zone", help="use datetime.now(UTC) + …"
+            f"at={repr(until)[:60]} is not a time with a time zone",
+            help="use datetime.now(UTC) + …",
         )
     return 0, to_instant(until)

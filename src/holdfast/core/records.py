@@ -40,7 +40,7 @@ def to_datetime(instant: Instant | None) -> datetime | None:
 def to_instant(moment: datetime) -> Instant:
     """Read an aware datetime as an instant; a naive one has no meaning and is refused."""
     if moment.tzinfo is None:
-        raise ValueError("a time without a zone has no meaning here; use datetime.now(UTC)")
+        raise ValueError("a time needs a time zone; use datetime.now(UTC)")
     return (moment - _EPOCH) // timedelta(microseconds=1)
 
 

@@ -93,7 +93,7 @@ _KINDS: Mapping[str, Kinds] = {
 def check_name(name: object) -> str:
     """Return a name of a job type, event or handler, or raise InvalidName."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidName(f"{repr(name)[:60]} cannot be a name")
+        raise InvalidName(f"{repr(name)[:60]} is not a valid name")
     return name
 
 
@@ -125,7 +125,7 @@ class Registry:
     def add(self, job_type: JobType) -> JobType:
         """Register a type. Raises: DuplicateJobType."""
         if job_type.name in self._types:
-            raise DuplicateJobType(f"job type {job_type.name} is registered already")
+            raise DuplicateJobType(f"job type {job_type.name} is already registered")
         self._types[job_type.name] = job_type
         if _can_be_looked_up(job_type.handler):
             self._by_handler.setdefault(job_type.handler, []).append(job_type)
@@ -140,7 +140,7 @@ class Registry:
             names = ", ".join(each.name for each in found)
             raise UnknownJobType(
                 f"{_name_of(target)} handles several job types: {names}",
-                help="say which one, by its name",
+                help="pass the job type's name",
             )
         return found[0] if found else None
 
@@ -169,14 +169,14 @@ class Registry:
     def _unknown(self, target: Target, message: str | None = None) -> UnknownJobType:
         if not isinstance(target, str):
             return UnknownJobType(
-                f"{_name_of(target)} is not registered as a handler",
+                f"{_name_of(target)} is not a registered handler",
                 help="decorate it with @app.job, or start the job type by its name",
             )
         near = nearest(target, self._types)
         hint = f"{near} Otherwise " if near else ""
         return UnknownJobType(
             message or f"no job type {target[:60]!r} is registered",
-            help=f"{hint}register it with @app.job, or say with app.declare({target[:60]!r}) or "
+            help=f"{hint}register it with @app.job, or declare with app.declare({target[:60]!r}) or "
             "Holdfast(open_types=True) that another service handles it",
         )
 
@@ -246,13 +246,13 @@ def _executor(handler: Handler, options: TypeOptions) -> Executor:
     if chosen == "process" and options.get("atomic", False):
         raise InvalidOption(
             'an atomic handler cannot run with executor="process"',
-            help="its transaction lives in the worker's process; leave one of the two out",
+            help="its transaction belongs to the worker's process; omit one of the two",
         )
     if chosen not in (natural, "process"):
         colour = "async" if natural == "loop" else "not async"
         raise InvalidOption(
             f"{_name_of(handler)} is {colour}, so it cannot run with executor={chosen!r}",
-            help=f'leave executor out, which means {natural!r}, or set "process"',
+            help=f'omit executor, which means {natural!r}, or set "process"',
         )
     return chosen
 

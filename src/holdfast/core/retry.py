@@ -61,7 +61,9 @@ class Retry:
 
     def _check(self) -> None:
         if not (self.multiplier >= 1 and math.isfinite(self.multiplier)):
-            raise ConfigError(f"a retry multiplier of {self.multiplier} would not let delays grow")
+            raise ConfigError(
+                f"a retry multiplier of {self.multiplier} would not increase the delays"
+            )
         if self.cap_ms < self.base_ms:
             base, cap = format_duration(self.base_ms), format_duration(self.cap_ms)
             raise ConfigError(
@@ -70,8 +72,8 @@ class Retry:
             )
         if self.max_attempts is not None and not is_attempt_limit(self.max_attempts):
             raise ConfigError(
-                f"max_attempts={repr(self.max_attempts)[:60]} is not a whole number from 1 on",
-                help="set 1 for a single attempt, or None to try for ever",
+                f"max_attempts={repr(self.max_attempts)[:60]} is not a positive whole number",
+                help="set 1 for a single attempt, or None for unlimited attempts",
             )
 
 

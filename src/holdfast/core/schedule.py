@@ -86,7 +86,7 @@ class Cron:
         object.__setattr__(self, "zone", _zone(tz))
         object.__setattr__(self, "_every_hour", len(parsed.hours) == 24)
         if next(self._slots(0), None) is None:
-            raise InvalidSchedule(f"the cron expression {expression!r} never comes true")
+            raise InvalidSchedule(f"the cron expression {expression!r} never matches")
 
     def next_after(self, instant: Instant) -> Instant:
         """Return the first slot after the instant."""
@@ -157,7 +157,7 @@ def _parsed(expression: str) -> CronSim:
     try:
         return CronSim(expression, _EPOCH)
     except CronSimError as error:
-        raise InvalidSchedule(f"the cron expression {expression!r} is wrong: {error}") from error
+        raise InvalidSchedule(f"the cron expression {expression!r} is invalid: {error}") from error
 
 
 def _zone(name: str) -> ZoneInfo:

@@ -65,8 +65,8 @@ def _check_answers(function: Callable[..., Any]) -> None:
     called = _called(function)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise HandlerInvalid(
-            f"{_name_of(function)} yields, and nobody would take what it yields",
-            help="return the answer; job.progress() tells how far the work is",
+            f"{_name_of(function)} is a generator, which handlers cannot be",
+            help="return the result; report progress with job.progress()",
         )
 
 
@@ -82,7 +82,7 @@ def _job_parameter(function: Callable[..., Any]) -> str:
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError) as error:
-        raise HandlerInvalid(f"{_name_of(function)} cannot be read as a function") from error
+        raise HandlerInvalid(f"{_name_of(function)} has no readable signature") from error
     if not parameters or parameters[0].kind not in _POSITIONAL:
         raise HandlerInvalid(f"{_name_of(function)} has no parameter for the job")
     for other in parameters[1:]:
@@ -101,7 +101,7 @@ def _hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         return get_type_hints(bare)
     except (NameError, AttributeError) as error:
         raise HandlerInvalid(
-            f"the annotations of {_name_of(function)} use a name that is not there: {error}",
+            f"the annotations of {_name_of(function)} use an undefined name: {error}",
             help="define or import it at module level, and not only under TYPE_CHECKING",
         ) from error
     except (TypeError, SyntaxError):
