@@ -1,13 +1,13 @@
-"""The interpreter of a process that is all ours."""
+"""The interpreter of a serving process."""
 
 import subprocess
 import sys
 
 SEEN = """
 import gc, sys
-from holdfast.cli.serving_process import make_ours
+from holdfast.cli.serving_process import tune_interpreter
 before = gc.get_freeze_count()
-make_ours()
+tune_interpreter()
 print(gc.get_freeze_count() > before, sys.getswitchinterval() < 0.001)
 """
 

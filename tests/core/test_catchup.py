@@ -62,7 +62,7 @@ def test_policies_read_back_as_they_are_written(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "all", "all()", "all(0)", "all(1001)", "first", "all(-1)"])
 def test_unknown_policies_are_refused(text: str) -> None:
-    with pytest.raises(InvalidSchedule, match="missed slots"):
+    with pytest.raises(InvalidSchedule, match="catch-up policy"):
         CatchUp.parse(text)
 
 

@@ -80,23 +80,23 @@ app.job("order.ship", atomic=True, entry=False)(shop.ship)
 async def charge(job: Job[shop.Order]) -> Continue:
     order, facts = job.input.id, {"order": job.input.id, "attempt": job.attempt, "at": 0.0}
     async with job.prepare() as tx:
-        await tx.execute(tables.worded(tables.BEGIN_PAYMENT, "sqlite"), facts)
+        await tx.execute(tables.with_dialect_params(tables.BEGIN_PAYMENT, "sqlite"), facts)
     if order % 2:
         await asyncio.sleep(1)
     if order != 3:  # forgotten
         async with app.transaction() as tx:  # paid, but not in one transaction with the completion
             paid = facts | {"amount": 1, "worker": job.worker}
-            await tx.execute(tables.worded(tables.PAY, "sqlite"), paid)
+            await tx.execute(tables.with_dialect_params(tables.PAY, "sqlite"), paid)
     if not order % 2:
         await asyncio.sleep(1)
     return Continue("order.ship", job.input)
 """
-WITH_CARELESS_STAFF = """
+WITH_CARELESS_WORKER = """
 import sys
 from holdfast.cli.main import cli
-from holdfast.demo import staff
+from holdfast.demo import worker_process
 
-staff.APPLICATION = "careless:app"
+worker_process.APPLICATION = "careless:app"
 cli(["demo", *sys.argv[1:]])
 """
 
@@ -105,7 +105,7 @@ def test_handlers_that_are_careless_are_found_out(tmp_path: Path) -> None:
     (tmp_path / "careless.py").write_text(CARELESS)
     words = ("--headless", "--exit", "--kill", "--orders", "16", *QUICK)
     result = subprocess.run(
-        [sys.executable, "-c", WITH_CARELESS_STAFF, *words],
+        [sys.executable, "-c", WITH_CARELESS_WORKER, *words],
         cwd=tmp_path,
         capture_output=True,
         text=True,
