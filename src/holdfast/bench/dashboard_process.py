@@ -131,7 +131,7 @@ async def _serve(url: str) -> None:
     from holdfast.cli.serving_process import tune_interpreter
     from holdfast.settings import read_settings
     from holdfast.web.app import create
-    from holdfast.web.server import make_server
+    from holdfast.web.http_server import make_server
 
     app = make_app(url)
     server = make_server(create(app, settings=read_settings({})), "127.0.0.1", 0)

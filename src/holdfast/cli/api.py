@@ -111,7 +111,7 @@ async def _serve(app: Holdfast, host: str, port: int, root_path: str) -> None:
     import asyncio
 
     from holdfast.web.app import create
-    from holdfast.web.server import make_server
+    from holdfast.web.http_server import make_server
 
     server = make_server(create(app), host, port, root_path)
     serving = asyncio.create_task(server.serve())

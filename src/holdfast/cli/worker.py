@@ -224,7 +224,7 @@ async def _serve_probes(
         yield
         return
     try:
-        from holdfast.web.server import serve_probes
+        from holdfast.web.http_server import serve_probes
     except ImportError as error:
         raise MissingExtra(
             "probes need starlette and uvicorn", help='pip install "holdfast-jobs[web]"'

@@ -30,11 +30,7 @@ async def get(context: PageContext) -> Response:
     state = detail.chain["state"]
     values = {
         "chain": detail.chain,
-        "moves": [
-            name
-            for name, command in CHAIN_COMMANDS.items()
-            if command.allows(state) and context.caller.may(f"chain.{name}")
-        ],
+        "moves": context.moves("chain", CHAIN_COMMANDS, state),
         "is_ended": state in TERMINAL,
         "tree": detail.tree,
         "waiting": detail.waiting,

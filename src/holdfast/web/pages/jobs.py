@@ -51,11 +51,7 @@ async def list_page(context: PageContext) -> Response:
         "refusal": refusal,
         "tabs": _tabs(context, text),
         "jobs": page.items,
-        "commands": {
-            name: command
-            for name, command in JOB_COMMANDS.items()
-            if context.caller.may(f"job.{name}")
-        },
+        "commands": context.allowed("job", JOB_COMMANDS),
         "next": page.next and context.here(after=page.next),
         "cut": page.cut,
         "look": LOOK,
@@ -100,11 +96,7 @@ async def get(context: PageContext) -> Response:
     is_expired = lease is not None and instant_of(lease) <= detail.now
     values = {
         "job": job,
-        "moves": [
-            name
-            for name, command in JOB_COMMANDS.items()
-            if command.allows(job["state"]) and context.caller.may(f"job.{name}")
-        ],
+        "moves": context.moves("job", JOB_COMMANDS, job["state"]),
         "why": _with_countdown(detail.why, job, detail.now),
         "tone": "warn" if is_expired else _TONES.get(job["state"], job["state"]),
         "is_expired": is_expired,

@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse
 
 from holdfast.admin.authorize import Caller
 from holdfast.admin.service import Service
+from holdfast.core.lifecycle import Command
 from holdfast.core.records import Instant
 from holdfast.web.middleware import root_path
 from holdfast.web.pages.templates import count, environment, static_url
@@ -62,6 +63,15 @@ class PageContext:
     def url(self, path: str) -> str:
         """Return the address of a page, wherever the dashboard is mounted."""
         return f"{root_path(self.request)}{path}"
+
+    def allowed(self, noun: str, commands: Mapping[str, Command]) -> dict[str, Command]:
+        """Return the commands on a noun that the caller's role permits."""
+        return {name: each for name, each in commands.items() if self.caller.may(f"{noun}.{name}")}
+
+    def moves(self, noun: str, commands: Mapping[str, Command], state: str) -> list[str]:
+        """Return the names of those that a state allows, too."""
+        allowed = self.allowed(noun, commands)
+        return [name for name, each in allowed.items() if each.allows(state)]
 
     def here(self, **changes: str | None) -> str:
         """Return this page's address with other parameters, without the flash message; None removes one."""
