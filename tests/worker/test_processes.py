@@ -15,7 +15,7 @@ import pytest
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.codec import decode_any, encode_any
 from holdfast.core.errors import HandlerInvalid
-from holdfast.core.records import NewBlocker, NewJob, to_instant
+from holdfast.core.records import ClaimedJob, NewBlocker, NewJob, to_instant
 from holdfast.core.retry import Retry
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job
@@ -239,17 +239,25 @@ async def test_a_handler_does_not_outlive_the_worker_that_asked_for_it(tmp_path:
     child.stdin.write(
         encode_message(
             JobRequest(
-                id=(id := new_id()),
-                chain_id=id,
-                chain_index=0,
-                type="spin",
-                input=encode_any(str(told)),
-                attempt=1,
-                fence=1,
-                priority=5,
-                created_at=0,
-                key=None,
-                trace=None,
+                ClaimedJob(
+                    id=(id := new_id()),
+                    token="",
+                    type="spin",
+                    priority=5,
+                    available_at=0,
+                    attempt=1,
+                    max_attempts=None,
+                    crashes=0,
+                    fence=1,
+                    chain_id=id,
+                    chain_index=0,
+                    input=encode_any(str(told)),
+                    blockers=0,
+                    trace=None,
+                    key=None,
+                    created_at=0,
+                    claimed_at=0,
+                ),
                 worker="gone soon",
                 blockers=[],
             )

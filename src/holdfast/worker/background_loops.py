@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
 
 from holdfast.storage.database import Link
+from holdfast.worker.context import WorkerContext
 
 
-class BackgroundLoop(Protocol):
-    """A loop that can be stopped."""
+class BackgroundLoop:
+    """A loop on the background thread; its methods are called on that thread."""
 
-    async def run(self) -> None: ...
-    def stop(self) -> None: ...
+    def __init__(self, context: WorkerContext, link: Link) -> None:
+        self._context = context
+        self._link = link
+        self._wake = asyncio.Event()
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run until stopped."""
+        raise NotImplementedError
+
+    def nudge(self) -> None:
+        """Have the next round begin now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """End after the current round."""
+        self._stopping.set()
+        self._wake.set()
 
 
 class BackgroundLoops:
@@ -52,7 +69,7 @@ class BackgroundLoops:
 class LoopThread:
     """Runs a coroutine on a loop of its own, so that it goes on while a handler blocks the worker's loop."""
 
-    def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._main = main
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -96,13 +113,13 @@ class LoopThread:
 class SameLoop:
     """The same on the worker's own loop, for simulations in which one clock controls everything."""
 
-    def __init__(self, name: str, main: Callable[[], Awaitable[Any]]) -> None:
+    def __init__(self, name: str, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._name = name
         self._main = main
-        self._task: asyncio.Task[Any] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=self._name)
+        self._task = asyncio.create_task(self._main(), name=self._name)
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
         if self._task is not None:
@@ -112,9 +129,6 @@ class SameLoop:
         if self._task is not None:
             await asyncio.wait([self._task])
             self._task.result()
-
-    async def _run(self) -> None:
-        await self._main()
 
 
 def call_on(

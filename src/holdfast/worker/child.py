@@ -21,7 +21,6 @@ from holdfast.core.duration import milliseconds
 from holdfast.core.error_text import printable, words_of
 from holdfast.core.errors import Busy
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import ClaimedJob
 from holdfast.core.registry import JobType
 from holdfast.core.retry import JOB_RETRY
 from holdfast.core.signatures import signature_of
@@ -156,18 +155,19 @@ class ChildJob(Job[Any]):
 
 def _run(handler: Callable[..., Any], type: JobType, request: JobRequest, send: Send) -> bytes:
     """Run the handler and encode its result; one that cannot be encoded is a failure too."""
+    claimed = request.claimed
     current_job.set(
         JobContext(
-            request.id,
-            request.type,
-            request.chain_id,
+            claimed.id,
+            claimed.type,
+            claimed.chain_id,
             request.worker,
-            request.attempt,
-            request.trace,
+            claimed.attempt,
+            claimed.trace,
         )
     )
     try:
-        job = ChildJob(Attempt(_make_claimed(request), type, _POLICY, 0.0), request.worker, send)
+        job = ChildJob(Attempt(claimed, type, _POLICY, 0.0), request.worker, send)
         job.set_blockers(request.blockers)
         value = handler(job)
         if inspect.isawaitable(value):
@@ -218,28 +218,6 @@ def _make_result(type: JobType, value: Any) -> HandlerResult:
             )
         case _:
             return HandlerResult("value", "null" if value is None else type.output.encode(value))
-
-
-def _make_claimed(request: JobRequest) -> ClaimedJob:
-    return ClaimedJob(
-        id=request.id,
-        token="",
-        type=request.type,
-        priority=request.priority,
-        available_at=request.created_at,
-        attempt=request.attempt,
-        max_attempts=None,
-        crashes=0,
-        fence=request.fence,
-        chain_id=request.chain_id,
-        chain_index=request.chain_index,
-        input=request.input,
-        blockers=0,
-        trace=request.trace,
-        key=request.key,
-        created_at=request.created_at,
-        claimed_at=request.created_at,
-    )
 
 
 if __name__ == "__main__":

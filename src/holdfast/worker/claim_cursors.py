@@ -63,6 +63,10 @@ class ProbePlan:
         """Whether every type is scanned from the start."""
         return self.is_whole and all(each.priority is None for each in self.probes)
 
+    def was_cut(self, jobs: Sequence[ClaimedJob]) -> bool:
+        """Whether there may be more: the limit was reached, or a job came of which only one is taken at a time."""
+        return len(jobs) >= self.limit or any(each.crashes for each in jobs)
+
 
 @dataclass(slots=True)
 class TypeCursors:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from holdfast.core.lease import local_deadline_ms
 from holdfast.core.records import Claim, ClaimedJob, LeaseClass, Probe
 from holdfast.core.registry import JobType
@@ -28,24 +30,6 @@ LOOK_BACK_US = 1_000
 FINISHED_WINDOW_MS = 50
 """Quick jobs are claimed ahead for about so long. Slower ones are claimed only into free slots: a claim costs little
 beside such a call, and what waited behind it would wait long."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedClaim:
-    """One claim to be made: where to look, and under which leases."""
-
-    plan: ProbePlan
-    probes: tuple[Probe, ...]
-    classes: tuple[LeaseClass, ...]
-
-    @property
-    def limit(self) -> int:
-        """How many jobs are asked for."""
-        return self.plan.limit
-
-    def was_cut(self, jobs: list[ClaimedJob]) -> bool:
-        """Whether there may be more: the limit was reached, or a job came of which only one is taken at a time."""
-        return len(jobs) >= self.limit or any(each.crashes for each in jobs)
 
 
 class Claimer:
@@ -128,28 +112,28 @@ class Claimer:
             is_idle = self._is_idle()
             if self._left == 0 and is_idle:
                 return "budget"
-            planned = self._plan()
-            if planned is None:
+            plan = self._plan()
+            if plan is None:
                 if is_idle and self._left != 0 and self._context.options.stop_when_idle:
                     return "idle"
                 await self._clock.wait(self._wake, self._until_not_busy())
                 continue
-            if await self._claim_and_wait(planned, is_idle):
+            if await self._claim_and_wait(plan, is_idle):
                 return "idle"
         return "stopped"
 
-    async def _claim_and_wait(self, planned: PlannedClaim, is_idle: bool) -> bool:
+    async def _claim_and_wait(self, plan: ProbePlan, is_idle: bool) -> bool:
         """Claim once and wait as long as it makes sense; True when there is nothing left to wait for."""
         hinted, self._hinted = self._hinted, False
         try:
-            jobs = await self._claim(planned)
+            jobs = await self._claim(plan)
         except Exception as error:
             self._context.health.report_error(self._link.purpose, error)
             await self._clock.wait(self._stopping, self._backoff.error_s(self._clock.random()))
             return False
         self._context.health.report_ok(self._link.purpose)
         self._backoff.note_found(len(jobs))
-        if planned.was_cut(jobs) or not planned.plan.is_whole:
+        if plan.was_cut(jobs) or not plan.is_whole:
             if self._context.options.next_job_delay_ms:
                 delay = self._context.options.next_job_delay_ms / 1000
                 await self._clock.wait(self._stopping, delay)
@@ -158,11 +142,11 @@ class Claimer:
             self._cursors.request_full_scan()
             return False
         if not jobs and is_idle and self._context.options.stop_when_idle:
-            if planned.plan.is_full_scan:
+            if plan.is_full_scan:
                 return True
             self._cursors.request_full_scan()
             return False
-        await self._wait_for_more(planned, hinted and not jobs)
+        await self._wait_for_more(plan, hinted and not jobs)
         return False
 
     def _is_idle(self) -> bool:
@@ -172,7 +156,7 @@ class Claimer:
             return False
         return len(self._context.held_leases) == 0
 
-    def _plan(self) -> PlannedClaim | None:
+    def _plan(self) -> ProbePlan | None:
         """Plan a claim of every type that may run now, each with its own room and cursor; None without room."""
         now = self._clock.monotonic()
         room = self._capacity.room(now, len(self._backlog))
@@ -183,18 +167,9 @@ class Claimer:
         def room_of(name: str) -> int:
             return self._room_of(name, room, now, free_slots)
 
-        plan = self._cursors.plan(
-            self._context.types,
-            room_of,
-            self._limit(math.ceil(room), map(room_of, self._batched)),
-            now,
-        )
-        if not plan.probes:
-            return None
-        tokens: dict[LeaseClass, str] = {}
-        probes = tuple(self._probe(each, tokens) for each in plan.probes)
-        classes = tuple(_with_token(key, token) for key, token in tokens.items())
-        return PlannedClaim(plan, probes, classes)
+        limit = self._limit(math.ceil(room), map(room_of, self._batched))
+        plan = self._cursors.plan(self._context.types, room_of, limit, now)
+        return plan if plan.probes else None
 
     def _limit(self, room: int, rooms: Iterable[int]) -> int:
         """How many jobs to ask for: for a batch handler's type one slot takes many."""
@@ -225,14 +200,19 @@ class Claimer:
             planned.share if planned.share < planned.room else None,
         )
 
-    async def _claim(self, planned: PlannedClaim) -> list[ClaimedJob]:
+    async def _claim(self, plan: ProbePlan) -> list[ClaimedJob]:
         held_leases = self._context.held_leases
-        tokens = [each.token for each in planned.classes]
+        tokens_by_class: dict[LeaseClass, str] = {}
+        probes = tuple(self._probe(each, tokens_by_class) for each in plan.probes)
+        classes = tuple(
+            msgspec.structs.replace(each, token=token) for each, token in tokens_by_class.items()
+        )
+        tokens = list(tokens_by_class.values())
         claim = Claim(
             worker=self._context.id,
-            limit=planned.limit,
-            probes=planned.probes,
-            classes=planned.classes,
+            limit=plan.limit,
+            probes=probes,
+            classes=classes,
             allow_crashed=self._capacity.free_slots > 0
             and held_leases.crashed == 0
             and not self._quarantine.is_paused,
@@ -246,8 +226,8 @@ class Claimer:
             self._on_lost_answer()
             raise
         now = self._clock.monotonic()
-        self._cursors.advance(planned.plan, jobs, planned.was_cut(jobs), now, now - sent_at)
-        self._hold(jobs, planned.classes, sent_at, now)
+        self._cursors.advance(plan, jobs, plan.was_cut(jobs), now, now - sent_at)
+        self._hold(jobs, classes, sent_at, now)
         return jobs
 
     def _hold(
@@ -278,18 +258,18 @@ class Claimer:
         for each in suspects:
             self._quarantine.put(each)
 
-    async def _wait_for_more(self, planned: PlannedClaim, hint_found_nothing: bool) -> None:
+    async def _wait_for_more(self, plan: ProbePlan, hint_found_nothing: bool) -> None:
         """Nothing more is due behind the cursors: sleep until a hint, the next due time, or the poll."""
-        if self._cursors.needs_full_scan(planned.plan.rooms):
+        if self._cursors.needs_full_scan(plan.rooms):
             return
         now = self._clock.monotonic()
-        if hint_found_nothing and self._scan_before_cursors(planned.plan, now):
+        if hint_found_nothing and self._scan_before_cursors(plan, now):
             return
         wait = self._backoff.poll_s(self._clock.random())
-        if not planned.plan.is_full_scan:
-            wait = min(wait, min(map(self._cursors.full_scan_due, planned.plan.rooms)) - now)
+        if not plan.is_full_scan:
+            wait = min(wait, min(map(self._cursors.full_scan_due, plan.rooms)) - now)
         elif not self._wake.is_set():
-            wait = min(wait, await self._next_due(list(planned.plan.rooms)))
+            wait = min(wait, await self._next_due(list(plan.rooms)))
         wait = min(wait, self._until_not_busy() or wait)
         await self._clock.wait(self._wake, max(0.0, wait))
 
@@ -320,12 +300,6 @@ class Claimer:
             self._context.health.report_error(self._link.purpose, error)
             return math.inf
         return math.inf if delay is None else delay / 1_000_000
-
-
-def _with_token(key: LeaseClass, token: str) -> LeaseClass:
-    return LeaseClass(
-        token, key.lease_ms, key.max_attempts, key.backoff_base_ms, key.backoff_cap_ms
-    )
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,6 +111,16 @@ class DatabaseHealth:
             self._failing.add(purpose)
             self._emitter.last_error = str(error)
             self._emitter.emit("database_unreachable", purpose=purpose, error=str(error))
+
+    @contextmanager
+    def report(self, purpose: str) -> Iterator[None]:
+        """Report whether a block reached the database; its errors end here."""
+        try:
+            yield
+        except Exception as error:
+            self.report_error(purpose, error)
+        else:
+            self.report_ok(purpose)
 
     def report_ok(self, purpose: str) -> None:
         """Emit that a loop reaches the database again, if it could not."""

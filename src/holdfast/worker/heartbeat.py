@@ -24,6 +24,7 @@ from holdfast.storage.database import Link
 from holdfast.version import VERSION
 from holdfast.worker.attempt import LOST, AbortReason, Attempt, lost_reason
 from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.completer import Completer, Recorder
 from holdfast.worker.context import WorkerContext
@@ -34,7 +35,7 @@ from holdfast.worker.resolve_outcome import OutcomeResolver
 RETRIES_AN_INTERVAL = 5
 
 
-class Heartbeat:
+class Heartbeat(BackgroundLoop):
     """One beat renews all leases in one statement and reads the held ids in a second.
 
     Compared both ways: what we hold and the database does not is aborted with its reason; what the database says we
@@ -42,27 +43,15 @@ class Heartbeat:
     """
 
     def __init__(self, context: WorkerContext, link: Link, events: HeartbeatEvents) -> None:
-        self._context = context
-        self._link = link
+        super().__init__(context, link)
         self._events = events
         self._interval = context.timings.heartbeat_ms / 1000
-        self._wake = asyncio.Event()
-        self._stopping = False
         self._reported: dict[str, NewProgress] = {}
-
-    def nudge(self) -> None:
-        """Beat now, for example because a hint said that jobs were taken from us. Called on its own loop."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """End after the current beat. Called on its own loop."""
-        self._stopping = True
-        self._wake.set()
 
     async def run(self) -> None:
         """Beat until stopped."""
         clock = self._context.clock
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._wake.clear()
             began = clock.monotonic()
             pause = self._interval if await self._beat() else self._interval / RETRIES_AN_INTERVAL
@@ -171,7 +160,7 @@ def encode_counters(context: WorkerContext) -> str:
     return msgspec.json.encode(context.counters.as_dict()).decode()
 
 
-class Deadlines:
+class Deadlines(BackgroundLoop):
     """Stops what timed out, and what can no longer rely on its lease: each has a local deadline before its lease ends.
 
     It never waits for the database itself: a statement that hangs must not hide a deadline.
@@ -186,13 +175,10 @@ class Deadlines:
         call_here: Callable[[Callable[[], object]], None],
     ) -> None:
         """`call_here` calls something on the loop that hosts this, from any thread."""
-        self._context = context
-        self._link = link
+        super().__init__(context, link)
         self._resolver = resolver
         self._events = events
         self._call_here = call_here
-        self._wake = asyncio.Event()
-        self._stopping = False
         self._next = math.inf
         self._recording: set[asyncio.Task[None]] = set()
 
@@ -201,15 +187,10 @@ class Deadlines:
         if at < self._next:
             self._call_here(self._wake.set)
 
-    def stop(self) -> None:
-        """End soon. Called on its own loop."""
-        self._stopping = True
-        self._wake.set()
-
     async def run(self) -> None:
         """Enforce deadlines until stopped."""
         clock = self._context.clock
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._wake.clear()
             # Whatever begins while we check is expected, and wakes us.
             self._next = math.inf

@@ -21,7 +21,7 @@ import msgspec
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Busy, HandlerInvalid
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import BlockerRecord, to_datetime
+from holdfast.core.records import BlockerRecord, ClaimedJob, to_datetime
 from holdfast.core.registry import JobType
 from holdfast.worker.job import Call, Job
 
@@ -133,9 +133,9 @@ class ProcessHandlers:
             idle = self._idle.setdefault(target, [])
             child = _take_alive(idle) or await HandlerProcess.start(target)
             try:
-                message = await child.run(
-                    _make_request(job), partial(self._on_begun, job), job.progress
-                )
+                claimed = msgspec.structs.replace(job.claimed, token="")
+                request = JobRequest(claimed, job.worker, job.blocker_records)
+                message = await child.run(request, partial(self._on_begun, job), job.progress)
             except BaseException:
                 await child.kill()
                 raise
@@ -173,25 +173,6 @@ def target_of(type: JobType) -> str:
     return f"{module}:{name}"
 
 
-def _make_request(job: Job[Any]) -> JobRequest:
-    claimed = job.claimed
-    return JobRequest(
-        id=claimed.id,
-        chain_id=claimed.chain_id,
-        chain_index=claimed.chain_index,
-        type=claimed.type,
-        input=claimed.input,
-        attempt=claimed.attempt,
-        fence=claimed.fence,
-        priority=claimed.priority,
-        created_at=claimed.created_at,
-        key=claimed.key,
-        trace=claimed.trace,
-        worker=job.worker,
-        blockers=job.blocker_records,
-    )
-
-
 def _make_busy(failure: HandlerFailure, delay_ms: int) -> Busy:
     until = to_datetime(failure.busy_until)
     error = Busy(delay_ms / 1000) if until is None else Busy(at=until)
@@ -227,20 +208,10 @@ def _read_result(message: HandlerResult | HandlerFailure) -> Any:
             )
 
 
-class JobRequest(msgspec.Struct, tag="ask", tag_field="message_kind"):
-    """Run the handler for this job."""
+class JobRequest(msgspec.Struct, tag="job", tag_field="message_kind"):
+    """Run the handler for this job; the token stays with the parent."""
 
-    id: str
-    chain_id: str
-    chain_index: int
-    type: str
-    input: str
-    attempt: int
-    fence: int
-    priority: int
-    created_at: int
-    key: str | None
-    trace: str | None
+    claimed: ClaimedJob
     worker: str
     blockers: Sequence[BlockerRecord]
 

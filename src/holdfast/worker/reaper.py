@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.commands.reap import ReapReport, fleet_fell_silent, reap_leases
@@ -12,6 +11,7 @@ from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.clock import Clock
 from holdfast.worker.context import WorkerContext
 from holdfast.worker.options import PollBackoff
@@ -20,32 +20,23 @@ Run = Callable[[Op[ReapReport]], Awaitable[ReapReport]]
 OnReaped = Callable[[ReapReport], None]
 
 
-class Reaper:
+class Reaper(BackgroundLoop):
     """Recovers the jobs of dead workers, of all types, on a timer of its own; needs no slot."""
 
     def __init__(self, context: WorkerContext, link: Link, on_reaped: OnReaped) -> None:
-        self._context = context
-        self._link = link
+        super().__init__(context, link)
         self._on_reaped = on_reaped
         self._interval = context.timings.reaper_interval_ms / 1000
         self._guard = OutageGuard(context.store, context.clock, self._interval, context.id)
-        self._stop = asyncio.Event()
-
-    def stop(self) -> None:
-        """End after the current run. Called on its own loop."""
-        self._stop.set()
 
     async def run(self) -> None:
         """Reap at once, then at every interval, a little apart from other replicas."""
-        clock = self._context.clock
-        while not self._stop.is_set():
-            try:
-                if await self._guard.is_calm(self._link, self._context.health.unreachable_at):
+        context, clock = self._context, self._context.clock
+        while not self._stopping.is_set():
+            with context.health.report(self._link.purpose):
+                if await self._guard.is_calm(self._link, context.health.unreachable_at):
                     await self._reap()
-                self._context.health.report_ok(self._link.purpose)
-            except Exception as error:
-                self._context.health.report_error(self._link.purpose, error)
-            await clock.wait(self._stop, self._interval * (0.9 + clock.random() * 0.1))
+            await clock.wait(self._stopping, self._interval * (0.9 + clock.random() * 0.1))
 
     async def _reap(self) -> None:
         context, options = self._context, self._context.options
@@ -109,30 +100,18 @@ class OutageGuard:
         return int(self.interval_s * 2_000)
 
 
-class OrphanedClaims:
+class OrphanedClaims(BackgroundLoop):
     """Gives back jobs that a claim took but that are unknown here, because its answer was lost."""
 
     def __init__(
         self, context: WorkerContext, link: Link, on_released: Callable[[Sequence[JobRef]], None]
     ) -> None:
-        self._context = context
-        self._link = link
+        super().__init__(context, link)
         self._on_released = on_released
         self._backoff = PollBackoff(context.options)
-        self._wake = asyncio.Event()
-        self._stopping = asyncio.Event()
-
-    def nudge(self) -> None:
-        """Check soon. Called on its own loop."""
-        self._wake.set()
-
-    def stop(self) -> None:
-        """End when nothing is left to give back. Called on its own loop."""
-        self._stopping.set()
-        self._wake.set()
 
     async def run(self) -> None:
-        """Give back until stopped; an unreachable database is tried again."""
+        """Give back until stopped and nothing is left; an unreachable database is tried again."""
         held_leases = self._context.held_leases
         while True:
             await self._wake.wait()
@@ -169,7 +148,7 @@ class OrphanedClaims:
         return True
 
 
-class LateDeliveries:
+class LateDeliveries(BackgroundLoop):
     """Delivers events that were published before their handler subscribed, or while it did.
 
     Subscribes a worker's handlers before its first claim, then checks for waiting events at the heartbeat's interval.
@@ -178,10 +157,8 @@ class LateDeliveries:
     def __init__(
         self, context: WorkerContext, link: Link, on_delivered: Callable[[Delivery], None]
     ) -> None:
-        self._context = context
-        self._link = link
+        super().__init__(context, link)
         self._on_delivered = on_delivered
-        self._stop = asyncio.Event()
         self._subscriptions = [
             Subscription(each.event, each.name.removeprefix(f"{each.event}/"))
             for each in context.types.values()
@@ -196,20 +173,12 @@ class LateDeliveries:
                 self._report(delivery)
             await self._deliver(link)
 
-    def stop(self) -> None:
-        """End after the current delivery. Called on its own loop."""
-        self._stop.set()
-
     async def run(self) -> None:
         """Deliver what waits until stopped."""
         clock, interval = self._context.clock, self._context.timings.heartbeat_ms / 1000
-        while self._subscriptions and not await clock.wait(self._stop, interval):
-            try:
+        while self._subscriptions and not await clock.wait(self._stopping, interval):
+            with self._context.health.report(self._link.purpose):
                 await self._deliver(self._link)
-            except Exception as error:
-                self._context.health.report_error(self._link.purpose, error)
-            else:
-                self._context.health.report_ok(self._link.purpose)
 
     async def _deliver(self, link: Link) -> None:
         """Deliver batch after batch, so that a long wait is caught up at once."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from holdfast.storage.database import Link
+from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.context import WorkerContext
 
 EVERY_S = 0.5
@@ -19,23 +18,17 @@ FEW_DEAD = 5_000
 """Not worth a run; it costs less than a microsecond per dead row, and less the more rows at once."""
 
 
-class Vacuum:
+class Vacuum(BackgroundLoop):
     """A background loop. An idle worker queries nothing, and of several that try at once one vacuums."""
 
     def __init__(self, context: WorkerContext, link: Link) -> None:
-        self._context = context
-        self._link = link
-        self._stop = asyncio.Event()
+        super().__init__(context, link)
         self._pause = EVERY_S
         self._seen = 0
 
-    def stop(self) -> None:
-        """End after the current run. Called on its own loop."""
-        self._stop.set()
-
     async def run(self) -> None:
         """Check after every so many jobs until stopped."""
-        while not await self._context.clock.wait(self._stop, self._pause):
+        while not await self._context.clock.wait(self._stopping, self._pause):
             ended = self._context.counters.processed
             if ended - self._seen < JOBS_BETWEEN:
                 continue

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from holdfast.core.records import Finish
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import Attempt
+from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.context import WorkerContext
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.options import PollBackoff
@@ -78,7 +79,7 @@ class LoopMonitor:
             self._on_all_stuck()
 
 
-class Watchdog:
+class Watchdog(BackgroundLoop):
     """Acts from the heartbeat's thread when a handler blocks the loop, which keeps the worker even from ending.
 
     When the worker is asked to end, or when such a handler ignores its abort signal, the jobs that have not started are
@@ -97,16 +98,13 @@ class Watchdog:
     ) -> None:
         """`to_loop` and `from_loop` call something on the worker's loop, and on the one that hosts this."""
         self.on_hopeless: Callable[[], None] = lambda: None
-        self._context = context
-        self._link = link
+        super().__init__(context, link)
         self._slots = slots
         self._to_loop = to_loop
         self._from_loop = from_loop
         self._on_blocked = on_blocked
-        self._wake = asyncio.Event()
         self._answer = asyncio.Event()
         self._asked_at: float | None = None
-        self._stopping = False
 
     def expect_end(self) -> None:
         """Note that the worker was asked to end. Called on its own loop."""
@@ -115,15 +113,14 @@ class Watchdog:
         self._wake.set()
 
     def stop(self) -> None:
-        """End soon. Called on its own loop."""
-        self._stopping = True
-        self._wake.set()
+        """End soon: wait for no answer any more."""
+        super().stop()
         self._answer.set()
 
     async def run(self) -> None:
         """Watch until stopped."""
         clock = self._context.clock
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._wake.clear()
             await clock.wait(
                 self._wake, WATCHDOG_INTERVAL_S if self._asked_at is None else ANSWER_S
@@ -136,7 +133,7 @@ class Watchdog:
     async def _loop_answers(self) -> bool:
         self._answer.clear()
         self._to_loop(self._from_loop, self._answer.set)
-        return await self._context.clock.wait(self._answer, ANSWER_S) or self._stopping
+        return await self._context.clock.wait(self._answer, ANSWER_S) or self._stopping.is_set()
 
     async def _step_in(self) -> None:
         if self._asked_at is None:
