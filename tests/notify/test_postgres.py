@@ -13,7 +13,7 @@ from holdfast.notify.encoding import channel_name, encode
 from holdfast.notify.postgres import postgres_notifier
 from holdfast.testing.conformance.notifier import (
     PATIENCE_S,
-    Ear,
+    HintRecorder,
     MakeNotifier,
     NotifierConformance,
     NotifierServer,
@@ -67,78 +67,82 @@ class TestOtherPostgres(NotifierConformance):
 
 
 @pytest.fixture
-def ear(postgres_url: str) -> Iterator[Ear]:
+def recorder(postgres_url: str) -> Iterator[HintRecorder]:
     notifier = postgres_notifier(postgres_url, "holdfast", timings=FAST)
-    ear = Ear()
-    assert notifier.listen(ear).wait_until_alive(PATIENCE_S)
-    ear.forget()
-    yield ear
+    recorder = HintRecorder()
+    assert notifier.listen(recorder).wait_until_alive(PATIENCE_S)
+    recorder.forget()
+    yield recorder
     notifier.close()
 
 
 def test_a_killed_backend_is_replaced_and_a_look_is_asked_for(postgres_url: str) -> None:
     notifier = postgres_notifier(postgres_url, "holdfast", timings=FAST)
-    ear = Ear()
-    listener = notifier.listen(ear)
+    recorder = HintRecorder()
+    listener = notifier.listen(recorder)
     assert listener.wait_until_alive(PATIENCE_S)
-    ear.forget()
+    recorder.forget()
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(KILL_LISTENERS)
-    ear.wait_until(lambda heard: heard.count(LOOK_EVERYWHERE) >= 2)
+    recorder.wait_until(lambda received: received.count(LOOK_EVERYWHERE) >= 2)
     assert listener.wait_until_alive(PATIENCE_S)
     assert listener.reconnects == 1
     notifier.close()
 
 
-def test_a_hint_sent_in_a_transaction_arrives_with_its_commit(postgres_url: str, ear: Ear) -> None:
+def test_a_hint_sent_in_a_transaction_arrives_with_its_commit(
+    postgres_url: str, recorder: HintRecorder
+) -> None:
     with psycopg.connect(postgres_url) as connection:
         for payload in encode([Hint("due", "mail")]):
             connection.execute("select pg_notify(%s, %s)", [channel_name("holdfast"), payload])
-    ear.wait_until(lambda heard: heard == [Hint("due", "mail")])
+    recorder.wait_until(lambda received: received == [Hint("due", "mail")])
 
 
-def test_schemas_do_not_hear_each_other(postgres_url: str, ear: Ear) -> None:
+def test_schemas_do_not_hear_each_other(postgres_url: str, recorder: HintRecorder) -> None:
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for schema, type in (("acme_jobs", "theirs"), ("holdfast", "ours")):
             (payload,) = encode([Hint("due", type)])
             connection.execute("select pg_notify(%s, %s)", [channel_name(schema), payload])
-    ear.wait_until(lambda heard: heard == [Hint("due", "ours")])
+    recorder.wait_until(lambda received: received == [Hint("due", "ours")])
 
 
-def test_foreign_payloads_are_passed_over(postgres_url: str, ear: Ear) -> None:
+def test_foreign_payloads_are_passed_over(postgres_url: str, recorder: HintRecorder) -> None:
     (payload,) = encode([Hint("due", "ours")])
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         for text in ("", "hello", "[[[", '{"k":"due"}', '[{"k":"new"},7]', payload):
             connection.execute("select pg_notify(%s, %s)", [channel_name("holdfast"), text])
-    ear.wait_until(lambda heard: heard == [Hint("due", "ours")])
+    recorder.wait_until(lambda received: received == [Hint("due", "ours")])
 
 
-def test_a_process_that_ends_at_once_has_sent_its_hints(postgres_url: str, ear: Ear) -> None:
+def test_a_process_that_ends_at_once_has_sent_its_hints(
+    postgres_url: str, recorder: HintRecorder
+) -> None:
     subprocess.run(
         [sys.executable, "-c", SEND_AND_END, postgres_url], check=True, timeout=PATIENCE_S
     )
-    ear.wait_until(lambda heard: heard == [Hint("due", "mail")])
+    recorder.wait_until(lambda received: received == [Hint("due", "mail")])
 
 
 def test_listening_takes_another_url_where_a_pooler_stands_in_between(
-    postgres_url: str, ear: Ear
+    postgres_url: str, recorder: HintRecorder
 ) -> None:
     unreachable = "postgresql://nobody@127.0.0.1:1/nowhere"
     notifier = postgres_notifier(postgres_url, "holdfast", listen_url=unreachable)
-    listener = notifier.listen(Ear())
+    listener = notifier.listen(HintRecorder())
     notifier.send([Hint("due", "mail")])
-    ear.wait_until(lambda heard: heard == [Hint("due", "mail")])
+    recorder.wait_until(lambda received: received == [Hint("due", "mail")])
     assert not listener.alive
     notifier.close()
 
 
-def test_proofs_of_life_wake_nobody_else(postgres_url: str, ear: Ear) -> None:
+def test_proofs_of_life_wake_nobody_else(postgres_url: str, recorder: HintRecorder) -> None:
     busy = postgres_notifier(postgres_url, "holdfast", timings=FAST)
-    listening = [busy.listen(Ear()) for _ in range(3)]
+    listening = [busy.listen(HintRecorder()) for _ in range(3)]
     assert all(listener.wait_until_alive(PATIENCE_S) for listener in listening)
     busy.send([Hint("due", "mail")])
-    ear.wait_until(lambda heard: bool(heard))
-    assert ear.heard == [Hint("due", "mail")]
+    recorder.wait_until(lambda received: bool(received))
+    assert recorder.received == [Hint("due", "mail")]
     busy.close()
 
 
@@ -151,16 +155,16 @@ def test_a_bad_schema_or_url_is_refused_at_once() -> None:
 
 def test_all_listeners_of_a_process_share_one_connection(postgres_url: str) -> None:
     notifier = postgres_notifier(postgres_url, "holdfast")
-    ears = [Ear(), Ear(), Ear()]
-    listeners = [notifier.listen(each) for each in ears]
+    recorders = [HintRecorder(), HintRecorder(), HintRecorder()]
+    listeners = [notifier.listen(each) for each in recorders]
     assert all(each.wait_until_alive(PATIENCE_S) for each in listeners)
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         assert connection.execute(LISTENERS).fetchone() == (1,)
-        for ear, listener in zip(ears[:2], listeners[:2], strict=True):
+        for recorder, listener in zip(recorders[:2], listeners[:2], strict=True):
             listener.close()
-            ear.forget()
+            recorder.forget()
         notifier.send([Hint("due", "mail")])
-        ears[2].wait_for_type("mail")
-        assert [each.heard for each in ears[:2]] == [[], []]
+        recorders[2].wait_for_type("mail")
+        assert [each.received for each in recorders[:2]] == [[], []]
     notifier.close()
     assert not any(each.alive for each in listeners)

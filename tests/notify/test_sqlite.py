@@ -16,7 +16,7 @@ from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.notify.sqlite import Changes, FileWatcher, SqliteNotifier, WatchTimings
 from holdfast.testing.conformance.notifier import (
     PATIENCE_S,
-    Ear,
+    HintRecorder,
     MakeNotifier,
     NotifierConformance,
 )
@@ -87,26 +87,26 @@ class TestSqlite(NotifierConformance):
 
 
 @pytest.fixture
-def ear(path: Path) -> Iterator[Ear]:
+def recorder(path: Path) -> Iterator[HintRecorder]:
     notifier = SqliteNotifier(path)
-    ear = Ear()
-    assert notifier.listen(ear).wait_until_alive(PATIENCE_S)
-    ear.forget()
-    yield ear
+    recorder = HintRecorder()
+    assert notifier.listen(recorder).wait_until_alive(PATIENCE_S)
+    recorder.forget()
+    yield recorder
     notifier.close()
 
 
-def test_a_commit_of_another_process_is_noticed(path: Path, ear: Ear) -> None:
+def test_a_commit_of_another_process_is_noticed(path: Path, recorder: HintRecorder) -> None:
     subprocess.run([sys.executable, "-c", WRITE, path], check=True, timeout=PATIENCE_S)
-    ear.wait_for_type("mail")
+    recorder.wait_for_type("mail")
 
 
 def test_a_hint_within_the_process_names_its_type(path: Path) -> None:
     notifier = SqliteNotifier(path)
-    ear = Ear()
-    notifier.listen(ear)
+    recorder = HintRecorder()
+    notifier.listen(recorder)
     notifier.send([Hint("due", "mail")])
-    ear.wait_until(lambda heard: Hint("due", "mail") in heard)
+    recorder.wait_until(lambda received: Hint("due", "mail") in received)
     notifier.close()
 
 
@@ -118,14 +118,14 @@ def test_a_watcher_waits_for_a_file_that_is_not_there_and_does_not_make_it(tmp_p
         looked.set()
         return event.wait(0.001)
 
-    ear = Ear()
-    watcher = FileWatcher(path, ear, wait=wait)
+    recorder = HintRecorder()
+    watcher = FileWatcher(path, recorder, wait=wait)
     assert looked.wait(PATIENCE_S)
     assert not watcher.alive
     assert not path.exists()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("create table business (id int)")
-    ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
+    recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
     assert watcher.wait_until_alive(PATIENCE_S)
     watcher.close()
 
@@ -136,12 +136,12 @@ def test_a_file_that_cannot_be_read_is_noticed_and_watched_again_when_it_can(
     path = tmp_path / "rollback.db"
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("create table business (id int)")
-        ear = Ear()
-        watcher = FileWatcher(path, ear, WatchTimings(retry_s=0.001))
-        ear.wait_until(lambda heard: heard == [LOOK_EVERYWHERE])
-        ear.forget()
+        recorder = HintRecorder()
+        watcher = FileWatcher(path, recorder, WatchTimings(retry_s=0.001))
+        recorder.wait_until(lambda received: received == [LOOK_EVERYWHERE])
+        recorder.forget()
         connection.execute("begin exclusive")
-        ear.wait_until(lambda heard: heard == [LOOK_EVERYWHERE])
+        recorder.wait_until(lambda received: received == [LOOK_EVERYWHERE])
         assert not watcher.alive
         connection.execute("rollback")
     assert watcher.wait_until_alive(PATIENCE_S)
@@ -149,14 +149,16 @@ def test_a_file_that_cannot_be_read_is_noticed_and_watched_again_when_it_can(
     watcher.close()
 
 
-def test_a_file_in_the_place_of_another_is_watched_from_then_on(path: Path, ear: Ear) -> None:
-    watcher = FileWatcher(path, ear, WatchTimings(retry_s=0.001))
+def test_a_file_in_the_place_of_another_is_watched_from_then_on(
+    path: Path, recorder: HintRecorder
+) -> None:
+    watcher = FileWatcher(path, recorder, WatchTimings(retry_s=0.001))
     assert watcher.wait_until_alive(PATIENCE_S)
     path.rename(path.with_suffix(".moved"))
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("create table business (id int)")
     # The version of the new file alone might happen to be that of the old one.
-    ear.wait_until(lambda heard: heard.count(LOOK_EVERYWHERE) >= 2)
+    recorder.wait_until(lambda received: received.count(LOOK_EVERYWHERE) >= 2)
     watcher.close()
 
 

@@ -14,7 +14,7 @@ from holdfast.commands.reap import reap_leases
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
 from holdfast.storage.id_generator import new_id
-from holdfast.testing.timed import TimedDatabase
+from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import WorkerReport
 
@@ -48,7 +48,7 @@ class Kit:
         return _complete(self.run_until_idle_async(limit))
 
     async def run_until_idle_async(self, limit: int = 10_000) -> WorkerReport:
-        """The same in the other colour."""
+        """Async version of `run_until_idle`."""
         return await self._work(limit)
 
     def run_one(self) -> WorkerReport:

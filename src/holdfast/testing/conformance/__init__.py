@@ -23,9 +23,6 @@ Leave out `RowLockConformance` and `LockedReapConformance` when your store lets 
 With pytest-asyncio in strict mode mark the module: `pytestmark = pytest.mark.asyncio`.
 """
 
-from holdfast.testing.conformance.atomicity import (
-    AtomicityConformance,
-)
 from holdfast.testing.conformance.blocking import (
     CircleConformance,
     EdgeConformance,
@@ -33,19 +30,16 @@ from holdfast.testing.conformance.blocking import (
     ReadingEdgesConformance,
 )
 from holdfast.testing.conformance.claiming import (
+    AttemptCountingConformance,
     ClaimingConformance,
     ConcurrentClaimsConformance,
-    NextDueConformance,
-)
-from holdfast.testing.conformance.counting import (
-    AttemptCountingConformance,
     CrashedJobsConformance,
+    NextDueConformance,
 )
 from holdfast.testing.conformance.cycles import (
     CycleConformance,
-)
-from holdfast.testing.conformance.deleting import (
-    DeletingConformance,
+    RunConformance,
+    SlotConformance,
 )
 from holdfast.testing.conformance.ending import (
     EndingConformance,
@@ -71,28 +65,24 @@ from holdfast.testing.conformance.harness import (
     OpenTransaction,
     SyncHarness,
 )
-from holdfast.testing.conformance.keys import (
-    ConcurrentKeysConformance,
-    KeyConformance,
+from holdfast.testing.conformance.isolation import (
+    AtomicityConformance,
+    LockedReapConformance,
+    RowLockConformance,
 )
 from holdfast.testing.conformance.leasing import (
     GivingBackConformance,
     HeldJobsConformance,
     LeaseConformance,
+    ProgressConformance,
 )
 from holdfast.testing.conformance.lifecycle import (
     LifecycleConformance,
 )
-from holdfast.testing.conformance.presence import (
-    SettingsConformance,
-    TotalsConformance,
-    WorkerPresenceConformance,
-)
-from holdfast.testing.conformance.progress import (
-    ProgressConformance,
-)
 from holdfast.testing.conformance.reading import (
+    AuditConformance,
     ChainReadingConformance,
+    DeadLetterConformance,
     FilterConformance,
     ReadingConformance,
     WalkConformance,
@@ -102,23 +92,19 @@ from holdfast.testing.conformance.reaping import (
     ReapingConformance,
     ReapingInBatchesConformance,
 )
-from holdfast.testing.conformance.records import (
-    AuditConformance,
-    DeadLetterConformance,
-)
 from holdfast.testing.conformance.retention import (
+    DeletingConformance,
     RetentionConformance,
 )
-from holdfast.testing.conformance.row_locks import (
-    LockedReapConformance,
-    RowLockConformance,
-)
-from holdfast.testing.conformance.slots import (
-    RunConformance,
-    SlotConformance,
-)
 from holdfast.testing.conformance.starting import (
+    ConcurrentKeysConformance,
+    KeyConformance,
     StartingConformance,
+)
+from holdfast.testing.conformance.workers import (
+    SettingsConformance,
+    TotalsConformance,
+    WorkerPresenceConformance,
 )
 
 __all__ = [

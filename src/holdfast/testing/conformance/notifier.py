@@ -45,32 +45,32 @@ class NotifierServer(Protocol):
         """Let it go on."""
 
 
-class Ear:
-    """A callback that keeps what it heard and lets a test wait for it."""
+class HintRecorder:
+    """A callback that keeps what it received and lets a test wait for it."""
 
     def __init__(self) -> None:
-        self.heard: list[Hint] = []
+        self.received: list[Hint] = []
         self._arrived = threading.Condition()
 
     def __call__(self, hint: Hint) -> None:
         with self._arrived:
-            self.heard.append(hint)
+            self.received.append(hint)
             self._arrived.notify_all()
 
     def forget(self) -> None:
-        """Start with nothing heard."""
+        """Start with nothing received."""
         with self._arrived:
-            self.heard.clear()
+            self.received.clear()
 
     def wait_until(self, satisfied: Callable[[list[Hint]], bool]) -> None:
-        """Return when what was heard satisfies the condition; fail when it takes too long."""
+        """Return when what was received satisfies the condition; fail when it takes too long."""
         with self._arrived:
-            if not self._arrived.wait_for(lambda: satisfied(self.heard), PATIENCE_S):
-                pytest.fail(f"heard only {self.heard[:20]}")
+            if not self._arrived.wait_for(lambda: satisfied(self.received), PATIENCE_S):
+                pytest.fail(f"received only {self.received[:20]}")
 
     def wait_for_type(self, type: str) -> None:
         """Return when a look for this type, or for all, was asked for."""
-        self.wait_until(lambda heard: any(covers(hint, type) for hint in heard))
+        self.wait_until(lambda received: any(covers(hint, type) for hint in received))
 
 
 def covers(hint: Hint, type: str) -> bool:
@@ -78,9 +78,9 @@ def covers(hint: Hint, type: str) -> bool:
     return hint.kind in ("due", "look") and hint.type in (type, ANY)
 
 
-def covers_ids(heard: list[Hint], kind: str, ids: set[str]) -> bool:
+def covers_ids(received: list[Hint], kind: str, ids: set[str]) -> bool:
     """Whether all these ids were named, or a wider hint came instead."""
-    named = [hint for hint in heard if hint.kind == kind or hint == LOOK_EVERYWHERE]
+    named = [hint for hint in received if hint.kind == kind or hint == LOOK_EVERYWHERE]
     return any(not hint.ids for hint in named) or ids <= {id for hint in named for id in hint.ids}
 
 
@@ -108,42 +108,48 @@ class NotifierConformance:
         other.close()
 
     @pytest.fixture
-    def ear(self, notifier: Notifier) -> Ear:
-        """What the listener heard once it was proven to hear."""
-        ear = Ear()
-        listener = notifier.listen(ear)
+    def recorder(self, notifier: Notifier) -> HintRecorder:
+        """What the listener received once it was proven to hear."""
+        recorder = HintRecorder()
+        listener = notifier.listen(recorder)
         assert listener.wait_until_alive(PATIENCE_S)
         assert listener.alive
-        ear.forget()
-        return ear
+        recorder.forget()
+        return recorder
 
-    def test_a_hint_reaches_a_listener_of_another_notifier(self, ear: Ear, other: Notifier) -> None:
+    def test_a_hint_reaches_a_listener_of_another_notifier(
+        self, recorder: HintRecorder, other: Notifier
+    ) -> None:
         other.send([Hint("due", "mail")])
-        ear.wait_for_type("mail")
+        recorder.wait_for_type("mail")
 
-    def test_a_hint_reaches_the_notifier_that_sent_it(self, ear: Ear, notifier: Notifier) -> None:
+    def test_a_hint_reaches_the_notifier_that_sent_it(
+        self, recorder: HintRecorder, notifier: Notifier
+    ) -> None:
         notifier.send([Hint("look", "mail")])
-        ear.wait_for_type("mail")
+        recorder.wait_for_type("mail")
 
-    def test_every_listener_hears(self, ear: Ear, notifier: Notifier, other: Notifier) -> None:
-        second = Ear()
+    def test_every_listener_hears(
+        self, recorder: HintRecorder, notifier: Notifier, other: Notifier
+    ) -> None:
+        second = HintRecorder()
         assert notifier.listen(second).wait_until_alive(PATIENCE_S)
         other.send([Hint("due", "mail")])
-        ear.wait_for_type("mail")
+        recorder.wait_for_type("mail")
         second.wait_for_type("mail")
 
     def test_a_thousand_sends_become_few_batches_and_every_type_arrives(
-        self, ear: Ear, other: Notifier
+        self, recorder: HintRecorder, other: Notifier
     ) -> None:
         types = [f"type-{number}" for number in range(1_000)]
         started = time.monotonic()
         for type in types:
             other.send([Hint("due", type)])
-        ear.wait_until(
-            lambda heard: (
-                LOOK_EVERYWHERE in heard
-                or {hint.type for hint in heard} >= set(types)
-                or any(covers(hint, ANY) for hint in heard)
+        recorder.wait_until(
+            lambda received: (
+                LOOK_EVERYWHERE in received
+                or {hint.type for hint in received} >= set(types)
+                or any(covers(hint, ANY) for hint in received)
             )
         )
         other.close()
@@ -151,57 +157,63 @@ class NotifierConformance:
         assert other.counts.batches <= windows + 2
         assert other.counts.dropped == 0
 
-    def test_the_same_hint_is_merged(self, ear: Ear, other: Notifier) -> None:
+    def test_the_same_hint_is_merged(self, recorder: HintRecorder, other: Notifier) -> None:
         started = time.monotonic()
         for _ in range(1_000):
             other.send([Hint("due", "mail")])
         other.send([Hint("due", "last")])
-        ear.wait_for_type("last")
+        recorder.wait_for_type("last")
         windows = (time.monotonic() - started) / WINDOW_S
-        assert len(ear.heard) <= 10 + 3 * windows
+        assert len(recorder.received) <= 10 + 3 * windows
 
     @pytest.mark.parametrize("type", HOSTILE_TYPES, ids=range(len(HOSTILE_TYPES)))
     def test_a_hostile_type_arrives_or_a_wider_hint(
-        self, ear: Ear, other: Notifier, type: str
+        self, recorder: HintRecorder, other: Notifier, type: str
     ) -> None:
         other.send([Hint("due", type)])
-        ear.wait_for_type(type)
+        recorder.wait_for_type(type)
         assert other.counts.dropped == 0
 
-    def test_many_lost_jobs_arrive_or_a_wider_hint(self, ear: Ear, other: Notifier) -> None:
+    def test_many_lost_jobs_arrive_or_a_wider_hint(
+        self, recorder: HintRecorder, other: Notifier
+    ) -> None:
         ids = tuple(f"0193a6f0-7c00-7000-8000-{number:012d}" for number in range(500))
         other.send([Hint("lost", worker="w-1", ids=ids)])
         other.send([Hint("due", "last")])
-        self._wait_for_ids_where_they_travel(ear, "lost", set(ids))
+        self._wait_for_ids_where_they_travel(recorder, "lost", set(ids))
 
-    def test_many_ended_chains_arrive_or_a_wider_hint(self, ear: Ear, other: Notifier) -> None:
+    def test_many_ended_chains_arrive_or_a_wider_hint(
+        self, recorder: HintRecorder, other: Notifier
+    ) -> None:
         ids = tuple(f"0193a6f0-7c00-7000-8000-{number:012d}" for number in range(20_000))
         other.send([Hint("ended", ids=ids)])
         other.send([Hint("due", "last")])
-        self._wait_for_ids_where_they_travel(ear, "ended", set(ids))
+        self._wait_for_ids_where_they_travel(recorder, "ended", set(ids))
 
-    def _wait_for_ids_where_they_travel(self, ear: Ear, kind: str, ids: set[str]) -> None:
-        ear.wait_until(lambda heard: covers_ids(heard, kind, ids))
+    def _wait_for_ids_where_they_travel(
+        self, recorder: HintRecorder, kind: str, ids: set[str]
+    ) -> None:
+        recorder.wait_until(lambda received: covers_ids(received, kind, ids))
 
     def test_a_callback_that_raises_goes_on_hearing(
         self, notifier: Notifier, other: Notifier
     ) -> None:
-        heard = Ear()
+        received = HintRecorder()
 
         def fail(hint: Hint) -> None:
-            heard(hint)
+            received(hint)
             raise RuntimeError("a bug of the callback")
 
         assert notifier.listen(fail).wait_until_alive(PATIENCE_S)
         other.send([Hint("due", "first")])
-        heard.wait_for_type("first")
-        heard.forget()
+        received.wait_for_type("first")
+        received.forget()
         other.send([Hint("due", "second")])
-        heard.wait_for_type("second")
+        received.wait_for_type("second")
 
     def test_a_closed_listener_hears_nothing_and_leaves_no_thread(self, notifier: Notifier) -> None:
         before = set(threading.enumerate())
-        listener = notifier.listen(Ear())
+        listener = notifier.listen(HintRecorder())
         assert listener.wait_until_alive(PATIENCE_S)
         listener.close()
         assert not listener.alive
@@ -242,43 +254,43 @@ class NotifierServerConformance(NotifierConformance):
         server.thaw()
 
     def test_a_sender_uses_a_new_connection_after_a_restart(
-        self, server: NotifierServer, notifier: Notifier, other: Notifier, ear: Ear
+        self, server: NotifierServer, notifier: Notifier, other: Notifier, recorder: HintRecorder
     ) -> None:
         other.send([Hint("due", "before")])
-        ear.wait_for_type("before")
+        recorder.wait_for_type("before")
         server.stop()
-        ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
-        ear.forget()
+        recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
+        recorder.forget()
         server.start()
-        ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
+        recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
         other.send([Hint("due", "after")])
-        ear.wait_until(lambda heard: Hint("due", "after") in heard)
+        recorder.wait_until(lambda received: Hint("due", "after") in received)
 
     def test_a_listener_is_back_after_a_restart_and_asks_for_a_look(
         self, server: NotifierServer, notifier: Notifier
     ) -> None:
-        ear = Ear()
-        listener = notifier.listen(ear)
+        recorder = HintRecorder()
+        listener = notifier.listen(recorder)
         assert listener.wait_until_alive(PATIENCE_S)
-        ear.forget()
+        recorder.forget()
         server.stop()
-        ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
+        recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
         assert not listener.alive
-        ear.forget()
+        recorder.forget()
         server.start()
-        ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
+        recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
         assert listener.wait_until_alive(PATIENCE_S)
         assert listener.reconnects == 1
 
     def test_a_listener_notices_a_server_that_is_silent(
         self, server: NotifierServer, notifier: Notifier
     ) -> None:
-        ear = Ear()
-        listener = notifier.listen(ear)
+        recorder = HintRecorder()
+        listener = notifier.listen(recorder)
         assert listener.wait_until_alive(PATIENCE_S)
-        ear.forget()
+        recorder.forget()
         server.freeze()
-        ear.wait_until(lambda heard: LOOK_EVERYWHERE in heard)
+        recorder.wait_until(lambda received: LOOK_EVERYWHERE in received)
         assert not listener.alive
         server.thaw()
         assert listener.wait_until_alive(PATIENCE_S)
@@ -287,6 +299,6 @@ class NotifierServerConformance(NotifierConformance):
         self, server: NotifierServer, notifier: Notifier
     ) -> None:
         server.stop()
-        listener = notifier.listen(Ear())
+        listener = notifier.listen(HintRecorder())
         assert not listener.alive
         listener.close()

@@ -1,4 +1,4 @@
-"""Reading jobs and chains back: by id, in pages, under every condition of the filter language."""
+"""Reading jobs and chains by id, in pages and under every filter, dead letters by their kind, and the audit."""
 
 from __future__ import annotations
 
@@ -7,95 +7,105 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.records import ChainRecord, NewJob, Tail
+from holdfast.core.records import AuditRecord, ChainRecord, DeadGroup, NewJob, Tail
 from holdfast.storage.query import JobQuery
-from holdfast.testing.conformance.stage import LEASE_MS, MAIL, SECOND, Conformance, Stage
+from holdfast.testing.conformance.store_fixture import (
+    LEASE_MS,
+    MAIL,
+    SECOND,
+    Conformance,
+    StoreFixture,
+)
 
 
 class ReadingConformance(Conformance):
     """Records by id, and pages without gaps."""
 
-    async def test_jobs_are_read_in_the_order_of_their_ids(self, stage: Stage) -> None:
-        jobs = [await stage.start() for _ in range(3)]
-        ids = [jobs[2].id, stage.new_id(), jobs[0].id]
-        found = await stage.run(stage.store.jobs.get(ids))
+    async def test_jobs_are_read_in_the_order_of_their_ids(self, fixture: StoreFixture) -> None:
+        jobs = [await fixture.start() for _ in range(3)]
+        ids = [jobs[2].id, fixture.new_id(), jobs[0].id]
+        found = await fixture.run(fixture.store.jobs.get(ids))
         assert [each.id for each in found] == [jobs[0].id, jobs[2].id]
 
-    async def test_pages_follow_one_another_from_the_newest(self, stage: Stage) -> None:
-        jobs = [await stage.start() for _ in range(7)]
-        assert await self._pages(stage) == [job.id for job in reversed(jobs)]
+    async def test_pages_follow_one_another_from_the_newest(self, fixture: StoreFixture) -> None:
+        jobs = [await fixture.start() for _ in range(7)]
+        assert await self._pages(fixture) == [job.id for job in reversed(jobs)]
 
     async def test_rows_written_between_pages_neither_repeat_nor_hide_others(
-        self, stage: Stage
+        self, fixture: StoreFixture
     ) -> None:
-        jobs = [await stage.start() for _ in range(7)]
-        seen = await self._pages(stage, write_between=True)
+        jobs = [await fixture.start() for _ in range(7)]
+        seen = await self._pages(fixture, write_between=True)
         assert seen == [job.id for job in reversed(jobs)]
 
-    async def _pages(self, stage: Stage, write_between: bool = False) -> list[str]:
+    async def _pages(self, fixture: StoreFixture, write_between: bool = False) -> list[str]:
         seen: list[str] = []
         before = None
         while True:
             query = JobQuery(limit=3, before=before)
-            page = await stage.run(stage.store.jobs.page(query, stage.now))
+            page = await fixture.run(fixture.store.jobs.page(query, fixture.now))
             if not page:
                 return seen
             seen += [each.id for each in page]
             before = page[-1].id
             if write_between:
-                await stage.start()
+                await fixture.start()
 
 
 class WalkConformance(Conformance):
     """Looking for few among many: bounded, and gone on with."""
 
-    async def test_a_walk_looks_at_so_many_and_goes_on_from_there(self, stage: Stage) -> None:
-        rare = await stage.start("rare")
-        others = [await stage.start("common") for _ in range(7)]
+    async def test_a_walk_looks_at_so_many_and_goes_on_from_there(
+        self, fixture: StoreFixture
+    ) -> None:
+        rare = await fixture.start("rare")
+        others = [await fixture.start("common") for _ in range(7)]
         query = JobQuery(types=("rare",), limit=2)
-        first = await stage.run(stage.store.jobs.walk(query, 3, stage.now))
+        first = await fixture.run(fixture.store.jobs.walk(query, 3, fixture.now))
         assert (first.records, first.end) == ([], others[4].id)
-        chains = await stage.run(stage.store.chains.walk(query, 3, stage.now))
+        chains = await fixture.run(fixture.store.chains.walk(query, 3, fixture.now))
         assert (chains.records, chains.end) == ([], others[4].id)
         rest = msgspec.structs.replace(query, before=first.end)
-        second = await stage.run(stage.store.jobs.walk(rest, 9, stage.now))
+        second = await fixture.run(fixture.store.jobs.walk(rest, 9, fixture.now))
         assert ([each.id for each in second.records], second.end) == ([rare.id], None)
 
     async def test_what_runs_waits_or_failed_is_found_without_looking_at_the_rest(
-        self, stage: Stage
+        self, fixture: StoreFixture
     ) -> None:
-        failed = await stage.start_running()
-        await stage.finish_as(failed, "fail", error="ValueError: no")
-        running = await stage.start_running("render")
-        awaited = await stage.start("render")
-        blocked = await stage.start_blocked(awaited.id, type="report")
+        failed = await fixture.start_running()
+        await fixture.finish_as(failed, "fail", error="ValueError: no")
+        running = await fixture.start_running("render")
+        awaited = await fixture.start("render")
+        blocked = await fixture.start_blocked(awaited.id, type="report")
         for _ in range(20):
-            await stage.start("common")
+            await fixture.start("common")
         for state, expected in (
             ("failed", failed.id),
             ("running", running.id),
             ("blocked", blocked.id),
         ):
             query = JobQuery(states=(state,), limit=1)
-            walk = await stage.run(stage.store.jobs.walk(query, 1, stage.now))
+            walk = await fixture.run(fixture.store.jobs.walk(query, 1, fixture.now))
             assert [each.id for each in walk.records] == [expected], state
 
-    async def test_a_type_that_was_never_started_is_not_looked_for(self, stage: Stage) -> None:
+    async def test_a_type_that_was_never_started_is_not_looked_for(
+        self, fixture: StoreFixture
+    ) -> None:
         for _ in range(3):
-            await stage.start("common")
+            await fixture.start("common")
         query = JobQuery(type_like="rare.%")
-        walk = await stage.run(stage.store.jobs.walk(query, 1, stage.now))
+        walk = await fixture.run(fixture.store.jobs.walk(query, 1, fixture.now))
         assert (walk.records, walk.end) == ([], None)
 
-    async def test_an_age_is_a_place_to_begin_and_to_end(self, stage: Stage) -> None:
-        old = await stage.start()
-        stage.pass_time(seconds=3_600)
-        young = [await stage.start() for _ in range(5)]
+    async def test_an_age_is_a_place_to_begin_and_to_end(self, fixture: StoreFixture) -> None:
+        old = await fixture.start()
+        fixture.pass_time(seconds=3_600)
+        young = [await fixture.start() for _ in range(5)]
         query = JobQuery(age_min_ms=1_800_000)
-        walk = await stage.run(stage.store.jobs.walk(query, 1, stage.now))
+        walk = await fixture.run(fixture.store.jobs.walk(query, 1, fixture.now))
         assert [each.id for each in walk.records] == [old.id]
         query = JobQuery(age_max_ms=1_800_000)
-        walk = await stage.run(stage.store.jobs.walk(query, 6, stage.now))
+        walk = await fixture.run(fixture.store.jobs.walk(query, 6, fixture.now))
         assert [each.id for each in walk.records] == [each.id for each in reversed(young)]
         assert walk.end is None
 
@@ -103,58 +113,60 @@ class WalkConformance(Conformance):
 class ChainReadingConformance(Conformance):
     """A chain is its first job's request and its last job's result."""
 
-    async def test_a_chain_shows_its_first_request_and_its_last_result(self, stage: Stage) -> None:
-        created = stage.now
-        asked = await stage.start(input='{"order": 1}', key="k")
-        (first,) = await stage.claim()
-        await stage.finish_as(first, "continue", output='"half"', next=stage.next_job(first))
-        assert await self._get(stage, asked) == ChainRecord(
+    async def test_a_chain_shows_its_first_request_and_its_last_result(
+        self, fixture: StoreFixture
+    ) -> None:
+        created = fixture.now
+        asked = await fixture.start(input='{"order": 1}', key="k")
+        (first,) = await fixture.claim()
+        await fixture.finish_as(first, "continue", output='"half"', next=fixture.next_job(first))
+        assert await self._get(fixture, asked) == ChainRecord(
             asked.id, MAIL, "pending", "k", '{"order": 1}', None, None, 2, created, None
         )
-        (second,) = await stage.claim("next")
-        ended = stage.pass_time(seconds=1)
-        await stage.finish_as(second, "complete", output='"whole"')
-        assert await self._get(stage, asked) == ChainRecord(
+        (second,) = await fixture.claim("next")
+        ended = fixture.pass_time(seconds=1)
+        await fixture.finish_as(second, "complete", output='"whole"')
+        assert await self._get(fixture, asked) == ChainRecord(
             asked.id, MAIL, "completed", "k", '{"order": 1}', '"whole"', None, 2, created, ended
         )
 
-    async def test_a_failed_chain_shows_its_error(self, stage: Stage) -> None:
-        job = await stage.start_running()
-        await stage.finish_as(job, "fail", error="Boom: no", output="1")
-        (chain,) = await stage.run(stage.store.chains.get([job.chain_id]))
+    async def test_a_failed_chain_shows_its_error(self, fixture: StoreFixture) -> None:
+        job = await fixture.start_running()
+        await fixture.finish_as(job, "fail", error="Boom: no", output="1")
+        (chain,) = await fixture.run(fixture.store.chains.get([job.chain_id]))
         assert (chain.state, chain.error, chain.output) == ("failed", "Boom: no", None)
 
-    async def test_a_tail_is_the_last_job_whatever_its_state(self, stage: Stage) -> None:
-        single = await stage.start("single")
-        job = await stage.start_running()
-        successor = stage.next_job(job)
-        await stage.finish_as(job, "continue", next=successor)
-        ids = [single.id, job.chain_id, stage.new_id()]
-        tails = await stage.run(stage.store.chains.tails(ids))
+    async def test_a_tail_is_the_last_job_whatever_its_state(self, fixture: StoreFixture) -> None:
+        single = await fixture.start("single")
+        job = await fixture.start_running()
+        successor = fixture.next_job(job)
+        await fixture.finish_as(job, "continue", next=successor)
+        ids = [single.id, job.chain_id, fixture.new_id()]
+        tails = await fixture.run(fixture.store.chains.tails(ids))
         assert sorted(tails, key=lambda tail: tail.job_id) == [
             Tail(single.id, single.id, 0, "pending"),
             Tail(job.chain_id, successor.id, 1, "pending"),
         ]
 
-    async def test_the_id_of_a_later_job_is_no_chain(self, stage: Stage) -> None:
-        job = await stage.start_running()
-        successor = stage.next_job(job)
-        await stage.finish_as(job, "continue", next=successor)
-        assert await stage.run(stage.store.chains.get([successor.id])) == []
-        assert await stage.run(stage.store.chains.jobs(successor.id)) == []
+    async def test_the_id_of_a_later_job_is_no_chain(self, fixture: StoreFixture) -> None:
+        job = await fixture.start_running()
+        successor = fixture.next_job(job)
+        await fixture.finish_as(job, "continue", next=successor)
+        assert await fixture.run(fixture.store.chains.get([successor.id])) == []
+        assert await fixture.run(fixture.store.chains.jobs(successor.id)) == []
 
-    async def test_chains_are_paged_from_the_newest(self, stage: Stage) -> None:
-        jobs = [await stage.start() for _ in range(3)]
-        (first,) = await stage.claim(limit=1)
-        await stage.finish_as(first, "continue", next=stage.next_job(first))
-        page = await stage.run(stage.store.chains.page(JobQuery(limit=2), stage.now))
+    async def test_chains_are_paged_from_the_newest(self, fixture: StoreFixture) -> None:
+        jobs = [await fixture.start() for _ in range(3)]
+        (first,) = await fixture.claim(limit=1)
+        await fixture.finish_as(first, "continue", next=fixture.next_job(first))
+        page = await fixture.run(fixture.store.chains.page(JobQuery(limit=2), fixture.now))
         assert [each.id for each in page] == [jobs[2].id, jobs[1].id]
         query = JobQuery(limit=2, before=page[-1].id)
-        (last,) = await stage.run(stage.store.chains.page(query, stage.now))
+        (last,) = await fixture.run(fixture.store.chains.page(query, fixture.now))
         assert (last.id, last.jobs) == (jobs[0].id, 2)
 
-    async def _get(self, stage: Stage, job: NewJob) -> ChainRecord:
-        (chain,) = await stage.run(stage.store.chains.get([job.id, stage.new_id()]))
+    async def _get(self, fixture: StoreFixture, job: NewJob) -> ChainRecord:
+        (chain,) = await fixture.run(fixture.store.chains.get([job.id, fixture.new_id()]))
         return chain
 
 
@@ -201,57 +213,160 @@ class FilterConformance(Conformance):
 
     @pytest.mark.parametrize(("conditions", "expected"), CONDITIONS, ids=repr)
     async def test_a_condition_holds_for_every_row_of_a_page(
-        self, stage: Stage, conditions: dict[str, Any], expected: str
+        self, fixture: StoreFixture, conditions: dict[str, Any], expected: str
     ) -> None:
-        letters = await self._set_up(stage)
+        letters = await self._set_up(fixture)
         query = JobQuery(**conditions)
-        jobs = await stage.run(stage.store.jobs.page(query, stage.now))
+        jobs = await fixture.run(fixture.store.jobs.page(query, fixture.now))
         assert "".join(sorted(letters[each.id] for each in jobs)) == expected
-        chains = await stage.run(stage.store.chains.page(query, stage.now))
+        chains = await fixture.run(fixture.store.chains.page(query, fixture.now))
         assert "".join(sorted(letters[each.id] for each in chains)) == expected
 
-    async def test_a_list_of_ids_is_a_condition_too(self, stage: Stage) -> None:
-        jobs = [await stage.start() for _ in range(3)]
-        query = JobQuery(ids=(jobs[0].id, jobs[2].id, stage.new_id()))
-        found = await stage.run(stage.store.jobs.page(query, stage.now))
+    async def test_a_list_of_ids_is_a_condition_too(self, fixture: StoreFixture) -> None:
+        jobs = [await fixture.start() for _ in range(3)]
+        query = JobQuery(ids=(jobs[0].id, jobs[2].id, fixture.new_id()))
+        found = await fixture.run(fixture.store.jobs.page(query, fixture.now))
         assert [each.id for each in found] == [jobs[2].id, jobs[0].id]
-        chains = await stage.run(stage.store.chains.page(query, stage.now))
+        chains = await fixture.run(fixture.store.chains.page(query, fixture.now))
         assert [each.id for each in chains] == [jobs[2].id, jobs[0].id]
-        none = await stage.run(stage.store.jobs.page(JobQuery(ids=()), stage.now))
+        none = await fixture.run(fixture.store.jobs.page(JobQuery(ids=()), fixture.now))
         assert none == []
 
-    async def test_one_chain_is_a_condition_too(self, stage: Stage) -> None:
-        job = await stage.start_running()
-        successor = stage.next_job(job)
-        await stage.finish_as(job, "continue", next=successor)
-        await stage.start()
+    async def test_one_chain_is_a_condition_too(self, fixture: StoreFixture) -> None:
+        job = await fixture.start_running()
+        successor = fixture.next_job(job)
+        await fixture.finish_as(job, "continue", next=successor)
+        await fixture.start()
         query = JobQuery(chain=job.chain_id)
-        jobs = await stage.run(stage.store.jobs.page(query, stage.now))
+        jobs = await fixture.run(fixture.store.jobs.page(query, fixture.now))
         assert [each.id for each in jobs] == [successor.id, job.id]
-        (chain,) = await stage.run(stage.store.chains.page(query, stage.now))
+        (chain,) = await fixture.run(fixture.store.chains.page(query, fixture.now))
         assert chain.id == job.chain_id
 
-    async def _set_up(self, stage: Stage) -> dict[str, str]:
+    async def _set_up(self, fixture: StoreFixture) -> dict[str, str]:
         """Six jobs that differ in everything one can ask for; return the letter of each."""
-        a = await stage.start("mail.send", key="order-1", at=stage.now + 3_600 * SECOND)
-        b = await stage.start("mail.send")
-        c = await stage.start("push_send")
-        d = await stage.start("pushxsend")
-        (completed,) = await stage.claim("push_send", worker="worker-1")
-        await stage.finish_as(completed, "complete")
-        (failed,) = await stage.claim("pushxsend", worker="worker-2")
-        await stage.finish_as(failed, "retry")
-        (failed,) = await stage.claim("pushxsend", worker="worker-2")
-        finish = stage.ending(
+        a = await fixture.start("mail.send", key="order-1", at=fixture.now + 3_600 * SECOND)
+        b = await fixture.start("mail.send")
+        c = await fixture.start("push_send")
+        d = await fixture.start("pushxsend")
+        (completed,) = await fixture.claim("push_send", worker="worker-1")
+        await fixture.finish_as(completed, "complete")
+        (failed,) = await fixture.claim("pushxsend", worker="worker-2")
+        await fixture.finish_as(failed, "retry")
+        (failed,) = await fixture.claim("pushxsend", worker="worker-2")
+        finish = fixture.ending(
             failed,
             "fail",
             error="ValueError: Boom! 100% sure",
             fingerprint="value-error",
             worker="worker-2",
         )
-        await stage.finish(finish)
-        await stage.claim("mail.send", worker="worker-2", lease_ms=LEASE_MS)
-        e = await stage.start_blocked(a.id, type="mail.wait")
-        stage.pass_time(seconds=10)
-        f = await stage.start("mail.late")
+        await fixture.finish(finish)
+        await fixture.claim("mail.send", worker="worker-2", lease_ms=LEASE_MS)
+        e = await fixture.start_blocked(a.id, type="mail.wait")
+        fixture.pass_time(seconds=10)
+        f = await fixture.start("mail.late")
         return {job.id: letter for letter, job in zip("abcdef", (a, b, c, d, e, f), strict=True)}
+
+
+class DeadLetterConformance(Conformance):
+    """Dead letters of one type that failed alike are one group."""
+
+    async def _fail(
+        self, fixture: StoreFixture, type: str, fingerprint: str | None, error: str
+    ) -> str:
+        fixture.pass_time(seconds=1)
+        job = await fixture.start_running(type)
+        assert await fixture.finish_as(job, "fail", fingerprint=fingerprint, error=error)
+        return job.id
+
+    async def test_groups_are_counted_by_type_and_kind_the_largest_first(
+        self, fixture: StoreFixture
+    ) -> None:
+        await self._fail(fixture, MAIL, "timeout", "Timeout: 1")
+        oldest = fixture.now
+        push_id = await self._fail(fixture, "push", "timeout", "Timeout: 2")
+        pushed = fixture.now
+        mail_id = await self._fail(fixture, MAIL, "timeout", "Timeout: 3")
+        groups = await fixture.run(fixture.store.dead_letters.groups(10, 100))
+        assert groups == [
+            DeadGroup(MAIL, "timeout", 2, oldest, fixture.now, mail_id, "Timeout: 3"),
+            DeadGroup("push", "timeout", 1, pushed, pushed, push_id, "Timeout: 2"),
+        ]
+
+    async def test_groups_of_one_size_come_by_type_then_kind_the_unknown_last(
+        self, fixture: StoreFixture
+    ) -> None:
+        kinds = [("push", "late"), (MAIL, None), (MAIL, "timeout"), (MAIL, "late")]
+        for type, fingerprint in kinds:
+            await self._fail(fixture, type, fingerprint, "Boom: no")
+        groups = await fixture.run(fixture.store.dead_letters.groups(10, 100))
+        assert [(each.type, each.fingerprint) for each in groups] == [
+            (MAIL, "late"),
+            (MAIL, "timeout"),
+            (MAIL, None),
+            ("push", "late"),
+        ]
+
+    async def test_what_did_not_fail_is_in_no_group(self, fixture: StoreFixture) -> None:
+        completed = await fixture.start_running()
+        await fixture.finish_as(completed, "complete")
+        cancelled = await fixture.start_running()
+        await fixture.finish_as(cancelled, "cancel")
+        await fixture.start()
+        assert await fixture.run(fixture.store.dead_letters.groups(10, 100)) == []
+
+    async def test_only_the_youngest_are_looked_at(self, fixture: StoreFixture) -> None:
+        await self._fail(fixture, MAIL, "old", "Old")
+        await self._fail(fixture, MAIL, "young", "Young")
+        (group,) = await fixture.run(fixture.store.dead_letters.groups(10, 1))
+        assert group.fingerprint == "young"
+
+
+class AuditConformance(Conformance):
+    """Changes are kept with their time and read back from the newest."""
+
+    def _change(self, fixture: StoreFixture, **fields: Any) -> AuditRecord:
+        change = {"id": fixture.new_id(), "actor": "ana", "role": "operator", "action": "pause"}
+        return AuditRecord(**change | {"target": "type mail"} | fields)
+
+    async def _append(self, fixture: StoreFixture, *changes: AuditRecord) -> None:
+        await fixture.run(fixture.store.audit.append(changes, fixture.now))
+
+    async def test_a_change_is_read_back_as_it_was_written(self, fixture: StoreFixture) -> None:
+        full = self._change(
+            fixture, before="{}", after='{"paused": true}', reason="provider down", request_id="r-1"
+        )
+        await self._append(fixture, full)
+        found = await fixture.run(fixture.store.audit.page(10))
+        assert found == [msgspec.structs.replace(full, at=fixture.now)]
+
+    async def test_pages_follow_one_another_from_the_newest(self, fixture: StoreFixture) -> None:
+        changes = []
+        for _ in range(3):
+            fixture.pass_time(seconds=1)
+            changes += [self._change(fixture), self._change(fixture)]
+            await self._append(fixture, *changes[-2:])
+        seen: list[str] = []
+        before = None
+        while page := await fixture.run(fixture.store.audit.page(4, before)):
+            seen += [each.id for each in page]
+            before = (page[-1].at, page[-1].id)
+        assert seen == [each.id for each in reversed(changes)]
+
+    async def test_changes_are_found_by_actor_action_and_target(
+        self, fixture: StoreFixture
+    ) -> None:
+        ana, bob = (
+            self._change(fixture),
+            self._change(fixture, actor="bob", action="drop", target="job 1"),
+        )
+        await self._append(fixture, ana, bob)
+        audit = fixture.store.audit
+        for op in (
+            audit.page(10, actor="bob"),
+            audit.page(10, action="drop"),
+            audit.page(10, target="job 1"),
+        ):
+            (found,) = await fixture.run(op)
+            assert found.id == bob.id

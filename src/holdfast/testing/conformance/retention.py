@@ -1,4 +1,4 @@
-"""Retention: whole chains, old enough, that nobody depends on; and nothing else."""
+"""Removing chains: deleting them with everything that belongs to them, and retention, which takes old ones."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ from holdfast.commands.cycles import begin_slot, complete_slot
 from holdfast.commands.retention import FIRST_ID, Ages, RetentionPage, remove_chains, remove_records
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import NewRun, slot_at
-from holdfast.core.records import NewJob, NewKey, WorkerSign
-from holdfast.testing.conformance.counters import counters_equal_rows
-from holdfast.testing.conformance.cycles import CLEANUP, CycleStage
-from holdfast.testing.conformance.stage import LEASE_MS, WORKER, Conformance, Stage
+from holdfast.core.records import NewJob, NewKey, Reference, WorkerSign
+from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
+from holdfast.testing.conformance.store_fixture import (
+    LEASE_MS,
+    MAIL,
+    WORKER,
+    Conformance,
+    StoreFixture,
+)
+from holdfast.testing.conformance.workers import counters_equal_rows
 
 DAY = 86_400
 AGES = Ages(chains=30, dead_letters=90, runs=30)
@@ -20,48 +26,52 @@ AGES = Ages(chains=30, dead_letters=90, runs=30)
 class RetentionConformance(Conformance):
     """Removing finished chains."""
 
-    async def _ended(self, stage: Stage, kind: Any, **fields: Any) -> NewJob:
-        job = await stage.start(**fields)
-        (claimed,) = await stage.claim()
-        assert await stage.finish_as(claimed, kind)
+    async def _ended(self, fixture: StoreFixture, kind: Any, **fields: Any) -> NewJob:
+        job = await fixture.start(**fields)
+        (claimed,) = await fixture.claim()
+        assert await fixture.finish_as(claimed, kind)
         return job
 
-    async def _remove(self, stage: Stage, after: str = FIRST_ID, limit: int = 100) -> RetentionPage:
-        page = await stage.run(remove_chains(stage.store, AGES, after, limit, stage.now))
-        await stage.run(counters_equal_rows(stage))
+    async def _remove(
+        self, fixture: StoreFixture, after: str = FIRST_ID, limit: int = 100
+    ) -> RetentionPage:
+        page = await fixture.run(remove_chains(fixture.store, AGES, after, limit, fixture.now))
+        await fixture.run(counters_equal_rows(fixture))
         return page
 
-    async def _exists(self, stage: Stage, job: NewJob) -> bool:
-        return bool(await stage.run(stage.store.jobs.get([job.id])))
+    async def _exists(self, fixture: StoreFixture, job: NewJob) -> bool:
+        return bool(await fixture.run(fixture.store.jobs.get([job.id])))
 
     async def test_finished_chains_go_when_they_are_old_enough_and_dead_letters_later(
-        self, stage: Stage
+        self, fixture: StoreFixture
     ) -> None:
-        done = await self._ended(stage, "complete")
-        dropped = await self._ended(stage, "cancel")
-        dead = await self._ended(stage, "fail")
-        stage.pass_time(seconds=30 * DAY)
-        assert (await self._remove(stage)).removed == 0
-        stage.pass_time(seconds=1)
-        assert (await self._remove(stage)).removed == 2
-        assert not await self._exists(stage, done)
-        assert not await self._exists(stage, dropped)
-        assert await self._exists(stage, dead)
-        stage.pass_time(seconds=60 * DAY)
-        assert (await self._remove(stage)).removed == 1
+        done = await self._ended(fixture, "complete")
+        dropped = await self._ended(fixture, "cancel")
+        dead = await self._ended(fixture, "fail")
+        fixture.pass_time(seconds=30 * DAY)
+        assert (await self._remove(fixture)).removed == 0
+        fixture.pass_time(seconds=1)
+        assert (await self._remove(fixture)).removed == 2
+        assert not await self._exists(fixture, done)
+        assert not await self._exists(fixture, dropped)
+        assert await self._exists(fixture, dead)
+        fixture.pass_time(seconds=60 * DAY)
+        assert (await self._remove(fixture)).removed == 1
 
-    async def test_with_a_chain_go_its_attempts_its_edges_and_its_key(self, stage: Stage) -> None:
-        job = stage.job(key="k")
+    async def test_with_a_chain_go_its_attempts_its_edges_and_its_key(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = fixture.job(key="k")
         key = NewKey(job.type, "k", job.id)
-        await stage.run(stage.store.chains.claim_keys([key], stage.now))
-        await stage.start_all([job])
-        (claimed,) = await stage.claim()
-        await stage.finish_as(claimed, "retry", error="once")
-        (claimed,) = await stage.claim()
-        await stage.finish_as(claimed, "complete")
-        stage.pass_time(seconds=31 * DAY)
-        assert (await self._remove(stage)).removed == 1
-        contents = await stage.harness.contents()
+        await fixture.run(fixture.store.chains.claim_keys([key], fixture.now))
+        await fixture.start_all([job])
+        (claimed,) = await fixture.claim()
+        await fixture.finish_as(claimed, "retry", error="once")
+        (claimed,) = await fixture.claim()
+        await fixture.finish_as(claimed, "complete")
+        fixture.pass_time(seconds=31 * DAY)
+        assert (await self._remove(fixture)).removed == 1
+        contents = await fixture.harness.contents()
         left = [
             row
             for table, rows in contents.items()
@@ -70,120 +80,193 @@ class RetentionConformance(Conformance):
         ]
         assert left == []
 
-    async def test_a_key_that_still_counts_keeps_its_chain(self, stage: Stage) -> None:
-        job = stage.job(key="k")
+    async def test_a_key_that_still_counts_keeps_its_chain(self, fixture: StoreFixture) -> None:
+        job = fixture.job(key="k")
         key = NewKey(job.type, "k", job.id, "any", window_ms=40 * DAY * 1000)
-        await stage.run(stage.store.chains.claim_keys([key], stage.now))
-        await stage.start_all([job])
-        (claimed,) = await stage.claim()
-        await stage.finish_as(claimed, "complete")
-        stage.pass_time(seconds=31 * DAY)
-        assert (await self._remove(stage)).removed == 0
-        stage.pass_time(seconds=10 * DAY)
-        assert (await self._remove(stage)).removed == 1
+        await fixture.run(fixture.store.chains.claim_keys([key], fixture.now))
+        await fixture.start_all([job])
+        (claimed,) = await fixture.claim()
+        await fixture.finish_as(claimed, "complete")
+        fixture.pass_time(seconds=31 * DAY)
+        assert (await self._remove(fixture)).removed == 0
+        fixture.pass_time(seconds=10 * DAY)
+        assert (await self._remove(fixture)).removed == 1
 
-    async def _keyed(self, stage: Stage, scope: Any) -> Started:
-        job = stage.job(key="k")
+    async def _keyed(self, fixture: StoreFixture, scope: Any) -> Started:
+        job = fixture.job(key="k")
         request = StartRequest(job, NewKey(job.type, "k", job.id, scope))
-        (started,) = await stage.run(start_chains(stage.store, [request], now=stage.now))
+        (started,) = await fixture.run(start_chains(fixture.store, [request], now=fixture.now))
         return started
 
-    async def _completed_long_ago(self, stage: Stage) -> None:
-        (claimed,) = await stage.claim()
-        await stage.finish_as(claimed, "complete")
-        stage.pass_time(seconds=31 * DAY)
-        assert (await self._remove(stage)).removed == 1
+    async def _completed_long_ago(self, fixture: StoreFixture) -> None:
+        (claimed,) = await fixture.claim()
+        await fixture.finish_as(claimed, "complete")
+        fixture.pass_time(seconds=31 * DAY)
+        assert (await self._remove(fixture)).removed == 1
 
-    async def test_a_key_of_scope_any_outlives_its_chain(self, stage: Stage) -> None:
-        first = await self._keyed(stage, "any")
-        await self._completed_long_ago(stage)
-        stage.pass_time(seconds=4_000 * DAY)
-        await stage.run(remove_records(stage.store, AGES, 100, stage.now))
-        again = await self._keyed(stage, "any")
+    async def test_a_key_of_scope_any_outlives_its_chain(self, fixture: StoreFixture) -> None:
+        first = await self._keyed(fixture, "any")
+        await self._completed_long_ago(fixture)
+        fixture.pass_time(seconds=4_000 * DAY)
+        await fixture.run(remove_records(fixture.store, AGES, 100, fixture.now))
+        again = await self._keyed(fixture, "any")
         assert again == Started(first.id, first.type, "removed", True)
         # A start of the other scope asks only whether something is open.
-        renewed = await self._keyed(stage, "open")
+        renewed = await self._keyed(fixture, "open")
         assert (renewed.state, renewed.deduplicated) == ("pending", False)
-        assert (await self._keyed(stage, "any")).id == renewed.id
-        await self._completed_long_ago(stage)
-        assert await self._keyed(stage, "any") == Started(renewed.id, first.type, "removed", True)
+        assert (await self._keyed(fixture, "any")).id == renewed.id
+        await self._completed_long_ago(fixture)
+        assert await self._keyed(fixture, "any") == Started(renewed.id, first.type, "removed", True)
 
     async def test_a_key_that_somebody_asked_for_with_scope_any_outlives_its_chain(
-        self, stage: Stage
+        self, fixture: StoreFixture
     ) -> None:
-        first = await self._keyed(stage, "open")
-        assert (await self._keyed(stage, "any")).deduplicated
-        await self._completed_long_ago(stage)
-        assert await self._keyed(stage, "any") == Started(first.id, first.type, "removed", True)
+        first = await self._keyed(fixture, "open")
+        assert (await self._keyed(fixture, "any")).deduplicated
+        await self._completed_long_ago(fixture)
+        assert await self._keyed(fixture, "any") == Started(first.id, first.type, "removed", True)
 
-    async def test_a_key_of_scope_open_goes_with_its_chain(self, stage: Stage) -> None:
-        await self._keyed(stage, "open")
-        await self._completed_long_ago(stage)
-        assert not (await self._keyed(stage, "any")).deduplicated
+    async def test_a_key_of_scope_open_goes_with_its_chain(self, fixture: StoreFixture) -> None:
+        await self._keyed(fixture, "open")
+        await self._completed_long_ago(fixture)
+        assert not (await self._keyed(fixture, "any")).deduplicated
 
-    async def test_keys_without_chains_go_when_they_are_old_enough(self, stage: Stage) -> None:
-        await self._keyed(stage, "any")
-        await self._completed_long_ago(stage)
+    async def test_keys_without_chains_go_when_they_are_old_enough(
+        self, fixture: StoreFixture
+    ) -> None:
+        await self._keyed(fixture, "any")
+        await self._completed_long_ago(fixture)
         ages = Ages(chains=30, dead_letters=90, runs=30, keys=365)
-        stage.pass_time(seconds=365 * DAY)
-        assert await stage.run(remove_records(stage.store, ages, 100, stage.now)) == 0
-        stage.pass_time(seconds=1)
-        assert await stage.run(remove_records(stage.store, ages, 100, stage.now)) == 1
-        assert not (await self._keyed(stage, "any")).deduplicated
+        fixture.pass_time(seconds=365 * DAY)
+        assert await fixture.run(remove_records(fixture.store, ages, 100, fixture.now)) == 0
+        fixture.pass_time(seconds=1)
+        assert await fixture.run(remove_records(fixture.store, ages, 100, fixture.now)) == 1
+        assert not (await self._keyed(fixture, "any")).deduplicated
 
-    async def test_deleting_a_chain_frees_its_key_whatever_the_scope(self, stage: Stage) -> None:
-        first = await self._keyed(stage, "any")
-        await stage.run(stage.store.chains.delete([first.id], stage.now))
-        assert not (await self._keyed(stage, "any")).deduplicated
+    async def test_deleting_a_chain_frees_its_key_whatever_the_scope(
+        self, fixture: StoreFixture
+    ) -> None:
+        first = await self._keyed(fixture, "any")
+        await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
+        assert not (await self._keyed(fixture, "any")).deduplicated
 
-    async def test_a_live_chain_stays_with_its_finished_jobs(self, stage: Stage) -> None:
-        first = await stage.start()
-        (claimed,) = await stage.claim()
-        following = stage.next_job(claimed)
-        assert await stage.finish_as(claimed, "continue", next=following)
-        stage.pass_time(seconds=400 * DAY)
-        assert (await self._remove(stage)).removed == 0
-        assert await self._exists(stage, first)
-        (claimed,) = await stage.claim("next")
-        await stage.finish_as(claimed, "complete")
-        stage.pass_time(seconds=31 * DAY)
-        assert (await self._remove(stage)).removed == 1
-        assert not await self._exists(stage, following)
+    async def test_a_live_chain_stays_with_its_finished_jobs(self, fixture: StoreFixture) -> None:
+        first = await fixture.start()
+        (claimed,) = await fixture.claim()
+        following = fixture.next_job(claimed)
+        assert await fixture.finish_as(claimed, "continue", next=following)
+        fixture.pass_time(seconds=400 * DAY)
+        assert (await self._remove(fixture)).removed == 0
+        assert await self._exists(fixture, first)
+        (claimed,) = await fixture.claim("next")
+        await fixture.finish_as(claimed, "complete")
+        fixture.pass_time(seconds=31 * DAY)
+        assert (await self._remove(fixture)).removed == 1
+        assert not await self._exists(fixture, following)
 
-    async def test_a_chain_that_a_live_job_depends_on_stays(self, stage: Stage) -> None:
-        blocking = await self._ended(stage, "complete")
-        waiting = await stage.start_blocked(blocking.id, type="waits")
-        stage.pass_time(seconds=31 * DAY)
-        assert (await self._remove(stage)).removed == 0
-        assert await self._exists(stage, waiting)
+    async def test_a_chain_that_a_live_job_depends_on_stays(self, fixture: StoreFixture) -> None:
+        blocking = await self._ended(fixture, "complete")
+        waiting = await fixture.start_blocked(blocking.id, type="waits")
+        fixture.pass_time(seconds=31 * DAY)
+        assert (await self._remove(fixture)).removed == 0
+        assert await self._exists(fixture, waiting)
 
-    async def test_batches_are_bounded_and_go_on_where_the_last_ended(self, stage: Stage) -> None:
+    async def test_batches_are_bounded_and_go_on_where_the_last_ended(
+        self, fixture: StoreFixture
+    ) -> None:
         jobs = []
         for _ in range(5):
-            jobs.append(await self._ended(stage, "complete"))
-            stage.pass_time(ms=2)
-        stage.pass_time(seconds=31 * DAY)
-        first = await self._remove(stage, limit=2)
+            jobs.append(await self._ended(fixture, "complete"))
+            fixture.pass_time(ms=2)
+        fixture.pass_time(seconds=31 * DAY)
+        first = await self._remove(fixture, limit=2)
         assert first == RetentionPage(2, 2, jobs[1].id)
-        second = await self._remove(stage, first.last, limit=2)
+        second = await self._remove(fixture, first.last, limit=2)
         assert second == RetentionPage(2, 2, jobs[3].id)
-        third = await self._remove(stage, second.last, limit=2)
+        third = await self._remove(fixture, second.last, limit=2)
         assert third == RetentionPage(1, 1, jobs[4].id)
 
-    async def test_old_runs_slots_and_workers_go(self, stage: Stage) -> None:
-        cycles = CycleStage(stage)
+    async def test_old_runs_slots_and_workers_go(self, fixture: StoreFixture) -> None:
+        cycles = CycleFixture(fixture)
         await cycles.register(CLEANUP)
-        run = NewRun(stage.new_id(), CLEANUP, WORKER, "s")
-        slot = slot_at(stage.now + 1_000_000)
-        held = await stage.run(
-            begin_slot(stage.store, run, slot, stage.new_id(), LEASE_MS, stage.now)
+        run = NewRun(fixture.new_id(), CLEANUP, WORKER, "s")
+        slot = slot_at(fixture.now + 1_000_000)
+        held = await fixture.run(
+            begin_slot(fixture.store, run, slot, fixture.new_id(), LEASE_MS, fixture.now)
         )
         assert held is not None
-        await stage.run(complete_slot(stage.store, held, "{}", stage.now))
+        await fixture.run(complete_slot(fixture.store, held, "{}", fixture.now))
         sign = WorkerSign("w", "w", "h", 1, "0", 1, "[]", "{}", None)
-        await stage.run(stage.store.workers.sign(sign, stage.now))
-        await stage.run(stage.store.workers.stop("w", "{}", stage.now))
-        assert await stage.run(remove_records(stage.store, AGES, 100, stage.now)) == 0
-        stage.pass_time(seconds=31 * DAY)
-        assert await stage.run(remove_records(stage.store, AGES, 100, stage.now)) == 3
+        await fixture.run(fixture.store.workers.sign(sign, fixture.now))
+        await fixture.run(fixture.store.workers.stop("w", "{}", fixture.now))
+        assert await fixture.run(remove_records(fixture.store, AGES, 100, fixture.now)) == 0
+        fixture.pass_time(seconds=31 * DAY)
+        assert await fixture.run(remove_records(fixture.store, AGES, 100, fixture.now)) == 3
         assert await cycles.begin(slot) is None
+
+
+class DeletingConformance(Conformance):
+    """A deleted chain leaves nothing, and others lose nothing."""
+
+    async def test_a_deleted_chain_leaves_nothing_but_counts(self, fixture: StoreFixture) -> None:
+        blocker = await fixture.start("blocker")
+        first = await fixture.start(key="k")
+        key = NewKey(MAIL, "k", first.id)
+        await fixture.run(fixture.store.chains.claim_keys([key], fixture.now))
+        (job,) = await fixture.claim()
+        await fixture.finish_as(job, "retry", error="Boom: no")
+        await fixture.run(fixture.store.leases.free([job.token]))
+        (job,) = await fixture.claim()
+        successor = fixture.next_job(job, blockers=1)
+        await fixture.finish_as(job, "continue", next=successor)
+        await fixture.run(fixture.store.leases.free([job.token]))
+        waiting = await fixture.start_blocked(blocker.id, type="waiting")
+        deleted = await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
+        assert sorted(deleted) == [first.id, successor.id]
+        for table, rows in (await fixture.harness.contents()).items():
+            assert not any(first.id in row or successor.id in row for row in rows), table
+        assert {row.id for row in await fixture.read_all()} == {blocker.id, waiting.id}
+        await fixture.run(counters_equal_rows(fixture))
+
+    async def test_a_chain_is_deleted_in_any_state(self, fixture: StoreFixture) -> None:
+        running = await fixture.start_running("a")
+        failed = await fixture.start_running("b")
+        await fixture.finish_as(failed, "fail")
+        pending = await fixture.start("c")
+        chains = [running.id, failed.id, pending.id]
+        assert sorted(await fixture.run(fixture.store.chains.delete(chains, fixture.now))) == chains
+        assert (await fixture.stand(running)).standing == "gone"
+        assert not await fixture.finish_as(running, "complete")
+        await fixture.run(counters_equal_rows(fixture))
+
+    async def test_an_unknown_chain_deletes_nothing(self, fixture: StoreFixture) -> None:
+        await fixture.start()
+        before = await fixture.harness.contents()
+        assert await fixture.run(fixture.store.chains.delete([fixture.new_id()], fixture.now)) == []
+        assert await fixture.harness.contents() == before
+
+    async def test_references_are_the_open_edges_from_other_chains(
+        self, fixture: StoreFixture
+    ) -> None:
+        blocker, closed = await fixture.start("a"), await fixture.start("b")
+        waiting = await fixture.start_blocked(blocker.id, type="c")
+        waited = await fixture.start_blocked(closed.id, type="d")
+        await fixture.run(fixture.store.blockers.close([(closed.id, "completed")]))
+        references = fixture.store.chains.references
+        assert await fixture.run(references([blocker.id, closed.id])) == [
+            Reference(blocker.id, waiting.id, waiting.chain_id)
+        ]
+        assert await fixture.run(references([blocker.id, waiting.id, waited.id])) == []
+
+    async def test_the_way_down_knows_every_blocker_of_every_job(
+        self, fixture: StoreFixture
+    ) -> None:
+        first, second = await fixture.start("a"), await fixture.start("b")
+        job = await fixture.start_running()
+        successor = fixture.next_job(job)
+        await fixture.finish_as(job, "continue", next=successor)
+        waiting = await fixture.start_blocked(first.id, second.id, type="c")
+        await fixture.run(fixture.store.blockers.close([(first.id, "completed")]))
+        blocking = fixture.store.chains.blocking
+        assert await fixture.run(blocking([waiting.id])) == {first.id, second.id}
+        assert await fixture.run(blocking([job.chain_id])) == set()

@@ -1,49 +1,260 @@
-"""Starting: the beginning of a job's life."""
+"""Starting: a job's first row, and deduplication, by which at most one chain at a time has a key."""
 
 from __future__ import annotations
 
-from holdfast.testing.conformance.counters import counters_equal_rows
-from holdfast.testing.conformance.stage import SECOND, Conformance, Stage
+import asyncio
+from typing import Any
+
+from holdfast.core.records import Ending, NewJob, NewKey
+from holdfast.storage.operation import Op
+from holdfast.testing.conformance.harness import OpenTransaction
+from holdfast.testing.conformance.store_fixture import MAIL, SECOND, Conformance, StoreFixture
+from holdfast.testing.conformance.workers import counters_equal_rows
 
 
 class StartingConformance(Conformance):
     """A job is kept as it was asked for."""
 
-    async def test_a_started_job_keeps_what_was_asked(self, stage: Stage) -> None:
-        asked = stage.job(
+    async def test_a_started_job_keeps_what_was_asked(self, fixture: StoreFixture) -> None:
+        asked = fixture.job(
             input='{"a": 1}',
             priority=0,
             key="k",
             trace="00-t-01",
             max_attempts=3,
-            at=stage.now + SECOND,
+            at=fixture.now + SECOND,
         )
-        await stage.start_all([asked])
-        record = await stage.read(asked.id)
+        await fixture.start_all([asked])
+        record = await fixture.read(asked.id)
         assert (record.id, record.chain_id, record.chain_index) == (asked.id, asked.id, 0)
         assert (record.type, record.input, record.priority) == ("mail", '{"a": 1}', 0)
         assert (record.key, record.trace, record.max_attempts) == ("k", "00-t-01", 3)
-        assert (record.created_at, record.planned_at) == (stage.now, stage.now + SECOND)
-        assert (record.state, record.available_at) == ("pending", stage.now + SECOND)
+        assert (record.created_at, record.planned_at) == (fixture.now, fixture.now + SECOND)
+        assert (record.state, record.available_at) == ("pending", fixture.now + SECOND)
         assert (record.attempt, record.crashes, record.fence) == (0, 0, 0)
         assert (record.worker, record.started_at, record.finished_at) == (None, None, None)
 
-    async def test_a_start_repeated_after_an_unknown_commit_is_harmless(self, stage: Stage) -> None:
-        first = await stage.start()
-        before = await stage.harness.contents()
-        second = stage.job()
-        assert await stage.run(stage.store.jobs.insert([first], now=stage.now)) == set()
-        assert await stage.harness.contents() == before
-        written = await stage.run(stage.store.jobs.insert([first, second], now=stage.now))
+    async def test_a_start_repeated_after_an_unknown_commit_is_harmless(
+        self, fixture: StoreFixture
+    ) -> None:
+        first = await fixture.start()
+        before = await fixture.harness.contents()
+        second = fixture.job()
+        assert await fixture.run(fixture.store.jobs.insert([first], now=fixture.now)) == set()
+        assert await fixture.harness.contents() == before
+        written = await fixture.run(fixture.store.jobs.insert([first, second], now=fixture.now))
         assert written == {second.id}
-        await stage.run(counters_equal_rows(stage))
+        await fixture.run(counters_equal_rows(fixture))
 
-    async def test_a_blocked_job_shows_no_due_time(self, stage: Stage) -> None:
-        blocker = await stage.start()
-        job = await stage.start_blocked(blocker.id)
-        record = await stage.read(job.id)
+    async def test_a_blocked_job_shows_no_due_time(self, fixture: StoreFixture) -> None:
+        blocker = await fixture.start()
+        job = await fixture.start_blocked(blocker.id)
+        record = await fixture.read(job.id)
         assert (record.state, record.available_at) == ("blocked", None)
 
-    async def test_thousands_of_jobs_are_written_at_once(self, stage: Stage) -> None:
-        await stage.start_all([stage.job(f"type-{n % 3}") for n in range(3_000)])
-        await stage.run(counters_equal_rows(stage))
+    async def test_thousands_of_jobs_are_written_at_once(self, fixture: StoreFixture) -> None:
+        await fixture.start_all([fixture.job(f"type-{n % 3}") for n in range(3_000)])
+        await fixture.run(counters_equal_rows(fixture))
+
+
+PRODUCERS = 64
+# So many that producers of the same ones certainly meet.
+MANY_KEYS = 500
+KEY = "order-1"
+
+
+def _starting(fixture: StoreFixture, job: NewJob, **options: Any) -> Op[bool]:
+    """Start a chain under the key; answer whether it was the one."""
+    key = NewKey(**{"type": job.type, "key": KEY, "chain_id": job.id} | options)
+    won = yield from fixture.store.chains.claim_keys([key], fixture.now)
+    if won:
+        yield from fixture.store.jobs.insert([job], now=fixture.now)
+    return job.id in won
+
+
+async def _start(fixture: StoreFixture, **options: Any) -> NewJob | None:
+    """Start a chain under the key; return it if it was the one."""
+    job = fixture.job(options.pop("type", MAIL), key=KEY)
+    return job if await fixture.run(_starting(fixture, job, **options)) else None
+
+
+async def _started(fixture: StoreFixture, **options: Any) -> NewJob:
+    job = await _start(fixture, **options)
+    assert job is not None
+    return job
+
+
+async def _holder(fixture: StoreFixture, type: str = MAIL) -> str:
+    (holder,) = await fixture.run(fixture.store.chains.key_holders([(type, KEY)]))
+    assert (holder.type, holder.key) == (type, KEY)
+    return holder.chain_id
+
+
+class KeyConformance(Conformance):
+    """Who gets a key, and when it is free again."""
+
+    async def test_a_key_belongs_to_the_first_chain(self, fixture: StoreFixture) -> None:
+        first = await _started(fixture)
+        before = await fixture.harness.contents()
+        assert await _start(fixture) is None
+        assert await fixture.harness.contents() == before
+        assert await _holder(fixture) == first.id
+
+    async def test_each_type_has_keys_of_its_own(self, fixture: StoreFixture) -> None:
+        mail, push = await _started(fixture), await _started(fixture, type="push")
+        assert await _holder(fixture) == mail.id
+        assert await _holder(fixture, "push") == push.id
+
+    async def test_many_keys_are_claimed_at_once(self, fixture: StoreFixture) -> None:
+        taken = await _started(fixture)
+        keys = [NewKey(MAIL, key, fixture.new_id()) for key in ("order-3", KEY, "order-2")]
+        won = await fixture.run(fixture.store.chains.claim_keys(keys, fixture.now))
+        assert won == {keys[0].chain_id, keys[2].chain_id}
+        pairs = [(MAIL, key.key) for key in keys] + [(MAIL, "nobody's")]
+        holders = await fixture.run(fixture.store.chains.key_holders(pairs))
+        assert {(each.key, each.chain_id) for each in holders} == {
+            ("order-3", keys[0].chain_id),
+            (KEY, taken.id),
+            ("order-2", keys[2].chain_id),
+        }
+
+    async def test_a_running_chain_holds_its_key(self, fixture: StoreFixture) -> None:
+        await _started(fixture)
+        await fixture.claim()
+        assert await _start(fixture) is None
+
+    async def test_a_completed_chain_frees_its_key(self, fixture: StoreFixture) -> None:
+        await _started(fixture)
+        (job,) = await fixture.claim()
+        await fixture.finish_as(job, "complete")
+        second = await _started(fixture)
+        assert await _holder(fixture) == second.id
+        assert await _start(fixture) is None
+
+    async def test_a_cancelled_chain_frees_its_key(self, fixture: StoreFixture) -> None:
+        job = await _started(fixture)
+        await fixture.run(fixture.store.jobs.end([Ending(job.id, "cancelled")], fixture.now))
+        assert await _start(fixture) is not None
+
+    async def test_a_failed_chain_holds_its_key_until_it_has_ended_well(
+        self, fixture: StoreFixture
+    ) -> None:
+        await _started(fixture)
+        (job,) = await fixture.claim()
+        await fixture.finish_as(job, "fail")
+        assert await _start(fixture) is None
+        await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
+        assert await _start(fixture) is None
+        (job,) = await fixture.claim()
+        await fixture.finish_as(job, "complete")
+        assert await _start(fixture) is not None
+
+    async def test_a_chain_that_goes_on_holds_its_key_to_its_end(
+        self, fixture: StoreFixture
+    ) -> None:
+        await _started(fixture)
+        (first,) = await fixture.claim()
+        await fixture.finish_as(first, "continue", next=fixture.next_job(first))
+        assert await _start(fixture) is None
+        (second,) = await fixture.claim("next")
+        await fixture.finish_as(second, "complete")
+        assert await _start(fixture) is not None
+
+    async def test_a_key_of_any_scope_is_never_free_again(self, fixture: StoreFixture) -> None:
+        await _started(fixture, scope="any")
+        (job,) = await fixture.claim()
+        await fixture.finish_as(job, "complete")
+        assert await _start(fixture, scope="any") is None
+
+    async def test_a_window_ends_at_its_time_and_not_before(self, fixture: StoreFixture) -> None:
+        await _started(fixture, scope="any", window_ms=1_000)
+        fixture.now += SECOND - 1
+        assert await _start(fixture, scope="any", window_ms=1_000) is None
+        fixture.now += 1
+        second = await _started(fixture, scope="any", window_ms=1_000)
+        assert await _holder(fixture) == second.id
+        assert await _start(fixture, scope="any", window_ms=1_000) is None
+
+    async def test_an_excluded_chain_does_not_hold_its_key(self, fixture: StoreFixture) -> None:
+        first = await _started(fixture)
+        assert await _start(fixture, exclude=[fixture.new_id()]) is None
+        second = await _started(fixture, exclude=[fixture.new_id(), first.id])
+        assert await _holder(fixture) == second.id
+
+    async def test_a_deleted_chain_frees_its_key(self, fixture: StoreFixture) -> None:
+        first = await _started(fixture)
+        await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
+        pairs = [(MAIL, KEY)]
+        assert await fixture.run(fixture.store.chains.key_holders(pairs)) == []
+        assert await _start(fixture) is not None
+
+    async def test_deleting_a_chain_leaves_a_key_that_passed_to_another(
+        self, fixture: StoreFixture
+    ) -> None:
+        first = await _started(fixture)
+        second = await _started(fixture, exclude=[first.id])
+        await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
+        assert await _holder(fixture) == second.id
+
+
+class ConcurrentKeysConformance(Conformance):
+    """Producers of one key at once."""
+
+    async def test_of_many_producers_at_once_exactly_one_wins(self, fixture: StoreFixture) -> None:
+        transactions = await asyncio.gather(*(fixture.harness.begin() for _ in range(PRODUCERS)))
+
+        async def produce(transaction: OpenTransaction) -> str | None:
+            job = fixture.job(key=KEY)
+            won = await transaction.run(_starting(fixture, job))
+            await transaction.commit()
+            return job.id if won else None
+
+        produced = await asyncio.gather(*(produce(each) for each in transactions))
+        winners = [job_id for job_id in produced if job_id is not None]
+        assert winners == [await _holder(fixture)]
+        assert [row.id for row in await fixture.read_all()] == winners
+
+    async def test_whoever_waited_gets_the_key_of_a_producer_that_rolled_back(
+        self, fixture: StoreFixture
+    ) -> None:
+        transaction = await fixture.harness.begin()
+        job = fixture.job(key=KEY)
+        assert await transaction.run(_starting(fixture, job))
+        waiting = asyncio.create_task(_start(fixture))
+        await transaction.rollback()
+        second = await waiting
+        assert second is not None
+        assert await _holder(fixture) == second.id
+
+    async def test_whoever_waited_loses_to_a_producer_that_committed(
+        self, fixture: StoreFixture
+    ) -> None:
+        transaction = await fixture.harness.begin()
+        job = fixture.job(key=KEY)
+        assert await transaction.run(_starting(fixture, job))
+        waiting = asyncio.create_task(_start(fixture))
+        await transaction.commit()
+        assert await waiting is None
+        assert await _holder(fixture) == job.id
+
+    async def test_producers_of_the_same_keys_in_any_order_do_not_deadlock(
+        self, fixture: StoreFixture
+    ) -> None:
+        names = [f"order-{number}" for number in range(MANY_KEYS)]
+        transactions = await asyncio.gather(*(fixture.harness.begin() for _ in range(8)))
+
+        async def produce(transaction: OpenTransaction, order: list[str]) -> set[str]:
+            keys = [NewKey(MAIL, name, fixture.new_id()) for name in order]
+            won = await transaction.run(fixture.store.chains.claim_keys(keys, fixture.now))
+            await transaction.commit()
+            return won
+
+        # Half of them name the keys forwards, half backwards.
+        won = await asyncio.gather(
+            *(produce(each, names[:: (-1) ** n]) for n, each in enumerate(transactions))
+        )
+        assert sorted(len(each) for each in won) == [0] * 7 + [MANY_KEYS]
+        holders = await fixture.run(
+            fixture.store.chains.key_holders([(MAIL, name) for name in names])
+        )
+        assert {each.chain_id for each in holders} == max(won, key=len)

@@ -1,4 +1,4 @@
-"""The place a conformance test plays on: a store, a clock that moves only when told, and the moves made most often."""
+"""What a conformance test works with: a store, a clock that only the test moves, and the steps that most tests take."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAIL = "mail"
 WORKER = "worker-1"
 
 
-class Stage:
+class StoreFixture:
     """A store under test; every operation that it builds is given its `now`."""
 
     def __init__(self, harness: Harness) -> None:
@@ -165,9 +165,9 @@ class Stage:
 
 
 class Conformance:
-    """The base of every class: tests ask for `stage`, and `stage` asks for the user's `harness`."""
+    """The base of every class: tests ask for `fixture`, and `fixture` asks for the user's `harness`."""
 
     @pytest.fixture
-    def stage(self, harness: Harness) -> Stage:
+    def fixture(self, harness: Harness) -> StoreFixture:
         """A store with nothing in it, at the start of time."""
-        return Stage(harness)
+        return StoreFixture(harness)
