@@ -13,13 +13,13 @@ from holdfast.renamed import MODULES
 DOCUMENTED = [
     ("admin.app", "create", "web.app", "create"),
     ("notify.callback", "guarded", "notify.base", "safe_callback"),
-    ("notify.line", "Purpose", "notify.server", "Purpose"),
-    ("notify.listener", "Patience", "notify.server", "ListenerTimings"),
+    ("notify.line", "Purpose", "notify.server_notifier", "Purpose"),
+    ("notify.listener", "Patience", "notify.server_notifier", "ListenerTimings"),
     ("notify.outlet", "OutletNotifier", "notify.sender", "BufferedNotifier"),
     ("notify.port", "Hint", "notify.base", "Hint"),
     ("notify.port", "LOOK_EVERYWHERE", "notify.base", "LOOK_EVERYWHERE"),
     ("notify.port", "OnHint", "notify.base", "OnHint"),
-    ("notify.remote", "LineNotifier", "notify.server", "LineNotifier"),
+    ("notify.remote", "LineNotifier", "notify.server_notifier", "LineNotifier"),
     ("notify.wire", "encode", "notify.encoding", "encode"),
     ("notify.wire", "decode", "notify.encoding", "decode"),
     ("runtime.cycle_run", "CycleRun", "scheduler.cycle_run", "CycleRun"),
@@ -48,7 +48,7 @@ def test_every_renamed_module_is_tried() -> None:
 
 def test_a_renamed_name_warns_with_its_new_path() -> None:
     with pytest.warns(
-        DeprecationWarning, match=r"Patience is now holdfast\.notify\.server\.Listen"
+        DeprecationWarning, match=r"Patience is now holdfast\.notify\.server_notifier"
     ):
         found = import_module(f"holdfast.{'notify.listener'}").Patience
     assert found().close_s == 5.0
@@ -70,7 +70,12 @@ def test_what_never_existed_is_not_found() -> None:
 
 
 def test_the_old_server_notifier_takes_its_old_arguments() -> None:
-    from holdfast.notify.server import LineNotifier, Purpose, ServerConnection, ServerNotifier
+    from holdfast.notify.server_notifier import (
+        LineNotifier,
+        Purpose,
+        ServerConnection,
+        ServerNotifier,
+    )
 
     async def dial(purpose: Purpose) -> ServerConnection:
         raise NotImplementedError

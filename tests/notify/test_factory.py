@@ -10,7 +10,7 @@ from holdfast.core.errors import ConfigError, MissingExtra
 from holdfast.notify.base import Hint
 from holdfast.notify.factory import open_notifier
 from holdfast.notify.local import LocalNotifier, NullNotifier
-from holdfast.notify.server import ServerNotifier
+from holdfast.notify.server_notifier import ServerNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 
 POSTGRES = "postgresql://user@localhost/shop"

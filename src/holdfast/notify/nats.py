@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from holdfast.core.errors import MissingExtra
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.server import ListenerTimings, Purpose, ServerNotifier
+from holdfast.notify.server_notifier import ListenerTimings, Purpose, ServerNotifier
 
 try:
     from nats.aio.client import Client
@@ -41,7 +41,7 @@ def nats_notifier(
 
 
 class NatsConnection:
-    """A `server.ServerConnection`. The client does not reconnect by itself: the listener must see every loss."""
+    """A `server_notifier.ServerConnection` without the client's own reconnecting: the listener must see every loss."""
 
     def __init__(self, subject: str) -> None:
         self._subject = subject

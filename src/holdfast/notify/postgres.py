@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.errors import MissingExtra
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.server import ListenerTimings, Purpose, ServerNotifier
+from holdfast.notify.server_notifier import ListenerTimings, Purpose, ServerNotifier
 
 try:
     from psycopg import AsyncConnection, OperationalError
@@ -51,7 +51,7 @@ def postgres_notifier(
 
 
 class PostgresConnection:
-    """A `server.ServerConnection` over one connection of the driver."""
+    """A `server_notifier.ServerConnection` over one connection of the driver."""
 
     def __init__(self, connection: AsyncConnection[Any], channel: str) -> None:
         self._connection = connection

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.core.errors import ConfigError, MissingExtra
 from holdfast.notify.encoding import channel_name
-from holdfast.notify.server import ListenerTimings, Purpose, ServerNotifier
+from holdfast.notify.server_notifier import ListenerTimings, Purpose, ServerNotifier
 
 try:
     from redis.asyncio import Redis
@@ -69,7 +69,7 @@ def _check(url: str) -> None:
 
 
 class RedisConnection:
-    """A `server.ServerConnection` over one connection of the driver."""
+    """A `server_notifier.ServerConnection` over one connection of the driver."""
 
     def __init__(self, client: Redis, channel: str) -> None:
         self._client = client

@@ -3,7 +3,7 @@
 from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.effective import Effective, effective
 from holdfast.settings.load import SettingsFile, load_settings, load_some, read_settings
-from holdfast.settings.options import (
+from holdfast.settings.policies import (
     WorkerValues,
     embedded_options,
     event_retry,
