@@ -62,10 +62,6 @@ class ListenerTimings:
     close_s: float = 5.0
 
 
-class EchoTimeout(Exception):
-    """A server accepted an echo and did not return it in time."""
-
-
 class ServerNotifier(BufferedNotifier):
     """A `Notifier` over a server; it connects at its first use."""
 
@@ -111,11 +107,10 @@ class ServerPublisher:
         """Use the connection of the last batch, which may have died unnoticed since then."""
         try:
             await connection.publish(payloads)
-        except asyncio.CancelledError:
+        except BaseException as error:
             await self._disconnect()
-            raise
-        except Exception:
-            await self._disconnect()
+            if not isinstance(error, Exception):
+                raise
             return False
         return True
 
@@ -210,7 +205,7 @@ class ServerListener:
             async with asyncio.timeout(self._timings.answer_within_s):
                 await connection.echo(proof)
             if not await self._receive(connection, self._timings.answer_within_s, proof):
-                raise EchoTimeout(f"no echo within {self._timings.answer_within_s:g} s")
+                raise TimeoutError(f"no echo within {self._timings.answer_within_s:g} s")
             self._mark_proven()
             await self._receive(connection, self._timings.prove_every_s)
 

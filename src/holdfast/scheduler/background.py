@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 
 from holdfast.core.error_text import clean_error, words_of
 from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable
@@ -260,12 +259,7 @@ class EmbeddedWorker:
             )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Let running handlers finish and release unstarted jobs. Raises: what ended the worker early."""
         if self._background is None or self._task is None:
             return

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
-from types import TracebackType
 from typing import Any, Literal
 
 from holdfast.core.cycle import HeldSlot, Slot
@@ -142,24 +141,14 @@ class FencedTransaction:
     def __enter__(self) -> Any:
         return self._sync.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return self._sync.__exit__(kind, error, trace)
+    def __exit__(self, *details: Any) -> bool | None:
+        return self._sync.__exit__(*details)
 
     async def __aenter__(self) -> Any:
         return await self._async.__aenter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
-        return await self._async.__aexit__(kind, error, trace)
+    async def __aexit__(self, *details: Any) -> bool | None:
+        return await self._async.__aexit__(*details)
 
 
 @contextmanager

@@ -1,45 +1,18 @@
 """Settings: arguments over environment over file over defaults, validated once, each value with its origin."""
 
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.effective import Effective, effective
+from holdfast.settings.effective import effective
 from holdfast.settings.load import SettingsFile, load_settings, load_some, read_settings
-from holdfast.settings.policies import (
-    WorkerValues,
-    embedded_options,
-    event_retry,
-    job_retry,
-    worker_options,
-)
+from holdfast.settings.policies import embedded_options, event_retry, job_retry, worker_options
 from holdfast.settings.rules import check_leases, timings_under
-from holdfast.settings.schema import (
-    Boolean,
-    HttpUrl,
-    Integer,
-    Names,
-    OneOf,
-    Text,
-    ValueType,
-    Variable,
-    ZoneName,
-    setting,
-    variables_of,
-)
+from holdfast.settings.schema import Integer, Variable, setting, variables_of
 
 __all__ = [
     "GROUPS",
-    "Boolean",
-    "Effective",
-    "HttpUrl",
     "Integer",
-    "Names",
-    "OneOf",
     "Settings",
     "SettingsFile",
-    "Text",
-    "ValueType",
     "Variable",
-    "WorkerValues",
-    "ZoneName",
     "check_leases",
     "effective",
     "embedded_options",
