@@ -66,14 +66,14 @@ def list_(
 ) -> None:
     """List manual changes, newest first."""
     page = session.run(
-        _desk(session).page(
+        _admin(session).page(
             session.caller(), limit, after, actor=actor, action=action, target=target
         )
     )
     write_page("changes", page.items, page.next, _COLUMNS, output)
 
 
-def _desk(session: CliSession) -> AuditLog:
+def _admin(session: CliSession) -> AuditLog:
     from holdfast.admin.audit import AuditLog
 
     return AuditLog(session.gateway)

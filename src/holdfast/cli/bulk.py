@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.cli.confirmation import ChangeOptions, confirm_change
 from holdfast.cli.console import pluralize, print_info, print_warning, progress
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.output import Column, write_records
+from holdfast.cli.output import Column, columns, write_records
 from holdfast.cli.selection import Selection
 from holdfast.core.errors import ChainError, ChainNotFound, JobNotFound
 from holdfast.core.lifecycle import Command
@@ -22,11 +22,7 @@ BATCH = 500
 
 _MAX_WARNINGS = 5
 _NOT_FOUND: dict[str, type[ChainError]] = {"job": JobNotFound, "chain": ChainNotFound}
-_CHANGED_COLUMNS = (
-    Column("id", lambda row: row["id"]),
-    Column("type", lambda row: row["type"]),
-    Column("was", lambda row: row["was"]),
-)
+_CHANGED_COLUMNS = columns("id", "type", "was")
 
 
 R = TypeVar("R", bound="JobRecord | ChainRecord")

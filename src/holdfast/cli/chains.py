@@ -108,8 +108,8 @@ def command() -> None:
 def list_(
     session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
-    """List chains, newest first; filters are those of `holdfast jobs list`."""
-    page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
+    """List chains, newest first."""
+    page = session.run(_admin(session).page(session.caller(), " ".join(filter), limit, after))
     write_page("chains", page.items, page.next, CHAIN_COLUMNS, output)
 
 
@@ -131,7 +131,7 @@ def list_(
 @output_option
 @with_database
 def show(session: CliSession, id: str, depth: int, output: Format) -> None:
-    """Show a chain as a tree: its jobs in order, and the chains they wait for."""
+    """Show a chain as a tree of its jobs and blockers."""
     from holdfast.admin.chains import read_tree
 
     tree = session.read(read_tree(session.store, str(parse_id(id)), depth))
@@ -185,15 +185,15 @@ def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: Ch
 
 
 def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    desk, caller = _desk(session), session.caller(change.reason)
+    admin, caller = _admin(session), session.caller(change.reason)
     done = []
     for id in ids:
         with suppress(WrongState, ChainNotFound):
-            done.append(session.run(desk.cancel(caller, id)))
+            done.append(session.run(admin.cancel(caller, id)))
     return done
 
 
-def _desk(session: CliSession) -> ChainAdmin:
+def _admin(session: CliSession) -> ChainAdmin:
     from holdfast.admin.chains import ChainAdmin
 
     return ChainAdmin(session.gateway)
@@ -230,7 +230,7 @@ def delete(
 def _delete_chains(
     session: CliSession, ids: Sequence[str], change: ChangeOptions, cascade: bool
 ) -> Sequence[str]:
-    session.run(_desk(session).delete(session.caller(change.reason), ids, cascade))
+    session.run(_admin(session).delete(session.caller(change.reason), ids, cascade))
     return ids
 
 

@@ -13,6 +13,7 @@ from holdfast.cli.output import (
     Column,
     Format,
     Record,
+    columns,
     first_line,
     output_option,
     page_length_option,
@@ -41,8 +42,7 @@ _COLUMNS = (
 )
 _RUN_COLUMNS = (
     Column("started", lambda row: to_seconds(row["started_at"])),
-    Column("name", lambda row: row["name"]),
-    Column("slot", lambda row: row["slot"]),
+    *columns("name", "slot"),
     Column("outcome", lambda row: row["outcome"], lambda row: _OUTCOMES.get(row["outcome"])),
     Column("ms", lambda row: row["duration_ms"]),
     Column("counters", lambda row: _counters(row["counters"])),
@@ -128,7 +128,7 @@ def runs(session: CliSession, name: str | None, limit: int, output: Format) -> N
     """
     from holdfast.admin.cycles import shown_run
 
-    found = session.run(_desk(session).runs(session.caller(), name, limit))
+    found = session.run(_admin(session).runs(session.caller(), name, limit))
     write_records([shown_run(each) for each in found], _RUN_COLUMNS, output)
     if not found:
         print_info("no runs found")
@@ -171,8 +171,8 @@ def _each(session: CliSession, names: tuple[str, ...], change: ChangeOptions, ve
     if change.dry_run:
         print_info(f"would {verb} {', '.join(names)}; nothing was changed")
         return
-    desk, caller = _desk(session), session.caller(change.reason)
-    commands = {"run": desk.run_now, "pause": desk.pause, "resume": desk.resume}
+    admin, caller = _admin(session), session.caller(change.reason)
+    commands = {"run": admin.run_now, "pause": admin.pause, "resume": admin.resume}
     for name in names:
         session.run(commands[verb](caller, name))
     done = {"run": "will run at the next tick", "pause": "paused", "resume": "resumed"}
@@ -180,7 +180,7 @@ def _each(session: CliSession, names: tuple[str, ...], change: ChangeOptions, ve
 
 
 def _facts(session: CliSession) -> list[CycleFacts]:
-    return session.run(_desk(session).list(session.caller(), runs=1))
+    return session.run(_admin(session).list(session.caller(), runs=1))
 
 
 def _require_known(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None:
@@ -190,7 +190,7 @@ def _require_known(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None
             raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
 
 
-def _desk(session: CliSession) -> CycleAdmin:
+def _admin(session: CliSession) -> CycleAdmin:
     from holdfast.admin.cycles import CycleAdmin
 
     return CycleAdmin(session.gateway)

@@ -15,6 +15,7 @@ from holdfast.cli.output import (
     JOB_COLUMNS,
     Column,
     Format,
+    columns,
     first_line,
     list_options,
     to_seconds,
@@ -31,9 +32,7 @@ if TYPE_CHECKING:
     from holdfast.admin.dead_letters import DeadLetterAdmin
 
 _GROUP_COLUMNS = (
-    Column("count", lambda row: row["count"]),
-    Column("type", lambda row: row["type"]),
-    Column("fingerprint", lambda row: row["fingerprint"]),
+    *columns("count", "type", "fingerprint"),
     Column("oldest", lambda row: to_seconds(row["oldest_at"])),
     Column("newest", lambda row: to_seconds(row["newest_at"])),
     Column("error", lambda row: first_line(row["error"])),
@@ -78,7 +77,7 @@ def list_(
         page = session.run(JobAdmin(session.gateway).page(caller, text, limit, after))
         write_page("dead letters", page.items, page.next, JOB_COLUMNS, output)
         return
-    groups = session.run(_desk(session).groups(caller, limit))
+    groups = session.run(_admin(session).groups(caller, limit))
     write_records(groups.items, _GROUP_COLUMNS, output, id="filter")
     if not groups.items:
         print_info("no dead letters")
@@ -127,13 +126,13 @@ class _RateLimitedRedrive:
     ) -> list[str]:
         """Redrive one batch; return the ids of those that still were dead letters."""
         caller = session.caller(change.reason)
-        done = _desk(session).redrive(caller, ids, rate=self._per_second, behind=self._redriven)
+        done = _admin(session).redrive(caller, ids, rate=self._per_second, behind=self._redriven)
         moved = session.run(done).ids
         self._redriven += len(moved)
         return moved
 
 
-def _desk(session: CliSession) -> DeadLetterAdmin:
+def _admin(session: CliSession) -> DeadLetterAdmin:
     from holdfast.admin.dead_letters import DeadLetterAdmin
 
     return DeadLetterAdmin(session.gateway)
@@ -158,7 +157,7 @@ def drop(session: CliSession, targets: tuple[str, ...], limit: int, change: Chan
 
 
 def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_desk(session).drop(session.caller(change.reason), ids)).ids
+    return session.run(_admin(session).drop(session.caller(change.reason), ids)).ids
 
 
 command.add_command(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.console import pluralize, print_info
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.output import Column, Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, database_options, open_app_or_database
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ def _colour(row: Record) -> str | None:
 
 _COLUMNS = (
     Column("", lambda row: _MARKS[row["verdict"]], _colour),
-    Column("check", lambda row: row["check"]),
-    Column("measured", lambda row: row["measured"]),
+    *columns("check", "measured"),
     Column("finding", lambda row: row["text"]),
     Column("fix", lambda row: row["fix"]),
 )
@@ -55,6 +54,8 @@ def command(
 
     With APP, the leases of its job types are checked too.
     """
+    from msgspec.structs import asdict
+
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema})
@@ -64,7 +65,7 @@ def command(
             for each in session.run(_fix_findings(session, settings, findings)):
                 print_info(each)
             findings = _run_checks(session, settings)
-    write_records([_row(each) for each in findings], _COLUMNS, output, id="check")
+    write_records([asdict(each) for each in findings], _COLUMNS, output, id="check")
     return _summarize(findings)
 
 
@@ -82,16 +83,6 @@ async def _fix_findings(
     from holdfast.scheduler.doctor.checks import fix_problems
 
     return await fix_problems(session.app.database, settings, findings, session.app.notifier)
-
-
-def _row(each: Finding) -> dict[str, Any]:
-    return {
-        "check": each.check,
-        "verdict": each.verdict,
-        "measured": each.measured,
-        "text": each.text,
-        "fix": each.fix,
-    }
 
 
 def _summarize(findings: list[Finding]) -> int:

@@ -9,7 +9,15 @@ import click
 from holdfast.cli.confirmation import ChangeOptions, change_options, confirm_change
 from holdfast.cli.console import pluralize, print_info, print_warning
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, Record, output_option, to_seconds, write_records
+from holdfast.cli.output import (
+    Column,
+    Format,
+    Record,
+    columns,
+    output_option,
+    to_seconds,
+    write_records,
+)
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.suggestions import nearest
@@ -24,8 +32,7 @@ def _colour(row: Record) -> str | None:
 
 
 _COLUMNS = (
-    Column("event", lambda row: row["event"]),
-    Column("handler", lambda row: row["handler"]),
+    *columns("event", "handler"),
     Column("since", lambda row: to_seconds(row["created_at"])),
     Column("workers", lambda row: row["workers"] or "none", _colour),
     Column("live", lambda row: row["live"]),
@@ -80,7 +87,7 @@ def unsubscribe(session: CliSession, event: str, handler: str, change: ChangeOpt
         print_warning(f"a live worker has {handler} and will subscribe it again at its next start")
     if not confirm_change(change, "remove", "subscription", [row], _COLUMNS, many=True, id="type"):
         return
-    done = session.run(_desk(session).remove(session.caller(change.reason), event, handler))
+    done = session.run(_admin(session).remove(session.caller(change.reason), event, handler))
     write_records([row], _COLUMNS, change.output, id="type")
     print_info(f"{event} is no longer delivered to {handler}")
     _print_remaining(done)
@@ -107,10 +114,10 @@ def _print_remaining(done: RemovedSubscription) -> None:
 
 
 def _rows(session: CliSession) -> list[Record]:
-    return [each.as_json() for each in session.run(_desk(session).list(session.caller()))]
+    return [each.as_json() for each in session.run(_admin(session).list(session.caller()))]
 
 
-def _desk(session: CliSession) -> SubscriptionAdmin:
+def _admin(session: CliSession) -> SubscriptionAdmin:
     from holdfast.admin.subscriptions import SubscriptionAdmin
 
     return SubscriptionAdmin(session.gateway)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import asdict
 
 import click
 
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.output import Format, columns, output_option, write_records
 from holdfast.core.errors import CommandUsage, Explanation, explanations
 from holdfast.core.suggestions import nearest
 
 _WIDTH = 90
-_COLUMNS = (
-    Column("code", lambda row: row["code"]),
-    Column("name", lambda row: row["name"]),
-    Column("title", lambda row: row["title"]),
-)
+_COLUMNS = columns("code", "name", "title")
 
 
 @click.command(
@@ -31,7 +28,7 @@ def command(code: str | None, output: Format) -> None:
     """
     known = explanations()
     if code is None:
-        write_records([_plain(each) for each in known.values()], _COLUMNS, output, id="code")
+        write_records([asdict(each) for each in known.values()], _COLUMNS, output, id="code")
         return
     found = known.get(_normal(code))
     if found is None:
@@ -42,22 +39,12 @@ def command(code: str | None, output: Format) -> None:
     if output == "table":
         click.echo(_text(found))
     else:
-        write_records([_plain(found)], _COLUMNS, output, id="code", single=True)
+        write_records([asdict(found)], _COLUMNS, output, id="code", single=True)
 
 
 def _normal(code: str) -> str:
     bare = code.strip().upper().removeprefix("HF")
     return f"HF{int(bare):03d}" if bare.isascii() and bare.isdigit() else code.upper()
-
-
-def _plain(each: Explanation) -> dict[str, object]:
-    return {
-        "code": each.code,
-        "name": each.name,
-        "title": each.title,
-        "text": each.text,
-        "fix": each.fix,
-    }
 
 
 def _text(each: Explanation) -> str:

@@ -21,6 +21,7 @@ from holdfast.cli.output import (
     Detail,
     Format,
     clean,
+    columns,
     first_line,
     list_options,
     output_option,
@@ -87,11 +88,11 @@ def list_(
     session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List jobs, newest first; all terms of a filter must match."""
-    page = session.run(_desk(session).page(session.caller(), " ".join(filter), limit, after))
+    page = session.run(_admin(session).page(session.caller(), " ".join(filter), limit, after))
     write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
 
 
-def _desk(session: CliSession) -> JobAdmin:
+def _admin(session: CliSession) -> JobAdmin:
     from holdfast.admin.jobs import JobAdmin
 
     return JobAdmin(session.gateway)
@@ -109,8 +110,8 @@ def _desk(session: CliSession) -> JobAdmin:
 @output_option
 @with_database
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
-    """Show a job: why it isn't running, its attempts, its input and output."""
-    found = session.run(_desk(session).get(session.caller(), id, raw))
+    """Show a job in full, and why it isn't running."""
+    found = session.run(_admin(session).get(session.caller(), id, raw))
     if output == "table":
         write_detail(_detail(found))
     elif output == "id":
@@ -234,15 +235,15 @@ def _change_jobs(
 
 
 def _retry_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_desk(session).retry(session.caller(change.reason), ids)).moved
+    return session.run(_admin(session).retry(session.caller(change.reason), ids)).moved
 
 
 def _cancel_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_desk(session).cancel(session.caller(change.reason), ids)).moved
+    return session.run(_admin(session).cancel(session.caller(change.reason), ids)).moved
 
 
 def _run_jobs_now(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_desk(session).run_now(session.caller(change.reason), ids)).moved
+    return session.run(_admin(session).run_now(session.caller(change.reason), ids)).moved
 
 
 _RETRY = BulkAction(lifecycle.RETRY, "retried", "job", JOB_COLUMNS, _retry_jobs)
@@ -251,8 +252,7 @@ _RUN_NOW = BulkAction(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS, _run_jo
 
 
 _COLUMNS = (
-    Column("id", lambda row: row["id"]),
-    Column("type", lambda row: row["type"]),
+    *columns("id", "type"),
     Column("state", lambda row: row["state"], state_colour),
     Column("deduplicated", lambda row: "yes" if row["deduplicated"] else "no"),
 )
@@ -332,8 +332,8 @@ def _start_chain(
 
     if change.dry_run:
         return _dry_run_start(session.app, type, value, options)
-    desk = ChainAdmin(session.gateway)
-    return session.run(desk.start(session.caller(change.reason), type, value, options))
+    admin = ChainAdmin(session.gateway)
+    return session.run(admin.start(session.caller(change.reason), type, value, options))
 
 
 def _dry_run_start(app: Holdfast, type: str, value: Any, options: StartOptions) -> Chain:
@@ -422,22 +422,22 @@ _INTERVAL_S = 1.0
 @output_option
 @with_database
 def tail(session: CliSession, filter: tuple[str, ...], lines: int, output: Format) -> None:
-    """Follow jobs: a line for each new job and each change of state, until interrupted.
+    """Follow jobs: print each new job and change of state.
 
     Checks the newest 2,000 jobs every second and follows the newest 500 that match; -o json prints
     one object per line.
     """
     from holdfast.admin.jobs import TAILED, JobAdmin, Watch
 
-    watch, desk, caller = Watch(), JobAdmin(session.gateway), session.caller()
+    watch, admin, caller = Watch(), JobAdmin(session.gateway), session.caller()
     wanted = " ".join(filter)
-    earlier = session.run(desk.changes(caller, wanted, watch, TAILED))
+    earlier = session.run(admin.changes(caller, wanted, watch, TAILED))
     for job in earlier[len(earlier) - lines :]:
         _write(job, output)
     while True:
         sys.stdout.flush()
         sleep(_INTERVAL_S)
-        for job in session.run(desk.changes(caller, wanted, watch, TAILED)):
+        for job in session.run(admin.changes(caller, wanted, watch, TAILED)):
             _write(job, output)
 
 

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.console import pluralize, print_info
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.output import Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, database_options, open_app_or_database
 from holdfast.core.errors import SchemaTooNew, SchemaTooOld, WrongDatabase
 
@@ -19,11 +19,7 @@ if TYPE_CHECKING:
 Action = Literal["up", "list", "check", "sql"]
 ACTIONS: tuple[Action, ...] = ("up", "list", "check", "sql")
 
-_COLUMNS = (
-    Column("version", lambda row: row["version"]),
-    Column("name", lambda row: row["name"]),
-    Column("state", lambda row: row["state"]),
-)
+_COLUMNS = columns("version", "name", "state")
 
 
 @click.command(

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias, TypeVar
 from unicodedata import east_asian_width
 
@@ -42,6 +43,11 @@ class Column:
     title: str
     cell: Callable[[Record], object]
     colour: Callable[[Record], str | None] = lambda _: None
+
+
+def columns(*names: str) -> tuple[Column, ...]:
+    """Return columns that show the fields of these names."""
+    return tuple(Column(name, itemgetter(name)) for name in names)
 
 
 def write_records(
@@ -207,16 +213,14 @@ def first_line(text: str | None) -> str:
 
 
 JOB_COLUMNS = (
-    Column("id", lambda row: row["id"]),
-    Column("type", lambda row: row["type"]),
+    *columns("id", "type"),
     Column("state", lambda row: row["state"], state_colour),
     Column("attempt", lambda row: row["attempt"]),
     Column("created", lambda row: to_seconds(row["created_at"])),
     Column("error", lambda row: first_line(row["error"])),
 )
 CHAIN_COLUMNS = (
-    Column("id", lambda row: row["id"]),
-    Column("type", lambda row: row["type"]),
+    *columns("id", "type"),
     Column("state", lambda row: row["state"], state_colour),
     Column("jobs", lambda row: row["jobs"]),
     Column("created", lambda row: to_seconds(row["created_at"])),

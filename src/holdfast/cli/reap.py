@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.console import pluralize, print_info
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.output import Column, Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 
 if TYPE_CHECKING:
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from holdfast.storage.database import Database
 
 _COLUMNS = (
-    Column("id", lambda row: row["id"]),
-    Column("type", lambda row: row["type"]),
-    Column("worker", lambda row: row["worker"]),
+    *columns("id", "type", "worker"),
     Column("now", lambda row: row["state"]),
     Column("crashes", lambda row: row["crashes"]),
     Column("stale ms", lambda row: row["stale_ms"]),

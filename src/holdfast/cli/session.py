@@ -38,7 +38,7 @@ _SCHEMA = click.option(
 
 
 class CliSession:
-    """An open application; changes go through its desk, reads may use its store."""
+    """An open application; changes go through its admin, reads may use its store."""
 
     def __init__(self, app: Holdfast) -> None:
         """Take the application; its database is opened on first use."""

@@ -14,7 +14,7 @@ import click
 
 from holdfast.cli.console import wants_colour
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, output_option, write_json, write_table
+from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import CheckNotMet, CommandUsage
@@ -103,8 +103,7 @@ def parse_condition(text: str) -> FailCondition:
 
 _CLEAR = "\x1b[H\x1b[J"
 _TYPE_COLUMNS = (
-    Column("type", lambda row: row["type"]),
-    Column("live", lambda row: row["live"]),
+    *columns("type", "live"),
     Column("oldest due", lambda row: row["oldest"]),
     Column("completed", lambda row: row["completed"]),
     Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
@@ -129,7 +128,11 @@ def _parse_conditions(
 )
 @click.option("--watch", is_flag=True, help="Repeat until interrupted.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.1), default=1.0, show_default=True, help="Seconds."
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between updates.",
 )
 @click.option(
     "--fail-if",

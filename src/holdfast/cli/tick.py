@@ -11,7 +11,7 @@ from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.load_app import load_app
 from holdfast.cli.logging_setup import log_jobs_option, log_options, set_up_logging
-from holdfast.cli.output import Column, Format, output_option, write_json, write_table
+from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
 from holdfast.cli.serving_process import ForcedExit, exit_now, exit_on_signal, stop_on_signal
 from holdfast.cli.session import open_app
 from holdfast.cli.worker import check_schema, load_serving_settings
@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 log = getLogger("holdfast.cli")
 
 _COLUMNS = (
-    Column("runner", lambda row: row["runner"]),
-    Column("processed", lambda row: row["processed"]),
-    Column("updated", lambda row: row["updated"]),
-    Column("skipped", lambda row: row["skipped"]),
+    *columns("runner", "processed", "updated", "skipped"),
     Column("errors", lambda row: row["errors"], lambda row: "red" if row["errors"] else None),
     Column("ms", lambda row: row["durationMs"]),
     Column("note", lambda row: row.get("note")),

@@ -9,7 +9,7 @@ import click
 from holdfast.admin.roles import Role
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, output_option, write_records
+from holdfast.cli.output import Column, Format, columns, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import InvalidId
 
@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 ROLES = ("user", "viewer", "operator", "developer")
 
 _COLUMNS = (
-    Column("id", lambda row: row["id"]),
-    Column("name", lambda row: row["name"]),
-    Column("role", lambda row: row["role"]),
+    *columns("id", "name", "role"),
     Column("created", lambda row: row["created_at"]),
     Column("expires", lambda row: row["expires_at"]),
     Column("last used", lambda row: row["last_used_at"]),
@@ -70,7 +68,7 @@ def create(
 
     caller = session.caller(reason)
     named = name or caller.name
-    made = session.run(_desk(session).create(caller, named, Role.parse(role), expires))
+    made = session.run(_admin(session).create(caller, named, Role.parse(role), expires))
     row = {**made.token, "secret": made.secret}
     write_records([row], _SECRET_COLUMNS, output, id="secret", single=True)
     print_info("save the secret now: it is not stored and cannot be shown again")
@@ -81,7 +79,7 @@ def create(
 @with_database
 def list_(session: CliSession, output: Format) -> None:
     """List tokens, newest first; secrets are never shown."""
-    rows = session.run(_desk(session).list(session.caller()))
+    rows = session.run(_admin(session).list(session.caller()))
     write_records(rows, _COLUMNS, output)
     if not rows:
         print_info("no tokens; until you create one, the API is only available on this machine")
@@ -95,7 +93,7 @@ def revoke(session: CliSession, ids: tuple[str, ...], reason: str | None) -> Non
     """Revoke tokens."""
     for id in ids:
         try:
-            session.run(_desk(session).revoke(session.caller(reason), id))
+            session.run(_admin(session).revoke(session.caller(reason), id))
         except InvalidId as error:
             raise InvalidId(
                 error.message, help="copy it from `holdfast token list -o id`"
@@ -103,7 +101,7 @@ def revoke(session: CliSession, ids: tuple[str, ...], reason: str | None) -> Non
         print_info(f"revoked {id}")
 
 
-def _desk(session: CliSession) -> TokenAdmin:
+def _admin(session: CliSession) -> TokenAdmin:
     from holdfast.admin.tokens import TokenAdmin
 
     return TokenAdmin(session.gateway)

@@ -9,9 +9,8 @@ import click
 from holdfast.cli.confirmation import ChangeOptions, change_options
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.output import Column, Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
-from holdfast.commands.types import unknown_type
 from holdfast.core.errors import CommandUsage
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ _UNSET = -1
 _DEFAULT = "default"
 
 _COLUMNS = (
-    Column("type", lambda row: row["type"]),
-    Column("live", lambda row: row["live"]),
+    *columns("type", "live"),
     Column("oldest due", lambda row: row["oldest_due"]),
     Column("completed", lambda row: row["completed"]),
     Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
@@ -56,7 +54,7 @@ def command() -> None:
 @with_database
 def list_(session: CliSession, output: Format) -> None:
     """List all job types in the database, with depth, age, handlers and settings."""
-    facts = session.run(_desk(session).list(session.caller()))
+    facts = session.run(_admin(session).list(session.caller()))
     rows = [each.as_record() if output == "table" else each.as_json() for each in facts]
     write_records(rows, _COLUMNS, output, id="type")
     if not rows:
@@ -116,23 +114,25 @@ def _set_paused(
             f"would {word} {'everything' if everything else ', '.join(types)}; nothing was changed"
         )
         return
-    desk, caller = _desk(session), session.caller(change.reason)
+    admin, caller = _admin(session), session.caller(change.reason)
     if everything:
-        session.run(desk.pause_all(caller, paused))
+        session.run(admin.pause_all(caller, paused))
     for type in types:
-        session.run(desk.pause(caller, type) if paused else desk.resume(caller, type))
+        session.run(admin.pause(caller, type) if paused else admin.resume(caller, type))
     print_info(f"{word}d {'everything' if everything else ', '.join(types)}")
 
 
 def _require_known(session: CliSession, types: Sequence[str]) -> None:
-    facts = session.run(_desk(session).list(session.caller()))
+    from holdfast.commands.types import unknown_type
+
+    facts = session.run(_admin(session).list(session.caller()))
     known = [each.totals.type for each in facts]
     for type in types:
         if type not in known:
             raise unknown_type(type, known)
 
 
-def _desk(session: CliSession) -> TypeAdmin:
+def _admin(session: CliSession) -> TypeAdmin:
     from holdfast.admin.types import TypeAdmin
 
     return TypeAdmin(session.gateway)
@@ -210,5 +210,5 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
     if change.dry_run:
         print_info(f"would set {type}; nothing was changed")
         return
-    session.run(_desk(session).set(session.caller(change.reason), type, TypeChange(**values)))
+    session.run(_admin(session).set(session.caller(change.reason), type, TypeChange(**values)))
     print_info(f"set {type}")

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.confirmation import ChangeOptions, change_options
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, Record, output_option, write_records
+from holdfast.cli.output import Column, Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import WorkerNotFound
 from holdfast.core.suggestions import nearest
@@ -30,10 +30,7 @@ _COLUMNS = (
     Column("id", lambda row: row["id"]),
     Column("state", lambda row: row["standing"], _colour),
     Column("host", lambda row: f"{row['host']}:{row['pid']}"),
-    Column("version", lambda row: row["version"]),
-    Column("slots", lambda row: row["slots"]),
-    Column("held", lambda row: row["held"]),
-    Column("seen", lambda row: row["seen"]),
+    *columns("version", "slots", "held", "seen"),
     Column("processed", lambda row: row["counters"].get("processed", 0)),
     Column("types", lambda row: ", ".join(row["types"])),
 )
@@ -61,13 +58,13 @@ def command() -> None:
 @with_database
 def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> None:
     """List workers, newest first."""
-    found = session.run(_desk(session).list(session.caller(), everyone, limit))
+    found = session.run(_admin(session).list(session.caller(), everyone, limit))
     write_records([_row(each) for each in found], _COLUMNS, output)
     if not found:
         print_info("no live workers")
 
 
-def _desk(session: CliSession) -> WorkerAdmin:
+def _admin(session: CliSession) -> WorkerAdmin:
     from holdfast.admin.workers import WorkerAdmin
 
     return WorkerAdmin(session.gateway)
@@ -94,8 +91,8 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
 
     Takes effect immediately if hints arrive, otherwise at the next heartbeat.
     """
-    desk, caller = _desk(session), session.caller(change.reason)
-    known = {each.worker.id for each in session.run(desk.list(caller, limit=MOST))}
+    admin, caller = _admin(session), session.caller(change.reason)
+    known = {each.worker.id for each in session.run(admin.list(caller, limit=MOST))}
     for id in ids:
         if id not in known:
             near = nearest(id, known)
@@ -104,5 +101,5 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
         if change.dry_run:
             print_info(f"would drain {id}; nothing was changed")
         else:
-            session.run(desk.drain(caller, id))
+            session.run(admin.drain(caller, id))
             print_info(f"asked {id} to drain")

@@ -43,7 +43,9 @@ PORT = 8750
 )
 @click.option("--headless", is_flag=True, help="Plain lines, no keys, short lease.")
 @click.option(
-    "--lease", metavar="DURATION", help=f"[default: {SHOWN_LEASE}; {QUICK_LEASE} with --headless]"
+    "--lease",
+    metavar="DURATION",
+    help=f"Lease duration.  [default: {SHOWN_LEASE}; {QUICK_LEASE} with --headless]",
 )
 @click.option(
     "--port",

@@ -18,9 +18,13 @@ from holdfast.core.errors import CommandUsage, MissingExtra
         "holdfast top --filter 'state:failed type:mail.*'",
     ),
 )
-@click.option("--read-only", is_flag=True, help="Read-only mode.")
+@click.option("--read-only", is_flag=True, help="Disable all actions.")
 @click.option(
-    "--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, help="Seconds."
+    "--interval",
+    type=click.FloatRange(min=0.2),
+    default=1.0,
+    show_default=True,
+    help="Seconds between updates.",
 )
 @click.option("--filter", default="", help="Initial job filter.")
 @with_database

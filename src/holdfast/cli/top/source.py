@@ -31,20 +31,20 @@ class Row(NamedTuple):
 class TopSource:
     """Everything `top` shows and does."""
 
-    def __init__(self, desk: Gateway, caller: Caller, filter: str = "") -> None:
+    def __init__(self, gateway: Gateway, caller: Caller, filter: str = "") -> None:
         """Take who asks, and which jobs are wanted."""
         self.filter = filter
-        self._desk = desk
+        self._gateway = gateway
         self._caller = caller
-        self._jobs = JobAdmin(desk)
-        self._types = TypeAdmin(desk)
-        self._workers = WorkerAdmin(desk)
-        self._dead = DeadLetterAdmin(desk)
-        self._cycles = CycleAdmin(desk)
+        self._jobs = JobAdmin(gateway)
+        self._types = TypeAdmin(gateway)
+        self._workers = WorkerAdmin(gateway)
+        self._dead = DeadLetterAdmin(gateway)
+        self._cycles = CycleAdmin(gateway)
 
     async def health(self) -> Health:
         """Read the queue's status."""
-        return await self._desk.read(self._caller, "overview.read", read_health)
+        return await self._gateway.read(self._caller, "overview.read", read_health)
 
     async def jobs(self) -> list[Row]:
         """Read the newest jobs that match the filter."""
