@@ -1,7 +1,4 @@
-"""The records that pass between core, stores and surfaces. Instants are integer microseconds since the epoch, UTC.
-
-Small records that only stores and operations exchange.
-"""
+"""The records that pass between core, stores and surfaces. Instants are integer microseconds since the epoch, UTC."""
 
 from __future__ import annotations
 
@@ -175,7 +172,7 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
 
 
 Standing = Literal["held", "done", "ended", "taken", "free", "gone"]
-"""What became of a job somebody holds a token for: still held by that token, ended by that token, ended by another,
+"""What became of a job, for the holder of a token: still held by that token, ended by that token, ended by another,
 running under another token, waiting without any, or deleted."""
 
 
@@ -227,7 +224,7 @@ class EndedJob(msgspec.Struct, frozen=True):
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An end from outside: cancel, complete, continue or fail a live job whoever holds it."""
+    """An end from outside: cancel, complete, continue or fail a live job, even if a worker holds it."""
 
     id: str
     state: TerminalState
@@ -451,7 +448,7 @@ class SubscriptionRecord(Subscription, frozen=True):
 
 
 class WaitingEvent(msgspec.Struct, frozen=True):
-    """An event published before anybody subscribed to it."""
+    """An event published before any subscription to it."""
 
     id: str
     event: str
@@ -476,7 +473,7 @@ class WorkerSign(msgspec.Struct, frozen=True):
 
 
 class VanishedWorker(msgspec.Struct, frozen=True):
-    """A worker that stopped giving signs without saying goodbye."""
+    """A worker that stopped sending heartbeats without having stopped."""
 
     id: str
     name: str
@@ -515,7 +512,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class DeadGroup(msgspec.Struct, frozen=True):
-    """Dead letters of one type that failed alike, with the youngest of them."""
+    """Dead letters of one type that failed alike, with the newest of them."""
 
     type: str
     fingerprint: str | None

@@ -1,4 +1,4 @@
-"""Where operations run: a database of ours in both colours, its transactions, and the links a worker keeps."""
+"""Where operations run: a database, sync and async, its transactions, and the connections that a worker keeps."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ class Transaction(Protocol):
         """The driver's connection, for the caller's own statements."""
 
     def after_commit(self, action: Action, witness: Witness | None = None) -> None:
-        """Have something done once this transaction has committed, and never otherwise."""
+        """Call an action once this transaction has committed, and never otherwise."""
 
 
 class AsyncTransaction(Protocol):
-    """The same in the other colour."""
+    """Async version of `Transaction`."""
 
     @overload
     async def execute(self, statement: Statement) -> list[Row]:
@@ -53,7 +53,7 @@ class AsyncTransaction(Protocol):
         """The driver's connection, for the caller's own statements."""
 
     def after_commit(self, action: Action, witness: Witness | None = None) -> None:
-        """Have something done once this transaction has committed, and never otherwise."""
+        """Call an action once this transaction has committed, and never otherwise."""
 
 
 class Link(Protocol):
@@ -79,7 +79,7 @@ class Singleton(Protocol):
     def key(self) -> str: ...
 
     async def acquire(self) -> bool:
-        """Take the lock without waiting; False when somebody has it. Raises: DatabaseUnreachable."""
+        """Take the lock without waiting; False when another session has it. Raises: DatabaseUnreachable."""
 
     async def ping(self) -> None:
         """Prove that the lock is still held. Raises: DatabaseUnreachable when its connection is lost."""
@@ -106,13 +106,13 @@ class Database(Protocol):
         """Run an operation in a short transaction of its own."""
 
     async def run_async(self, op: Op[T]) -> T:
-        """The same in the other colour."""
+        """Async version of `run`."""
 
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
         """Run an operation that only reads, under a statement timeout, without waiting for writers."""
 
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        """The same in the other colour."""
+        """Async version of `read`."""
 
     def transaction(self, mark: Held | None = None) -> AbstractContextManager[Transaction]:
         """Open a transaction for the caller's work and ours.
@@ -123,7 +123,7 @@ class Database(Protocol):
     def transaction_async(
         self, mark: Held | None = None
     ) -> AbstractAsyncContextManager[AsyncTransaction]:
-        """The same in the other colour."""
+        """Async version of `transaction`."""
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True) -> Link:
         """Make a link; it connects at its first use.
@@ -139,7 +139,7 @@ class Database(Protocol):
         """Bring the schema up to date under a lock; return what was applied."""
 
     def is_pooled(self) -> bool:
-        """Say whether a pooler stands between this process and the server. Opens a connection to see."""
+        """Say whether a pooler is between this process and the server. Opens a connection to see."""
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""

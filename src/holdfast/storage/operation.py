@@ -1,4 +1,4 @@
-"""Operations without colour: generators that yield statements and are sent rows, and the two drivers that run them."""
+"""Operations, neither sync nor async: generators that yield statements and are sent rows, and their two drivers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SyncExecutor(Protocol):
 
 
 class AsyncExecutor(Protocol):
-    """The same in the other colour."""
+    """Async version of `SyncExecutor`."""
 
     def execute(self, statement: Statement) -> Awaitable[list[Row]]: ...
 

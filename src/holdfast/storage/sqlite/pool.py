@@ -20,7 +20,7 @@ from holdfast.storage.sqlite.connection import SqliteConnection
 
 Open = Callable[[], SqliteConnection]
 FileId = tuple[int, int]
-"""A file, whatever it is called; no other has the same while anybody has it open."""
+"""A file, whatever it is called; no other has the same while it is open."""
 
 
 class ConnectionSource(Protocol):

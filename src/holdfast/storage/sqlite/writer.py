@@ -86,7 +86,7 @@ class Writer:
                 self._run_group()
 
     def _gather(self, block: bool = False) -> bool:
-        """Move what has arrived to those waiting; say whether anybody waits."""
+        """Move what has arrived to the waiting; say whether any wait."""
         with suppress(Empty):
             while not self._stopping:
                 request = self._inbox.get(block and not self._waiting)

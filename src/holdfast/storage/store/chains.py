@@ -132,7 +132,7 @@ class BlockerStore:
         yield Statement("blocker_insert", {"rows": document(blockers)})
 
     def wait_on(self, tail_ids: Sequence[str]) -> Op[set[str]]:
-        """Mark live tails as awaited, waiting for whoever ends them; return those that were still live."""
+        """Mark live tails as awaited, waiting for a transaction that ends them; return those that were still live."""
         rows = yield Statement("blocker_await", {"tails": texts(tail_ids)})
         return {row[0] for row in rows}
 

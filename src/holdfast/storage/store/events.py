@@ -33,6 +33,6 @@ class EventStore:
         return records_of(Subscription, rows)
 
     def waiting(self, event: str, limit: int) -> Op[list[WaitingEvent]]:
-        """Lock and read events published before anybody subscribed."""
+        """Lock and read events published before any subscription."""
         rows = yield Statement("event_waiting", {"event": event, "limit": limit})
         return records_of(WaitingEvent, rows)

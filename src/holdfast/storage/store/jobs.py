@@ -128,7 +128,7 @@ class JobStore:
         return {row[0] for row in rows}
 
     def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
-        """End live jobs from outside, whoever holds them; jobs that are not live are not returned."""
+        """End live jobs from outside, even if a worker holds them; jobs that are not live are not returned."""
         rows = yield Statement("job_end", {"rows": document(endings), "now": now})
         return records_of(EndedJob, rows)
 
@@ -242,6 +242,6 @@ class DeadLetterStore:
     """Failed jobs by their kind. Redriving is a move of jobs, dropping one of chains."""
 
     def groups(self, limit: int, look: int) -> Op[list[DeadGroup]]:
-        """Read the `limit` largest groups by type and kind of error among the youngest `look`. One statement."""
+        """Read the `limit` largest groups by type and kind of error among the newest `look`. One statement."""
         rows = yield Statement("dead_groups", {"limit": limit, "look": look})
         return records_of(DeadGroup, rows)

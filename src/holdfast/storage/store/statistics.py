@@ -10,7 +10,7 @@ from holdfast.storage.store.params import document, records_of
 
 
 class StatisticsStore:
-    """Figures over time, from the tally and from the youngest results; never from a count of all rows."""
+    """Statistics over time, from the tally and from the newest results; never from a count of all rows."""
 
     def series(
         self, span_ms: int, step_ms: int, now: Instant | None = None

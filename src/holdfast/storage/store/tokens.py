@@ -32,7 +32,7 @@ class TokenStore:
         return record_of(TokenRecord, rows[0]) if rows else None
 
     def page(self, limit: int) -> Op[list[TokenRecord]]:
-        """Read tokens, the youngest first. One statement."""
+        """Read tokens, newest first. One statement."""
         rows = yield Statement("token_list", {"limit": limit})
         return records_of(TokenRecord, rows)
 

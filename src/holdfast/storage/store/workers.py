@@ -26,7 +26,7 @@ class WorkerStore:
         return bool(rows[0][0])
 
     def stop(self, worker_id: str, counters: str, now: Instant | None = None) -> Op[None]:
-        """Say goodbye. One statement."""
+        """Record that a worker has stopped. One statement."""
         yield Statement("worker_stop", {"id": worker_id, "counters": counters, "now": now})
 
     def drain(self, worker_id: str) -> Op[bool]:
@@ -37,7 +37,7 @@ class WorkerStore:
     def page(
         self, limit: int, live_within_ms: int | None = None, now: Instant | None = None
     ) -> Op[list[WorkerRecord]]:
-        """Read workers, the youngest first; only live ones when a grace is given. One statement."""
+        """Read workers, newest first; only live ones when a grace is given. One statement."""
         rows = yield Statement(
             "worker_list",
             {

@@ -181,7 +181,7 @@ class FanInConformance(Conformance):
     async def _finish(
         self, fixture: StoreFixture, job: ClaimedJob, kind: FinishKind
     ) -> FinishReport:
-        """End a blocker as a worker does: again while somebody's transaction has its row."""
+        """End a blocker as a worker does: again while a transaction has its row."""
         finish = fixture.ending(job, kind)
         while True:
             report = await fixture.run(finish_attempts(fixture.store, [finish], now=fixture.now))

@@ -282,7 +282,7 @@ class NextDueConformance(Conformance):
         await fixture.start_blocked(due.id)
         assert await self._next_due(fixture, MAIL) is None
 
-    async def test_what_became_due_a_moment_ago_counts_unless_somebody_has_it(
+    async def test_what_became_due_a_moment_ago_counts_unless_a_worker_has_it(
         self, fixture: StoreFixture
     ) -> None:
         await fixture.start_running()

@@ -1,4 +1,4 @@
-"""Moves from outside: ending live jobs whoever holds them, making them due, and taking failed ones back."""
+"""Moves from outside: ending live jobs even if a worker holds them, making them due, and taking failed ones back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions, and events that were published before anybody subscribed."""
+"""Subscriptions, and events that were published before any subscription."""
 
 from __future__ import annotations
 
@@ -70,6 +70,6 @@ class WaitingEventConformance(Conformance):
         (oldest,) = await fixture.run(fixture.store.events.waiting(PLACED, 1))
         assert oldest.id == first.id
 
-    async def test_an_event_that_somebody_runs_is_not_waiting(self, fixture: StoreFixture) -> None:
+    async def test_an_event_that_runs_is_not_waiting(self, fixture: StoreFixture) -> None:
         await fixture.start_running(PLACED)
         assert await fixture.run(fixture.store.events.waiting(PLACED, 10)) == []

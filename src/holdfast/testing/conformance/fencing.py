@@ -146,7 +146,9 @@ class FencingConformance(Conformance):
         page = await fixture.run(fixture.store.leases.reap(100, 3, now=fixture.now))
         assert page.reaped == []
 
-    async def test_whoever_lost_a_job_learns_what_became_of_it(self, fixture: StoreFixture) -> None:
+    async def test_a_worker_that_lost_a_job_learns_what_became_of_it(
+        self, fixture: StoreFixture
+    ) -> None:
         job = await fixture.start_running()
         assert (await fixture.stand(job)).standing == "held"
         await _reap(fixture)

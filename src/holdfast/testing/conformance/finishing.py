@@ -218,7 +218,7 @@ class ContinuingConformance(Conformance):
         await fixture.finish_as(job, "continue", next=successor)
         assert (await fixture.read(successor.id)).state == "blocked"
 
-    async def test_whoever_waited_for_the_predecessor_waits_for_the_successor(
+    async def test_a_job_that_waited_for_the_predecessor_waits_for_the_successor(
         self, fixture: StoreFixture
     ) -> None:
         job = await fixture.start_running()

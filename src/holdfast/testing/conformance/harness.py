@@ -1,4 +1,4 @@
-"""What the conformance classes ask of a store under test, and its two colours over any `storage.database.Database`."""
+"""What the conformance classes ask of a store under test, sync and async over any `storage.database.Database`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Contents = Mapping[str, Sequence[str]]
 
 
 class OpenTransaction(Protocol):
-    """A transaction that stays open until it is told to end."""
+    """A transaction that stays open until a test ends it."""
 
     async def run(self, op: Op[T]) -> T:
         """Run an operation inside the transaction."""
@@ -34,7 +34,7 @@ class OpenTransaction(Protocol):
 
 
 class Harness(Protocol):
-    """A store with an empty database under it, whatever its colour."""
+    """A store with an empty database under it, sync or async."""
 
     @property
     def store(self) -> Store: ...
@@ -49,7 +49,7 @@ class Harness(Protocol):
         """Read everything that is committed."""
 
     async def close(self) -> None:
-        """Roll back what is still open; the database itself stays with whoever made it."""
+        """Roll back what is still open; the database itself is closed by its maker."""
 
 
 class _RolledBack(Exception):
@@ -122,7 +122,7 @@ class _TaskTransaction:
 
 
 class SyncHarness:
-    """The sync colour; every operation runs in a thread, so that several run at once."""
+    """Sync; every operation runs in a thread, so that several run at once."""
 
     def __init__(self, database: Database, read_contents: Callable[[], Contents]) -> None:
         self.store = database.store
@@ -154,7 +154,7 @@ class SyncHarness:
 
 
 class AsyncHarness:
-    """The async colour, on the running loop."""
+    """Async, on the running loop."""
 
     def __init__(self, database: Database, read_contents: Callable[[], Contents]) -> None:
         self.store = database.store

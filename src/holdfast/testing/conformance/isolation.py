@@ -147,7 +147,7 @@ class RowLockConformance(Conformance):
 
 
 class LockedReapConformance(Conformance):
-    """A reaper is not stopped by rows that somebody holds."""
+    """A reaper is not stopped by locked rows."""
 
     async def _claim_three(self, fixture: StoreFixture) -> list[ClaimedJob]:
         await fixture.start_all([fixture.job() for _ in range(3)])

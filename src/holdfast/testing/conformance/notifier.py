@@ -74,7 +74,7 @@ class HintRecorder:
 
 
 def covers(hint: Hint, type: str) -> bool:
-    """Whether somebody who handles this type would look."""
+    """Whether a worker of this type would look."""
     return hint.kind in ("due", "look") and hint.type in (type, ANY)
 
 

@@ -316,7 +316,7 @@ class DeadLetterConformance(Conformance):
         await fixture.start()
         assert await fixture.run(fixture.store.dead_letters.groups(10, 100)) == []
 
-    async def test_only_the_youngest_are_looked_at(self, fixture: StoreFixture) -> None:
+    async def test_only_the_newest_are_looked_at(self, fixture: StoreFixture) -> None:
         await self._fail(fixture, MAIL, "old", "Old")
         await self._fail(fixture, MAIL, "young", "Young")
         (group,) = await fixture.run(fixture.store.dead_letters.groups(10, 1))

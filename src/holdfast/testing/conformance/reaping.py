@@ -252,7 +252,7 @@ class ReapedForGoodConformance(Conformance):
         prints = [(await fixture.read(job.id)).fingerprint for job in (spent, poison)]
         assert prints == ["worker-died-attempts-spent", "worker-died"]
 
-    async def test_whoever_comes_back_learns_that_its_job_has_ended(
+    async def test_a_worker_that_comes_back_learns_that_its_job_has_ended(
         self, fixture: StoreFixture
     ) -> None:
         job = await fixture.start_running(max_attempts=1)

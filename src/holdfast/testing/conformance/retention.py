@@ -118,7 +118,7 @@ class RetentionConformance(Conformance):
         await self._completed_long_ago(fixture)
         assert await self._keyed(fixture, "any") == Started(renewed.id, first.type, "removed", True)
 
-    async def test_a_key_that_somebody_asked_for_with_scope_any_outlives_its_chain(
+    async def test_a_key_asked_for_with_scope_any_outlives_its_chain(
         self, fixture: StoreFixture
     ) -> None:
         first = await self._keyed(fixture, "open")

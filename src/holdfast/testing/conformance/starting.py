@@ -214,7 +214,7 @@ class ConcurrentKeysConformance(Conformance):
         assert winners == [await _holder(fixture)]
         assert [row.id for row in await fixture.read_all()] == winners
 
-    async def test_whoever_waited_gets_the_key_of_a_producer_that_rolled_back(
+    async def test_a_producer_that_waited_gets_the_key_of_one_that_rolled_back(
         self, fixture: StoreFixture
     ) -> None:
         transaction = await fixture.harness.begin()
@@ -226,7 +226,7 @@ class ConcurrentKeysConformance(Conformance):
         assert second is not None
         assert await _holder(fixture) == second.id
 
-    async def test_whoever_waited_loses_to_a_producer_that_committed(
+    async def test_a_producer_that_waited_loses_to_one_that_committed(
         self, fixture: StoreFixture
     ) -> None:
         transaction = await fixture.harness.begin()

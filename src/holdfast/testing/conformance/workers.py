@@ -87,7 +87,7 @@ GRACE_MS = 60_000
 
 
 class WorkerPresenceConformance(Conformance):
-    """Signs of life, goodbyes, and those who vanish without one."""
+    """Heartbeats, stops, and workers that vanish without one."""
 
     async def _sign(self, fixture: StoreFixture, sign: WorkerSign = SIGN) -> bool:
         return await fixture.run(fixture.store.workers.sign(sign, fixture.now))
@@ -130,7 +130,7 @@ class WorkerPresenceConformance(Conformance):
         assert (worker.slots, worker.types) == (5, ["push"])
         assert (worker.counters, worker.last_error) == ({"completed": 7}, "Boom")
 
-    async def test_workers_are_listed_the_youngest_first(self, fixture: StoreFixture) -> None:
+    async def test_workers_are_listed_newest_first(self, fixture: StoreFixture) -> None:
         for number in range(3):
             await self._sign(fixture, msgspec.structs.replace(SIGN, id=f"worker-{number}"))
             fixture.pass_time(seconds=1)
@@ -138,11 +138,11 @@ class WorkerPresenceConformance(Conformance):
         assert [each.id for each in workers] == ["worker-2", "worker-1", "worker-0"]
         assert len(await fixture.run(fixture.store.workers.page(2, None, fixture.now))) == 2
 
-    async def test_a_worker_that_said_goodbye_is_not_live(self, fixture: StoreFixture) -> None:
+    async def test_a_worker_that_stopped_is_not_live(self, fixture: StoreFixture) -> None:
         await self._sign(fixture)
         fixture.pass_time(seconds=1)
-        goodbye = fixture.store.workers.stop("worker-1", '{"completed": 9}', fixture.now)
-        await fixture.run(goodbye)
+        stop = fixture.store.workers.stop("worker-1", '{"completed": 9}', fixture.now)
+        await fixture.run(stop)
         (worker,) = await self._workers(fixture)
         assert (worker.stopped_at, worker.seen_at) == (fixture.now, fixture.now)
         assert worker.counters == {"completed": 9}
