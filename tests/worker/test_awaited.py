@@ -33,7 +33,7 @@ class Ear(list[Hint]):
         return [id for hint in self if hint.kind == "ended" for id in hint.ids]
 
 
-async def test_only_awaited_chains_are_told_of(workshop: Workshop) -> None:
+async def test_hints_are_sent_only_for_awaited_chains(workshop: Workshop) -> None:
     go_on = asyncio.Event()
 
     async def slow(job: Job[Any]) -> None:
@@ -52,7 +52,7 @@ async def test_only_awaited_chains_are_told_of(workshop: Workshop) -> None:
     assert ear.ended == [second]
 
 
-async def test_a_failure_is_told_of_with_those_that_fail_with_it(workshop: Workshop) -> None:
+async def test_a_failure_sends_hints_for_those_that_fail_with_it(workshop: Workshop) -> None:
     go_on = asyncio.Event()
 
     async def fails(job: Job[Any]) -> None:
@@ -75,7 +75,7 @@ async def test_a_failure_is_told_of_with_those_that_fail_with_it(workshop: Works
     assert set(ear.ended) == {first, waiter}
 
 
-async def test_a_chain_that_the_reaper_failed_is_told_of(workshop: Workshop) -> None:
+async def test_a_chain_that_the_reaper_failed_sends_a_hint(workshop: Workshop) -> None:
     workshop.handle_quick()
     worker = workshop.begin(ManualClock(), notifier=workshop.notifier)
     await workshop.events.seen("reaper_ran")

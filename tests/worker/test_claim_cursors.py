@@ -1,4 +1,4 @@
-"""Low-water marks: which lines a look probes, where each begins, and when it begins at the start again."""
+"""Claim cursors: what a claim probes, where each probe begins, and when it scans from the start again."""
 
 from collections.abc import Iterable, Sequence
 
@@ -55,25 +55,25 @@ def names(count: int) -> list[str]:
 def make_plan(
     cursors: ClaimCursors, types: Iterable[str] = ("mail",), limit: int = LIMIT, now: float = NOW
 ) -> ProbePlan:
-    """A look at types that have room for a whole claim."""
+    """A plan for types that have room for a whole claim."""
     return cursors.plan(types, lambda _: limit, limit, now)
 
 
 def probed(plan: ProbePlan) -> list[tuple[str, int | None]]:
-    """Which lines a look probes."""
+    """The types and priorities of a plan."""
     return [(each.type, each.priority) for each in plan.probes]
 
 
 @pytest.fixture
 def cursors() -> ClaimCursors:
-    """Marks of a type that was looked at once, from the start, and found short."""
+    """Cursors of a type that was scanned once from the start, and came back short."""
     made = ClaimCursors()
     made.advance(make_plan(made), [found(5), found(7)], is_cut=False, at=NOW, cost=0.001)
     return made
 
 
 def drained(count: int, limit: int = 50) -> ClaimCursors:
-    """Marks of so many types in the middle of a backlog in all of them."""
+    """Cursors of so many types in the middle of a backlog in all of them."""
     made = ClaimCursors()
     first = make_plan(made, names(count), limit)
     jobs = [found(5, type="type-0")] * limit
@@ -81,32 +81,32 @@ def drained(count: int, limit: int = 50) -> ClaimCursors:
     return made
 
 
-def test_the_first_look_begins_at_the_start_of_every_priority() -> None:
+def test_the_first_claim_begins_at_the_start_of_every_priority() -> None:
     plan = make_plan(ClaimCursors())
     assert plan.is_full_scan
     assert plan.is_whole
     assert plan.probes == [PlannedProbe("mail", None, *START, LIMIT, LIMIT)]
 
 
-def test_the_next_look_begins_behind_the_last_find(cursors: ClaimCursors) -> None:
+def test_the_next_claim_begins_behind_the_last_find(cursors: ClaimCursors) -> None:
     plan = make_plan(cursors)
     assert not plan.is_full_scan
     assert plan.probes == [PlannedProbe("mail", DEFAULT_PRIORITY, 7, "job-7", LIMIT, LIMIT)]
 
 
-def test_a_look_that_finds_nothing_moves_no_mark(cursors: ClaimCursors) -> None:
+def test_a_claim_that_finds_nothing_moves_no_cursor(cursors: ClaimCursors) -> None:
     before = make_plan(cursors)
     cursors.advance(before, [], is_cut=False, at=NOW, cost=0.001)
     assert make_plan(cursors) == before
 
 
-def test_a_priority_once_found_is_looked_at_again(cursors: ClaimCursors) -> None:
+def test_a_priority_once_found_is_probed_again(cursors: ClaimCursors) -> None:
     cursors.advance(make_plan(cursors), [found(9, priority=2)], is_cut=False, at=NOW, cost=0.001)
     assert {(each.priority, each.after) for each in make_plan(cursors).probes} == {(2, 9), (5, 7)}
 
 
 @pytest.mark.parametrize(("worst", "seen"), [(5, [5]), (2, [2, 3, 4, 5]), (7, [5, 6, 7])])
-def test_after_a_cut_off_look_what_it_may_have_left_is_probed_down_to_the_default(
+def test_after_a_cut_claim_what_it_may_have_left_is_probed_down_to_the_default(
     worst: int, seen: list[int]
 ) -> None:
     cursors, types = ClaimCursors(), names(3 * PEEKED_TYPES)
@@ -118,7 +118,7 @@ def test_after_a_cut_off_look_what_it_may_have_left_is_probed_down_to_the_defaul
         assert sorted(each for type, each in plan if type == name and each is not None) == seen
 
 
-def test_types_take_turns_to_be_looked_at_for_urgent_jobs_while_looks_come_back_full() -> None:
+def test_types_take_turns_to_be_peeked_at_for_urgent_jobs_while_claims_come_back_cut() -> None:
     count = 3 * PEEKED_TYPES - 1
     cursors = drained(count)
     peeked: list[set[str]] = []
@@ -130,7 +130,7 @@ def test_types_take_turns_to_be_looked_at_for_urgent_jobs_while_looks_come_back_
     assert set.union(*peeked) == set(names(count))
 
 
-def test_a_type_that_a_hint_names_is_looked_at_for_urgent_jobs_first() -> None:
+def test_a_type_that_a_hint_names_is_peeked_at_for_urgent_jobs_first() -> None:
     cursors = drained(20)
     cursors.hint("type-17")
     assert {("type-17", priority) for priority in URGENT} <= set(
@@ -138,7 +138,7 @@ def test_a_type_that_a_hint_names_is_looked_at_for_urgent_jobs_first() -> None:
     )
 
 
-def test_what_a_cut_off_look_has_left_is_looked_for_as_soon_as_a_look_comes_back_short(
+def test_what_a_cut_claim_has_left_is_probed_as_soon_as_a_claim_comes_back_short(
     cursors: ClaimCursors,
 ) -> None:
     cursors.request_full_scan("mail")
@@ -152,7 +152,7 @@ def test_what_a_cut_off_look_has_left_is_looked_for_as_soon_as_a_look_comes_back
     assert not cursors.needs_full_scan(["mail"])
 
 
-def test_of_a_type_that_filled_its_own_room_every_priority_is_looked_at() -> None:
+def test_of_a_type_that_filled_its_own_room_every_priority_is_probed() -> None:
     cursors = ClaimCursors()
     plan = cursors.plan(["mail"], lambda _: 2, LIMIT, NOW)
     cursors.advance(plan, [found(5), found(7)], False, NOW, 0.001)
@@ -160,7 +160,7 @@ def test_of_a_type_that_filled_its_own_room_every_priority_is_looked_at() -> Non
 
 
 @pytest.mark.parametrize("count", [20, 200, 1000])
-def test_a_look_in_a_backlog_probes_a_handful_of_lines_however_many_types_there_are(
+def test_a_claim_in_a_backlog_makes_a_handful_of_probes_however_many_types_there_are(
     count: int,
 ) -> None:
     cursors = drained(count)
@@ -170,13 +170,13 @@ def test_a_look_in_a_backlog_probes_a_handful_of_lines_however_many_types_there_
 
 
 @pytest.mark.parametrize(("types", "share"), [(1, 48), (2, 24), (8, 6), (200, 6)])
-def test_lines_that_have_something_share_a_claim(types: int, share: int) -> None:
+def test_productive_types_share_a_claim(types: int, share: int) -> None:
     plan = make_plan(ClaimCursors(), names(types), limit=48)
     assert {each.share for each in plan.probes} == {share}
     assert types < SHARING_PROBES or share * SHARING_PROBES == 48
 
 
-def test_a_line_of_which_nothing_is_expected_may_fill_a_claim() -> None:
+def test_a_type_of_which_nothing_is_expected_may_fill_a_claim() -> None:
     cursors = ClaimCursors()
     cursors.advance(make_plan(cursors, names(3)), [found(5, type="type-0")], False, NOW, 0)
     shares = {each.type: each.share for each in make_plan(cursors, names(3)).probes}
@@ -252,7 +252,7 @@ def strictly(waiting: Sequence[ClaimedJob], limit: int) -> list[ClaimedJob]:
 
 
 def claimed(plan: ProbePlan, waiting: Sequence[ClaimedJob]) -> list[ClaimedJob]:
-    """What a claim takes: line by line, shares first, until there are enough."""
+    """What a claim takes: probe by probe, shares first, until there are enough."""
     turns = [
         (priority, again, place, probe)
         for place, probe in enumerate(plan.probes)
@@ -276,7 +276,7 @@ def claimed(plan: ProbePlan, waiting: Sequence[ClaimedJob]) -> list[ClaimedJob]:
 @pytest.mark.parametrize(
     ("cost", "pause"), [(0.0, FULL_SCAN_MIN_S), (0.05, 1.0), (10.0, FULL_SCAN_MAX_S)], ids=str
 )
-def test_full_looks_keep_a_distance_that_follows_their_cost(
+def test_full_scans_keep_a_distance_that_follows_their_cost(
     cursors: ClaimCursors, cost: float, pause: float
 ) -> None:
     cursors.request_full_scan("mail")
@@ -285,7 +285,7 @@ def test_full_looks_keep_a_distance_that_follows_their_cost(
     assert make_plan(cursors, now=NOW + pause).is_full_scan
 
 
-def test_whoever_asks_gets_a_full_look_at_once(cursors: ClaimCursors) -> None:
+def test_a_requested_full_scan_comes_at_once(cursors: ClaimCursors) -> None:
     cursors.advance(make_plan(cursors, ["other"]), [], is_cut=False, at=NOW, cost=0.001)
     cursors.request_full_scan("mail")
     both = make_plan(cursors, ["mail", "other"])

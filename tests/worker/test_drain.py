@@ -90,7 +90,7 @@ async def test_leases_are_renewed_until_the_last_handler_has_ended(workshop: Wor
 
 
 @pytest.mark.parametrize("how", ["timeout", "second signal"])
-async def test_a_handler_that_takes_too_long_is_told_to_stop_and_its_job_goes_back(
+async def test_a_handler_that_takes_too_long_is_interrupted_and_its_job_goes_back(
     workshop: Workshop, how: str
 ) -> None:
     waiting = Waiting()
@@ -233,7 +233,7 @@ async def test_a_drain_that_is_cancelled_leaves_nobody_who_renews(workshop: Work
     assert workshop.ledger.leases() != []
 
 
-async def test_somebody_may_ask_a_worker_to_drain(workshop: Workshop) -> None:
+async def test_an_operator_may_have_a_worker_drain(workshop: Workshop) -> None:
     waiting = Waiting()
     workshop.handle("wait", waiting)
     job_id = await workshop.start_one("wait")
@@ -259,7 +259,7 @@ async def test_a_word_that_comes_before_the_start_counts(workshop: Workshop) -> 
     assert (await workshop.job(job_id)).state == "pending"
 
 
-async def test_the_end_is_told_and_the_presence_says_good_bye(workshop: Workshop) -> None:
+async def test_the_end_is_emitted_and_recorded_in_the_presence(workshop: Workshop) -> None:
     workshop.handle_quick()
     async with workshop.working() as worker:
         await workshop.events.seen("worker_started", worker=worker.id)

@@ -45,7 +45,7 @@ class Witness:
         self._observe(event)
 
 
-async def test_every_event_of_a_job_is_told_after_its_commit(workshop: Workshop) -> None:
+async def test_every_event_of_a_job_is_emitted_after_its_commit(workshop: Workshop) -> None:
     witness = Witness(workshop)
     answers: dict[str, Any] = {
         "value": 1,
@@ -85,7 +85,9 @@ async def test_every_event_of_a_job_is_told_after_its_commit(workshop: Workshop)
     assert witness.unknown == []
 
 
-async def test_what_is_given_back_at_the_end_is_told_after_its_commit(workshop: Workshop) -> None:
+async def test_what_is_given_back_at_the_end_is_emitted_after_its_commit(
+    workshop: Workshop,
+) -> None:
     witness = Witness(workshop)
     go = asyncio.Event()
 
@@ -103,7 +105,7 @@ async def test_what_is_given_back_at_the_end_is_told_after_its_commit(workshop: 
     assert witness.seen.count(("job_released", "pending")) == 2
 
 
-async def test_the_completion_of_an_atomic_handler_is_told_after_its_commit(
+async def test_the_completion_of_an_atomic_handler_is_emitted_after_its_commit(
     workshop: Workshop,
 ) -> None:
     witness = Witness(workshop)

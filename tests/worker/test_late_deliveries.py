@@ -70,7 +70,7 @@ async def test_an_event_that_raced_with_the_subscription_is_delivered_with_a_hea
     assert mail.orders == [7]
 
 
-async def test_late_deliveries_are_told_to_the_workers_of_other_handlers_and_to_who_waits(
+async def test_late_deliveries_send_hints_to_the_workers_of_other_handlers_and_to_waiting_clients(
     workshop: Workshop,
 ) -> None:
     other = Subscription(EVENT, "elsewhere")

@@ -162,7 +162,7 @@ def delete(store: Store, job_id: str) -> Op[Any]:
     ("move", "reason"),
     [(complete, "already_completed"), (cancel, "cancelled"), (delete, "not_found")],
 )
-async def test_a_handler_is_told_why_its_job_is_no_longer_its_own(
+async def test_a_handler_sees_why_its_job_is_no_longer_its_own(
     workshop: Workshop, move: Callable[[Store, str], Op[Any]], reason: str, how: str
 ) -> None:
     reasons: list[Any] = []

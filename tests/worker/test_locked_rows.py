@@ -47,7 +47,7 @@ async def test_a_locked_row_delays_only_its_own_completion(postgres_workshop: Wo
     assert workshop.events.of("write_refused") == []
 
 
-async def test_an_atomic_handler_waits_for_whoever_has_locked_its_row(
+async def test_an_atomic_handler_waits_for_the_transaction_that_has_locked_its_row(
     postgres_workshop: Workshop,
 ) -> None:
     workshop, go = postgres_workshop, asyncio.Event()

@@ -448,7 +448,7 @@ async def test_a_preparation_whose_job_is_lost_meanwhile_is_undone(
     assert (reasons, workshop.ledger.effects()) == (["taken_by_another_worker"], [])
 
 
-async def test_a_preparation_waits_for_whoever_has_locked_its_row(
+async def test_a_preparation_waits_for_the_transaction_that_has_locked_its_row(
     postgres_workshop: Workshop,
 ) -> None:
     workshop, committing, commit = postgres_workshop, threading.Event(), threading.Event()

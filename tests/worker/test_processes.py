@@ -164,7 +164,7 @@ async def test_what_a_process_has_started_is_killed_with_it(
     await worker.stop()
 
 
-async def test_progress_told_in_a_process_arrives(
+async def test_progress_reported_in_a_process_arrives(
     sqlite_workshop: Workshop, tmp_path: Path
 ) -> None:
     sqlite_workshop.handle("tell", process_handlers.tell, executor="process")

@@ -37,7 +37,7 @@ async def test_a_coroutine_is_cancelled_at_its_timeout(workshop: Workshop) -> No
     assert workshop.ledger.leases() == []
 
 
-async def test_a_thread_is_told_by_its_flag(workshop: Workshop) -> None:
+async def test_a_thread_sees_its_abort_flag(workshop: Workshop) -> None:
     reasons: list[Any] = []
 
     def wait(job: Job[Any]) -> str:
@@ -163,7 +163,7 @@ async def test_a_handler_that_swallows_its_cancellation_spoils_nothing_for_the_n
     assert (await workshop.job(grouped_id)).output == '"well"'
 
 
-async def test_a_timeout_waits_for_whoever_has_locked_the_row(
+async def test_a_timeout_waits_for_the_transaction_that_has_locked_the_row(
     postgres_workshop: Workshop,
 ) -> None:
     workshop = postgres_workshop
@@ -187,9 +187,7 @@ async def test_a_timeout_waits_for_whoever_has_locked_the_row(
 
 
 @pytest.mark.parametrize("colour", ["async", "thread"])
-async def test_a_checkpoint_raises_what_the_handler_was_told(
-    workshop: Workshop, colour: str
-) -> None:
+async def test_a_checkpoint_raises_the_abort_reason(workshop: Workshop, colour: str) -> None:
     """A handler that blocks the loop between checkpoints is told as well."""
     clock = ManualClock()
     raised = threading.Event()

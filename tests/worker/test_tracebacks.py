@@ -26,7 +26,7 @@ def test_a_stack_begins_with_the_handler_and_not_with_us() -> None:
     assert "in fail" in format_stack(error)
 
 
-def test_a_cause_is_told_with_the_error_it_led_to() -> None:
+def test_a_cause_is_shown_with_the_error_it_led_to() -> None:
     def wrapped() -> None:
         try:
             fail()
@@ -38,7 +38,7 @@ def test_a_cause_is_told_with_the_error_it_led_to() -> None:
     assert "ValueError: deep down" in text
 
 
-def test_a_group_tells_the_errors_within_it() -> None:
+def test_a_group_shows_the_errors_within_it() -> None:
     def grouped() -> None:
         raise ExceptionGroup("two parts failed", [raised(fail), KeyError("lost")])
 
@@ -47,7 +47,7 @@ def test_a_group_tells_the_errors_within_it() -> None:
     assert "KeyError: 'lost'" in text
 
 
-def test_a_context_that_was_put_aside_is_not_told() -> None:
+def test_a_suppressed_context_is_not_shown() -> None:
     def replaced() -> None:
         try:
             fail()

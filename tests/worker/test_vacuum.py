@@ -64,7 +64,7 @@ async def test_many_dead_rows_are_removed_at_once_and_a_few_are_left(url: str) -
     assert await sweep(url) == Swept(dead=FEW_DEAD + 1, left=0)
 
 
-async def test_a_sweep_says_what_an_old_snapshot_made_it_leave(url: str) -> None:
+async def test_a_vacuum_reports_what_an_old_snapshot_made_it_leave(url: str) -> None:
     with psycopg.connect(url) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         ask(reader, "select 1")
@@ -87,7 +87,7 @@ async def test_a_role_that_may_not_vacuum_does_not_try(url: str) -> None:
         assert ask(owner, SWEPT) == (0, 2 * FEW_DEAD)
 
 
-async def test_a_worker_sweeps_after_many_jobs(postgres_workshop: Workshop, url: str) -> None:
+async def test_a_worker_vacuums_after_many_jobs(postgres_workshop: Workshop, url: str) -> None:
     make_dead(url, 2 * FEW_DEAD)
     database = PostgresDatabase(url)
     workshop = Workshop(database, postgres_workshop.ledger)

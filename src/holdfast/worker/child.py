@@ -29,8 +29,8 @@ from holdfast.worker.attempt import Attempt, EffectivePolicy
 from holdfast.worker.job import Job, check_progress
 from holdfast.worker.processes import (
     LENGTH_BYTES,
-    HandlerFailure,
-    HandlerResult,
+    ChildFailure,
+    ChildResult,
     JobRequest,
     Message,
     ProgressUpdate,
@@ -181,8 +181,8 @@ def _run(handler: Callable[..., Any], type: JobType, request: JobRequest, send: 
         current_job.set(None)
 
 
-def _make_failure(error: BaseException) -> HandlerFailure:
-    return HandlerFailure(
+def _make_failure(error: BaseException) -> ChildFailure:
+    return ChildFailure(
         kind=error.__class__.__name__,
         message=printable(words_of(error)),
         stack=printable(format_stack(error)),
@@ -196,17 +196,17 @@ async def _awaited(value: Any) -> Any:
     return await value
 
 
-def _make_result(type: JobType, value: Any) -> HandlerResult:
+def _make_result(type: JobType, value: Any) -> ChildResult:
     match value:
         case Snooze():
-            return HandlerResult("snooze", delay_ms=value.delay_ms, at=value.at)
+            return ChildResult("snooze", delay_ms=value.delay_ms, at=value.at)
         case Cancel():
-            return HandlerResult("cancel", reason=printable(str(value.reason)))
+            return ChildResult("cancel", reason=printable(str(value.reason)))
         case Continue():
             name = value.type if isinstance(value.type, str) else ""
             if not name:
                 raise TypeError("a handler in a process must name its successor by type name")
-            return HandlerResult(
+            return ChildResult(
                 "continue",
                 encode_any(value.input),
                 name,
@@ -217,7 +217,7 @@ def _make_result(type: JobType, value: Any) -> HandlerResult:
                 options=dict(value.options),
             )
         case _:
-            return HandlerResult("value", "null" if value is None else type.output.encode(value))
+            return ChildResult("value", "null" if value is None else type.output.encode(value))
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ class HandlerProcess:
         request: JobRequest,
         on_begun: Callable[[], None],
         on_progress: Callable[[float, str], None],
-    ) -> HandlerResult | HandlerFailure:
+    ) -> ChildResult | ChildFailure:
         """Run one job. Raises: ChildDied."""
         try:
             if not self._is_ready:
@@ -173,7 +173,7 @@ def target_of(type: JobType) -> str:
     return f"{module}:{name}"
 
 
-def _make_busy(failure: HandlerFailure, delay_ms: int) -> Busy:
+def _make_busy(failure: ChildFailure, delay_ms: int) -> Busy:
     until = to_datetime(failure.busy_until)
     error = Busy(delay_ms / 1000) if until is None else Busy(at=until)
     # The child's message already says until when.
@@ -181,8 +181,8 @@ def _make_busy(failure: HandlerFailure, delay_ms: int) -> Busy:
     return error
 
 
-def _read_result(message: HandlerResult | HandlerFailure) -> Any:
-    if isinstance(message, HandlerFailure):
+def _read_result(message: ChildResult | ChildFailure) -> Any:
+    if isinstance(message, ChildFailure):
         if message.busy_ms is not None:
             raise _make_busy(message, message.busy_ms)
         raise ChildError(message)
@@ -227,7 +227,7 @@ class ProgressUpdate(msgspec.Struct, tag="progress", tag_field="message_kind"):
     note: str
 
 
-class HandlerResult(msgspec.Struct, tag="answer", tag_field="message_kind"):
+class ChildResult(msgspec.Struct, tag="answer", tag_field="message_kind"):
     """What the handler returned: a value as JSON text, or one of the outcomes."""
 
     kind: Literal["value", "continue", "snooze", "cancel"]
@@ -241,7 +241,7 @@ class HandlerResult(msgspec.Struct, tag="answer", tag_field="message_kind"):
     options: dict[str, Any] = {}
 
 
-class HandlerFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
+class ChildFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     """What the handler raised."""
 
     kind: str
@@ -252,7 +252,7 @@ class HandlerFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     busy_until: int | None = None
 
 
-Message = JobRequest | ReadyForJobs | ProgressUpdate | HandlerResult | HandlerFailure
+Message = JobRequest | ReadyForJobs | ProgressUpdate | ChildResult | ChildFailure
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
@@ -261,7 +261,7 @@ _decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Message)
 class ChildError(Exception):
     """What a handler raised in its process; shown under its own name."""
 
-    def __init__(self, failure: HandlerFailure) -> None:
+    def __init__(self, failure: ChildFailure) -> None:
         super().__init__(failure.message)
         self.kind = failure.kind
         self.stack = failure.stack

@@ -10,7 +10,7 @@ renew   `Heartbeat` renews leases and `Deadlines` enforces timeouts, in a thread
         `OrphanedClaims`, `LateDeliveries`, `Vacuum` and `Watchdog`.
 drain   Nothing new is claimed, unstarted jobs go back, handlers end or are interrupted, their outcomes are recorded.
 
-All parts share a `WorkerContext`. Each has its own connection purpose, and each job is an `Attempt` on its way through.
+All parts share a `WorkerContext`; a job on its way through them is an `Attempt`.
 """
 
 from __future__ import annotations
