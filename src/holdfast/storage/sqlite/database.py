@@ -72,7 +72,7 @@ class SqliteDatabase:
         self.url = f"sqlite:///{self.path or MEMORY}"
         self._options = SqliteOptions(str(self.path or MEMORY), synchronous, busy_timeout_ms)
         self._wait_s = busy_timeout_ms / 1000
-        self._held: Resources | None = Resources(self._options)
+        self._held: SqliteResources | None = SqliteResources(self._options)
         self._was_closed = True
         watch_forks(self)
 
@@ -179,7 +179,7 @@ class SqliteDatabase:
 
     def after_fork_in_child(self) -> None:
         """Begin anew, unless the parent had the file open."""
-        self._held = Resources(self._options) if self._was_closed else None
+        self._held = SqliteResources(self._options) if self._was_closed else None
 
     async def write_async(self, op: Op[T], wait_s: float, limit_s: float) -> T:
         """Run an operation through the writer: so long may it wait for the lock, and so long take itself."""
@@ -188,7 +188,7 @@ class SqliteDatabase:
         return await request.future
 
     @property
-    def _resources(self) -> Resources:
+    def _resources(self) -> SqliteResources:
         if self._held is None:
             raise DatabaseUnreachable(
                 "this process was forked while its parent had a transaction or a read open",
@@ -249,7 +249,7 @@ class SqliteSingleton:
         pass
 
 
-class Resources:
+class SqliteResources:
     """Connections by role, the writer, and the threads of async callers; everything is opened at first use."""
 
     def __init__(self, options: SqliteOptions) -> None:
