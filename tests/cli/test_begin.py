@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast.cli.dev import FileWatcher
+from holdfast.cli.dev import SourceWatcher
 from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
@@ -74,7 +74,7 @@ def test_init_says_where_it_may_not_write(folder: Path, run: Run) -> None:
 def test_a_changed_an_added_and_a_removed_source_are_noticed_once(tmp_path: Path) -> None:
     (tmp_path / "app.py").write_text("1")
     (tmp_path / ".venv").mkdir()
-    watch = FileWatcher(tmp_path)
+    watch = SourceWatcher(tmp_path)
     assert watch.find_change() is None
     (tmp_path / ".venv" / "other.py").write_text("")
     (tmp_path / "notes.txt").write_text("")

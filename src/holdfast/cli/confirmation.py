@@ -36,7 +36,7 @@ def change_options(command: Callable[..., T]) -> Callable[..., T]:
     @click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
     @output_option
     @wraps(command)
-    def packed(
+    def with_change(
         *arguments: Any,
         yes: bool,
         dry_run: bool,
@@ -46,7 +46,7 @@ def change_options(command: Callable[..., T]) -> Callable[..., T]:
     ) -> T:
         return command(*arguments, change=ChangeOptions(yes, dry_run, reason, output), **options)
 
-    return packed
+    return with_change
 
 
 def confirm_change(

@@ -31,14 +31,14 @@ _OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
 _COLUMNS = (
     Column("name", lambda row: row["name"]),
     Column("runs", lambda row: row["words"]),
-    Column("next", lambda row: "paused" if row["paused"] else _first(row["next"])),
-    Column("last", lambda row: to_seconds((_last(row) or {}).get("started_at"))),
+    Column("next", lambda row: "paused" if row["paused"] else _first_time(row["next"])),
+    Column("last", lambda row: to_seconds((_last_run(row) or {}).get("started_at"))),
     Column(
         "outcome",
-        lambda row: (_last(row) or {}).get("outcome"),
-        lambda row: _OUTCOMES.get(str((_last(row) or {}).get("outcome"))),
+        lambda row: (_last_run(row) or {}).get("outcome"),
+        lambda row: _OUTCOMES.get(str((_last_run(row) or {}).get("outcome"))),
     ),
-    Column("error", lambda row: first_line((_last(row) or {}).get("error"))),
+    Column("error", lambda row: first_line((_last_run(row) or {}).get("error"))),
 )
 _RUN_COLUMNS = (
     Column("started", lambda row: to_seconds(row["started_at"])),
@@ -62,11 +62,11 @@ def _counters(counters: Record) -> str:
     )
 
 
-def _first(instants: list[str]) -> str | None:
+def _first_time(instants: list[str]) -> str | None:
     return to_seconds(instants[0]) if instants else None
 
 
-def _last(row: Record) -> Record | None:
+def _last_run(row: Record) -> Record | None:
     return row["runs"][0] if row["runs"] else None
 
 
@@ -145,7 +145,7 @@ _names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME
 @with_database
 def run_now(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
     """Run cycles at the next tick, even if paused."""
-    _each(session, names, change, "run")
+    _change_cycles(session, names, change, "run")
 
 
 @command.command("pause", examples=("holdfast cycles pause cleanup --reason 'being fixed'",))
@@ -154,7 +154,7 @@ def run_now(session: CliSession, names: tuple[str, ...], change: ChangeOptions) 
 @with_database
 def pause(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
     """Pause cycles."""
-    _each(session, names, change, "pause")
+    _change_cycles(session, names, change, "pause")
 
 
 @command.command("resume", examples=("holdfast cycles resume cleanup",))
@@ -163,10 +163,12 @@ def pause(session: CliSession, names: tuple[str, ...], change: ChangeOptions) ->
 @with_database
 def resume(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
     """Resume cycles; runs missed during the pause are not caught up."""
-    _each(session, names, change, "resume")
+    _change_cycles(session, names, change, "resume")
 
 
-def _each(session: CliSession, names: tuple[str, ...], change: ChangeOptions, verb: str) -> None:
+def _change_cycles(
+    session: CliSession, names: tuple[str, ...], change: ChangeOptions, verb: str
+) -> None:
     _require_known(names, {each.cycle.name: each for each in _facts(session)})
     if change.dry_run:
         print_info(f"would {verb} {', '.join(names)}; nothing was changed")

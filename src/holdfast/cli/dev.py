@@ -31,7 +31,7 @@ _SKIPPED = frozenset({"__pycache__", "node_modules", "venv", "site-packages"})
 _SUFFIX = ".py"
 
 
-class FileWatcher:
+class SourceWatcher:
     """Finds changes of source files below a directory."""
 
     def __init__(self, root: Path) -> None:
@@ -92,7 +92,7 @@ def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None
     with open_app(load_app(spec)) as session:
         session.app.migrate()
         print_info(f"running {spec} on {session.app.database.url}")
-    watcher = FileWatcher(Path.cwd())
+    watcher = SourceWatcher(Path.cwd())
     with OrphanGuard() as guard, ExitStack() as stack:
         children = _children(spec, port, no_dashboard, slots, guard)
         for each in children:
@@ -127,7 +127,7 @@ def _has_web_extra() -> bool:
     return found
 
 
-def _restart_on_change(children: Sequence[RelayedProcess], watcher: FileWatcher) -> None:
+def _restart_on_change(children: Sequence[RelayedProcess], watcher: SourceWatcher) -> None:
     """Restart the children at every change; one that exits by itself waits for the next change."""
     while True:
         sleep(POLL_S)

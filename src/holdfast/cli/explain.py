@@ -30,23 +30,23 @@ def command(code: str | None, output: Format) -> None:
     if code is None:
         write_records([asdict(each) for each in known.values()], _COLUMNS, output, id="code")
         return
-    found = known.get(_normal(code))
+    found = known.get(_normalize(code))
     if found is None:
         raise CommandUsage(
             f"unknown error code {code[:20]!r}",
-            help=nearest(_normal(code), known) or "see `holdfast explain` for all codes",
+            help=nearest(_normalize(code), known) or "see `holdfast explain` for all codes",
         )
     if output == "table":
-        click.echo(_text(found))
+        click.echo(_format(found))
     else:
         write_records([asdict(found)], _COLUMNS, output, id="code", single=True)
 
 
-def _normal(code: str) -> str:
+def _normalize(code: str) -> str:
     bare = code.strip().upper().removeprefix("HF")
     return f"HF{int(bare):03d}" if bare.isascii() and bare.isdigit() else code.upper()
 
 
-def _text(each: Explanation) -> str:
+def _format(each: Explanation) -> str:
     lines = [f"{each.code} · {each.name}", f"{each.title}.", "", *textwrap.wrap(each.text, _WIDTH)]
     return "\n".join([*lines, "", f"Fix: {each.fix}."])

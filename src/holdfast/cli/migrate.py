@@ -71,15 +71,15 @@ def _up(session: CliSession, output: Format) -> None:
 
 
 def _list(session: CliSession, output: Format) -> None:
-    applied = _applied(session)
+    applied = _read_applied(session)
     done = {each.version for each in applied}
-    known = {step.version: step.record for step in _known(session)}
+    known = {step.version: step.record for step in _load_migrations(session)}
     rows = [_row(each, "applied" if each.version in done else "pending") for each in known.values()]
     rows += [_row(each, "newer than this code") for each in applied if each.version not in known]
     write_records(rows, _COLUMNS, output, id="version")
 
 
-def _applied(session: CliSession) -> list[AppliedMigration]:
+def _read_applied(session: CliSession) -> list[AppliedMigration]:
     try:
         session.check()
     except (SchemaTooOld, SchemaTooNew):
@@ -103,7 +103,7 @@ def _row(each: AppliedMigration, state: str) -> Record:
     }
 
 
-def _known(session: CliSession) -> tuple[Migration, ...]:
+def _load_migrations(session: CliSession) -> tuple[Migration, ...]:
     from holdfast.storage.migrations import load_migrations
 
     dialect = "postgres" if session.store.dialect == "postgresql" else "sqlite"

@@ -172,16 +172,16 @@ def write_detail(detail: Detail) -> None:
         click.echo(f"  {name:{space}}  {clean(value)}")
     for name, value in detail.payloads.items():
         if value is not None:
-            click.echo(f"\n{name}:\n{_indented(json.dumps(value, ensure_ascii=False, indent=2))}")
+            click.echo(f"\n{name}:\n{_indent(json.dumps(value, ensure_ascii=False, indent=2))}")
     if detail.text:
-        click.echo(f"\nerror:\n{_indented(detail.text)}")
+        click.echo(f"\nerror:\n{_indent(detail.text)}")
     for records, columns in detail.tables:
         if records:
             click.echo()
             write_table(records, columns)
 
 
-def _indented(text: str) -> str:
+def _indent(text: str) -> str:
     """Indent a text of several lines, without control characters."""
     lines = text.expandtabs(4).splitlines()
     return "\n".join(f"  {''.join(c if c.isprintable() else ' ' for c in line)}" for line in lines)

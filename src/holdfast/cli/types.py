@@ -26,13 +26,13 @@ _COLUMNS = (
     Column("oldest due", lambda row: row["oldest_due"]),
     Column("completed", lambda row: row["completed"]),
     Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
-    Column("workers", lambda row: row["workers"], lambda row: _unhandled(row)),
+    Column("workers", lambda row: row["workers"], lambda row: _workers_colour(row)),
     Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
     Column("settings", lambda row: row["settings"]),
 )
 
 
-def _unhandled(row: Record) -> str | None:
+def _workers_colour(row: Record) -> str | None:
     return "red" if row["live"] and not row["workers"] else None
 
 

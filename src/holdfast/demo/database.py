@@ -41,12 +41,12 @@ def open_demo_database(
         with _run_postgres(fresh, guard) as (address, where):
             yield DemoDatabase(address, f"PostgreSQL {where}")
     elif url is None:
-        yield _file(fresh)
+        yield _open_file(fresh)
     else:
-        yield _given(url, fresh)
+        yield _open_url(url, fresh)
 
 
-def _file(fresh: bool) -> DemoDatabase:
+def _open_file(fresh: bool) -> DemoDatabase:
     if fresh:
         for suffix in ("", "-wal", "-shm"):
             FILE.with_name(f"{FILE.name}{suffix}").unlink(missing_ok=True)
@@ -54,7 +54,7 @@ def _file(fresh: bool) -> DemoDatabase:
     return DemoDatabase(f"sqlite:///{FILE}", f"SQLite ./{FILE} ({age})")
 
 
-def _given(url: str, fresh: bool) -> DemoDatabase:
+def _open_url(url: str, fresh: bool) -> DemoDatabase:
     address = parse_url(url)
     if address.dialect == "sqlite":
         if fresh:
