@@ -66,7 +66,9 @@ def test_a_taken_port_is_said_in_words(run: Run, scene: Scene) -> None:
         port = str(other.getsockname()[1])
         result = run("api", "serve", "--port", port)
     assert result.exit_code == Exit.USAGE
-    assert f"error[HF010]: port {port} on 127.0.0.1 cannot be listened on" in result.stderr
+    assert (
+        f"error[HF010]: port {port} on 127.0.0.1 is already in use or not allowed" in result.stderr
+    )
     assert "help: " in result.stderr
 
 

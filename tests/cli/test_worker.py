@@ -241,7 +241,7 @@ def test_a_taken_probe_port_is_said_in_words(folder: Path, scene: Scene) -> None
         port = str(other.getsockname()[1])
         done = drained("--probe-port", port)
     assert done.returncode == Exit.USAGE
-    assert f"error[HF010]: port {port} on 127.0.0.1 cannot be listened on" in done.stderr
+    assert f"error[HF010]: port {port} on 127.0.0.1 is already in use or not allowed" in done.stderr
 
 
 def test_an_application_without_handlers_has_nothing_to_run(folder: Path, run: Run) -> None:
