@@ -80,10 +80,11 @@ class Client:
         self.store = _store_of(address)
         self._instant = instant
         self._dialect = address.dialect
-        self._schema = schema
         self._database = database
         self._outputs = outputs
         self._schema_is_known = False
+        self._to_read = Need(self.store, schema, writes=False)
+        self._to_write = Need(self.store, schema, writes=True)
 
     def write(self, tx: Any, command: Command[T]) -> T | Coroutine[Any, Any, T]:
         """Run a command on the caller's transaction and return its answer; with an async one, an awaitable of it."""
@@ -99,7 +100,7 @@ class Client:
         adapter = adapter_of(tx)
         if isinstance(adapter, AsyncAdapter):
             raise UnsupportedConnection("the connection is async", help="use app.aio and await it")
-        access = adapter.open(self._need(writes=False))
+        access = adapter.open(self._to_read)
         return run(self._checked(op), access.executor)
 
     async def read_async(self, op: Op[T], tx: AsyncTx | None = None) -> T:
@@ -109,11 +110,11 @@ class Client:
         adapter = adapter_of(tx)
         if isinstance(adapter, SyncAdapter):
             raise UnsupportedConnection("the connection is sync", help="leave out .aio")
-        access = await adapter.open(self._need(writes=False))
+        access = await adapter.open(self._to_read)
         return await run_async(self._checked(op), access.executor)
 
     def _write(self, adapter: SyncAdapter, command: Command[T]) -> T:
-        access = adapter.open(self._need(writes=True))
+        access = adapter.open(self._to_write)
         spans = self._begin_spans(access)
         op = self._with_hints(command, self._conditions(access, spans))
         change = run(self._checked(op), access.executor)
@@ -121,7 +122,7 @@ class Client:
         return change.answer
 
     async def _write_async(self, adapter: AsyncAdapter, command: Command[T]) -> T:
-        access = await adapter.open(self._need(writes=True))
+        access = await adapter.open(self._to_write)
         spans = self._begin_spans(access)
         op = self._with_hints(command, self._conditions(access, spans))
         change = await run_async(self._checked(op), access.executor)
@@ -141,9 +142,6 @@ class Client:
         check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
         self._schema_is_known = True
         return (yield from op)
-
-    def _need(self, writes: bool) -> Need:
-        return Need(self.store, self._schema, writes)
 
     def _with_hints(self, command: Command[T], conditions: Conditions) -> Op[Change[T]]:
         """Send the hints within the transaction where its commit cannot be observed."""

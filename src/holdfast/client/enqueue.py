@@ -29,7 +29,7 @@ from holdfast.commands.start import Started, StartRequest, publish_events, start
 from holdfast.core.codec import SIZE_LIMIT, TypeCodec
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidId, InvalidOption
-from holdfast.core.events import event
+from holdfast.core.events import Event, event
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,
@@ -97,6 +97,8 @@ class Producer:
         Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
         blocker, and the errors of connections and schema; nothing is written then.
         """
+        if not options:
+            return self._client.write(tx, plain_command(self._starter.plain(target, input)))
         batch = self._starter.one(target, input, options)
         return self._client.write(tx, _only(start_command(batch)))
 
@@ -178,6 +180,13 @@ class Starter:
 
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
+
+    def plain(self, target: Target, input: Any) -> NewJob:
+        """Check a start without options. Raises: the errors of names and payloads."""
+        entry = self._targets.entry(target)
+        text = self._targets.encode(entry, input)
+        id = new_id()
+        return NewJob(id, id, entry.name, text)
 
     def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
         """Check one start. Raises: the errors of names, payloads and options."""
@@ -353,6 +362,26 @@ def start_command(batch: Batch) -> Command[list[Chain]]:
     return command
 
 
+def plain_command(job: NewJob) -> Command[Chain]:
+    """Return the command that starts a chain without options: one insert, and nothing to look up."""
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
+        new = job
+        if conditions.trace is not None:
+            new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
+        yield from store.jobs.insert_new(new, conditions.channel)
+        started = Started(job.id, job.type, "pending", False)
+        return Change(
+            new_chain(started, None, job.input),
+            (),
+            () if conditions.channel else due_hints((job.type,)),
+            (_created(started),) if conditions.has_observers else (),
+            Witness(job.id, "there"),
+        )
+
+    return command
+
+
 def publish_command(
     targets: Targets,
     name: str,
@@ -397,12 +426,12 @@ def _change(
     if not fresh:
         return Change(chains)
     due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
-    events = (
-        [event("job_created", job_id=each.id, type=each.type, chain_id=each.id) for each in fresh]
-        if conditions.has_observers
-        else ()
-    )
+    events = [_created(each) for each in fresh] if conditions.has_observers else ()
     return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
+
+
+def _created(started: Started) -> Event:
+    return event("job_created", job_id=started.id, type=started.type, chain_id=started.id)
 
 
 def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
@@ -443,14 +472,15 @@ class Targets:
 
     def entry(self, target: Target) -> StartableType:
         """Return the type to be started. Raises: UnknownJobType, InvalidName, InvalidOption."""
-        entry = self.successor(target)
         known = self._registry.find(target)
-        if known is not None and not known.entry:
+        if known is None:
+            return self.successor(target)
+        if not known.entry:
             raise InvalidOption(
                 f"job type {known.name} is declared with entry=False, so no chain begins with it",
                 help="start the chain with another type that continues with this one",
             )
-        return entry
+        return StartableType(known.name, known.input, known.waits_for)
 
     def successor(self, target: Target) -> StartableType:
         """Return the type a chain continues with, whether or not a chain may begin with it. Raises: see `entry`."""

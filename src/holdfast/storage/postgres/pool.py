@@ -134,6 +134,7 @@ class PostgresPool:
     ) -> PooledConnection:
         while True:
             connection = self._idle_connections.take()
+            is_new = connection is None
             try:
                 connection = connection or self._connect()
             except DatabaseUnreachable:
@@ -148,6 +149,8 @@ class PostgresPool:
                 connection.close()
                 if not isinstance(error, psycopg.Error) or time.monotonic() >= deadline:
                     raise
+                if is_new:
+                    time.sleep(RETRY_S)
             else:
                 return connection
 
@@ -231,6 +234,7 @@ class PostgresAsyncPool:
     ) -> PooledAsyncConnection:
         while True:
             connection = self._idle_connections.take()
+            is_new = connection is None
             try:
                 connection = connection or await self._open_connection()
             except DatabaseUnreachable:
@@ -244,6 +248,8 @@ class PostgresAsyncPool:
                 await connection.close()
                 if not isinstance(error, psycopg.Error) or time.monotonic() >= deadline:
                     raise
+                if is_new:
+                    await asyncio.sleep(RETRY_S)
             else:
                 return connection
 
