@@ -17,7 +17,7 @@ from rich.text import Text
 
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.demo.command import PORT
-from holdfast.demo.database import open_demo_database
+from holdfast.demo.shop_database import open_demo_database
 
 DEFAULT = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 WIDTH = 100
@@ -34,7 +34,7 @@ def draw() -> str:
     with OrphanGuard() as guard, open_demo_database(None, False, True, guard) as database:
         os.environ["SHOP_URL"] = database.url
         # The shop's module reads its address when it is imported.
-        from holdfast.demo.run import Demo
+        from holdfast.demo.demo import Demo
         from holdfast.demo.screen import Keyboard, Screen
         from holdfast.demo.story import DemoOptions, Story
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
-from holdfast.demo import database, figures, story, tables
+from holdfast.demo import figures, shop_database, story, tables
 from tests.demo.terminal import PATIENCE_S
 
 QUICK = ("--rate", "100", "--lease", "1500ms")
@@ -194,7 +194,7 @@ def test_wrong_options_are_refused_in_words(
 def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(database, "find_spec", lambda _: None)
+    monkeypatch.setattr(shop_database, "find_spec", lambda _: None)
     result = CliRunner().invoke(cli, ["demo", "--postgres"])
     assert result.exit_code == Exit.USAGE
     assert "error[HF012]" in result.stderr

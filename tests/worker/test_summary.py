@@ -14,14 +14,14 @@ from holdfast.core.records import ClaimedJob, Finish
 from holdfast.core.registry import job_type_of
 from holdfast.observe.composite import CompositeObserver
 from holdfast.observe.logging import LoggingObserver
-from holdfast.worker import context
+from holdfast.worker import worker_context
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.clock import SystemClock
-from holdfast.worker.context import Emitter
 from holdfast.worker.counters import Counters, Spread
 from holdfast.worker.job import Job
 from holdfast.worker.options import TypePolicies, WorkerOptions
 from holdfast.worker.watchdog import SUMMARY_S
+from holdfast.worker.worker_context import Emitter
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
 
@@ -101,7 +101,7 @@ async def test_an_event_that_nobody_wants_is_not_made(
         if job.input:
             raise Permanent("no")
 
-    monkeypatch.setattr(context, "event", event)
+    monkeypatch.setattr(worker_context, "event", event)
     workshop.handle("work", work)
     workshop.events = CompositeObserver(Indifferent())  # type: ignore[assignment]
     await workshop.start("work", False, count=5)

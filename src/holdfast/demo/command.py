@@ -75,7 +75,7 @@ def command(
     """
     from holdfast.cli.orphan_guard import OrphanGuard
     from holdfast.core.duration import milliseconds
-    from holdfast.demo.database import open_demo_database
+    from holdfast.demo.shop_database import open_demo_database
 
     if postgres and url is not None:
         raise CommandUsage("--postgres and --url cannot be combined", help="use only one of them")
@@ -83,7 +83,7 @@ def command(
     with OrphanGuard() as guard, open_demo_database(url, postgres, fresh, guard) as database:
         # The shop's module reads its URL when it is imported, here and in its worker.
         os.environ["SHOP_URL"] = database.url
-        from holdfast.demo.run import Demo
+        from holdfast.demo.demo import Demo
         from holdfast.demo.story import DemoOptions
 
         if port is None and not headless:

@@ -30,7 +30,7 @@ class Abandoned(Exception):
     """The handler was aborted and did not stop."""
 
 
-class HandlerResult(NamedTuple):
+class CycleResult(NamedTuple):
     """How a handler ended, and whether its caller was cancelled meanwhile."""
 
     error: BaseException | None
@@ -48,7 +48,7 @@ def wrap_nothing(cycle: str, slot: str) -> AbstractContextManager[object]:
 
 async def call_handler(
     spec: CycleSpec, run: CycleRun, context: RunnerContext, threads: Executor, wrap_run: WrapRun
-) -> HandlerResult:
+) -> CycleResult:
     """Run the handler until it ends, or is aborted and does not stop in time; never raises."""
     task = asyncio.create_task(
         _call(spec, run, threads, wrap_run), name=f"holdfast cycle {run.name}"
@@ -68,7 +68,7 @@ async def call_handler(
             if not await all_ended(context.clock, [task], STOP_GRACE_S):
                 # A thread cannot be stopped from outside, nor a coroutine that ignores its cancellation.
                 context.abandoned.append(task)
-                return HandlerResult(Abandoned("the handler did not stop"), was_cancelled)
+                return CycleResult(Abandoned("the handler did not stop"), was_cancelled)
         except asyncio.CancelledError:
             was_cancelled = True
             is_late = context.budget.exhausted(context.now_ms())
@@ -79,7 +79,7 @@ async def call_handler(
             _count(run, returned)
     except (Exception, asyncio.CancelledError) as failure:
         error = failure
-    return HandlerResult(error, was_cancelled)
+    return CycleResult(error, was_cancelled)
 
 
 async def _call(

@@ -35,7 +35,7 @@ from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 from holdfast.core.records import Instant
 from holdfast.scheduler.call_handler import (
     Abandoned,
-    HandlerResult,
+    CycleResult,
     WrapRun,
     call_handler,
     wrap_nothing,
@@ -192,7 +192,7 @@ class CycleRunner:
 
     async def _call_handler(
         self, run: CycleRun, heartbeat: SlotHeartbeat, context: RunnerContext
-    ) -> HandlerResult:
+    ) -> CycleResult:
         beat = asyncio.create_task(heartbeat.beat(), name=f"holdfast heartbeat {self._stored}")
         try:
             return await call_handler(
@@ -353,7 +353,7 @@ class CycleOutcome:
     pause_ms: int | None = None
 
     @classmethod
-    def of(cls, run: CycleRun, result: HandlerResult, spec: CycleSpec) -> CycleOutcome:
+    def of(cls, run: CycleRun, result: CycleResult, spec: CycleSpec) -> CycleOutcome:
         """Decide by how the handler ended and why it was aborted, if it was."""
         reason = run.abort_reason
         if reason in ("lock_lost", "slot_lost"):

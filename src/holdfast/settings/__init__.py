@@ -2,10 +2,10 @@
 
 from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.effective import effective
+from holdfast.settings.fields import Integer, Variable, setting, variables_of
 from holdfast.settings.load import SettingsFile, load_settings, load_some, read_settings
 from holdfast.settings.policies import embedded_options, event_retry, job_retry, worker_options
 from holdfast.settings.rules import check_leases, timings_under
-from holdfast.settings.schema import Integer, Variable, setting, variables_of
 
 __all__ = [
     "GROUPS",

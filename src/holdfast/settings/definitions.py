@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from holdfast.core.errors import UnknownVariable
-from holdfast.settings.schema import (
+from holdfast.settings.fields import (
     Boolean,
     HttpUrl,
     Integer,

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.redaction import MASK, redact
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.schema import Variable, variables_of
+from holdfast.settings.fields import Variable, variables_of
 
 _LONGEST_SHOWN = 200
 

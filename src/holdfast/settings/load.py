@@ -13,8 +13,8 @@ from holdfast.core.errors import ConfigError, UnknownVariable
 from holdfast.core.suggestions import nearest
 from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.effective import display_value
+from holdfast.settings.fields import Value, Variable, variables_of
 from holdfast.settings.rules import check_rules, derive_timings
-from holdfast.settings.schema import Value, Variable, variables_of
 
 PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 """Variables with these prefixes are ours; an unknown one is reported."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from holdfast.storage.database import Link
-from holdfast.worker.context import WorkerContext
+from holdfast.worker.worker_context import WorkerContext
 
 
 class BackgroundLoop:

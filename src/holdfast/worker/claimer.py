@@ -18,10 +18,10 @@ from holdfast.storage.id_generator import new_id
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.attempt_backlog import Backlog
 from holdfast.worker.claim_cursors import ClaimCursors, PlannedProbe, ProbePlan
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.held_leases import HeldLease
 from holdfast.worker.options import LARGEST_CLAIM, PollBackoff, WorkerOptions
 from holdfast.worker.quarantine import Quarantine
+from holdfast.worker.worker_context import WorkerContext
 
 CLAIM_MAX = 10_000
 """No claim asks for more: the statement reads so many rows of a probe and no more."""

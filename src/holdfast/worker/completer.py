@@ -26,9 +26,9 @@ from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import LOST, Attempt, lost_reason
 from holdfast.worker.claimer import Claimer
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.resolve_outcome import describe_error, make_finish, match_earlier_write
+from holdfast.worker.worker_context import WorkerContext
 
 FLUSH_MAX = 1_000
 UNRECORDED_MAX = 1_000

@@ -27,11 +27,11 @@ from holdfast.core.registry import JobType
 from holdfast.observe.context import JobContext, current_job
 from holdfast.storage.operation import Op
 from holdfast.worker.attempt import LOST, Attempt
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.handler_transactions import CompleteInTransaction
 from holdfast.worker.job import Call, Job, Middleware, wrap_call
 from holdfast.worker.processes import ProcessHandlers
 from holdfast.worker.resolve_outcome import OutcomeResolver, make_finish
+from holdfast.worker.worker_context import WorkerContext
 
 _LOCK_TIMEOUT = "55P03"
 

@@ -27,10 +27,10 @@ from holdfast.worker.attempt_backlog import Backlog
 from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.completer import Completer, Recorder
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.held_leases import HeldLease
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.resolve_outcome import OutcomeResolver
+from holdfast.worker.worker_context import WorkerContext
 
 RETRIES_AN_INTERVAL = 5
 

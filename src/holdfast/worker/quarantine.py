@@ -9,7 +9,7 @@ from holdfast.core.retry import suspected_from
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.attempt_backlog import Backlog
-from holdfast.worker.context import WorkerContext
+from holdfast.worker.worker_context import WorkerContext
 
 
 class Quarantine:

@@ -13,8 +13,8 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.clock import Clock
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.options import PollBackoff
+from holdfast.worker.worker_context import WorkerContext
 
 Run = Callable[[Op[ReapReport]], Awaitable[ReapReport]]
 OnReaped = Callable[[ReapReport], None]

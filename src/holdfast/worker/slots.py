@@ -12,8 +12,8 @@ from holdfast.worker.attempt_backlog import Backlog
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import all_ended
 from holdfast.worker.completer import Completer
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.executor import AttemptResult, Executor
+from holdfast.worker.worker_context import WorkerContext
 
 CALLS_WITHOUT_A_PAUSE = 32
 ABANDON_S = 1.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.storage.database import Link
 from holdfast.worker.background_loops import BackgroundLoop
-from holdfast.worker.context import WorkerContext
+from holdfast.worker.worker_context import WorkerContext
 
 EVERY_S = 0.5
 LONGEST_S = 60.0

@@ -11,11 +11,11 @@ from holdfast.core.records import Finish
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.background_loops import BackgroundLoop
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.options import PollBackoff
 from holdfast.worker.resolve_outcome import make_finish
 from holdfast.worker.slots import Slots
+from holdfast.worker.worker_context import WorkerContext
 
 LOOP_INTERVAL_S = 1.0
 LAG_S = 1.0

@@ -42,7 +42,6 @@ from holdfast.worker.background_loops import (
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import Clock, SystemClock, all_ended
 from holdfast.worker.completer import Completer, Recorder, SlowCompleter
-from holdfast.worker.context import WorkerContext
 from holdfast.worker.counters import Counters
 from holdfast.worker.executor import Executor, HandlerCalls
 from holdfast.worker.heartbeat import Deadlines, Heartbeat, HeartbeatEvents, encode_counters
@@ -56,6 +55,7 @@ from holdfast.worker.resolve_outcome import OutcomeResolver, locate_handler
 from holdfast.worker.slots import Slots
 from holdfast.worker.vacuum import Vacuum
 from holdfast.worker.watchdog import LoopMonitor, Watchdog
+from holdfast.worker.worker_context import WorkerContext
 
 LOOP_LINKS = ("claim", "complete", "fan-in")
 BACKGROUND_LINKS = ("heartbeat", "reaper")

@@ -27,7 +27,7 @@ SHORT_IDLE_MS = 60_000
 _HOT_TABLES = ("queue", "lease", "worker")
 
 
-class OpenTransaction(msgspec.Struct, frozen=True):
+class LongTransaction(msgspec.Struct, frozen=True):
     """The oldest transaction that is open in a session."""
 
     pid: int
@@ -60,7 +60,7 @@ class ServerStats(msgspec.Struct, frozen=True):
     settings: dict[str, str]
     connections: int
     own: dict[str, int]
-    oldest: OpenTransaction | None
+    oldest: LongTransaction | None
     prepared: int
     replication_slots: list[str]
     tables: list[TableStats]
@@ -193,7 +193,7 @@ def _reset(setting: ServerSetting, stats: ServerStats) -> str:
     }.get(setting.source, f"remove {setting.name} from the server's {setting.source};")
 
 
-def _old_transaction(oldest: OpenTransaction | None) -> Finding:
+def _old_transaction(oldest: LongTransaction | None) -> Finding:
     if oldest is None or oldest.seconds < OLD_TRANSACTION_S:
         return ok("old_transactions", f"oldest {oldest.seconds if oldest else 0} s")
     measured = f"pid {oldest.pid} ({oldest.who}, {oldest.state}) for {oldest.seconds} s"

@@ -15,8 +15,8 @@ from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
 from holdfast.demo.customers import Customers
-from holdfast.demo.database import DemoDatabase
 from holdfast.demo.shop import app
+from holdfast.demo.shop_database import DemoDatabase
 from holdfast.demo.story import DemoOptions, Story, set_paused
 from holdfast.demo.text_screen import TextScreen
 from holdfast.demo.worker_process import SLOTS, WorkerProcess
