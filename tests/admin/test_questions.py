@@ -203,7 +203,7 @@ async def test_the_system_tells_how_much_room_it_takes(service: Service, scene: 
 
 
 async def test_readiness_needs_somebody_who_reaps(service: Service, scene: Scene) -> None:
-    assert "were not reaped for three intervals" in (await service.overview.unready() or "")
+    assert "no reaper has run for three intervals" in (await service.overview.unready() or "")
     scene.worker("mail.send")
     assert await service.overview.unready() is None
 

@@ -1,4 +1,4 @@
-"""Providers are found by the class of a connection, and mistakes are answered with the likely remedy."""
+"""Adapters are found by the class of a connection, and mistakes are answered with the likely remedy."""
 
 from __future__ import annotations
 
@@ -129,3 +129,28 @@ print([name for name in ("psycopg", "asyncpg", "sqlalchemy", "django", "aiosqlit
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+WITHOUT_GREENLET = """
+import sys
+
+sys.modules["greenlet"] = None  # as where SQLAlchemy was installed without its asyncio extra
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session
+from holdfast import Holdfast
+
+app = Holdfast(sys.argv[1], open_types=True)
+app.migrate()
+engine = create_engine(sys.argv[1])
+with Session(engine) as session, session.begin():
+    app.start(session, "report")
+engine.dispose()
+print(len(app.jobs.list()), "sqlalchemy.ext.asyncio" in sys.modules)
+app.close()
+"""
+
+
+def test_a_sync_session_needs_no_greenlet(sqlite_url: str) -> None:
+    command = [sys.executable, "-c", WITHOUT_GREENLET, sqlite_url]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("1 False", "")

@@ -269,7 +269,7 @@ def _unready(store: Store, interval_ms: int) -> Op[str | None]:
     if not living:
         ticks_us = yield from _patience_with_ticks(store, now)
         if ticks_us is None:
-            return "expired leases were not reaped for three intervals: no live workers"
+            return "no live worker, and no reaper has run for three intervals"
         patience_us = max(patience_us, ticks_us)
     leases = yield from store.leases.page(1)
     if leases and now - leases[0].expires_at > patience_us:

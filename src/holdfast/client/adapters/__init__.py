@@ -25,9 +25,9 @@ _ADAPTERS = {
     "sqlalchemy.Session": ("sqlalchemy", "SessionAdapter"),
     "sqlalchemy.scoped_session": ("sqlalchemy", "SessionAdapter"),
     "sqlalchemy.Connection": ("sqlalchemy", "ConnectionAdapter"),
-    "sqlalchemy.AsyncSession": ("sqlalchemy", "AsyncSessionAdapter"),
-    "sqlalchemy.async_scoped_session": ("sqlalchemy", "AsyncSessionAdapter"),
-    "sqlalchemy.AsyncConnection": ("sqlalchemy", "AsyncConnectionAdapter"),
+    "sqlalchemy.AsyncSession": ("sqlalchemy_async", "AsyncSessionAdapter"),
+    "sqlalchemy.async_scoped_session": ("sqlalchemy_async", "AsyncSessionAdapter"),
+    "sqlalchemy.AsyncConnection": ("sqlalchemy_async", "AsyncConnectionAdapter"),
     "django.BaseDatabaseWrapper": ("django", "DjangoAdapter"),
     "django.ConnectionProxy": ("django", "DjangoAdapter"),
 }

@@ -1,8 +1,6 @@
-"""Hooks that wait in a SQLAlchemy session for the commit of the transaction they belong to.
+"""SQLAlchemy's Session and Connection, on whichever driver is below them.
 
-SQLAlchemy's Session and Connection, on whichever driver lies beneath them.
-
-SQLAlchemy's AsyncSession and AsyncConnection: the same meaning, found out inside their greenlet.
+Hooks wait in a session for the commit of the transaction they belong to.
 """
 
 from __future__ import annotations
@@ -20,13 +18,10 @@ from sqlalchemy.exc import (
     ResourceClosedError,
     UnboundExecutionError,
 )
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
-from sqlalchemy.util import await_only
 
 from holdfast.client.adapters import adapter_of
-from holdfast.client.adapters.asyncpg import AsyncpgAdapter
-from holdfast.client.adapters.base import Access, AsyncAdapter, Need, SyncAdapter, reviewing
+from holdfast.client.adapters.base import Access, Need, SyncAdapter, reviewing
 from holdfast.core.errors import (
     ConnectionClosed,
     DatabaseUnreachable,
@@ -36,7 +31,7 @@ from holdfast.core.errors import (
     UnsupportedConnection,
 )
 from holdfast.storage.after_commit import AfterCommit, Hooks
-from holdfast.storage.operation import AsyncExecutor, SyncExecutor, run, run_async
+from holdfast.storage.operation import SyncExecutor, run
 
 _KEY = "holdfast.hooks"
 
@@ -190,50 +185,3 @@ def _in_our_words(error: InvalidRequestError | DBAPIError) -> HoldfastError:
         f"the SQLAlchemy session has no transaction: {error}",
         help="work inside `with session.begin():`",
     )
-
-
-class AsyncConnectionAdapter(AsyncAdapter):
-    """See `ConnectionAdapter`."""
-
-    def __init__(self, connection: AsyncConnection) -> None:
-        self._connection = connection
-
-    async def open(self, need: Need) -> Access[AsyncExecutor]:
-        if self._connection.sync_connection is None or self._connection.closed:
-            raise ConnectionClosed("the SQLAlchemy connection is closed")
-        adapter = await self._connection.run_sync(lambda each: _async_driver_adapter(begun(each)))
-        return await adapter.open(need)
-
-
-class AsyncSessionAdapter(AsyncAdapter):
-    """See `SessionAdapter`."""
-
-    def __init__(self, session: AsyncSession | async_scoped_session[Any]) -> None:
-        self._session: AsyncSession = (
-            session() if isinstance(session, async_scoped_session) else session
-        )
-
-    async def open(self, need: Need) -> Access[AsyncExecutor]:
-        adapter = await self._session.run_sync(_session_adapter)
-        access = await adapter.open(need)
-
-        def review(hooks: Hooks) -> None:
-            # SQLAlchemy reports its commit inside its greenlet.
-            await_only(run_async(hooks.review(need.store), access.executor))
-
-        return replace(access, after_commit=after_commit_of(self._session.sync_session, review))
-
-
-def _session_adapter(session: Session) -> AsyncAdapter:
-    return _async_driver_adapter(session_connection(session))
-
-
-def _async_driver_adapter(connection: Connection) -> AsyncAdapter:
-    driver = driver_connection(connection)
-    adapter = adapter_of(driver, AUTOCOMMIT_FIX)
-    assert isinstance(adapter, AsyncAdapter)
-    if isinstance(adapter, AsyncpgAdapter) and not driver.is_in_transaction():
-        # SQLAlchemy begins asyncpg's transaction with the first statement that passes through it.
-        with explained():
-            connection.exec_driver_sql("select 1")
-    return adapter
