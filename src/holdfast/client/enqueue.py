@@ -232,7 +232,7 @@ class Starter:
             raise InvalidOption("scope, window and exclude mean nothing without a key")
         made = new_id() if id is None else new_id_text(id)
         text = self._targets.encode(plan.entry, input)
-        return plan.request(made, check_key(key), text, id is None), plan.after_ms
+        return plan.request(made, check_key(key), text), plan.after_ms
 
     def _plan(
         self,
@@ -281,8 +281,8 @@ class StartPlan(msgspec.Struct, frozen=True):
         """Whether an option was given that means nothing without a key."""
         return self.scope != "open" or self.window_ms is not None or bool(self.exclude)
 
-    def request(self, id: str, key: str | None, input: str, is_new: bool = True) -> StartRequest:
-        """Return what is written for one chain, its delay left open; a caller's own id is not new."""
+    def request(self, id: str, key: str | None, input: str) -> StartRequest:
+        """Return what is written for one chain, its delay left open."""
         job = NewJob(
             id=id,
             chain_id=id,
@@ -295,7 +295,7 @@ class StartPlan(msgspec.Struct, frozen=True):
             blockers=len(self.blockers),
         )
         if key is None and not self.blockers:
-            return StartRequest(job, is_new=is_new)
+            return StartRequest(job)
         return StartRequest(
             job, self._new_key(id, key), self._edges(id), waits_for=self.entry.waits_for
         )

@@ -35,8 +35,6 @@ class StartRequest(msgspec.Struct, frozen=True):
     key: NewKey | None = None
     blockers: tuple[NewBlocker, ...] = ()
     waits_for: tuple[str, ...] | None = None
-    is_new: bool = False
-    """Whether the id was made for this very start, so that no job can have it already."""
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -59,9 +57,6 @@ def start_chains(
     Raises: ChainNotFound for an unknown blocker, UnknownJobType for one that the type does not declare to wait for.
     """
     if len(requests) == 1 and requests[0].key is None and not requests[0].blockers:
-        if requests[0].is_new:
-            yield from store.jobs.insert_new(requests[0].job, channel, now)
-            return [_new(requests[0], {})]
         written = yield from store.jobs.insert([requests[0].job], channel, now)
         if written:
             return [_new(requests[0], {})]

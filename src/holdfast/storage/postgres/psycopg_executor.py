@@ -74,9 +74,9 @@ class PsycopgExecutor:
         """Run one statement. Raises: the errors of `storage.postgres.errors`."""
         text = self._statements[statement.name].data
         try:
-            with OwnCursor(self.connection) as cursor:
-                cursor.execute(text, as_text(statement.params))
-                return cursor.rows()
+            cursor = OwnCursor(self.connection)
+            cursor.execute(text, as_text(statement.params))
+            return cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise _translated(error, statement.name) from error
 
@@ -92,9 +92,9 @@ class PsycopgAsyncExecutor:
         """Run one statement. Raises: the errors of `storage.postgres.errors`."""
         text = self._statements[statement.name].data
         try:
-            async with OwnAsyncCursor(self.connection) as cursor:
-                await cursor.execute(text, as_text(statement.params))
-                return await cursor.rows()
+            cursor = OwnAsyncCursor(self.connection)
+            await cursor.execute(text, as_text(statement.params))
+            return await cursor.rows()
         except (psycopg.Error, OSError) as error:
             raise _translated(error, statement.name) from error
 

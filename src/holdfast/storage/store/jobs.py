@@ -49,17 +49,14 @@ class JobStore:
     def insert_new(
         self, job: NewJob, channel: str | None = None, now: Instant | None = None
     ) -> Op[None]:
-        """Write a job that begins a chain without key or blockers, under an id just made. One statement."""
+        """Write a job that begins a chain and has no options, under an id just made. One statement."""
         yield Statement(
             "job_insert_new",
             {
                 "id": job.id,
                 "type": job.type,
                 "input": job.input,
-                "priority": job.priority,
-                "at": job.at,
                 "trace": job.trace,
-                "max_attempts": job.max_attempts,
                 "channel": channel,
                 "now": now,
             },

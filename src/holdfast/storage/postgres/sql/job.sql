@@ -65,19 +65,18 @@ select id::text, case when :channel::text is not null
   from written;
 
 -- name: job_insert_new
--- The start of a chain whose id was just made: nothing can conflict, nothing is read back, and fewer parameters travel.
+-- The start of a chain without options, whose id was just made: nothing can conflict, nothing is read back or returned,
+-- and few parameters travel. The hint is in a place where the planner keeps it although nobody reads it.
 with written as (
-  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, trace, created_at)
-  values (:id::uuid, :id::uuid, 0, :type, :input, :priority::smallint, 0, :max_attempts::integer,
-          to_timestamp(:at::bigint / 1000000.0), :trace, holdfast.moment(:now::bigint))),
+  insert into holdfast.job (id, chain_id, chain_index, type, input, priority, blockers, trace, created_at)
+  values (:id::uuid, :id::uuid, 0, :type, :input, 5, 0, :trace, holdfast.moment(:now::bigint))),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts)
-  values (:id::uuid, :type, :priority::smallint,
-          greatest(to_timestamp(:at::bigint / 1000000.0), holdfast.moment(:now::bigint)), :max_attempts::integer))
+  insert into holdfast.queue (job_id, type, priority, available_at)
+  values (:id::uuid, :type, 5, holdfast.moment(:now::bigint)))
 insert into holdfast.tally (at, type, started)
-values (holdfast.moment(:now::bigint), :type, 1)
-returning case when :channel::text is not null
-               then pg_notify(:channel, '[{"k":"due","t":' || to_json(:type::text)::text || '}]') end;
+select holdfast.moment(:now::bigint), :type, 1
+  from (select case when :channel::text is not null
+                    then pg_notify(:channel, '[{"k":"due","t":' || to_json(:type::text)::text || '}]') end) hint;
 
 -- name: job_claim
 -- Takes due jobs under new leases. A line is a type at a priority, looked at from its low-water mark; a probe without a
