@@ -72,7 +72,7 @@ async def test_an_unknown_type_is_refused_with_both_ways_out(strict: Holdfast) -
     with strict.transaction() as tx:
         with pytest.raises(UnknownJobType) as refusal:
             strict.start(tx, "mail.sned")
-        with pytest.raises(UnknownJobType, match="not registered as a handler"):
+        with pytest.raises(UnknownJobType, match="not a registered handler"):
             strict.start(tx, print)
         strict.start(tx, "mail.send", {"any": "input"})
     for way in ("mail.send?", "app.declare('mail.sned')", "open_types=True"):

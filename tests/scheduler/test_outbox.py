@@ -144,7 +144,8 @@ async def test_a_handler_that_outlives_the_tick_has_failed_and_says_why(app: Hol
 async def test_a_tick_that_is_stopped_lets_handlers_end_and_begins_nothing_more(
     app: Holdfast,
 ) -> None:
-    began, go = asyncio.Event(), asyncio.Event()
+    began, go, events = asyncio.Event(), asyncio.Event(), Recorder()
+    app.observe(events)
 
     @app.job("greet")
     async def greet(job: Job[Any]) -> None:
@@ -156,6 +157,7 @@ async def test_a_tick_that_is_stopped_lets_handlers_end_and_begins_nothing_more(
     running = asyncio.create_task(tick.run())
     await soon(began)
     tick.stop()
+    await events.seen("worker_stopping")
     go.set()
     summary = await running
     await tick.close()
