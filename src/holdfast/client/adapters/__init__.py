@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from holdfast.client.adapters.base import Adapter
 from holdfast.core.errors import UnsupportedConnection
@@ -64,7 +63,7 @@ _MISTAKES = {
 }
 
 
-_found: WeakKeyDictionary[type, Callable[..., Adapter]] = WeakKeyDictionary()
+_found: dict[type, Callable[..., Adapter]] = {}
 
 
 def adapter_of(connection: Any, *fix: str) -> Adapter:
