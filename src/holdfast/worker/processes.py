@@ -1,6 +1,6 @@
 """Handlers in processes of their own (`executor="process"`): CPU-bound work that can be killed at its timeout.
 
-Parent and child (`child.py`) exchange length-prefixed JSON messages, no pickle.
+Parent and child (`child.py`) exchange length-prefixed JSON messages.
 """
 
 from __future__ import annotations
