@@ -9,8 +9,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
 
-MIRRORS = ("cli", "contrib", "core/errors", "testing/conformance", "bench/peers")
-"""Their modules are named after what they are about: a command, a subject with errors, a contract."""
+MIRRORS = ("cli", "contrib", "testing/conformance", "bench/peers")
+"""Their modules are named after what they are about: a command, a contract."""
 
 PARALLEL = (
     # a module for each noun: jobs, chains, cycles and so on
@@ -26,7 +26,7 @@ PARALLEL = (
     # a module for each database or library
     {"client/adapters", "notify", "observe", "scheduler/doctor"},
     # the same parts for each dialect
-    {".", "storage", "storage/postgres", "storage/sqlite"},
+    {".", "core", "storage", "storage/postgres", "storage/sqlite"},
     # a package with a command of its own
     {"bench", "demo"},
 )

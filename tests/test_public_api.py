@@ -77,6 +77,6 @@ def test_importing_the_package_is_quick() -> None:
 
 
 def test_errors_have_an_address_of_their_own() -> None:
-    from holdfast.core.errors.jobs import LeaseLost
+    from holdfast.core.errors import LeaseLost
 
     assert holdfast.errors.LeaseLost is LeaseLost

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.error_text import clean_error, fingerprint, printable, shortened
+from holdfast.core.redaction import clean_error, fingerprint, printable, shortened
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text(
     "a\x00\ud800é😀'\"", min_size=50

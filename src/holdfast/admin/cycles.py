@@ -12,11 +12,10 @@ from holdfast.admin.serializers import plain, rfc3339
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import LIVE_WITHIN_MS
 from holdfast.core.cycle import CycleRecord, RunRecord
-from holdfast.core.errors import CycleNotFound, ScheduleError
+from holdfast.core.errors import CycleNotFound, ScheduleError, nearest
 from holdfast.core.records import Instant
 from holdfast.core.redaction import redact
 from holdfast.core.schedule import parse_schedule
-from holdfast.core.suggestions import nearest
 from holdfast.scheduler.runner import TICK
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op

@@ -6,8 +6,7 @@ import click
 
 from holdfast.bench.catalogue import GROUPS, NAMES
 from holdfast.cli.lazy import HelpCommand
-from holdfast.core.errors import CommandUsage
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CommandUsage, nearest
 
 SERVERS = ("stock", "wheel", "both")
 URLS = ("postgresql://", "postgres://")

@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.cli.console import print_info
-from holdfast.core.errors import CommandUsage
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CommandUsage, nearest
 from holdfast.version import VERSION
 
 ADAPTERS = Path(__file__).parent / "peers"

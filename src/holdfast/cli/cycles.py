@@ -21,8 +21,7 @@ from holdfast.cli.output import (
     write_records,
 )
 from holdfast.cli.session import CliSession, with_database
-from holdfast.core.errors import CycleNotFound
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CycleNotFound, nearest
 
 if TYPE_CHECKING:
     from holdfast.admin.cycles import CycleAdmin, CycleFacts

@@ -19,8 +19,7 @@ from holdfast.cli.output import (
     write_records,
 )
 from holdfast.cli.session import CliSession, with_database
-from holdfast.core.errors import SubscriptionNotFound
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import SubscriptionNotFound, nearest
 
 if TYPE_CHECKING:
     from holdfast.admin.subscriptions import SubscriptionAdmin

@@ -9,8 +9,7 @@ import click
 
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Format, columns, output_option, write_records
-from holdfast.core.errors import CommandUsage, Explanation, explanations
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CommandUsage, Explanation, explanations, nearest
 
 _WIDTH = 90
 _COLUMNS = columns("code", "name", "title")

@@ -35,8 +35,7 @@ from holdfast.cli.output import (
 from holdfast.cli.selection import filter_argument, limit_option, select_jobs, targets_argument
 from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
 from holdfast.core import lifecycle
-from holdfast.core.errors import CommandUsage, UnknownJobType
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.core.errors import CommandUsage
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CommandUsage, nearest
 
 
 @dataclass(frozen=True, slots=True)

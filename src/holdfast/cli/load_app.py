@@ -11,8 +11,7 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from holdfast.core.errors import AppNotLoaded, HoldfastError
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import AppNotLoaded, HoldfastError, nearest
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast

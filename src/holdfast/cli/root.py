@@ -15,8 +15,7 @@ import click
 from holdfast.cli.console import print_error
 from holdfast.cli.exit_codes import Exit, exit_code
 from holdfast.cli.lazy import LazyGroup
-from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused, nearest
 
 
 class Root(LazyGroup):

@@ -17,8 +17,7 @@ from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import format_duration, milliseconds
-from holdfast.core.errors import CheckNotMet, CommandUsage
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import CheckNotMet, CommandUsage, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

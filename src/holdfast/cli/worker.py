@@ -22,8 +22,13 @@ from holdfast.cli.serving_process import (
     stop_on_signal,
     tune_interpreter,
 )
-from holdfast.core.errors import CommandUsage, DatabaseUnreachable, MissingExtra, UnknownJobType
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import (
+    CommandUsage,
+    DatabaseUnreachable,
+    MissingExtra,
+    UnknownJobType,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,7 @@ from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
-from holdfast.core.errors import WorkerNotFound
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import WorkerNotFound, nearest
 
 if TYPE_CHECKING:
     from holdfast.admin.workers import WorkerAdmin, WorkerFacts

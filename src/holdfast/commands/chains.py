@@ -19,10 +19,10 @@ from holdfast.commands.change import (
     lost_hints,
 )
 from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, refuse, run_jobs_now
-from holdfast.core.error_text import clean_error
 from holdfast.core.errors import ChainNotFound, DatabaseBusy, StillReferenced
 from holdfast.core.lifecycle import CANCEL, COMPLETE, DROP
 from holdfast.core.records import TERMINAL, Ending, Instant, NewJob, State, TerminalState
+from holdfast.core.redaction import clean_error
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -19,11 +19,11 @@ from holdfast.commands.change import (
     job_events,
     lost_hints,
 )
-from holdfast.core.error_text import clean_error, clean_text
 from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.events import Event, event
 from holdfast.core.lifecycle import CANCEL, RETRY, RUN_NOW, Command
 from holdfast.core.records import EndedJob, Ending, Instant, JobRef, State, TerminalState
+from holdfast.core.redaction import clean_error, clean_text
 from holdfast.notify.base import Hint
 from holdfast.storage.after_commit import Fate, Witness
 from holdfast.storage.operation import Op

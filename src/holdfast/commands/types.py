@@ -8,9 +8,8 @@ import msgspec
 
 from holdfast.commands.change import Change, Effect
 from holdfast.commands.explain import MOST_WORKERS
-from holdfast.core.errors import InvalidOption, UnknownJobType
+from holdfast.core.errors import InvalidOption, UnknownJobType, nearest
 from holdfast.core.records import TypeSetting
-from holdfast.core.suggestions import nearest
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -16,10 +16,9 @@ import msgspec
 
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import InvalidName, InvalidOption, InvalidSchedule
-from holdfast.core.option_types import Kinds, at_least_one, check_kind
 from holdfast.core.records import Instant, to_datetime
 from holdfast.core.schedule import Cron, Interval, Schedule
-from holdfast.core.signatures import check_call
+from holdfast.core.signatures import Kinds, at_least_one, check_call, check_kind
 
 LARGEST_CATCH_UP = 1_000
 GRACE_MS = 300_000

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast
 
 from holdfast.core.duration import format_duration, milliseconds
-from holdfast.core.errors import FilterError, InvalidDuration, InvalidId
+from holdfast.core.errors import FilterError, InvalidDuration, InvalidId, nearest
 from holdfast.core.ids import parse_id
 from holdfast.core.lifecycle import STATES
-from holdfast.core.suggestions import nearest
 
 LONGEST_FILTER = 1_000
 MOST_TERMS = 20

@@ -20,13 +20,12 @@ from holdfast.core.errors import (
     InvalidName,
     InvalidOption,
     UnknownJobType,
+    nearest,
 )
 from holdfast.core.lease import Lease
-from holdfast.core.option_types import Kinds, at_least_one, check_kind
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
-from holdfast.core.signatures import is_async, signature_of
-from holdfast.core.suggestions import nearest
+from holdfast.core.signatures import Kinds, at_least_one, check_kind, is_async, signature_of
 
 Executor = Literal["loop", "thread", "process"]
 

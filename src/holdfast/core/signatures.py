@@ -1,4 +1,4 @@
-"""What a handler's annotations say: its input and output types, and whether it takes batches."""
+"""What a decorator is given: the handler's input and output types by its annotations, and options of the right kind."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from inspect import Parameter
 from operator import or_
-from types import UnionType
+from types import NoneType, UnionType
 from typing import Any, Never, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from holdfast.core.errors import HandlerInvalid
+from holdfast.core.errors import HandlerInvalid, InvalidOption
 
 _LISTS = (list, Sequence)
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -138,3 +138,21 @@ def _is_union(annotation: Any) -> bool:
 
 def _name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
+
+
+Kinds = tuple[type, ...]
+
+
+def check_kind(option: str, value: object, kinds: Kinds) -> None:
+    """Refuse a value of another kind; a boolean is no number. Raises: InvalidOption."""
+    if isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool)):
+        return
+    wanted = " or ".join(each.__name__ for each in kinds if each is not NoneType)
+    raise InvalidOption(f"{option}={repr(value)[:60]} cannot be used", help=f"give it {wanted}")
+
+
+def at_least_one(option: str, value: int | None) -> int | None:
+    """Return a number from 1 on, or None. Raises: InvalidOption."""
+    if value is not None and value < 1:
+        raise InvalidOption(f"{option}={value} is too small, the minimum is 1")
+    return value

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast.core.error_text import clean_error, words_of
 from holdfast.core.errors import CopiedDatabase, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.events import Observer, event
+from holdfast.core.redaction import clean_error, words_of
 from holdfast.notify.base import Hint, Listener, Notifier, is_about_cycles
 from holdfast.scheduler.tick import Tick
 from holdfast.worker.background_loops import call_on

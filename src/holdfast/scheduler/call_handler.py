@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, cast
 
 from holdfast.core.codec import LARGEST_INT
 from holdfast.core.cycle import CycleSpec
-from holdfast.core.error_text import printable
 from holdfast.core.errors import OutputInvalid
+from holdfast.core.redaction import printable
 from holdfast.core.signatures import is_async
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport

@@ -29,10 +29,10 @@ from holdfast.core.cycle import (
     retry_pause_ms,
     schedule_text,
 )
-from holdfast.core.error_text import clean_error, words_of
 from holdfast.core.errors import Aborted, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 from holdfast.core.records import Instant
+from holdfast.core.redaction import clean_error, words_of
 from holdfast.scheduler.call_handler import (
     Abandoned,
     CycleResult,

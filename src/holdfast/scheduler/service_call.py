@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.core.error_text import clean_error
 from holdfast.core.errors import ConfigError, ServiceCallFailed
+from holdfast.core.redaction import clean_error
 from holdfast.settings import Settings
 
 TOKEN_HEADER = "x-service-token"

@@ -11,14 +11,14 @@ from typing import Any
 import msgspec
 
 from holdfast.commands.identity import check_identity
-from holdfast.core.budget import Budget
 from holdfast.core.cycle import NewRun
-from holdfast.core.error_text import clean_error, words_of
 from holdfast.core.errors import DuplicateCycle
 from holdfast.core.events import Observer, event
 from holdfast.core.records import Instant, to_datetime, to_instant
+from holdfast.core.redaction import clean_error, words_of
 from holdfast.scheduler.runner import (
     TICK,
+    Budget,
     Mode,
     Now,
     Runner,

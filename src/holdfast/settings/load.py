@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.core.errors import ConfigError, UnknownVariable
-from holdfast.core.suggestions import nearest
+from holdfast.core.errors import ConfigError, UnknownVariable, nearest
 from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.effective import display_value
 from holdfast.settings.fields import Value, Variable, variables_of

@@ -10,9 +10,9 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.codec import decode_any
-from holdfast.core.error_text import printable
 from holdfast.core.errors import Aborted, AlreadyCompleting, InvalidOption, WrongState
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State, to_datetime
+from holdfast.core.redaction import printable
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.handler_transactions import (

@@ -14,10 +14,10 @@ from holdfast.client.enqueue import Targets
 from holdfast.client.start_options import check_attempts, check_priority, check_time, id_texts
 from holdfast.commands.blockers import check_waits
 from holdfast.core.duration import milliseconds
-from holdfast.core.error_text import clean_error, fingerprint, words_of
 from holdfast.core.errors import Busy, HoldfastError, InvalidOption, UnknownJobType
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, Instant, NewBlocker, NewJob, Stand, State
+from holdfast.core.redaction import clean_error, fingerprint, words_of
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.budget import Budget
+from holdfast.scheduler.runner import Budget
 
 
 def test_a_budget_is_used_up_by_items() -> None:
