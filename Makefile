@@ -77,7 +77,7 @@ packaging: setup ## Install the built wheel into empty environments, with each e
 check: setup ## Check format, lint, types and layers.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy src tests docs
+	@$(BIN)/mypy src tests docs apps
 	@$(BIN)/lint-imports
 
 format: setup ## Format the code and repair what the linter can.

@@ -1,0 +1,1 @@
+"""Invoices, their PDFs, their e-mail and their reminders: an application built on Holdfast."""

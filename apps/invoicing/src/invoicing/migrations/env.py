@@ -1,0 +1,25 @@
+"""How Alembic reaches the application's tables; Holdfast's own tables are none of its business."""
+
+from __future__ import annotations
+
+from alembic import context
+from sqlalchemy import create_engine
+from sqlalchemy.engine import make_url
+
+from invoicing.models import Base
+from invoicing.settings import read_settings
+
+DRIVERS = {"postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
+
+url = make_url(context.config.attributes.get("url") or read_settings().database_url)
+engine = create_engine(url.set(drivername=DRIVERS[url.get_backend_name()]))
+with engine.connect() as connection:
+    context.configure(
+        connection=connection,
+        target_metadata=Base.metadata,
+        include_name=lambda name, kind, _: kind != "table" or name in Base.metadata.tables,
+        render_as_batch=True,
+    )
+    with context.begin_transaction():
+        context.run_migrations()
+engine.dispose()

@@ -1,0 +1,30 @@
+"""What the application itself takes from the environment; Holdfast reads its own variables."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from holdfast.settings import load_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the application keeps its rows, its files and its e-mail."""
+
+    database_url: str
+    files_url: str
+    files_secret: str | None
+    mail_url: str
+    mail_from: str
+
+
+def read_settings() -> Settings:
+    """Read the environment. Rows and jobs share one database, or they could not share a transaction."""
+    return Settings(
+        database_url=load_settings().holdfast.url,
+        files_url=os.environ.get("INVOICING_FILES", "./invoicing-files"),
+        files_secret=os.environ.get("INVOICING_FILES_SECRET"),
+        mail_url=os.environ.get("INVOICING_MAIL", "./invoicing-mail"),
+        mail_from=os.environ.get("INVOICING_MAIL_FROM", "billing@invoicing.example"),
+    )
