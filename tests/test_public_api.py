@@ -29,6 +29,7 @@ NAMES = {
     "Start",
     "__version__",
     "errors",
+    "from_env",
 }
 
 

@@ -18,6 +18,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.client.start_options.SharedOptions",
         "holdfast.client.start_options.StartOptions",
         "holdfast.app.CycleOptions",
+        "holdfast.from_env",
         "holdfast.Start",
         "holdfast.Retry",
         "holdfast.Lease",

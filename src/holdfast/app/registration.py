@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from holdfast.client.client import Outputs
 from holdfast.core.codec import TypeCodec
-from holdfast.core.cycle import CycleSpec, cycle_spec
+from holdfast.core.cycle import CycleSpec, cycle_spec, resolve_cycle_options
 from holdfast.core.duration import Duration
+from holdfast.core.env_options import FromEnv
 from holdfast.core.errors import DuplicateCycle, InvalidOption
 from holdfast.core.registry import (
     JobType,
@@ -35,14 +36,14 @@ M = TypeVar("M", bound=Callable[..., Any])
 class CycleOptions(TypedDict, total=False):
     """When a cycle runs, and what happens to missed runs."""
 
-    every: Duration | None
-    cron: str | None
-    tz: str | None
+    every: Duration | FromEnv[Duration | None] | None
+    cron: str | FromEnv[str | None] | None
+    tz: str | FromEnv[str | None] | None
     singleton: bool
-    missed: str
-    jitter: Duration
-    timeout: Duration | None
-    attempts: int
+    missed: str | FromEnv[str]
+    jitter: Duration | FromEnv[Duration]
+    timeout: Duration | FromEnv[Duration | None] | None
+    attempts: int | FromEnv[int]
     sharded: bool
 
 
@@ -61,7 +62,7 @@ class Registration:
     def job(self, name: str, **options: Unpack[TypeOptions]) -> Callable[[H], H]:
         """Register the decorated function as the handler of a job type.
 
-        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.
         """
         check_name(name)
 
@@ -76,7 +77,7 @@ class Registration:
     ) -> Callable[[H], H]:
         """Subscribe the decorated function to an event, under its own name or the one given.
 
-        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.
         """
         check_name(event)
 
@@ -104,16 +105,16 @@ class Registration:
     def cycle(self, name: str, **options: Unpack[CycleOptions]) -> Callable[[H], H]:
         """Run the decorated function on a schedule, one replica at a time, each slot once.
 
-        Raises: InvalidName, InvalidSchedule, InvalidOption, DuplicateCycle.
+        Raises: InvalidName, InvalidSchedule, InvalidOption, ConfigError, DuplicateCycle.
         """
-        given = CycleOptions(**options)
+        given, variables = resolve_cycle_options(name, options)
         if given.get("cron") is not None and given.get("tz") is None:
             given["tz"] = self._time_zone
 
         def register(handler: H) -> H:
             if name in self.cycle_specs:
                 raise DuplicateCycle(f"cycle {name} is already registered")
-            self.cycle_specs[name] = cycle_spec(handler, name, **given)
+            self.cycle_specs[name] = cycle_spec(handler, name, **given, variables=variables)
             return handler
 
         return register

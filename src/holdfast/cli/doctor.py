@@ -52,7 +52,7 @@ def command(
 ) -> int:
     """Check configuration, fleet and database; exits 6 if a check fails.
 
-    With APP, the leases of its job types are checked too.
+    With APP, the leases of its job types, its cycles and the variables it uses are checked too.
     """
     from msgspec.structs import asdict
 
@@ -74,7 +74,8 @@ def _run_checks(session: CliSession, settings: Settings) -> list[Finding]:
 
     session.require_database()
     leases = {each.name: each.lease for each in session.app.registry if each.lease is not None}
-    return session.run(run_checks(session.app.database, settings, leases))
+    owners = [*session.app.registry, *session.app.cycle_specs.values()]
+    return session.run(run_checks(session.app.database, settings, leases, owners))
 
 
 async def _fix_findings(

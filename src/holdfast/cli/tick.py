@@ -14,7 +14,7 @@ from holdfast.cli.logging_setup import log_jobs_option, log_options, set_up_logg
 from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
 from holdfast.cli.serving_process import ForcedExit, exit_now, exit_on_signal, stop_on_signal
 from holdfast.cli.session import open_app
-from holdfast.cli.worker import check_schema, load_serving_settings
+from holdfast.cli.worker import check_schema, warn_of_unknown
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -60,10 +60,13 @@ def command(
     The reaper always runs first; then outbox, due cycles (concurrently) and retention. The first
     SIGTERM or SIGINT lets running work finish and starts nothing new; the second aborts it.
     """
+    from holdfast.settings import load_settings
+
     exit_on_signal()
-    settings = load_serving_settings({"WORKER_TICK_RUNNERS": runners})
+    settings = load_settings({"WORKER_TICK_RUNNERS": runners})
     set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
+    warn_of_unknown(settings)
     check_schema(app)
     with open_app(app) as session:
         summary = session.run(_tick(app, settings, output))

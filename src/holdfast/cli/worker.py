@@ -31,7 +31,7 @@ from holdfast.core.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from holdfast.app import Holdfast
     from holdfast.core.registry import JobType
@@ -88,11 +88,14 @@ def command(
     The first SIGTERM or SIGINT lets running handlers finish and releases unstarted jobs; the
     second aborts the handlers. Exits 0 only if nothing had to be abandoned.
     """
+    from holdfast.settings import load_settings
+
     exit_on_signal()
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
-    settings = load_serving_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
+    settings = load_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
     set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
+    warn_of_unknown(settings)
     chosen = select_types(app, types)
     if drain:
         # A script that waits for the drain would wait for a database that may never come.
@@ -139,14 +142,12 @@ def single_process(arguments: Sequence[str]) -> list[str]:
     return [*arguments, "--processes", "1"]
 
 
-def load_serving_settings(arguments: Mapping[str, object]) -> Settings:
-    """Read the settings of a serving process, and warn about misspelled ones. Raises: ConfigError."""
-    from holdfast.settings import load_settings
+def warn_of_unknown(settings: Settings) -> None:
+    """Warn about misspelled settings; the application comes first, since it may use names of its own."""
+    from holdfast.settings import unknown_variables
 
-    settings = load_settings(arguments)
-    for each in settings.warnings:
+    for each in unknown_variables(settings):
         print_warning(f"{each.message} ({each.help})")
-    return settings
 
 
 def select_types(app: Holdfast, types: str | None) -> dict[str, JobType]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from types import NoneType
 from typing import Any, Literal
@@ -15,6 +15,14 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core.duration import Duration, format_duration, milliseconds
+from holdfast.core.env_options import (
+    DURATION,
+    NUMBER,
+    FromEnv,
+    OptionReader,
+    duration_text,
+    resolve_options,
+)
 from holdfast.core.errors import InvalidName, InvalidOption, InvalidSchedule
 from holdfast.core.records import Instant, to_datetime
 from holdfast.core.schedule import Cron, Interval, Schedule
@@ -110,6 +118,49 @@ class CycleSpec:
     timeout_ms: int | None = None
     attempts: int = DEFAULT_ATTEMPTS
     sharded: bool = False
+    variables: Mapping[str, FromEnv[Any]] = field(default_factory=dict)
+    """Which options come from the environment."""
+
+
+def _checked(check: Callable[[str], object]) -> Callable[[FromEnv[Any], str], str]:
+    """Return a reader of texts that a check accepts."""
+
+    def read(_: FromEnv[Any], text: str) -> str:
+        check(text)
+        return text
+
+    return read
+
+
+def _interval(given: FromEnv[Any], text: str) -> str:
+    Interval(duration_text(given, text))
+    return duration_text(given, text)
+
+
+_READERS: Mapping[str, OptionReader] = {
+    "every": OptionReader("a duration of at least 1s, such as 5m", _interval),
+    "cron": OptionReader(
+        'a cron expression such as "0 9 * * mon-fri"', _checked(lambda text: Cron(text, "UTC"))
+    ),
+    "tz": OptionReader(
+        "the IANA name of a time zone such as America/Santiago",
+        _checked(lambda text: Cron("0 0 * * *", text)),
+    ),
+    "missed": OptionReader(
+        f"none, last or all(n) with n up to {LARGEST_CATCH_UP}", _checked(CatchUp.parse)
+    ),
+    "jitter": DURATION,
+    "timeout": DURATION,
+    "attempts": NUMBER,
+}
+"""The options that from_env works for."""
+
+
+def resolve_cycle_options(
+    name: str, options: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, FromEnv[Any]]]:
+    """Replace what comes from the environment by its value. Raises: ConfigError, InvalidOption."""
+    return resolve_options(f"cycle {name}", options, _READERS)
 
 
 def cycle_spec(
@@ -125,8 +176,9 @@ def cycle_spec(
     timeout: Duration | None = None,
     attempts: int = DEFAULT_ATTEMPTS,
     sharded: bool = False,
+    variables: Mapping[str, FromEnv[Any]] | None = None,
 ) -> CycleSpec:
-    """Make a cycle of what a decorator was told.
+    """Make a cycle from a decorator's options.
 
     Raises: InvalidName, HandlerInvalid, InvalidSchedule, InvalidOption.
     """
@@ -150,6 +202,7 @@ def cycle_spec(
         timeout_ms=None if timeout is None else at_least_one("timeout", milliseconds(timeout)),
         attempts=attempts,
         sharded=sharded,
+        variables=variables or {},
     )
 
 

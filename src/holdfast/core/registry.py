@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from types import NoneType
 from typing import Any, Literal, TypeAlias, TypedDict, TypeGuard
 
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.env_options import (
+    DURATION,
+    NUMBER,
+    FromEnv,
+    OptionReader,
+    duration_text,
+    resolve_options,
+)
 from holdfast.core.errors import (
     DuplicateJobType,
     HandlerInvalid,
@@ -49,6 +57,8 @@ class JobType:
     entry: bool = True
     continues_to: tuple[str, ...] | None = None
     waits_for: tuple[str, ...] | None = None
+    variables: Mapping[str, FromEnv[Any]] = field(default_factory=dict)
+    """Which options come from the environment."""
 
 
 Handler: TypeAlias = Callable[..., Any]
@@ -63,10 +73,10 @@ class TypeOptions(TypedDict, total=False):
     """What a job type may set; what it leaves out is the worker's own default."""
 
     retry: Retry
-    lease: Lease | Duration
-    timeout: Duration
-    concurrency: int
-    batch: int
+    lease: Lease | Duration | FromEnv[Duration | None]
+    timeout: Duration | FromEnv[Duration | None]
+    concurrency: int | FromEnv[int | None]
+    batch: int | FromEnv[int | None]
     atomic: bool
     executor: Executor
     entry: bool
@@ -87,6 +97,15 @@ _KINDS: Mapping[str, Kinds] = {
     "waits_for": (list, tuple, NoneType),
 }
 """What each option of TypeOptions may be; a misspelt one must not be taken for its default."""
+
+
+_READERS: Mapping[str, OptionReader] = {
+    "concurrency": NUMBER,
+    "batch": NUMBER,
+    "timeout": DURATION,
+    "lease": OptionReader(DURATION.expected, lambda given, text: Lease(duration_text(given, text))),
+}
+"""The options that from_env works for."""
 
 
 def check_name(name: object) -> str:
@@ -181,12 +200,13 @@ class Registry:
 
 
 def job_type_of(
-    handler: Handler, name: str, generic: type, options: TypeOptions, event: str | None = None
+    handler: Handler, name: str, generic: type, given: TypeOptions, event: str | None = None
 ) -> JobType:
     """Make the type that a handler's annotations and options describe; `generic` is the job's class.
 
-    Raises: HandlerInvalid, InvalidOption, InvalidDuration.
+    Raises: HandlerInvalid, InvalidOption, InvalidDuration, ConfigError.
     """
+    options, variables = resolve_options(f"job type {name}", given, _READERS)
     _check_options(options)
     signature = signature_of(handler, generic, _OUTCOMES)
     batch = at_least_one("batch", options.get("batch"))
@@ -211,6 +231,7 @@ def job_type_of(
         entry=options.get("entry", True),
         continues_to=_names(options.get("continues_to")),
         waits_for=_names(options.get("waits_for")),
+        variables=variables,
     )
 
 
@@ -239,9 +260,9 @@ def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 
 
-def _executor(handler: Handler, options: TypeOptions) -> Executor:
+def _executor(handler: Handler, options: Mapping[str, Any]) -> Executor:
     natural: Executor = "loop" if is_async(handler) else "thread"
-    chosen = options.get("executor", natural)
+    chosen: Executor = options.get("executor", natural)
     if chosen == "process" and options.get("atomic", False):
         raise InvalidOption(
             'an atomic handler cannot run with executor="process"',

@@ -2,6 +2,7 @@
 
 from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.effective import effective
+from holdfast.settings.environment import effective_options, from_env, unknown_variables
 from holdfast.settings.fields import Integer, Variable, setting, variables_of
 from holdfast.settings.load import SettingsFile, load_settings, load_some, read_settings
 from holdfast.settings.policies import embedded_options, event_retry, job_retry, worker_options
@@ -15,14 +16,17 @@ __all__ = [
     "Variable",
     "check_leases",
     "effective",
+    "effective_options",
     "embedded_options",
     "event_retry",
+    "from_env",
     "job_retry",
     "load_settings",
     "load_some",
     "read_settings",
     "setting",
     "timings_under",
+    "unknown_variables",
     "variables_of",
     "worker_options",
 ]

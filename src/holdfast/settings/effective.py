@@ -34,10 +34,13 @@ def effective(settings: Settings) -> list[Effective]:
 
 def display_value(variable: Variable, value: object) -> str:
     """Return a value for display: on one line, of bounded length, without secrets."""
+    return MASK if variable.secret and value is not None else display_text(value)
+
+
+def display_text(value: object) -> str:
+    """Return any value on one line, of bounded length, without what looks like a secret."""
     if value is None:
         return "(unset)"
-    if variable.secret:
-        return MASK
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple | list):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.core.errors import HoldfastError
 from holdfast.core.lease import Lease
 from holdfast.notify.base import Notifier
-from holdfast.scheduler.doctor.configuration import check_configuration
+from holdfast.scheduler.doctor.configuration import Owners, check_configuration
 from holdfast.scheduler.doctor.finding import Finding, ok, problem
 from holdfast.scheduler.doctor.fleet import Fleet, check_fleet, read_fleet
 from holdfast.scheduler.doctor.postgres import check_postgres
@@ -24,10 +24,13 @@ FIXABLE = frozenset({"schema", "expired_leases"})
 
 
 async def run_checks(
-    database: Database, settings: Settings, leases: Mapping[str, Lease] | None = None
+    database: Database,
+    settings: Settings,
+    leases: Mapping[str, Lease] | None = None,
+    owners: Owners = (),
 ) -> list[Finding]:
     """Check everything; what cannot be read becomes a finding. Nothing is written."""
-    findings = check_configuration(settings, leases or {})
+    findings = check_configuration(settings, leases or {}, owners)
     schema = await asyncio.to_thread(_check_schema, database)
     findings.append(schema)
     if schema.verdict != "ok":

@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from holdfast.core.cycle import CycleSpec
 from holdfast.core.errors import ConfigError
 from holdfast.core.lease import Lease
+from holdfast.core.registry import JobType
 from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
-from holdfast.settings import Settings, check_leases, timings_under
+from holdfast.settings import (
+    Settings,
+    check_leases,
+    effective_options,
+    timings_under,
+    unknown_variables,
+)
+
+Owners = Sequence[JobType | CycleSpec]
 
 
-def check_configuration(settings: Settings, leases: Mapping[str, Lease]) -> list[Finding]:
-    """Check the settings against each other and against the leases of the job types."""
+def check_configuration(
+    settings: Settings, leases: Mapping[str, Lease], owners: Owners = ()
+) -> list[Finding]:
+    """Check the settings against each other, and against the job types and cycles of an application."""
     return [
-        _names(settings),
+        _names(settings, owners),
         _timing(settings, leases),
         _retention(settings),
-        _runners(settings),
+        _runners(settings, [each.name for each in owners if isinstance(each, CycleSpec)]),
     ]
 
 
-def _names(settings: Settings) -> Finding:
-    unknown = [each.message.split()[0] for each in settings.warnings]
+def _names(settings: Settings, owners: Owners) -> Finding:
+    warnings = unknown_variables(settings)
+    unknown = [each.message.split()[0] for each in warnings]
     if not unknown:
-        return ok("variables", f"{len(settings.given)} set, all known")
+        used = [f"{each.name}={each.value} ({each.origin})" for each in effective_options(owners)]
+        return ok("variables", "; ".join([f"{len(settings.given)} set, all known", *used]))
     return warning(
         "variables",
         f"unknown: {', '.join(unknown)}",
         "a misspelled name leaves its setting at the default",
-        "; ".join(f"{each.message.split()[0]}: {each.help}" for each in settings.warnings),
+        "; ".join(f"{each.message.split()[0]}: {each.help}" for each in warnings),
     )
 
 
@@ -66,16 +80,16 @@ _WITHOUT = {
 }
 
 
-def _runners(settings: Settings) -> Finding:
+def _runners(settings: Settings, cycles: Sequence[str]) -> Finding:
     names = settings.worker.tick_runners
     if names is None:
         return ok("runners", "outbox, every cycle, retention")
-    missing = [name for name in _WITHOUT if name not in names]
+    missing = [name for name in (*_WITHOUT, *cycles) if name not in names]
     if not missing:
         return ok("runners", ", ".join(names))
     return warning(
         "runners",
         f"WORKER_TICK_RUNNERS={','.join(names)} leaves out {' and '.join(missing)}",
-        "; ".join(_WITHOUT[name] for name in missing),
+        "; ".join(_WITHOUT.get(name, f"{name} does not run here") for name in missing),
         f"set WORKER_TICK_RUNNERS={','.join([*names, *missing])}, or unset it",
     )
