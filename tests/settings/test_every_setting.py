@@ -22,13 +22,13 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
+from holdfast.contrib.service_calls import ServiceClient, ServiceGuard
 from holdfast.core.errors import DatabaseUnreachable, HoldfastError
 from holdfast.core.records import Claim, Instant, LeaseClass, NewJob, Probe
 from holdfast.notify.base import Hint
 from holdfast.scheduler.background import Background
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
-from holdfast.scheduler.service_call import ServiceClient
 from holdfast.settings import GROUPS, load_settings, variables_of
 from holdfast.storage.id_generator import new_id
 from tests.client.conftest import Heard
@@ -634,6 +634,18 @@ async def called_path(place: Place) -> Any:
 @seen("WORKER_API_SERVICE_TOKEN", "hush", "HF010", "hush", WORKER_API_BASE_URL="http://it")
 async def called_token(place: Place) -> Any:
     return await called(place, "token")
+
+
+@seen(
+    "WORKER_API_SERVICE_TOKEN_PREVIOUS", "old", "HF086", "admitted", WORKER_API_SERVICE_TOKEN="new"
+)
+async def admitted(place: Place) -> Any:
+    headers = {"x-service-token": "old", "idempotency-key": "k"}
+    try:
+        ServiceGuard(place.app()).admit(headers, "POST /bill")
+    except HoldfastError as error:
+        return error.code
+    return "admitted"
 
 
 # Reaping and retention.

@@ -48,6 +48,12 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Page",
         "holdfast.HoldfastError",
     ),
+    "Service calls": (
+        "holdfast.contrib.service_calls.ServiceClient",
+        "holdfast.contrib.service_calls.ServiceGuard",
+        "holdfast.contrib.service_calls.ServiceCall",
+        "holdfast.contrib.service_calls.service_call",
+    ),
     "Leases for your own tables": (
         "holdfast.contrib.leases.LeasedTable",
         "holdfast.contrib.leases.Claimed",

@@ -164,6 +164,18 @@ class Producer:
         """
         return self._client.write(tx, publish_command(self._targets, event, input, **options))
 
+    @overload
+    def use_key(self, tx: SyncTx, scope: str, key: str) -> bool: ...
+    @overload
+    def use_key(self, tx: AsyncTx, scope: str, key: str) -> Coroutine[Any, Any, bool]: ...
+    def use_key(self, tx: Any, scope: str, key: str) -> bool | Coroutine[Any, Any, bool]:
+        """Record in the caller's transaction that a key was used; return False if it was used before.
+
+        Another transaction with the same scope and key waits for this one to end; after a rollback the key is
+        unused again. Keys are kept for HOLDFAST_KEY_DAYS. Raises: InvalidOption.
+        """
+        return self._client.write(tx, use_key_command(scope, key))
+
 
 def _only(command: Command[list[Chain]]) -> Command[Chain]:
     """Return the command that answers with its only chain."""
@@ -414,6 +426,22 @@ def publish_command(
         (deliveries,) = yield from publish_events(store, [job], new_id, conditions.channel)
         started = [Started(each.id, each.type, "pending", False) for each in deliveries]
         return _change([new_chain(each, None, text) for each in started], started, conditions)
+
+    return command
+
+
+USED = "used "
+"""What the scopes of used keys begin with in the database; with a space in it, no job type is called that."""
+
+
+def use_key_command(scope: str, key: str) -> Command[bool]:
+    """Return the command that records the use of a key. Raises: InvalidOption."""
+    for each in (scope, key):
+        if check_key(each) is None:
+            raise InvalidOption("a used key needs a scope and a key")
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[bool]]:
+        return Change((yield from store.chains.use_key(f"{USED}{scope}", key)))
 
     return command
 

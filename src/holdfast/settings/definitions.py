@@ -60,6 +60,9 @@ class WorkerSettings:
     api_service_token: str | None = setting(
         Text(), None, "Token of service calls, sent as x-service-token.", secret=True
     )
+    api_service_token_previous: str | None = setting(
+        Text(), None, "Token that the guard still accepts during a rotation.", secret=True
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,7 @@ class HoldfastSettings:
         Integer(90, 36_500), 90, "How long failed chains are kept; at least 90."
     )
     key_days: int = setting(
-        _DAYS, 0, 'How long a key of scope="any" outlives its chain; 0: forever.'
+        _DAYS, 0, 'How long used keys, and those of scope="any", outlive their use; 0: forever.'
     )
     run_days: int = setting(Integer(1, 36_500), 30, "How long runs and slots of cycles are kept.")
 

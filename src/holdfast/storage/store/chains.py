@@ -54,6 +54,14 @@ class ChainStore:
         pairs = [{"type": type, "key": key} for type, key in keys]
         yield Statement("chain_key_keep", {"rows": document(pairs)})
 
+    def use_key(self, type: str, key: str, now: Instant | None = None) -> Op[bool]:
+        """Record a key that belongs to no chain; False if it was recorded before. One statement.
+
+        Concurrency: waits for a concurrent transaction with the same key. Raises: KeyConflict in REPEATABLE READ.
+        """
+        rows = yield Statement("chain_key_use", {"type": type, "key": key, "now": now})
+        return bool(rows)
+
     def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
         """Read the last job of each chain and where it stands."""
         rows = yield Statement("chain_tail", {"ids": texts(chain_ids)})

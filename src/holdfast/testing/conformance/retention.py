@@ -9,6 +9,7 @@ from holdfast.commands.retention import FIRST_ID, Ages, RetentionPage, remove_ch
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import NewRun, slot_at
 from holdfast.core.records import NewJob, NewKey, Reference, WorkerSign
+from holdfast.storage.operation import Op
 from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
 from holdfast.testing.conformance.store_fixture import (
     LEASE_MS,
@@ -142,6 +143,20 @@ class RetentionConformance(Conformance):
         fixture.pass_time(seconds=1)
         assert await fixture.run(remove_records(fixture.store, ages, 100, fixture.now)) == 1
         assert not (await self._keyed(fixture, "any")).deduplicated
+
+    async def test_used_keys_go_when_they_are_old_enough(self, fixture: StoreFixture) -> None:
+        def use() -> Op[bool]:
+            return fixture.store.chains.use_key("used calls", "k", fixture.now)
+
+        assert await fixture.run(use())
+        ages = Ages(chains=30, dead_letters=90, runs=30, keys=365)
+        fixture.pass_time(seconds=365 * DAY)
+        assert await fixture.run(remove_records(fixture.store, AGES, 100, fixture.now)) == 0
+        assert await fixture.run(remove_records(fixture.store, ages, 100, fixture.now)) == 0
+        assert not await fixture.run(use())
+        fixture.pass_time(seconds=1)
+        assert await fixture.run(remove_records(fixture.store, ages, 100, fixture.now)) == 1
+        assert await fixture.run(use())
 
     async def test_deleting_a_chain_frees_its_key_whatever_the_scope(
         self, fixture: StoreFixture

@@ -63,6 +63,10 @@ MANY_KEYS = 500
 KEY = "order-1"
 
 
+def _use(fixture: StoreFixture) -> Op[bool]:
+    return fixture.store.chains.use_key("used calls", KEY, fixture.now)
+
+
 def _starting(fixture: StoreFixture, job: NewJob, **options: Any) -> Op[bool]:
     """Start a chain under the key; answer whether it was the one."""
     key = NewKey(**{"type": job.type, "key": KEY, "chain_id": job.id} | options)
@@ -225,6 +229,29 @@ class ConcurrentKeysConformance(Conformance):
         second = await waiting
         assert second is not None
         assert await _holder(fixture) == second.id
+
+    async def test_a_used_key_is_used_once_in_its_scope(self, fixture: StoreFixture) -> None:
+        assert await fixture.run(_use(fixture))
+        assert not await fixture.run(_use(fixture))
+        assert await fixture.run(fixture.store.chains.use_key("used other", KEY, fixture.now))
+        # A chain of the same key is another matter.
+        assert await _start(fixture)
+
+    async def test_a_key_is_unused_again_after_a_rollback(self, fixture: StoreFixture) -> None:
+        transaction = await fixture.harness.begin()
+        assert await transaction.run(_use(fixture))
+        waiting = asyncio.create_task(fixture.run(_use(fixture)))
+        await transaction.rollback()
+        assert await waiting
+
+    async def test_who_waited_for_the_first_use_of_a_key_is_not_the_first(
+        self, fixture: StoreFixture
+    ) -> None:
+        transaction = await fixture.harness.begin()
+        assert await transaction.run(_use(fixture))
+        waiting = asyncio.create_task(fixture.run(_use(fixture)))
+        await transaction.commit()
+        assert not await waiting
 
     async def test_a_producer_that_waited_loses_to_one_that_committed(
         self, fixture: StoreFixture

@@ -36,6 +36,14 @@ update holdfast.chain_key k set kept = true
   from json_to_recordset(:rows::json) as x(type text, key text)
  where k.type = x.type and k.key = x.key and not k.kept;
 
+-- name: chain_key_use
+-- Records a key of no chain, once: another transaction with the same key waits here for the commit. To retention it is a
+-- kept key whose chain is gone already.
+insert into holdfast.chain_key (type, key, chain_id, kept, gone_at)
+values (:type, :key, '00000000-0000-0000-0000-000000000000', true, holdfast.moment(:now::bigint))
+on conflict (type, key) do nothing
+returning 1;
+
 -- name: chain_tail
 -- The last job of each chain and where it stands.
 select t.chain_id::text, t.id::text, t.chain_index, t.state

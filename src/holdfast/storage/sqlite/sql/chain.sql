@@ -35,6 +35,13 @@ select k.type, k.key, k.chain_id, k.kept
 update holdfast_chain_key set kept = 1
  where (type, key) in (select json_extract(value, '$.type'), json_extract(value, '$.key') from json_each(:rows));
 
+-- name: chain_key_use
+-- Records a key of no chain, once. To retention it is a kept key whose chain is gone already.
+insert into holdfast_chain_key (type, key, chain_id, kept, gone_at)
+values (:type, :key, '00000000-0000-0000-0000-000000000000', 1, {now})
+on conflict (type, key) do nothing
+returning 1;
+
 -- name: chain_tail
 -- The last job of each chain and where it stands.
 select t.chain_id, t.id, t.chain_index, t.state
