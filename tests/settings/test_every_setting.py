@@ -1,6 +1,7 @@
 """Every setting, turned from its default to another value, with a different effect in the real thing.
 
-The cases come from the table of settings: one without an observation here fails.
+The cases come from the table of settings: one without an observation here fails. What is looked at is what happens:
+in a database, in a tick, worker or loop that runs as the environment says, or in the command as a process.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
 from pathlib import Path
 from threading import Thread
 from typing import Any, TypeAlias
@@ -31,8 +35,10 @@ from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
 from holdfast.settings import GROUPS, load_settings, variables_of
 from holdfast.storage.id_generator import new_id
+from holdfast.worker.clock import SystemClock
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
+from tests.support.until import breath
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -99,9 +105,16 @@ class Place:
         finally:
             await tick.close()
 
-    def background(self, embedded: bool = False) -> Background:
-        """The background mode as the environment says, not running."""
-        return self.app().assembly(load_settings()).background(embedded)
+    @asynccontextmanager
+    async def working(self, app: Holdfast) -> AsyncIterator[Background]:
+        """Run the background mode as the environment says."""
+        background = app.assembly(load_settings()).background()
+        running = asyncio.create_task(background.run())
+        try:
+            yield background
+        finally:
+            background.stop()
+            await running
 
 
 Look: TypeAlias = Callable[[Place], Awaitable[Any]]
@@ -326,22 +339,13 @@ async def claims_are_small(place: Place) -> Any:
     app.migrate()
     with app.transaction() as tx:
         app.start_many(tx, quick, range(40))
-    jobs = type(app.database.store.jobs)
-    asked: list[int] = []
-    claim = jobs.claim
-
-    def watched(self: Any, wanted: Claim, *more: Any, **named: Any) -> Any:
-        asked.append(wanted.limit)
-        return claim(self, wanted, *more, **named)
-
-    place.monkeypatch.setattr(jobs, "claim", watched)
+    claims = watch_claims(place, app)
     await place.tick(app)
-    assert asked
-    return max(asked) <= 2
+    return max(limit for _, limit in claims) <= 2
 
 
-@seen("OUTBOX_LEASE_DURATION_MS", "30000", 60, 30)
-async def lease_s(place: Place) -> Any:
+def app_of_leases(place: Place) -> Holdfast:
+    """An application with a job that sees how long its lease lasts, to half a minute."""
     app = place.open(place.url)
 
     @app.job("look")
@@ -354,56 +358,112 @@ async def lease_s(place: Place) -> Any:
     app.migrate()
     with app.transaction() as tx:
         app.start(tx, look)
-    await place.tick(app)
-    (found,) = place.seen
-    return found
+    return app
 
 
-async def started(place: Place, name: str, embedded: bool = False) -> Any:
-    """What an assembled worker says of itself: its timings and options, as its loops use them."""
-    made = place.background(embedded).worker._context
-    return getattr(made.timings if hasattr(made.timings, name) else made.options, name)
+@seen("OUTBOX_LEASE_DURATION_MS", "30000", 60, 30)
+async def lease_s(place: Place) -> Any:
+    await place.tick(app_of_leases(place))
+    return place.seen[0]
 
 
-@seen("OUTBOX_LEASE_HEARTBEAT_MS", "5000", 15_000, 5_000)
-async def heartbeat(place: Place) -> Any:
-    return await started(place, "heartbeat_ms")
+async def reaches(count: Callable[[], int], wanted: int, within_s: float = 3.0) -> bool:
+    """Whether something is counted so often within a few seconds."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while count() < wanted:
+                await breath()
+    return count() >= wanted
 
 
-@seen("OUTBOX_REAPER_INTERVAL_MS", "3000", 10_000, 3_000)
-async def reaper(place: Place) -> Any:
-    return await started(place, "reaper_interval_ms")
+@seen("OUTBOX_LEASE_HEARTBEAT_MS", "100", False, True)
+async def beats_often(place: Place) -> Any:
+    async with place.working(place.app()) as background:
+        return await reaches(lambda: background.worker.counters.heartbeats, 4)
 
 
-@seen("HOLDFAST_POLL_MS", "5000", 60_000, 5_000)
-async def poll(place: Place) -> Any:
-    return await started(place, "poll_ms")
+@seen("OUTBOX_REAPER_INTERVAL_MS", "100", False, True)
+async def reaps_often(place: Place) -> Any:
+    async with place.working(place.app()) as background:
+        return await reaches(lambda: background.worker.counters.reaper_runs, 4)
 
 
-@seen("HOLDFAST_NEXT_JOB_DELAY_MS", "7", 0, 7)
-async def next_job_delay(place: Place) -> Any:
-    return await started(place, "next_job_delay_ms")
+def watch_claims(place: Place, app: Holdfast) -> list[tuple[float, int]]:
+    """When claims are made from now on, and for how many jobs each."""
+    jobs = type(app.database.store.jobs)
+    claims: list[tuple[float, int]] = []
+    claim = jobs.claim
+
+    def watched(self: Any, wanted: Claim, *more: Any, **named: Any) -> Any:
+        claims.append((time.monotonic(), wanted.limit))
+        return claim(self, wanted, *more, **named)
+
+    place.monkeypatch.setattr(jobs, "claim", watched)
+    return claims
 
 
-@seen("HOLDFAST_STATEMENT_TIMEOUT_MS", "2000", "10s", "2s")
-async def statement_timeout(place: Place) -> Any:
-    app = place.open(place.postgres_url())
+@seen("HOLDFAST_POLL_MS", "50", False, True)
+async def polls_often(place: Place) -> Any:
+    app = place.app()
+    claims = watch_claims(place, app)
+    async with place.working(app):
+        return await reaches(lambda: len(claims), 15)
+
+
+@seen("HOLDFAST_NEXT_JOB_DELAY_MS", "300", False, True, OUTBOX_BATCH_SIZE="1", HOLDFAST_SLOTS="1")
+async def pauses_between_jobs(place: Place) -> Any:
+    app = place.open(place.url)
+    began: list[float] = []
+
+    @app.job("quick")
+    async def quick(job: Job[Any]) -> None:
+        began.append(time.monotonic())
+
     app.migrate()
-    found: list[str] = []
-
-    async def run(context: RunnerContext) -> RunnerReport:
-        link: Any = context.link
-        found.append(str(link._statement_timeout_ms // 1000) + "s")
-        return RunnerReport()
-
-    await place.tick(app, FunctionRunner("mine", run))
-    return found[0]
+    with app.transaction() as tx:
+        app.start_many(tx, quick, range(6))
+    await place.tick(app)
+    return min(later - earlier for earlier, later in pairwise(began)) >= 0.3
 
 
-@seen("WORKER_SHUTDOWN_TIMEOUT_MS", "2000", (30.0, 30_000), (2.0, 2_000))
+@seen("HOLDFAST_STATEMENT_TIMEOUT_MS", "200", "waits", "gives up")
+async def locked_table(place: Place) -> Any:
+    url = place.postgres_url()
+    app = place.open(url)
+    app.migrate()
+    with psycopg.connect(url) as blocking:
+        blocking.execute("lock table holdfast.worker_runs in access exclusive mode")
+        ticking = asyncio.create_task(place.tick(app))
+        _, waiting = await asyncio.wait([ticking], timeout=4)
+        blocking.rollback()
+    (result,) = await asyncio.gather(ticking, return_exceptions=True)
+    return "waits" if waiting and isinstance(result, TickSummary) else "gives up"
+
+
+@seen("WORKER_SHUTDOWN_TIMEOUT_MS", "300", "finished", "aborted")
 async def shutdown(place: Place) -> Any:
-    background = place.background()
-    return (background._shutdown_s, background.worker._context.timings.shutdown_ms)
+    app = place.open(place.url)
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    @app.job("slow")
+    async def slow(job: Job[Any]) -> None:
+        began.set()
+        try:
+            await asyncio.wait_for(go_on.wait(), 60)
+            place.seen.append("finished")
+        except asyncio.CancelledError:
+            place.seen.append("aborted")
+            raise
+
+    app.migrate()
+    with app.transaction() as tx:
+        app.start(tx, slow)
+    async with place.working(app) as background:
+        await began.wait()
+        background.stop()
+        await reaches(lambda: len(place.seen), 1)
+        go_on.set()
+    return place.seen[0]
 
 
 # Attempts and the pauses between them.
@@ -428,31 +488,49 @@ async def jobs_fail(place: Place) -> Any:
     return (await states(place))["charge"]
 
 
-async def pauses(place: Place, type: str, embedded: bool = False, jitter: float = 0.0) -> list[int]:
-    """The pauses after the first and after a late attempt, as the assembled worker takes them."""
-    retry = place.background(embedded).worker._context.policies.get(type).retry
-    return [retry.delay_ms(attempt, jitter) for attempt in (1, 20)]
+async def pauses(place: Place, type: str, *, embedded: bool = False) -> list[int]:
+    """How many seconds two failed attempts wait for the next, as a worker wrote it."""
+    app = place.app()
+    with app.transaction() as tx:
+        app.start(tx, "charge")
+        app.publish(tx, "order.placed")
+    (chain,) = await app.aio.chains.list(f"type:{type}")
+    found = []
+    for attempt in (1, 2):
+        if embedded:
+            async with app.worker():
+                await reaches(lambda: len(app.jobs.attempts(chain.id)), attempt, 30)
+        else:
+            await place.tick(app)
+        job = await app.aio.jobs.get(chain.id)
+        ended = (await app.aio.jobs.attempts(chain.id))[-1].ended_at
+        assert job.available_at is not None
+        found.append(int((job.available_at - ended).total_seconds() + 0.01))
+        async with app.transaction() as tx:
+            await app.chains.trigger(tx, chain.id)
+    return found
 
 
-@seen("OUTBOX_RETRY_BASE_MS", "7000", [5_000, 120_000], [7_000, 120_000])
-@seen("OUTBOX_RETRY_MAX_MS", "60000", [5_000, 120_000], [5_000, 60_000])
+@seen("OUTBOX_RETRY_BASE_MS", "7000", [5, 10], [7, 14])
+@seen("OUTBOX_RETRY_MAX_MS", "8000", [5, 10], [5, 8])
 async def event_pauses(place: Place) -> Any:
     return await pauses(place, MAIL)
 
 
-@seen("OUTBOX_RETRY_JITTER_MS", "4000", [5_250, 120_250], [7_000, 122_000])
+@seen("OUTBOX_RETRY_JITTER_MS", "3600000", False, True)
 async def event_jitter(place: Place) -> Any:
-    return await pauses(place, MAIL, jitter=0.5)
+    # An hour of jitter leaves one in seven thousand below half a second.
+    return (await pauses(place, MAIL))[0] > 5
 
 
-@seen("HOLDFAST_RETRY_BASE_MS", "7000", [10_000, 300_000], [7_000, 300_000])
-@seen("HOLDFAST_RETRY_MAX_MS", "60000", [10_000, 300_000], [10_000, 60_000])
+@seen("HOLDFAST_RETRY_BASE_MS", "7000", [10, 20], [7, 14])
+@seen("HOLDFAST_RETRY_MAX_MS", "12000", [10, 20], [10, 12])
 async def job_pauses(place: Place) -> Any:
     return await pauses(place, "charge")
 
 
-@seen("OUTBOX_WORKER_RETRY_BASE_MS", "7000", [5_000, 120_000], [7_000, 120_000])
-@seen("OUTBOX_WORKER_RETRY_MAX_MS", "60000", [5_000, 120_000], [5_000, 60_000])
+@seen("OUTBOX_WORKER_RETRY_BASE_MS", "7000", [5, 10], [7, 14], OUTBOX_WORKER_ENABLED="true")
+@seen("OUTBOX_WORKER_RETRY_MAX_MS", "8000", [5, 10], [5, 8], OUTBOX_WORKER_ENABLED="true")
 async def embedded_pauses(place: Place) -> Any:
     return await pauses(place, MAIL, embedded=True)
 
@@ -467,24 +545,49 @@ async def is_embedded(place: Place) -> Any:
         return worker.is_running
 
 
-@seen("OUTBOX_WORKER_POLL_MS", "3000", 1_000, 3_000)
-async def embedded_poll(place: Place) -> Any:
-    return await started(place, "idle_min_ms", embedded=True)
+@seen(
+    "OUTBOX_WORKER_POLL_MS",
+    "10",
+    False,
+    True,
+    OUTBOX_WORKER_ENABLED="true",
+    HOLDFAST_NOTIFIER="none",
+    WORKER_IDLE_BACKOFF_JITTER_MS="0",
+)
+async def embedded_polls_often(place: Place) -> Any:
+    app = place.app()
+    claims = watch_claims(place, app)
+    async with app.worker():
+        await reaches(lambda: len(claims), 4, 30)
+    return min(later - earlier for (earlier, _), (later, _) in pairwise(claims)) < 0.5
 
 
-@seen("OUTBOX_WORKER_BATCH_SIZE", "4", False, True)
-async def embedded_batch(place: Place) -> Any:
-    return await started(place, "batch", embedded=True) == 4
+@seen("OUTBOX_WORKER_BATCH_SIZE", "4", False, True, OUTBOX_WORKER_ENABLED="true")
+async def embedded_claims_are_small(place: Place) -> Any:
+    app = place.app()
+    claims = watch_claims(place, app)
+    async with app.worker():
+        await reaches(lambda: len(claims), 1, 30)
+    return max(limit for _, limit in claims) <= 4
 
 
-@seen("OUTBOX_WORKER_MAX_ATTEMPTS", "1", 3, 1)
+@seen("OUTBOX_WORKER_MAX_ATTEMPTS", "1", "pending", "failed", OUTBOX_WORKER_ENABLED="true")
 async def embedded_attempts(place: Place) -> Any:
-    return place.background(embedded=True).worker._context.policies.get(MAIL).max_attempts
+    app = place.app()
+    with app.transaction() as tx:
+        app.publish(tx, "order.placed")
+    (chain,) = await app.aio.chains.list()
+    async with app.worker():
+        await reaches(lambda: len(app.jobs.attempts(chain.id)), 1, 30)
+    return (await app.aio.jobs.get(chain.id)).state
 
 
-@seen("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS", "30000", 60_000, 30_000)
-async def embedded_lease(place: Place) -> Any:
-    return place.background(embedded=True).worker._context.policies.get(MAIL).lease_ms
+@seen("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS", "30000", 60, 30, OUTBOX_WORKER_ENABLED="true")
+async def embedded_lease_s(place: Place) -> Any:
+    app = app_of_leases(place)
+    async with app.worker():
+        await reaches(lambda: len(place.seen), 1, 30)
+    return place.seen[0]
 
 
 # Ticks and the loop that repeats them.
@@ -559,10 +662,46 @@ async def zone(place: Place) -> Any:
     return found.zone
 
 
-async def pace(place: Place, random: float, ticks: int = 1, processed: int = 0) -> float:
-    """The pause after some ticks, as the assembled loop takes it."""
-    found = place.background()._backoff
-    return [found.after_tick(processed, None, random) for _ in range(ticks)][-1]
+class LoopClock(SystemClock):
+    """A clock by which the loop's pauses are written down instead of waited for."""
+
+    def __init__(self, random: float) -> None:
+        self.pauses: list[float] = []
+        self.loop_event: asyncio.Event | None = None
+        self._random = random
+
+    def random(self) -> float:
+        return self._random
+
+    async def wait(self, event: asyncio.Event, seconds: float | None) -> bool:
+        if event is not self.loop_event or seconds is None:
+            return await super().wait(event, seconds)
+        self.pauses.append(seconds)
+        await asyncio.sleep(0)
+        return event.is_set()
+
+
+async def pace(
+    place: Place, random: float, ticks: int = 1, processed: int = 0, fails: bool = False
+) -> float:
+    """The pause after some ticks, as the running loop takes it."""
+
+    async def work(context: RunnerContext) -> RunnerReport:
+        return RunnerReport(processed=processed)
+
+    app = place.app()
+    clock = LoopClock(random)
+    assembly = replace(app.assembly(load_settings()), clock=clock)
+    background = replace(assembly, runners=[FunctionRunner("mine", work)]).background()
+    clock.loop_event = background._wake
+    if fails:
+        with app.transaction() as tx:
+            tx.execute("drop table holdfast_worker_runs")
+    running = asyncio.create_task(background.run())
+    assert await reaches(lambda: len(clock.pauses), ticks, 60)
+    background.stop()
+    await running
+    return clock.pauses[ticks - 1]
 
 
 @seen("WORKER_BUSY_LOOP_DELAY_MS", "900", 0.25, 0.9)
@@ -577,7 +716,7 @@ async def first_pause(place: Place) -> Any:
 
 @seen("WORKER_IDLE_BACKOFF_MAX_MS", "8000", 30.0, 8.0)
 async def longest_pause(place: Place) -> Any:
-    return await pace(place, 0.0, ticks=20)
+    return await pace(place, 0.0, ticks=8)
 
 
 @seen("WORKER_IDLE_BACKOFF_JITTER_MS", "3000", 1.25, 2.5)
@@ -588,7 +727,7 @@ async def jittered_pause(place: Place) -> Any:
 @seen("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "9000", 31.0, 10.0)
 @seen("WORKER_TICK_LOOP_MAX_JITTER_MS", "6000", 31.0, 33.0)
 async def pause_after_error(place: Place) -> Any:
-    return place.background()._backoff.after_error(0.5)
+    return await pace(place, 0.5, fails=True)
 
 
 class Answering:
