@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from psycopg import AsyncConnection
 
 from holdfast.storage.operation import Op, Row, Statement, run_async
-from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor
+from holdfast.storage.postgres.connection import PsycopgAsyncExecutor
 
 LOOK_S = 0.002
 

@@ -12,8 +12,8 @@ from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, NewBlocker, NewJob, Probe
 from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op, run_async
+from holdfast.storage.postgres.connection import PsycopgAsyncExecutor
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor
 
 NIL = "00000000-0000-0000-0000-000000000000"
 A_FEW = 4

@@ -11,7 +11,7 @@ from holdfast.core.errors import KeyConflict
 from holdfast.core.records import NewKey
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import run
-from holdfast.storage.postgres.psycopg_executor import PsycopgExecutor
+from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.postgres.store import PostgresStore
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 

@@ -17,9 +17,9 @@ from holdfast.core.records import (
     Probe,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.query import JobQuery
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.leases import LeaseStore
+from holdfast.storage.store.pagination import JobQuery
 from tests.contract.backlog import NOW, PER_LEASE, ROWS, RUNNING, TYPES, UNHANDLED, sweep
 from tests.contract.buffers import Cost, PlanMode, measure
 from tests.contract.conftest import POSTGRES

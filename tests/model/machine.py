@@ -13,8 +13,8 @@ from holdfast.core.records import ClaimedJob, Instant, NewBlocker, OnBlockerFail
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from holdfast.storage.query import JobQuery
 from holdfast.storage.store import Store
+from holdfast.storage.store.pagination import JobQuery
 from tests.model.event_model import EventModel
 from tests.model.records import picture_of, picture_of_model
 

@@ -15,7 +15,7 @@ from holdfast.core.records import NewJob
 from holdfast.storage.operation import run, run_async
 from holdfast.storage.postgres.connection import STATEMENT_TIMEOUT_MS, PoolConnection
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.session_reset import PooledAsyncConnection
+from holdfast.storage.postgres.pool import PooledAsyncConnection
 from tests.support.until import until
 
 THREADS = 16

@@ -12,7 +12,7 @@ from holdfast.admin.roles import Role
 from holdfast.cli.main import cli
 from holdfast.client.pagination import query_of
 from holdfast.core.filters import FIELDS, Field, format_filter, parse_filter
-from holdfast.storage.query import JobQuery
+from holdfast.storage.store.pagination import JobQuery
 from tests.web.conftest import Api
 
 ID = "0193a6f0-7c00-7abc-8def-0000000000aa"

@@ -10,7 +10,7 @@ from holdfast.commands.reap import reap_leases
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import Held
 from holdfast.storage.operation import run
-from holdfast.storage.postgres.psycopg_executor import PsycopgExecutor
+from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
 from holdfast.worker.completer import RETRY_MIN_S
 from holdfast.worker.job import Job

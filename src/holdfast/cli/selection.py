@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast.cli.session import CliSession
     from holdfast.core.records import ChainRecord, JobRecord
     from holdfast.storage.operation import Op
-    from holdfast.storage.query import JobQuery
+    from holdfast.storage.store.pagination import JobQuery
 
 DEFAULT_LIMIT = 10_000
 """How many a filter may match at once, unless --limit says otherwise."""

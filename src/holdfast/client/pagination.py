@@ -15,7 +15,7 @@ from holdfast.core.errors import FilterError, InvalidCursor, InvalidId, InvalidO
 from holdfast.core.filters import FIELDS, Operator, Term, Value, parse_filter
 from holdfast.core.ids import parse_id
 from holdfast.storage.operation import Op
-from holdfast.storage.query import JobQuery, Walk
+from holdfast.storage.store.pagination import JobQuery, Walk
 
 LONGEST_PAGE = 1_000
 

@@ -11,7 +11,7 @@ from holdfast.core.schedule import parse_schedule
 from holdfast.demo import tables
 from holdfast.demo.shop import CHARGE, app
 from holdfast.storage.operation import run
-from holdfast.storage.query import JobQuery
+from holdfast.storage.store.pagination import JobQuery
 
 RATE_OVER_S = 5.0
 

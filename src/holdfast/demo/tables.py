@@ -127,7 +127,7 @@ def connect(url: str) -> Iterator[Connection]:
 
 
 def _file(path: str) -> sqlite3.Connection:
-    from holdfast.storage.sqlite.errors import translate
+    from holdfast.storage.sqlite.connection import translate
 
     try:
         file = sqlite3.connect(path, timeout=30, isolation_level=None)
@@ -171,7 +171,7 @@ def snapshot(connection: Connection) -> Iterator[SyncExecutor]:
         return
     from psycopg import IsolationLevel
 
-    from holdfast.storage.postgres.psycopg_executor import PsycopgExecutor
+    from holdfast.storage.postgres.connection import PsycopgExecutor
 
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction():

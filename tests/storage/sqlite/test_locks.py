@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import DatabaseBusy
-from holdfast.storage.query import JobQuery
 from holdfast.storage.sqlite.database import SqliteDatabase
+from holdfast.storage.store.pagination import JobQuery
 from tests.storage.sqlite.scene import job_ids, locked, new_job
 
 

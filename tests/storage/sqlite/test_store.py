@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.core.records import Claim, LeaseClass, Probe
 from holdfast.storage.id_generator import new_id
-from holdfast.storage.query import JobQuery
 from holdfast.storage.sqlite.database import SqliteDatabase
 from holdfast.storage.sqlite.tally import glob_of
+from holdfast.storage.store.pagination import JobQuery
 from tests.storage.sqlite.scene import MAIL, claim_of, finish_of, new_job
 
 NOW = 1_700_000_000_000_000

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 from holdfast.client.adapters.base import Access, AsyncAdapter, Need
 from holdfast.core.errors import ConnectionClosed, NoTransaction
 from holdfast.storage.operation import AsyncExecutor, Row, Statement
-from holdfast.storage.postgres.errors import translate
-from holdfast.storage.postgres.store import as_text, postgres_statements
+from holdfast.storage.postgres.store import as_text, postgres_statements, translate
 
 _FIX = "work inside `async with connection.transaction():`"
 
@@ -60,7 +59,7 @@ class AsyncpgExecutor:
         self._statements = postgres_statements("dollar", schema)
 
     async def execute(self, statement: Statement) -> list[Row]:
-        """Run one statement. Raises: the errors of `storage.postgres.errors`."""
+        """Run one statement. Raises: the errors of `storage.postgres.store`."""
         compiled = self._statements[statement.name]
         params = as_text(statement.params)
         with _translated(statement.name):

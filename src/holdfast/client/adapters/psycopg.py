@@ -15,7 +15,7 @@ from holdfast.core.errors import (
     UnsupportedConnection,
 )
 from holdfast.storage.operation import AsyncExecutor, SyncExecutor
-from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor, PsycopgExecutor
+from holdfast.storage.postgres.connection import PsycopgAsyncExecutor, PsycopgExecutor
 
 _FIX = "work inside `with connection.transaction():`, or connect without autocommit=True"
 _ASYNC_FIX = (

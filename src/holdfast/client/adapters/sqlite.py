@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from holdfast.client.adapters.base import Access, AsyncAdapter, Need, SyncAdapter
 from holdfast.core.errors import ConnectionClosed, NoTransaction
 from holdfast.storage.operation import AsyncExecutor, Row, Statement, SyncExecutor
-from holdfast.storage.sqlite.errors import translate
+from holdfast.storage.sqlite.connection import translate
 from holdfast.storage.sqlite.transaction import SqliteExecutor
 
 if TYPE_CHECKING:

@@ -18,9 +18,10 @@ from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, run, run_async
-from holdfast.storage.postgres.advisory_lock import PostgresSingleton
 from holdfast.storage.postgres.connection import (
     STATEMENT_TIMEOUT_MS,
+    PsycopgAsyncExecutor,
+    PsycopgExecutor,
     check_version,
     connection_string,
     is_pooled,
@@ -28,20 +29,23 @@ from holdfast.storage.postgres.connection import (
     unreachable,
     url_without_password,
 )
-from holdfast.storage.postgres.dedicated_connection import OpenConnections, PostgresLink
-from holdfast.storage.postgres.errors import translate
+from holdfast.storage.postgres.dedicated_connection import (
+    OpenConnections,
+    PostgresLink,
+    PostgresSingleton,
+)
 from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
-from holdfast.storage.postgres.pool import PostgresAsyncPool, PostgresPool
-from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor, PsycopgExecutor
-from holdfast.storage.postgres.session_reset import (
+from holdfast.storage.postgres.pool import (
     NOTHING,
     PooledAsyncConnection,
     PooledConnection,
+    PostgresAsyncPool,
+    PostgresPool,
     make_ready,
     make_ready_async,
     send_reset,
 )
-from holdfast.storage.postgres.store import PostgresStore
+from holdfast.storage.postgres.store import PostgresStore, translate
 from holdfast.storage.postgres.transaction import (
     PostgresAsyncTransaction,
     PostgresTransaction,

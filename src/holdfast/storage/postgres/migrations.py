@@ -19,7 +19,7 @@ from holdfast.storage.migrations import (
     pending,
 )
 from holdfast.storage.operation import run
-from holdfast.storage.postgres.psycopg_executor import PsycopgExecutor
+from holdfast.storage.postgres.connection import PsycopgExecutor
 from holdfast.storage.sql_loader import place_schema
 from holdfast.storage.store.schema import SchemaStore
 

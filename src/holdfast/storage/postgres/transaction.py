@@ -2,7 +2,7 @@
 
 A caller's own statements run on a psycopg connection of its own that shares the pooled session. Whatever is set on it
 (row and cursor factories, adapters, handlers, modes) ends with the transaction; what is set in the session is undone
-before that is lent again, see `session_reset`. It counts what is done on it: the server has to be asked what came of a
+before that is lent again, see `pool`. It counts what is done on it: the server has to be asked what came of a
 transaction only where something was done that we did not see.
 """
 
@@ -23,9 +23,12 @@ from holdfast.core.records import Held
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import ended_by_caller
 from holdfast.storage.operation import Row, Statement, run, run_async
-from holdfast.storage.postgres.connection import PoolConnection
-from holdfast.storage.postgres.psycopg_executor import PsycopgAsyncExecutor, PsycopgExecutor
-from holdfast.storage.postgres.session_reset import PooledAsyncConnection, PooledConnection
+from holdfast.storage.postgres.connection import (
+    PoolConnection,
+    PsycopgAsyncExecutor,
+    PsycopgExecutor,
+)
+from holdfast.storage.postgres.pool import PooledAsyncConnection, PooledConnection
 from holdfast.storage.store import Store
 
 _BEGIN = b"begin isolation level read committed"

@@ -1,4 +1,4 @@
-"""Jobs in SQLite: the operations that are one statement in PostgreSQL and several here.
+"""Jobs and chains in SQLite: the operations that are one statement in PostgreSQL and several here.
 
 A claim looks once per type and priority, then marks, leases and reads the jobs. A flush writes outcomes by kind, gives
 attempts back, and appends history, successors and counts.
@@ -16,6 +16,7 @@ import msgspec
 from holdfast.core.records import (
     Claim,
     ClaimedJob,
+    ClosedEdge,
     EndedJob,
     Ending,
     Finish,
@@ -25,12 +26,14 @@ from holdfast.core.records import (
     JobRef,
     NewJob,
     Probe,
+    State,
     TerminalState,
 )
 from holdfast.storage.operation import Op, Row, Statement, Value
-from holdfast.storage.query import JobQuery
 from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
+from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.jobs import JobStore
+from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document, lists, records_of, texts
 
 READ_AT_ONCE = 200
@@ -363,3 +366,45 @@ def write_successors(
     yield from queue_jobs([job.id for job, awaited in successors if awaited], awaited=True)
     for job, _ in successors:
         tally.of(job.type).started += 1
+
+
+class SqliteChainStore(ChainStore):
+    """Chains, deleted in several statements."""
+
+    def _page_params(self, query: JobQuery) -> dict[str, Value]:
+        return page_params(query)
+
+    def delete(
+        self, chain_ids: Sequence[str], now: Instant | None = None, keep_keys: bool = False
+    ) -> Op[list[str]]:
+        given = {"chains": texts(chain_ids)}
+        tally = Tally()
+        for (type,) in (yield Statement("chain_delete_queue", given)):
+            tally.of(type).removed += 1
+        for type, state in (yield Statement("chain_delete_outcomes", given)):
+            count = tally.of(type)
+            count.removed += 1
+            count.end(state, -1)
+        yield Statement("chain_delete_attempts", given)
+        yield Statement("chain_delete_progress", given)
+        yield Statement("chain_delete_blockers", given)
+        yield Statement("chain_delete_keys", {**given, "keep_keys": keep_keys})
+        if keep_keys:
+            yield Statement("chain_outlive", {**given, "now": now})
+        rows = yield Statement("chain_delete", given)
+        yield from tally.write(now)
+        return [row[0] for row in rows]
+
+
+class SqliteBlockerStore(BlockerStore):
+    """Blockers, whose policy is read here when an edge closes."""
+
+    def close(self, ended: Sequence[tuple[str, State]]) -> Op[list[ClosedEdge]]:
+        pairs = [{"chain_id": chain_id, "state": state} for chain_id, state in ended]
+        rows = yield Statement("blocker_close", {"rows": document(pairs)})
+        # RETURNING sees only the edge, so what its chain ended as is looked up here.
+        states = dict(ended)
+        return [
+            ClosedEdge(job_id, chain_id, bool(fails) and states[chain_id] != "completed")
+            for job_id, chain_id, fails in rows
+        ]

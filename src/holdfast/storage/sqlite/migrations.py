@@ -10,8 +10,7 @@ from holdfast.core.errors import WrongDatabase
 from holdfast.core.records import AppliedMigration
 from holdfast.storage.migrations import check_schema, check_unchanged, load_migrations, pending
 from holdfast.storage.operation import run
-from holdfast.storage.sqlite.connection import MEMORY, LockWait, begin
-from holdfast.storage.sqlite.errors import translate
+from holdfast.storage.sqlite.connection import MEMORY, LockWait, begin, translate
 from holdfast.storage.sqlite.store import PACKAGE
 from holdfast.storage.sqlite.transaction import SqliteExecutor
 from holdfast.storage.store.schema import SchemaStore

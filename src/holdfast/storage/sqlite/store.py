@@ -8,8 +8,7 @@ from functools import cache
 from holdfast.core.records import Swept
 from holdfast.storage.operation import Op
 from holdfast.storage.sql_loader import load_statements, without_comments
-from holdfast.storage.sqlite.chains import SqliteBlockerStore, SqliteChainStore
-from holdfast.storage.sqlite.jobs import SqliteJobStore
+from holdfast.storage.sqlite.jobs import SqliteBlockerStore, SqliteChainStore, SqliteJobStore
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.store import Store
 from holdfast.storage.store.statistics import ServerStatsStore

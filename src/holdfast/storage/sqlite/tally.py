@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.core.records import Instant, TerminalState
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.query import JobQuery
+from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document
 
 _GLOB_SPECIAL = "*?["

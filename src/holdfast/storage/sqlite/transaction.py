@@ -18,8 +18,13 @@ from holdfast.core.errors import ConnectionClosed
 from holdfast.storage.after_commit import Action, Hooks, Witness
 from holdfast.storage.database import Parameters, ended_by_caller
 from holdfast.storage.operation import Row, Statement, run
-from holdfast.storage.sqlite.connection import LockWait, SqliteCallerCursor, SqliteConnection, begin
-from holdfast.storage.sqlite.errors import translate
+from holdfast.storage.sqlite.connection import (
+    LockWait,
+    SqliteCallerCursor,
+    SqliteConnection,
+    begin,
+    translate,
+)
 from holdfast.storage.sqlite.pool import ConnectionSource
 from holdfast.storage.sqlite.store import sqlite_statements
 from holdfast.storage.store import Store
@@ -40,7 +45,7 @@ class SqliteExecutor:
         self._statements = sqlite_statements()
 
     def execute(self, statement: Statement) -> list[Row]:
-        """Run one statement. Raises: the errors of `storage.sqlite.errors`."""
+        """Run one statement. Raises: the errors of `storage.sqlite.connection`."""
         connection = self.connection
         theirs = connection.text_factory
         try:

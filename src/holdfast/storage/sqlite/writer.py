@@ -23,9 +23,10 @@ from holdfast.storage.sqlite.connection import (
     LockWait,
     SqliteConnection,
     StatementTimeout,
+    is_busy,
     statement_timeout,
+    translate,
 )
-from holdfast.storage.sqlite.errors import is_busy, translate
 from holdfast.storage.sqlite.pool import ConnectionSource
 from holdfast.storage.sqlite.transaction import SqliteExecutor
 

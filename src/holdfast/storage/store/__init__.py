@@ -7,7 +7,7 @@ every operation inside BEGIN IMMEDIATE.
 
 from __future__ import annotations
 
-from holdfast.storage.store.audit import AuditStore
+from holdfast.storage.store.access import AuditStore, TokenStore
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
 from holdfast.storage.store.jobs import DeadLetterStore, JobStore
@@ -16,7 +16,6 @@ from holdfast.storage.store.retention import RetentionStore
 from holdfast.storage.store.schema import SchemaStore
 from holdfast.storage.store.statistics import ServerStatsStore, StatisticsStore
 from holdfast.storage.store.subscriptions import EventStore
-from holdfast.storage.store.tokens import TokenStore
 from holdfast.storage.store.workers import WorkerStore
 
 

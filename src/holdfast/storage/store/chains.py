@@ -19,8 +19,7 @@ from holdfast.core.records import (
     Tail,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.query import JobQuery, Walk
-from holdfast.storage.store.pagination import Step, along, among, walk
+from holdfast.storage.store.pagination import JobQuery, Step, Walk, along, among, walk
 from holdfast.storage.store.params import document, records_of, texts
 
 

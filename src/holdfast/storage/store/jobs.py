@@ -24,8 +24,7 @@ from holdfast.core.records import (
     Stand,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.query import JobQuery, Walk
-from holdfast.storage.store.pagination import Step, along, among, walk
+from holdfast.storage.store.pagination import JobQuery, Step, Walk, along, among, walk
 from holdfast.storage.store.params import array, document, items, records_of, texts
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.core.records import AuditRecord, ChainRecord, DeadGroup, NewJob, Tail
-from holdfast.storage.query import JobQuery
+from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.store_fixture import (
     LEASE_MS,
     MAIL,

@@ -27,7 +27,7 @@ from holdfast.core.records import (
     Stand,
 )
 from holdfast.storage.operation import Op
-from holdfast.storage.query import JobQuery
+from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.harness import Harness
 
 T = TypeVar("T")

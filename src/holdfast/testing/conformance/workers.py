@@ -17,7 +17,7 @@ from holdfast.core.records import (
     WorkerSign,
 )
 from holdfast.storage.operation import Op
-from holdfast.storage.query import JobQuery
+from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.store_fixture import MAIL, SECOND, Conformance, StoreFixture
 
 # Above what any test writes, so that nothing is cut off.
