@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.admin.service import Service
 from holdfast.app import Holdfast
-from holdfast.commands.types import TypeChange
+from holdfast.commands.workers import TypeChange
 from holdfast.core.errors import (
     ChainNotFound,
     Changed,

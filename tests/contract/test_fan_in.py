@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from psycopg import AsyncConnection
 
-from holdfast.commands.finish import FinishReport, finish_attempts
+from holdfast.commands.attempts import FinishReport, finish_attempts
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, NewBlocker, NewJob, Probe
 from holdfast.storage.id_generator import new_id, new_ids

@@ -11,9 +11,8 @@ import pytest
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
+from holdfast.commands.attempts import finish_attempts, reap_leases
 from holdfast.commands.chains import cancel_chain, delete_chains, end_chain, retry_chain
-from holdfast.commands.finish import finish_attempts
-from holdfast.commands.reap import reap_leases
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
 from holdfast.core.records import (

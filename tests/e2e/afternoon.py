@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.commands.attempts import finish_attempts
 from holdfast.commands.cycles import begin_slot, complete_slot, fail_slot
-from holdfast.commands.finish import finish_attempts
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.ids import uuid7_text

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.commands.finish import finish_attempts
-from holdfast.commands.reap import reap_leases
+from holdfast.commands.attempts import finish_attempts, reap_leases
 from holdfast.core.records import (
     Claim,
     ClaimedJob,

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from holdfast.core.events import Event
-from holdfast.observe.composite import CompositeObserver
+from holdfast.observe import CompositeObserver
 from tests.observe.samples import all_samples
 
 

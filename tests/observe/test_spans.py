@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 from holdfast.core.errors import Busy
-from holdfast.observe.spans import OtelSendSpan, attempt_span, current_traceparent, tick_span
+from holdfast.observe.otel import OtelSendSpan, attempt_span, current_traceparent, tick_span
 from tests.observe.test_otel import messaging, points
 
 SECRET = "password=hunter2"

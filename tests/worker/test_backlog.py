@@ -7,8 +7,7 @@ import pytest
 
 from holdfast.core.registry import JobType, job_type_of
 from holdfast.core.retry import Retry
-from holdfast.worker.attempt import Attempt, EffectivePolicy
-from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.attempt import Attempt, Backlog, EffectivePolicy
 from holdfast.worker.job import Job
 from tests.support.until import PATIENCE_S
 from tests.worker.test_claim_cursors import found

@@ -13,7 +13,7 @@ from holdfast.core.retry import Retry
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import run_async
-from holdfast.worker.attempt_backlog import START_WITHIN_S
+from holdfast.worker.attempt import START_WITHIN_S
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.support.until import until

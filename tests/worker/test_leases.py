@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.commands.attempts import reap_leases
 from holdfast.commands.chains import cancel_chain, delete_chains, end_chain
-from holdfast.commands.reap import reap_leases
 from holdfast.core.lease import Lease
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

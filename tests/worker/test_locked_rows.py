@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.commands.reap import reap_leases
+from holdfast.commands.attempts import reap_leases
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import Held
 from holdfast.storage.operation import run

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.commands.finish import finish_attempts
-from holdfast.commands.reap import reap_leases
+from holdfast.commands.attempts import finish_attempts, reap_leases
 from holdfast.commands.start import deliver_waiting
 from holdfast.core.errors import DatabaseBusy
 from holdfast.core.records import Claim, Finish, Held, LeaseClass, NewProgress, Probe, WorkerSign

@@ -12,7 +12,7 @@ from holdfast.core.events import CATALOGUE, Event
 from holdfast.core.outcome import Snooze
 from holdfast.core.records import ClaimedJob, Finish
 from holdfast.core.registry import job_type_of
-from holdfast.observe.composite import CompositeObserver
+from holdfast.observe import CompositeObserver
 from holdfast.observe.logging import LoggingObserver
 from holdfast.worker import worker_context
 from holdfast.worker.attempt import Attempt

@@ -9,7 +9,7 @@ from psycopg import Connection, sql
 
 from holdfast.core.records import Swept
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.worker.vacuum import FEW_DEAD, JOBS_BETWEEN
+from holdfast.worker.reaper import FEW_DEAD, JOBS_BETWEEN
 from tests.support.postgres import PostgresServer
 from tests.support.until import until
 from tests.worker.workshop import Workshop

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 import msgspec
 
-from holdfast.commands.reap import reap_leases
+from holdfast.commands.attempts import reap_leases
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.records import (
     DEFAULT_PRIORITY,

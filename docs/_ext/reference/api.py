@@ -36,7 +36,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Resources": (
         "holdfast.client.chains.Chains",
         "holdfast.client.jobs.Jobs",
-        "holdfast.client.dead_letters.DeadLetters",
+        "holdfast.client.jobs.DeadLetters",
         "holdfast.client.cycles.Cycles",
         "holdfast.client.workers.Workers",
         "holdfast.client.subscriptions.Subscriptions",

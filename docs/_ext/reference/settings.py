@@ -8,7 +8,7 @@ from docs._ext.reference.markdown import code, table
 from docs._ext.reference.undocumented import require
 
 from holdfast.settings import GROUPS, Variable, variables_of
-from holdfast.settings.effective import display_value
+from holdfast.settings.load import display_value
 
 
 def page() -> str:

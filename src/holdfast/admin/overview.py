@@ -20,8 +20,8 @@ from holdfast.commands.health import Health, read_health, summarize
 from holdfast.commands.retention import id_at
 from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep
 from holdfast.core.redaction import redact
+from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
-from holdfast.scheduler.doctor.finding import Finding
 from holdfast.scheduler.runner import TICK, is_single_tick
 from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op

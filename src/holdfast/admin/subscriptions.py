@@ -10,7 +10,7 @@ import msgspec
 from holdfast.admin.authorize import Caller, Gateway
 from holdfast.admin.serializers import plain
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
-from holdfast.commands.subscriptions import RemovedSubscription, remove_subscription
+from holdfast.commands.start import RemovedSubscription, remove_subscription
 from holdfast.core.records import Instant, SubscriptionRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

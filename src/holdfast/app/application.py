@@ -12,9 +12,8 @@ from holdfast.app.resources import VARIABLES, ResourceOptions, Resources
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client, HintSender, TransactionScope
 from holdfast.client.cycles import AsyncCycles, Cycles
-from holdfast.client.dead_letters import AsyncDeadLetters, DeadLetters
 from holdfast.client.enqueue import Producer, Targets
-from holdfast.client.jobs import AsyncJobs, Jobs
+from holdfast.client.jobs import AsyncDeadLetters, AsyncJobs, DeadLetters, Jobs
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
 from holdfast.client.url import parse_url
 from holdfast.client.waiting import Waiting
@@ -168,7 +167,7 @@ class Holdfast(Registration, Producer):
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
         """Return everything a tick or a background mode is made of; `types` limits what its worker runs."""
         from holdfast.scheduler.assembly import Assembly
-        from holdfast.scheduler.call_handler import wrap_nothing
+        from holdfast.scheduler.cycle_run import wrap_nothing
 
         own = None if types is None else list(types)
         return Assembly(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from holdfast.core.events import Event, Observer
-    from holdfast.scheduler.call_handler import WrapRun
+    from holdfast.scheduler.cycle_run import WrapRun
 
 H = TypeVar("H", bound=Callable[..., Any])
 M = TypeVar("M", bound=Callable[..., Any])
@@ -157,8 +157,7 @@ class Registration:
 
         Raises: MissingExtra.
         """
-        from holdfast.observe.otel import OtelObserver
-        from holdfast.observe.spans import OtelSendSpan, attempt_span, tick_span
+        from holdfast.observe.otel import OtelObserver, OtelSendSpan, attempt_span, tick_span
 
         async def trace_attempt(job: Any, next: Callable[[], Awaitable[Any]]) -> Any:
             first = job[0] if isinstance(job, list) else job
@@ -175,7 +174,7 @@ class Registration:
         self.observe(OtelObserver(meter_provider))
 
     def _observer(self) -> Observer | None:
-        from holdfast.observe.composite import CompositeObserver
+        from holdfast.observe import CompositeObserver
 
         return CompositeObserver(*self._observers) if self._observers else None
 

@@ -13,7 +13,7 @@ from holdfast.cli.output import Column, Format, Record, columns, output_option, 
 from holdfast.cli.session import CliSession, database_options, open_app_or_database
 
 if TYPE_CHECKING:
-    from holdfast.scheduler.doctor.finding import Finding
+    from holdfast.scheduler.doctor import Finding
     from holdfast.settings import Settings
 
 _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}

@@ -23,7 +23,7 @@ from holdfast.core.errors import SubscriptionNotFound, nearest
 
 if TYPE_CHECKING:
     from holdfast.admin.subscriptions import SubscriptionAdmin
-    from holdfast.commands.subscriptions import RemovedSubscription
+    from holdfast.commands.start import RemovedSubscription
 
 
 def _colour(row: Record) -> str | None:

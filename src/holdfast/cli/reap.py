@@ -14,7 +14,7 @@ from holdfast.cli.session import CliSession, with_database
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.commands.reap import ReapReport
+    from holdfast.commands.attempts import ReapReport
     from holdfast.core.records import Reaped
     from holdfast.settings import Settings
     from holdfast.storage.database import Database

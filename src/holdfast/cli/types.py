@@ -94,7 +94,7 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
 
     Without APP, only what was set at run time is known.
     """
-    from holdfast.commands.types import unknown_type
+    from holdfast.commands.workers import unknown_type
 
     with open_app_or_database(spec, url, schema) as session:
         session.check()
@@ -234,7 +234,7 @@ def _set_paused(
 
 
 def _require_known(session: CliSession, types: Sequence[str]) -> None:
-    from holdfast.commands.types import unknown_type
+    from holdfast.commands.workers import unknown_type
 
     known = [each.totals.type for each in _list_facts(session)]
     for type in types:
@@ -316,7 +316,7 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
 
     Workers pick them up at the next heartbeat; existing leases keep their length.
     """
-    from holdfast.commands.types import TypeChange
+    from holdfast.commands.workers import TypeChange
 
     if all(each is None for each in values.values()):
         raise CommandUsage("nothing to set", help="give --lease, --timeout, --concurrency …")
@@ -337,7 +337,7 @@ def reset(session: CliSession, type: str, change: ChangeOptions) -> None:
 
     A pause stays; `holdfast types resume` ends it.
     """
-    from holdfast.commands.types import TypeChange
+    from holdfast.commands.workers import TypeChange
 
     _require_known(session, [type])
     if change.dry_run:

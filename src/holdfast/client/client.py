@@ -290,7 +290,7 @@ class SendHints:
 
 
 class ProducerSpan(Protocol):
-    """A span that begins in a transaction and ends after its commit; see `observe.spans.OtelSendSpan`."""
+    """A span that begins in a transaction and ends after its commit; see `observe.otel.OtelSendSpan`."""
 
     @property
     def traceparent(self) -> str | None: ...
@@ -305,7 +305,7 @@ def ambient_trace() -> Trace | None:
     """Return the trace context of the caller's current span, or None without OpenTelemetry."""
     if "opentelemetry.trace" not in sys.modules:
         return None
-    from holdfast.observe.spans import current_traceparent
+    from holdfast.observe.otel import current_traceparent
 
     return lambda type: current_traceparent()
 

@@ -13,7 +13,7 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.commands.change import unanswered
-from holdfast.commands.subscriptions import remove_subscription
+from holdfast.commands.start import remove_subscription
 from holdfast.core.records import to_datetime
 from holdfast.storage.operation import Op
 

@@ -1,4 +1,4 @@
-"""Starting chains: keys first, then jobs, then blockers, all in the caller's transaction.
+"""Starting chains: keys first, then jobs, then blockers, all in the caller's transaction; and subscriptions of events.
 
 Publishing an event starts one job per subscription, or one waiting row until a handler subscribes.
 """
@@ -11,8 +11,9 @@ from itertools import groupby
 import msgspec
 
 from holdfast.commands.blockers import FanIn, attach_blockers, check_blockers, check_waits
-from holdfast.commands.change import due_hints
+from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.jobs import EndReport, end_jobs
+from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.records import (
     ChainState,
     Ending,
@@ -258,3 +259,27 @@ def deliver_waiting(
     yield from store.jobs.insert(jobs, now=now)
     end = yield from end_jobs(store, endings, now)
     return Delivery(len(waiting), tuple(each.job_type for each in subscriptions), end)
+
+
+class RemovedSubscription(msgspec.Struct, frozen=True):
+    """A removed subscription: its jobs that have not ended, and the event's other handlers."""
+
+    event: str
+    handler: str
+    type: str
+    live: int
+    others: list[str]
+
+
+def remove_subscription(store: Store, event: str, handler: str) -> Op[Change[RemovedSubscription]]:
+    """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""
+    removed = yield from store.events.unsubscribe([Subscription(event, handler)])
+    if not removed:
+        raise SubscriptionNotFound(f"no handler {handler[:60]!r} subscribes to {event[:60]!r}")
+    (was,) = removed
+    left = yield from store.events.subscriptions([event])
+    totals = yield from store.workers.type_totals()
+    live = next((each.live for each in totals if each.type == was.job_type), 0)
+    others = [each.handler for each in left]
+    answer = RemovedSubscription(event, handler, was.job_type, live, others)
+    return Change(answer, [Effect(f"subscription {was.job_type}", was)])

@@ -1,10 +1,16 @@
-"""Commands on workers: drain one."""
+"""Commands on workers and job types: drain a worker; pause, resume and set a type, or pause all of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import msgspec
+
 from holdfast.commands.change import Change, Effect
-from holdfast.core.errors import WorkerNotFound
-from holdfast.notify.base import Hint
+from holdfast.commands.explain import MOST_WORKERS
+from holdfast.core.errors import InvalidOption, UnknownJobType, WorkerNotFound, nearest
+from holdfast.core.records import TypeSetting
+from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -16,3 +22,80 @@ def drain_worker(store: Store, id: str) -> Op[Change[None]]:
     effect = Effect(f"worker {id}", {"draining": False}, {"draining": True})
     # A worker that checks its leases also checks whether it is to drain.
     return Change(None, [effect], [Hint("lost", worker=id)])
+
+
+UNSET = -1
+"""Resets a setting to the value in the code."""
+
+_LONGEST_MS = 86_400_000
+_MOST = 1_000_000
+
+
+class TypeChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings to change while workers run; None leaves a value, -1 resets it to the code's own."""
+
+    lease_ms: int | None = None
+    timeout_ms: int | None = None
+    concurrency: int | None = None
+    max_attempts: int | None = None
+
+    def check(self) -> None:
+        """Refuse values without meaning. Raises: InvalidOption."""
+        fields = msgspec.structs.asdict(self)
+        given = {name: value for name, value in fields.items() if value is not None}
+        if not given:
+            raise InvalidOption("nothing to set")
+        for name, value in given.items():
+            most = _LONGEST_MS if name.endswith("_ms") else _MOST
+            if value != UNSET and not 1 <= value <= most:
+                raise InvalidOption(f"{name}={value} is not between 1 and {most}")
+        if self.lease_ms is not None and 0 <= self.lease_ms < 100:
+            raise InvalidOption(f"a lease of {self.lease_ms} ms is too short; the minimum is 100")
+
+
+def pause_type(store: Store, type: str, paused: bool, by: str | None) -> Op[Change[TypeSetting]]:
+    """Pause or resume a type in the whole fleet. Raises: UnknownJobType."""
+    before = yield from read_setting(store, type)
+    yield from store.workers.set_type(type, paused=paused, by=by)
+    return (yield from _changed(store, type, before))
+
+
+def set_type(store: Store, type: str, change: TypeChange) -> Op[Change[TypeSetting]]:
+    """Change settings of a type. Raises: UnknownJobType, InvalidOption."""
+    change.check()
+    before = yield from read_setting(store, type)
+    yield from store.workers.set_type(type, **msgspec.structs.asdict(change))
+    return (yield from _changed(store, type, before))
+
+
+def pause_all(store: Store, paused: bool, by: str | None) -> Op[Change[None]]:
+    """Pause or resume every type."""
+    before = yield from store.schema.identity()
+    yield from store.schema.pause(paused, by)
+    was = {"paused": before.paused} if before else None
+    return Change(None, [Effect("everything", was, {"paused": paused})], [LOOK_EVERYWHERE])
+
+
+def read_setting(store: Store, type: str) -> Op[TypeSetting]:
+    """Read the settings of a type that was ever started, handled or set. Raises: UnknownJobType."""
+    settings = {each.type: each for each in (yield from store.workers.settings())}
+    if type not in settings:
+        totals = yield from store.workers.type_totals()
+        workers = yield from store.workers.page(MOST_WORKERS)
+        known = {*(each.type for each in totals), *(each for one in workers for each in one.types)}
+        if type not in known:
+            raise unknown_type(type, known)
+    return settings.get(type) or TypeSetting(type)
+
+
+def unknown_type(type: str, known: Iterable[str], help: str | None = None) -> UnknownJobType:
+    """Return the refusal of a type that was never started, handled or set, with the name that was probably meant."""
+    return UnknownJobType(
+        f"no job type {type[:60]!r} in this database",
+        help=nearest(type, known) or help or "see `holdfast types list`",
+    )
+
+
+def _changed(store: Store, type: str, before: TypeSetting) -> Op[Change[TypeSetting]]:
+    after = yield from read_setting(store, type)
+    return Change(after, [Effect(f"type {type}", before, after)], [Hint("look", type)])

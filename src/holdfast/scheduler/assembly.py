@@ -11,8 +11,7 @@ from holdfast.core.cycle import CycleSpec
 from holdfast.core.events import Observer
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.background import Background, LoopDelays
-from holdfast.scheduler.call_handler import WrapRun, wrap_nothing
-from holdfast.scheduler.cycle_run import Shard
+from holdfast.scheduler.cycle_run import Shard, WrapRun, wrap_nothing
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
 from holdfast.scheduler.maintenance import ReaperRunner, RetentionRunner, WorkerReaperRunner
 from holdfast.scheduler.runner import Mode, Now, Runner, database_time, single_tick_id

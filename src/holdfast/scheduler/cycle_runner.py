@@ -33,14 +33,16 @@ from holdfast.core.errors import Aborted, DatabaseBusy, DatabaseUnreachable
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 from holdfast.core.records import Instant
 from holdfast.core.redaction import clean_error, words_of
-from holdfast.scheduler.call_handler import (
+from holdfast.scheduler.cycle_run import (
+    WHOLE,
     Abandoned,
     CycleResult,
+    CycleRun,
+    Shard,
     WrapRun,
     call_handler,
     wrap_nothing,
 )
-from holdfast.scheduler.cycle_run import WHOLE, CycleRun, Shard
 from holdfast.scheduler.runner import Concurrency, RunnerContext, RunnerReport
 from holdfast.storage.database import Database, Singleton
 from holdfast.storage.id_generator import new_id

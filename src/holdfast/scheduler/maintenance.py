@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.commands.reap import AHEAD_US, ReapReport, ahead_us, reap_leases
+from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us, reap_leases
 from holdfast.commands.retention import FIRST_ID, Ages, remove_chains, remove_records
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import Instant, TypeTotals, WorkerRecord

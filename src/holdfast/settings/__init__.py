@@ -1,12 +1,17 @@
 """Settings: arguments over environment over file over defaults, validated once, each value with its origin."""
 
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.effective import effective
 from holdfast.settings.environment import effective_options, from_env, unknown_variables
 from holdfast.settings.fields import Integer, Variable, setting, variables_of
-from holdfast.settings.load import SettingsFile, load_settings, load_some, read_settings
-from holdfast.settings.policies import embedded_options, event_retry, job_retry, worker_options
-from holdfast.settings.rules import check_leases, timings_under
+from holdfast.settings.load import SettingsFile, effective, load_settings, load_some, read_settings
+from holdfast.settings.rules import (
+    check_leases,
+    embedded_options,
+    event_retry,
+    job_retry,
+    timings_under,
+    worker_options,
+)
 
 __all__ = [
     "GROUPS",

@@ -12,7 +12,7 @@ from holdfast.core.env_options import FromEnv
 from holdfast.core.errors import ConfigError, UnknownVariable
 from holdfast.core.registry import JobType
 from holdfast.settings.definitions import Settings
-from holdfast.settings.effective import Effective, display_text
+from holdfast.settings.load import Effective, display_text
 
 T = TypeVar("T")
 

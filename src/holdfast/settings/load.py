@@ -1,4 +1,4 @@
-"""Reads settings from arguments, the environment and a TOML file, in this order, and rejects invalid ones."""
+"""Reads settings from arguments, the environment and a TOML file, in this order, and shows which are in effect."""
 
 from __future__ import annotations
 
@@ -9,11 +9,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from holdfast.core.errors import ConfigError, UnknownVariable, nearest
+from holdfast.core.redaction import MASK, redact
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.effective import display_value
 from holdfast.settings.fields import Value, Variable, variables_of
 from holdfast.settings.rules import check_rules, derive_timings
+
+_LONGEST_SHOWN = 200
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """One line of `holdfast config show --origin`."""
+
+    name: str
+    value: str
+    origin: str
+
+
+def effective(settings: Settings) -> list[Effective]:
+    """Return every setting with its value and origin."""
+    rows = []
+    for key, group in GROUPS.items():
+        held: Any = getattr(settings, key)
+        for each in variables_of(group):
+            value = display_value(each, getattr(held, each.field))
+            rows.append(Effective(each.name, value, settings.origin(each.name)))
+    return rows
+
+
+def display_value(variable: Variable, value: object) -> str:
+    """Return a value for display: on one line, of bounded length, without secrets."""
+    return MASK if variable.secret and value is not None else display_text(value)
+
+
+def display_text(value: object) -> str:
+    """Return any value on one line, of bounded length, without what looks like a secret."""
+    if value is None:
+        return "(unset)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    text = redact(str(value))
+    if not text.isprintable():
+        text = repr(text)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
+
 
 PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 """Variables with these prefixes are ours; an unknown one is reported."""

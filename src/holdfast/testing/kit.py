@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
 from holdfast.client.views import JobInfo
-from holdfast.commands.reap import reap_leases
+from holdfast.commands.attempts import reap_leases
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
 from holdfast.storage.id_generator import new_id

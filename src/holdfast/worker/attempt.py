@@ -1,10 +1,11 @@
-"""One attempt as the worker holds it: the claimed job, its type, its abort signal and its times."""
+"""One attempt as the worker holds it, and the backlog of claimed attempts that no slot has taken yet."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple, assert_never
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from holdfast.core.records import ClaimedJob, Instant, Stand
 from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
+from holdfast.worker.clock import Clock
 
 AbortReason = Literal[
     "taken_by_another_worker",
@@ -125,3 +127,175 @@ def lost_reason(stand: Stand) -> AbortReason | None:
             return "not_found"
         case _:
             assert_never(stand.standing)
+
+
+WAKE_COUNT = 2
+"""So many slots are woken for new work, and as many again by each that finds some: quick handlers need no more."""
+
+START_WITHIN_S = 0.5
+"""What no slot has started within this time is released. Ten times as long as claims look ahead."""
+
+
+class Backlog:
+    """A queue of attempts for the slots; taking from a filled one costs no turn of the loop.
+
+    A type at its limit of concurrent calls is passed over until one of its calls ends.
+    """
+
+    def __init__(
+        self,
+        limit_of: Callable[[str], int | None],
+        is_held_back: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Nothing is given out while `is_held_back`; call `resume` when that is over."""
+        self._limit_of = limit_of
+        self._is_held_back = is_held_back
+        self._ready: deque[Attempt] = deque()
+        self._parked: dict[str, deque[Attempt]] = {}
+        self._calls: dict[str, int] = {}
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._closed = False
+        self.filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready) + sum(len(each) for each in self._parked.values())
+
+    def put(self, attempts: list[Attempt]) -> None:
+        """Add attempts in the order of a claim; the more urgent overtake what still waits.
+
+        After `close` they stay here until `close` is called again: a claim's answer may come late.
+        """
+        if not attempts:
+            return
+        last = self._ready[-1].claimed.priority if self._ready else attempts[0].claimed.priority
+        self._ready.extend(attempts)
+        if attempts[0].claimed.priority < last or any(each.claimed.crashes for each in attempts):
+            self._ready = deque(sorted(self._ready, key=_urgency))
+        self.filled.set()
+        self._wake(WAKE_COUNT)
+
+    def take_now(self) -> list[Attempt] | None:
+        """Take the next call's attempts, several for a batch handler, if there are any and it may begin."""
+        while self._ready and not self._is_held_back():
+            attempt = self._ready.popleft()
+            name = attempt.type.name
+            limit = self._limit_of(name)
+            calls = self._calls.get(name, 0)
+            if limit is not None and calls >= max(1, limit):
+                self._parked.setdefault(name, deque()).append(attempt)
+                continue
+            self._calls[name] = calls + 1
+            if attempt.type.batch is None:
+                return [attempt]
+            return [attempt, *self._more_of(name, attempt.type.batch - 1)]
+        return None
+
+    async def take(self) -> list[Attempt] | None:
+        """Wait for the next call's attempts; None when the backlog was closed."""
+        while True:
+            taken = self.take_now()
+            if taken is not None:
+                if self._ready:
+                    self._wake(WAKE_COUNT)
+                return taken
+            if self._closed:
+                return None
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                self._pass_turn(future)
+                raise
+
+    def end_call(self, name: str) -> None:
+        """Note that a call of this type's handler has ended."""
+        self._calls[name] -= 1
+        parked = self._parked.get(name)
+        if parked:
+            self._ready.appendleft(parked.popleft())
+            self._wake(1)
+
+    def resume(self) -> None:
+        """Give out again what was held up."""
+        self._wake(WAKE_COUNT)
+
+    def reconsider(self) -> None:
+        """Put back what was passed over, because limits have changed."""
+        parked, self._parked = self._parked, {}
+        for attempts in parked.values():
+            self._ready.extend(attempts)
+            self._wake(WAKE_COUNT)
+
+    def take_older(self, received_before: float) -> list[Attempt]:
+        """Take what has waited since then or longer, for whatever reason."""
+        taken: list[Attempt] = []
+        for queue in (self._ready, *self._parked.values()):
+            old = [each for each in queue if each.received_at <= received_before]
+            if old:
+                kept = [each for each in queue if each.received_at > received_before]
+                queue.clear()
+                queue.extend(kept)
+                taken += old
+        return taken
+
+    def close(self) -> list[Attempt]:
+        """Give out nothing more; return what was never started."""
+        self._closed = True
+        self.reconsider()
+        unstarted = list(self._ready)
+        self._ready.clear()
+        self._wake(len(self._waiting))
+        return unstarted
+
+    def _more_of(self, name: str, count: int) -> list[Attempt]:
+        """Take what else is there of a batch handler's type; no call waits for its batch to fill."""
+        parked = self._parked.get(name, deque())
+        taken = [parked.popleft() for _ in range(min(count, len(parked)))]
+        kept: deque[Attempt] = deque()
+        for attempt in self._ready:
+            if attempt.type.name == name and len(taken) < count:
+                taken.append(attempt)
+            else:
+                kept.append(attempt)
+        self._ready = kept
+        return taken
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+
+    def _pass_turn(self, future: asyncio.Future[None]) -> None:
+        """Pass the turn of a slot that was woken and cancelled at once to another."""
+        if future in self._waiting:
+            self._waiting.remove(future)
+        elif self._ready:
+            self._wake(1)
+
+
+class ReleaseOverdue:
+    """Releases what was claimed ahead and not started within a moment: another worker may have a slot for it."""
+
+    def __init__(
+        self, clock: Clock, backlog: Backlog, release: Callable[[Iterable[Attempt]], object]
+    ) -> None:
+        self._clock = clock
+        self._backlog = backlog
+        self._release = release
+
+    async def run(self) -> None:
+        """Check while anything waits; runs until cancelled."""
+        while True:
+            await self._backlog.filled.wait()
+            await self._clock.sleep(START_WITHIN_S / 2)
+            self._release(self._backlog.take_older(self._clock.monotonic() - START_WITHIN_S))
+            if not self._backlog:
+                self._backlog.filled.clear()
+
+
+def _urgency(attempt: Attempt) -> tuple[bool, int]:
+    """A job with crashes was claimed into a free slot and must not wait behind others."""
+    return attempt.claimed.crashes == 0, attempt.claimed.priority

@@ -15,8 +15,7 @@ from holdfast.core.records import Claim, ClaimedJob, LeaseClass, Probe
 from holdfast.core.registry import JobType
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claim_cursors import ClaimCursors, PlannedProbe, ProbePlan
 from holdfast.worker.held_leases import HeldLease
 from holdfast.worker.options import LARGEST_CLAIM, PollBackoff, WorkerOptions

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
+from holdfast.commands.attempts import FinishReport, finish_attempts
 from holdfast.commands.blockers import FanIn
-from holdfast.commands.finish import FinishReport, finish_attempts
 from holdfast.core.errors import (
     DatabaseBusy,
     DatabaseError,

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commands.finish import FinishReport
+from holdfast.commands.attempts import FinishReport
 from holdfast.core.codec import encode_output
 from holdfast.core.errors import (
     Aborted,

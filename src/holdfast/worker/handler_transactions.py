@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need
-from holdfast.commands.finish import FinishReport, finish_attempts
+from holdfast.commands.attempts import FinishReport, finish_attempts
 from holdfast.core.errors import (
     AlreadyCompleting,
     ConnectionClosed,

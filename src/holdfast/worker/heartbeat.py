@@ -14,16 +14,15 @@ from operator import attrgetter
 
 import msgspec
 
+from holdfast.commands.attempts import ReapReport, reaped_hints
 from holdfast.commands.change import due_hints
-from holdfast.commands.reap import ReapReport, reaped_hints
 from holdfast.commands.start import Delivery
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 from holdfast.core.records import Finish, Held, JobRef, NewProgress, TypeSetting, WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.version import VERSION
-from holdfast.worker.attempt import LOST, AbortReason, Attempt, lost_reason
-from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.attempt import LOST, AbortReason, Attempt, Backlog, lost_reason
 from holdfast.worker.background_loops import BackgroundLoop
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.completer import Completer, Recorder

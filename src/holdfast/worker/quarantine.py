@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from holdfast.core.retry import suspected_from
 from holdfast.storage.database import Link
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.worker_context import WorkerContext
 
 

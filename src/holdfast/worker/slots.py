@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable
 
 from holdfast.core.errors import Busy
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.attempt_backlog import Backlog
+from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import all_ended
 from holdfast.worker.completer import Completer

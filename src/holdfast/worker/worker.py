@@ -30,8 +30,7 @@ from holdfast.core.events import Observer
 from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
 from holdfast.storage.database import Database, Link
-from holdfast.worker.attempt import Attempt
-from holdfast.worker.attempt_backlog import Backlog, ReleaseOverdue
+from holdfast.worker.attempt import Attempt, Backlog, ReleaseOverdue
 from holdfast.worker.background_loops import (
     BackgroundLoop,
     BackgroundLoops,
@@ -50,10 +49,9 @@ from holdfast.worker.notifications import WorkerHints
 from holdfast.worker.options import PollBackoff, WorkerOptions
 from holdfast.worker.processes import ProcessHandlers
 from holdfast.worker.quarantine import Quarantine
-from holdfast.worker.reaper import LateDeliveries, OrphanedClaims, Reaper
+from holdfast.worker.reaper import LateDeliveries, OrphanedClaims, Reaper, Vacuum
 from holdfast.worker.resolve_outcome import OutcomeResolver, locate_handler
 from holdfast.worker.slots import Slots
-from holdfast.worker.vacuum import Vacuum
 from holdfast.worker.watchdog import LoopMonitor, Watchdog
 from holdfast.worker.worker_context import WorkerContext
 

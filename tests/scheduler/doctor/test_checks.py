@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.core.records import Claim, LeaseClass, NewJob, Probe, Subscription, WorkerSign
 from holdfast.notify.local import NullNotifier
+from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import fix_problems, run_checks
-from holdfast.scheduler.doctor.finding import Finding
 from holdfast.settings import read_settings
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.core.lease import Lease
 from holdfast.core.records import QueueTotals
-from holdfast.scheduler.doctor.configuration import check_configuration
-from holdfast.scheduler.doctor.finding import Finding
+from holdfast.scheduler.doctor import Finding
+from holdfast.scheduler.doctor.checks import check_configuration
 from holdfast.scheduler.doctor.fleet import Fleet, check_fleet
 from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite

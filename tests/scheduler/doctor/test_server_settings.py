@@ -13,8 +13,8 @@ import pytest_asyncio
 from psycopg import Connection, sql
 
 from holdfast.core.records import WorkerSign
+from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
-from holdfast.scheduler.doctor.finding import Finding
 from holdfast.settings import read_settings
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.pgbouncer import pooled

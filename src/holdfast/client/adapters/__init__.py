@@ -11,10 +11,10 @@ from holdfast.client.adapters.base import Adapter
 from holdfast.core.errors import UnsupportedConnection
 
 _ADAPTERS = {
-    "holdfast.PostgresTransaction": ("own", "OwnPostgresAdapter"),
-    "holdfast.PostgresAsyncTransaction": ("own", "OwnPostgresAsyncAdapter"),
-    "holdfast.SqliteTransaction": ("own", "OwnSqliteAdapter"),
-    "holdfast.SqliteAsyncTransaction": ("own", "OwnSqliteAsyncAdapter"),
+    "holdfast.PostgresTransaction": ("base", "OwnPostgresAdapter"),
+    "holdfast.PostgresAsyncTransaction": ("base", "OwnPostgresAsyncAdapter"),
+    "holdfast.SqliteTransaction": ("base", "OwnSqliteAdapter"),
+    "holdfast.SqliteAsyncTransaction": ("base", "OwnSqliteAsyncAdapter"),
     "psycopg.Connection": ("psycopg", "PsycopgAdapter"),
     "psycopg.AsyncConnection": ("psycopg", "PsycopgAsyncAdapter"),
     "asyncpg.Connection": ("asyncpg", "AsyncpgAdapter"),

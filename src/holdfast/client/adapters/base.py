@@ -1,4 +1,4 @@
-"""An adapter wraps a connection that the caller holds, and finds out what its library can do.
+"""An adapter wraps a connection that the caller holds, and finds out what its library can do; ours are at the end.
 
 The protocols of connections are for type checkers: sync or async shows in their methods, so no library is imported.
 """
@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -20,6 +20,10 @@ from holdfast.storage.after_commit import AfterCommit, Hooks
 from holdfast.storage.database import AsyncTransaction, Transaction
 from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 from holdfast.storage.store import Store
+
+if TYPE_CHECKING:
+    from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction
+    from holdfast.storage.sqlite.transaction import SqliteAsyncTransaction, SqliteTransaction
 
 E = TypeVar("E")
 
@@ -103,3 +107,49 @@ class AsyncpgConnection(Protocol):
 
 SyncTx: TypeAlias = Transaction | SyncConnection
 AsyncTx: TypeAlias = AsyncTransaction | AsyncConnection | AsyncpgConnection
+
+
+class OwnSqliteAdapter(SyncAdapter):
+    """A transaction on SQLite; it begins with its first statement and refuses any after its end."""
+
+    def __init__(self, transaction: SqliteTransaction) -> None:
+        self._transaction = transaction
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        need.check_dialect("sqlite")
+        return Access(self._transaction, self._transaction.after_commit)
+
+
+class OwnSqliteAsyncAdapter(AsyncAdapter):
+    """Async version of the adapter above."""
+
+    def __init__(self, transaction: SqliteAsyncTransaction) -> None:
+        self._transaction = transaction
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        need.check_dialect("sqlite")
+        return Access(self._transaction, self._transaction.after_commit)
+
+
+class OwnPostgresAdapter(SyncAdapter):
+    """A transaction on PostgreSQL, whose connection may be in other hands after its end."""
+
+    def __init__(self, transaction: PostgresTransaction) -> None:
+        self._transaction = transaction
+
+    def open(self, need: Need) -> Access[SyncExecutor]:
+        need.check_dialect("postgresql")
+        self._transaction.check_open()
+        return Access(self._transaction, self._transaction.after_commit)
+
+
+class OwnPostgresAsyncAdapter(AsyncAdapter):
+    """Async version of the adapter above."""
+
+    def __init__(self, transaction: PostgresAsyncTransaction) -> None:
+        self._transaction = transaction
+
+    async def open(self, need: Need) -> Access[AsyncExecutor]:
+        need.check_dialect("postgresql")
+        self._transaction.check_open()
+        return Access(self._transaction, self._transaction.after_commit)

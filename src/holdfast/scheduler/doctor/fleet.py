@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.commands.reap import AHEAD_US, ahead_us
+from holdfast.commands.attempts import AHEAD_US, ahead_us
 from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.duration import spoken
 from holdfast.core.records import (
@@ -18,7 +18,7 @@ from holdfast.core.records import (
     TypeTotals,
     WorkerRecord,
 )
-from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
+from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.maintenance import unhandled_types
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

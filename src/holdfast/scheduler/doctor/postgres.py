@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.scheduler.doctor.finding import Finding, ok, problem, warning
+from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.settings import Settings
 from holdfast.storage.postgres.store import JIT_ABOVE_COST, OLDEST_VERSION, TESTED_VERSION
 from holdfast.worker.worker import BACKGROUND_LINKS, LOOP_LINKS

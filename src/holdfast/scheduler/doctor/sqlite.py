@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.scheduler.doctor.finding import Finding, ok, warning
+from holdfast.scheduler.doctor import Finding, ok, warning
 
 SHORT_WAIT_MS = 1_000
 MANY_FREE_PAGES = 10_000

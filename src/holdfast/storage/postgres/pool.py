@@ -62,7 +62,7 @@ class _PooledSession:
     prepares_after: int | None = None
     limit_ms: int | None = None
     # psycopg's own word for a connection that may end with its loop or process, unclosed and without a warning.
-    _pool = None
+    _pool: Any = None
 
 
 class PooledConnection(_PooledSession, Connection[Any]):

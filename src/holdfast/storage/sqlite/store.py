@@ -11,7 +11,7 @@ from holdfast.storage.sql_loader import load_statements, without_comments
 from holdfast.storage.sqlite.jobs import SqliteBlockerStore, SqliteChainStore, SqliteJobStore
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.store import Store
-from holdfast.storage.store.statistics import ServerStatsStore
+from holdfast.storage.store.schema import ServerStatsStore
 
 PACKAGE = "holdfast.storage.sqlite"
 

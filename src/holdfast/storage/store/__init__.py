@@ -10,13 +10,11 @@ from __future__ import annotations
 from holdfast.storage.store.access import AuditStore, TokenStore
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
-from holdfast.storage.store.jobs import DeadLetterStore, JobStore
+from holdfast.storage.store.jobs import DeadLetterStore, EventStore, JobStore
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.retention import RetentionStore
-from holdfast.storage.store.schema import SchemaStore
-from holdfast.storage.store.statistics import ServerStatsStore, StatisticsStore
-from holdfast.storage.store.subscriptions import EventStore
-from holdfast.storage.store.workers import WorkerStore
+from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
+from holdfast.storage.store.workers import StatisticsStore, WorkerStore
 
 
 class Store:

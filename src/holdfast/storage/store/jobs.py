@@ -1,4 +1,4 @@
-"""Jobs from insert to outcome, and dead letters by their kind."""
+"""Jobs from insert to outcome, dead letters by their kind, and the subscriptions of events, over named statements."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from holdfast.core.records import (
     NewJob,
     Probe,
     Stand,
+    Subscription,
+    SubscriptionRecord,
+    WaitingEvent,
 )
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.pagination import JobQuery, Step, Walk, along, among, walk
@@ -241,3 +244,32 @@ class DeadLetterStore:
         """Read the `limit` largest groups by type and kind of error among the newest `look`. One statement."""
         rows = yield Statement("dead_groups", {"limit": limit, "look": look})
         return records_of(DeadGroup, rows)
+
+
+class EventStore:
+    """Who subscribes to which event."""
+
+    def subscriptions(self, events: Sequence[str]) -> Op[list[Subscription]]:
+        """Read the subscriptions of events. One statement."""
+        rows = yield Statement("subscription_list", {"events": texts(events)})
+        return records_of(Subscription, rows)
+
+    def page(self, limit: int) -> Op[list[SubscriptionRecord]]:
+        """Read subscriptions of all events, by event and handler. One statement."""
+        rows = yield Statement("subscription_page", {"limit": limit})
+        return records_of(SubscriptionRecord, rows)
+
+    def subscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
+        """Register subscriptions; return the new ones. One statement."""
+        rows = yield Statement("subscription_insert", {"rows": document(subscriptions)})
+        return records_of(Subscription, rows)
+
+    def unsubscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
+        """Remove subscriptions; return those that existed. One statement."""
+        rows = yield Statement("subscription_delete", {"rows": document(subscriptions)})
+        return records_of(Subscription, rows)
+
+    def waiting(self, event: str, limit: int) -> Op[list[WaitingEvent]]:
+        """Lock and read events published before any subscription."""
+        rows = yield Statement("event_waiting", {"event": event, "limit": limit})
+        return records_of(WaitingEvent, rows)

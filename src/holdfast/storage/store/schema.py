@@ -1,4 +1,4 @@
-"""The schema's own records, over named statements."""
+"""The database itself: its schema, identity and clock, and what it says of its own state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.records import AppliedMigration, Identity, Instant
+from holdfast.core.records import AppliedMigration, Identity, Instant, Swept
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document, record_of, records_of
 
@@ -49,3 +49,25 @@ class SchemaStore:
     def notify(self, channel: str, payloads: Sequence[str]) -> Op[None]:
         """Have hints sent with the caller's commit, where the database can do that. One statement."""
         yield Statement("hint_send", {"channel": channel, "payloads": document(payloads)})
+
+
+class ServerStatsStore:
+    """What the database says of itself."""
+
+    def document(self) -> Op[str]:
+        """Read the dialect's own figures as one JSON object. It only reads."""
+        rows = yield Statement("vitals", {})
+        text: str = rows[0][0]
+        return text
+
+    def sweep(self, few: int) -> Op[Swept | None]:
+        """Remove dead rows where there are more than a few; None where there was nothing to do, or no right to do it.
+
+        Runs outside a transaction only.
+        """
+        before, allowed = (yield Statement("dead_rows", {}))[0]
+        if before <= few or not allowed:
+            return None
+        yield Statement("sweep", {})
+        left, _ = (yield Statement("dead_rows", {}))[0]
+        return Swept(before, left)

@@ -1,15 +1,21 @@
-"""Presence of workers, settings of types and totals, over named statements."""
+"""Workers' presence, settings of types, totals and statistics over time, over named statements."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.core.records import (
     Instant,
     QueueTotals,
+    SeriesPoint,
+    TypePace,
     TypeSetting,
     TypeTotals,
     VanishedWorker,
+    Wait,
+    WaitStep,
     WorkerRecord,
     WorkerSign,
 )
@@ -118,3 +124,26 @@ class WorkerStore:
         """Fold at most `limit` tally rows together, the older the wider the step; return how many."""
         rows = yield Statement("tally_fold", {"limit": limit, "now": now})
         return int(rows[0][0])
+
+
+class StatisticsStore:
+    """Statistics over time, from the tally and from the newest results; never from a count of all rows."""
+
+    def series(
+        self, span_ms: int, step_ms: int, now: Instant | None = None
+    ) -> Op[list[SeriesPoint]]:
+        """Read what happened in each step of the last span, oldest first; empty steps are left out. One statement."""
+        rows = yield Statement(
+            "figure_series", {"span_us": span_ms * 1000, "step_us": step_ms * 1000, "now": now}
+        )
+        return records_of(SeriesPoint, rows)
+
+    def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
+        """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""
+        rows = yield Statement("figure_waits", {"rows": document(steps), "look": look})
+        return records_of(Wait, rows)
+
+    def types(self, span_ms: int, now: Instant | None = None) -> Op[list[TypePace]]:
+        """Read what each type ended within the last span, and how many of it run. One statement."""
+        rows = yield Statement("figure_types", {"span_us": span_ms * 1000, "now": now})
+        return records_of(TypePace, rows)

@@ -23,140 +23,66 @@ Leave out `RowLockConformance` and `LockedReapConformance` when your store lets 
 With pytest-asyncio in strict mode mark the module: `pytestmark = pytest.mark.asyncio`.
 """
 
-from holdfast.testing.conformance.blocking import (
-    CircleConformance,
-    EdgeConformance,
-    FanInConformance,
-    ReadingEdgesConformance,
-)
+from holdfast.testing.conformance.blocking import CircleConformance as CircleConformance
+from holdfast.testing.conformance.blocking import EdgeConformance as EdgeConformance
+from holdfast.testing.conformance.blocking import FanInConformance as FanInConformance
+from holdfast.testing.conformance.blocking import ReadingEdgesConformance as ReadingEdgesConformance
 from holdfast.testing.conformance.claiming import (
-    AttemptCountingConformance,
-    ClaimingConformance,
-    ConcurrentClaimsConformance,
-    CrashedJobsConformance,
-    NextDueConformance,
+    AttemptCountingConformance as AttemptCountingConformance,
 )
-from holdfast.testing.conformance.cycles import (
-    CycleConformance,
-    RunConformance,
-    SlotConformance,
+from holdfast.testing.conformance.claiming import ClaimingConformance as ClaimingConformance
+from holdfast.testing.conformance.claiming import (
+    ConcurrentClaimsConformance as ConcurrentClaimsConformance,
 )
-from holdfast.testing.conformance.ending import (
-    EndingConformance,
-    RedrivingConformance,
-    TriggeringConformance,
-)
-from holdfast.testing.conformance.events import (
-    SubscriptionConformance,
-    WaitingEventConformance,
-)
-from holdfast.testing.conformance.fencing import (
-    FencingConformance,
-)
-from holdfast.testing.conformance.finishing import (
-    ContinuingConformance,
-    FinishingConformance,
-    FlushConformance,
-)
-from holdfast.testing.conformance.harness import (
-    AsyncHarness,
-    Contents,
-    Harness,
-    OpenTransaction,
-    SyncHarness,
-)
-from holdfast.testing.conformance.isolation import (
-    AtomicityConformance,
-    LockedReapConformance,
-    RowLockConformance,
-)
-from holdfast.testing.conformance.leasing import (
-    GivingBackConformance,
-    HeldJobsConformance,
-    LeaseConformance,
-    ProgressConformance,
-)
-from holdfast.testing.conformance.lifecycle import (
-    LifecycleConformance,
-)
-from holdfast.testing.conformance.reading import (
-    AuditConformance,
-    ChainReadingConformance,
-    DeadLetterConformance,
-    FilterConformance,
-    ReadingConformance,
-    WalkConformance,
-)
+from holdfast.testing.conformance.claiming import CrashedJobsConformance as CrashedJobsConformance
+from holdfast.testing.conformance.claiming import NextDueConformance as NextDueConformance
+from holdfast.testing.conformance.cycles import CycleConformance as CycleConformance
+from holdfast.testing.conformance.cycles import RunConformance as RunConformance
+from holdfast.testing.conformance.cycles import SlotConformance as SlotConformance
+from holdfast.testing.conformance.finishing import ContinuingConformance as ContinuingConformance
+from holdfast.testing.conformance.finishing import EndingConformance as EndingConformance
+from holdfast.testing.conformance.finishing import FinishingConformance as FinishingConformance
+from holdfast.testing.conformance.finishing import FlushConformance as FlushConformance
+from holdfast.testing.conformance.finishing import RedrivingConformance as RedrivingConformance
+from holdfast.testing.conformance.finishing import TriggeringConformance as TriggeringConformance
+from holdfast.testing.conformance.harness import AsyncHarness as AsyncHarness
+from holdfast.testing.conformance.harness import Contents as Contents
+from holdfast.testing.conformance.harness import Harness as Harness
+from holdfast.testing.conformance.harness import OpenTransaction as OpenTransaction
+from holdfast.testing.conformance.harness import SyncHarness as SyncHarness
+from holdfast.testing.conformance.isolation import AtomicityConformance as AtomicityConformance
+from holdfast.testing.conformance.isolation import LockedReapConformance as LockedReapConformance
+from holdfast.testing.conformance.isolation import RowLockConformance as RowLockConformance
+from holdfast.testing.conformance.leasing import FencingConformance as FencingConformance
+from holdfast.testing.conformance.leasing import GivingBackConformance as GivingBackConformance
+from holdfast.testing.conformance.leasing import HeldJobsConformance as HeldJobsConformance
+from holdfast.testing.conformance.leasing import LeaseConformance as LeaseConformance
+from holdfast.testing.conformance.leasing import ProgressConformance as ProgressConformance
+from holdfast.testing.conformance.lifecycle import LifecycleConformance as LifecycleConformance
+from holdfast.testing.conformance.reading import AuditConformance as AuditConformance
+from holdfast.testing.conformance.reading import ChainReadingConformance as ChainReadingConformance
+from holdfast.testing.conformance.reading import DeadLetterConformance as DeadLetterConformance
+from holdfast.testing.conformance.reading import FilterConformance as FilterConformance
+from holdfast.testing.conformance.reading import ReadingConformance as ReadingConformance
+from holdfast.testing.conformance.reading import WalkConformance as WalkConformance
 from holdfast.testing.conformance.reaping import (
-    ReapedForGoodConformance,
-    ReapingConformance,
-    ReapingInBatchesConformance,
+    ReapedForGoodConformance as ReapedForGoodConformance,
 )
-from holdfast.testing.conformance.retention import (
-    DeletingConformance,
-    RetentionConformance,
+from holdfast.testing.conformance.reaping import ReapingConformance as ReapingConformance
+from holdfast.testing.conformance.reaping import (
+    ReapingInBatchesConformance as ReapingInBatchesConformance,
 )
+from holdfast.testing.conformance.retention import DeletingConformance as DeletingConformance
+from holdfast.testing.conformance.retention import RetentionConformance as RetentionConformance
 from holdfast.testing.conformance.starting import (
-    ConcurrentKeysConformance,
-    KeyConformance,
-    StartingConformance,
+    ConcurrentKeysConformance as ConcurrentKeysConformance,
 )
+from holdfast.testing.conformance.starting import KeyConformance as KeyConformance
+from holdfast.testing.conformance.starting import StartingConformance as StartingConformance
+from holdfast.testing.conformance.starting import SubscriptionConformance as SubscriptionConformance
+from holdfast.testing.conformance.starting import WaitingEventConformance as WaitingEventConformance
+from holdfast.testing.conformance.workers import SettingsConformance as SettingsConformance
+from holdfast.testing.conformance.workers import TotalsConformance as TotalsConformance
 from holdfast.testing.conformance.workers import (
-    SettingsConformance,
-    TotalsConformance,
-    WorkerPresenceConformance,
+    WorkerPresenceConformance as WorkerPresenceConformance,
 )
-
-__all__ = [
-    "AsyncHarness",
-    "AtomicityConformance",
-    "AttemptCountingConformance",
-    "AuditConformance",
-    "ChainReadingConformance",
-    "CircleConformance",
-    "ClaimingConformance",
-    "ConcurrentClaimsConformance",
-    "ConcurrentKeysConformance",
-    "Contents",
-    "ContinuingConformance",
-    "CrashedJobsConformance",
-    "CycleConformance",
-    "DeadLetterConformance",
-    "DeletingConformance",
-    "EdgeConformance",
-    "EndingConformance",
-    "FanInConformance",
-    "FencingConformance",
-    "FilterConformance",
-    "FinishingConformance",
-    "FlushConformance",
-    "GivingBackConformance",
-    "Harness",
-    "HeldJobsConformance",
-    "KeyConformance",
-    "LeaseConformance",
-    "LifecycleConformance",
-    "LockedReapConformance",
-    "NextDueConformance",
-    "OpenTransaction",
-    "ProgressConformance",
-    "ReadingConformance",
-    "ReadingEdgesConformance",
-    "ReapedForGoodConformance",
-    "ReapingConformance",
-    "ReapingInBatchesConformance",
-    "RedrivingConformance",
-    "RetentionConformance",
-    "RowLockConformance",
-    "RunConformance",
-    "SettingsConformance",
-    "SlotConformance",
-    "StartingConformance",
-    "SubscriptionConformance",
-    "SyncHarness",
-    "TotalsConformance",
-    "TriggeringConformance",
-    "WaitingEventConformance",
-    "WalkConformance",
-    "WorkerPresenceConformance",
-]

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from holdfast.commands.attempts import FinishReport, finish_attempts
 from holdfast.commands.blockers import attach_blockers
 from holdfast.commands.explain import look_around, why
-from holdfast.commands.finish import FinishReport, finish_attempts
 from holdfast.core.errors import CircularWait
 from holdfast.core.records import (
     BlockerRecord,
@@ -22,7 +22,7 @@ from holdfast.core.records import (
     OnBlockerFailure,
     State,
 )
-from holdfast.testing.conformance.store_fixture import MAIL, SECOND, Conformance, StoreFixture
+from holdfast.testing.conformance.harness import MAIL, SECOND, Conformance, StoreFixture
 from holdfast.testing.conformance.workers import counters_equal_rows
 
 BLOCKERS = 8

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from holdfast.core.records import Claim, ClaimedJob, FinishKind, LeaseClass, NewJob, Probe
-from holdfast.testing.conformance.store_fixture import (
+from holdfast.testing.conformance.harness import (
     FROM_THE_START,
     LEASE_MS,
     MAIL,

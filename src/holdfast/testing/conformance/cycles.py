@@ -31,7 +31,7 @@ from holdfast.core.cycle import (
 )
 from holdfast.core.errors import CycleNotFound
 from holdfast.storage.operation import Op
-from holdfast.testing.conformance.store_fixture import (
+from holdfast.testing.conformance.harness import (
     LEASE_MS,
     SECOND,
     WORKER,

@@ -1,15 +1,37 @@
-"""What the conformance classes ask of a store under test, sync and async over any `storage.database.Database`."""
+"""A store under test, sync or async over any `storage.database.Database`, and the steps that most tests take on it."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
+import pytest
+
+from holdfast.core.ids import IdMaker
+from holdfast.core.records import (
+    DEFAULT_PRIORITY,
+    AttemptRecord,
+    Claim,
+    ClaimedJob,
+    Finish,
+    Finished,
+    FinishKind,
+    Held,
+    Instant,
+    JobRecord,
+    LeaseClass,
+    NewBlocker,
+    NewJob,
+    Probe,
+    Stand,
+)
 from holdfast.storage.database import AsyncTransaction, Database, Transaction
 from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.store import Store
+from holdfast.storage.store.pagination import JobQuery
 
 T = TypeVar("T")
 
@@ -178,3 +200,144 @@ class AsyncHarness:
         for transaction in self._begun:
             if transaction.is_open:
                 await transaction.rollback()
+
+
+MILLISECOND = 1_000
+SECOND = 1_000_000
+# 2025-10-09T08:53:20Z, with microseconds that a store must not lose.
+START = 1_760_000_000_123_456
+
+FROM_THE_START = (0, "00000000-0000-0000-0000-000000000000")
+LEASE_MS = 60_000
+BACKOFF_MS = 1_000
+BACKOFF_CAP_MS = 5_000
+MAIL = "mail"
+WORKER = "worker-1"
+
+
+class StoreFixture:
+    """A store under test; every operation that it builds is given its `now`."""
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self.store = harness.store
+        self.now: Instant = START
+        self._ids = IdMaker(lambda: self.now // MILLISECOND, os.urandom)
+
+    def new_id(self) -> str:
+        """Return an id for a job or a token, greater than all before it."""
+        return self._ids.next()
+
+    def pass_time(self, *, ms: int = 0, seconds: int = 0) -> Instant:
+        """Move the clock on and return the new time."""
+        self.now += ms * MILLISECOND + seconds * SECOND
+        return self.now
+
+    async def run(self, op: Op[T]) -> T:
+        """Run an operation in a transaction of its own."""
+        return await self.harness.run(op)
+
+    def job(self, type: str = MAIL, **fields: Any) -> NewJob:
+        """Return the first job of a new chain."""
+        job_id = self.new_id()
+        return NewJob(**{"id": job_id, "chain_id": job_id, "type": type, "input": "{}"} | fields)
+
+    def next_job(self, job: NewJob | ClaimedJob, type: str = "next", **fields: Any) -> NewJob:
+        """Return a job that follows another one in its chain."""
+        index = job.chain_index + 1
+        return self.job(type, chain_id=job.chain_id, chain_index=index, **fields)
+
+    async def start(self, type: str = MAIL, **fields: Any) -> NewJob:
+        """Write one job."""
+        job = self.job(type, **fields)
+        await self.start_all([job])
+        return job
+
+    async def start_all(self, jobs: Sequence[NewJob]) -> None:
+        """Write jobs, all of them new."""
+        written = await self.run(self.store.jobs.insert(jobs, now=self.now))
+        assert written == {job.id for job in jobs}
+
+    async def start_blocked(self, *chain_ids: str, **fields: Any) -> NewJob:
+        """Write a job that waits for chains."""
+        job = await self.start(blockers=len(chain_ids), **fields)
+        edges = [NewBlocker(job.id, place, chain) for place, chain in enumerate(chain_ids)]
+        await self.run(self.store.blockers.insert(edges))
+        return job
+
+    def claiming(
+        self,
+        *types: str,
+        limit: int = 100,
+        room: int = 100,
+        share: int | None = None,
+        priorities: Sequence[int | None] = (DEFAULT_PRIORITY,),
+        after: tuple[Instant, str] = FROM_THE_START,
+        worker: str = WORKER,
+        token: str | None = None,
+        allow_crashed: bool = True,
+        lease_ms: int = LEASE_MS,
+        max_attempts: int = 25,
+    ) -> Op[list[ClaimedJob]]:
+        """Return the claim of one worker under one new lease."""
+        token = token or self.new_id()
+        probes = tuple(
+            Probe(type, priority, token, room, *after, share=share)
+            for type in types or (MAIL,)
+            for priority in priorities
+        )
+        lease = LeaseClass(token, lease_ms, max_attempts, BACKOFF_MS, BACKOFF_CAP_MS)
+        claim = Claim(worker, limit, probes, (lease,), allow_crashed)
+        return self.store.jobs.claim(claim, self.now)
+
+    async def claim(self, *types: str, **options: Any) -> list[ClaimedJob]:
+        """Claim what is due of these types; see `claiming` for the options."""
+        return await self.run(self.claiming(*types, **options))
+
+    async def start_running(self, type: str = MAIL, **options: Any) -> ClaimedJob:
+        """Write one job and claim it; see `claiming` for the options."""
+        await self.start(type)
+        claimed = await self.claim(type, **options)
+        assert len(claimed) == 1, "something else of this type was due"
+        return claimed[0]
+
+    def ending(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> Finish:
+        """Return the end of a claimed job's attempt."""
+        proof = {"id": job.id, "token": job.token, "chain_id": job.chain_id, "worker": WORKER}
+        return Finish(**proof | {"kind": kind} | fields)
+
+    async def finish(self, *finishes: Finish, awaited: bool = False) -> list[Finished]:
+        """Write ends of attempts in one flush."""
+        return await self.run(self.store.jobs.finish(finishes, awaited=awaited, now=self.now))
+
+    async def finish_as(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> bool:
+        """End one attempt; say whether the store accepted it."""
+        return bool(await self.finish(self.ending(job, kind, **fields)))
+
+    async def stand(self, job: ClaimedJob) -> Stand:
+        """Ask what became of a claimed job."""
+        (stand,) = await self.run(self.store.jobs.stand([Held(job.id, job.token)]))
+        return stand
+
+    async def read(self, job_id: str) -> JobRecord:
+        """Read one job that must exist."""
+        (record,) = await self.run(self.store.jobs.get([job_id]))
+        return record
+
+    async def read_all(self, **conditions: Any) -> list[JobRecord]:
+        """Read every job, newest first."""
+        query = JobQuery(**{"limit": 10_000} | conditions)
+        return await self.run(self.store.jobs.page(query, self.now))
+
+    async def attempts(self, job_id: str) -> list[AttemptRecord]:
+        """Read a job's history."""
+        return await self.run(self.store.jobs.attempts(job_id))
+
+
+class Conformance:
+    """The base of every class: tests ask for `fixture`, and `fixture` asks for the user's `harness`."""
+
+    @pytest.fixture
+    def fixture(self, harness: Harness) -> StoreFixture:
+        """A store with nothing in it, at the start of time."""
+        return StoreFixture(harness)

@@ -10,15 +10,15 @@ import pytest
 from holdfast.core.lifecycle import MOVES, Move, transition
 from holdfast.core.records import STATES, ClaimedJob, NewKey, State, Subscription, WorkerSign
 from holdfast.storage.operation import Op
-from holdfast.testing.conformance.lifecycle import MAKE, reach
-from holdfast.testing.conformance.reaping import reap
-from holdfast.testing.conformance.store_fixture import (
+from holdfast.testing.conformance.harness import (
     LEASE_MS,
     MAIL,
     MILLISECOND,
     Conformance,
     StoreFixture,
 )
+from holdfast.testing.conformance.lifecycle import MAKE, reach
+from holdfast.testing.conformance.reaping import reap
 
 
 def _first_state(move: Move) -> State:

@@ -23,8 +23,13 @@ from holdfast.core.records import (
     State,
 )
 from holdfast.storage.operation import Op
-from holdfast.testing.conformance.harness import Contents
-from holdfast.testing.conformance.store_fixture import LEASE_MS, WORKER, Conformance, StoreFixture
+from holdfast.testing.conformance.harness import (
+    LEASE_MS,
+    WORKER,
+    Conformance,
+    Contents,
+    StoreFixture,
+)
 from holdfast.testing.conformance.workers import counters_equal_rows
 
 POISON = 3

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.core.records import AuditRecord, ChainRecord, DeadGroup, NewJob, Tail
 from holdfast.storage.store.pagination import JobQuery
-from holdfast.testing.conformance.store_fixture import (
+from holdfast.testing.conformance.harness import (
     LEASE_MS,
     MAIL,
     SECOND,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.records import AttemptRecord, ClaimedJob, FinishKind, Reaped, ReapPage
-from holdfast.testing.conformance.store_fixture import (
+from holdfast.testing.conformance.harness import (
     BACKOFF_CAP_MS,
     BACKOFF_MS,
     LEASE_MS,

@@ -11,7 +11,7 @@ from holdfast.core.cycle import NewRun, slot_at
 from holdfast.core.records import NewJob, NewKey, Reference, WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
-from holdfast.testing.conformance.store_fixture import (
+from holdfast.testing.conformance.harness import (
     LEASE_MS,
     MAIL,
     WORKER,

@@ -18,7 +18,7 @@ from holdfast.core.records import (
 )
 from holdfast.storage.operation import Op
 from holdfast.storage.store.pagination import JobQuery
-from holdfast.testing.conformance.store_fixture import MAIL, SECOND, Conformance, StoreFixture
+from holdfast.testing.conformance.harness import MAIL, SECOND, Conformance, StoreFixture
 
 # Above what any test writes, so that nothing is cut off.
 BOUND = 10_000

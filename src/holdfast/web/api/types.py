@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.admin.serializers import plain, version_of
-from holdfast.commands.types import TypeChange
+from holdfast.commands.workers import TypeChange
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Reason, Route
 
 
