@@ -122,12 +122,12 @@ def test_without_the_sdk_observing_does_nothing() -> None:
         observer.observe(each)
 
 
-@pytest.mark.parametrize("module", ["otel", "spans"])
+@pytest.mark.parametrize("package", ["opentelemetry.metrics", "opentelemetry.trace"])
 def test_a_missing_package_is_named_with_its_extra(
-    module: str, monkeypatch: pytest.MonkeyPatch
+    package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    importlib.import_module(f"holdfast.observe.{module}")
-    monkeypatch.setitem(sys.modules, "opentelemetry.metrics", None)
-    monkeypatch.delitem(sys.modules, f"holdfast.observe.{module}")
+    importlib.import_module("holdfast.observe.otel")
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, "holdfast.observe.otel")
     with pytest.raises(MissingExtra, match=r'pip install "holdfast-jobs\[otel\]"'):
-        importlib.import_module(f"holdfast.observe.{module}")
+        importlib.import_module("holdfast.observe.otel")

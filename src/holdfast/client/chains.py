@@ -9,7 +9,7 @@ from typing import Any, overload
 import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Client, Command, Conditions
+from holdfast.client.client import Client, Command, Conditions, Resource
 from holdfast.client.enqueue import Targets
 from holdfast.client.pagination import PAGE_LENGTH, check_length, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
@@ -35,12 +35,13 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 
-class ChainCommands:
+class ChainCommands(Resource):
     """What can be done to chains in the caller's transaction; with an async one, await the answer."""
 
-    def __init__(self, client: Client, targets: Targets) -> None:
-        self._client = client
+    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
+        super().__init__(client)
         self._targets = targets
+        self._waiting = waiting
 
     @overload
     def complete(self, tx: SyncTx, id: Id, output: Any = None) -> Chain: ...
@@ -134,45 +135,33 @@ class ChainCommands:
 
         return self._client.write(tx, op)
 
-
-class ChainReads:
-    """Reads of chains, sync or async."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def get(self, id: Id) -> Op[Chain]:
+    def _get(self, id: Id) -> Op[Chain]:
         wanted = id_text(id)
-        records = yield from self._store.chains.get([wanted])
+        records = yield from self._client.store.chains.get([wanted])
         if not records:
             raise ChainNotFound(f"there is no chain {wanted}")
         return chain_of(records[0])
 
-    def list(self, filter: str, limit: int, after: str | None) -> Op[Page[Chain]]:
-        return read_page("chains", filter, limit, after, self._store.chains.walk, chain_of)
+    def _list(self, filter: str, limit: int, after: str | None) -> Op[Page[Chain]]:
+        return read_page("chains", filter, limit, after, self._client.store.chains.walk, chain_of)
 
-    def jobs(self, id: Id) -> Op[builtins.list[JobInfo]]:
+    def _jobs(self, id: Id) -> Op[builtins.list[JobInfo]]:
         wanted = id_text(id)
-        records = yield from self._store.chains.jobs(wanted)
+        records = yield from self._client.store.chains.jobs(wanted)
         if not records:
             raise ChainNotFound(f"there is no chain {wanted}")
         return [job_of(each) for each in records]
 
-    def waiting(self, id: Id, limit: int) -> Op[builtins.list[BlockerInfo]]:
+    def _waiting_jobs(self, id: Id, limit: int) -> Op[builtins.list[BlockerInfo]]:
         wanted = id_text(id)
-        chain = yield from self.get(wanted)
-        edges = yield from self._store.blockers.waiting(wanted, check_length(limit))
+        chain = yield from self._get(wanted)
+        edges = yield from self._client.store.blockers.waiting(wanted, check_length(limit))
         shown = [view_of(BlockerInfo, each) for each in edges]
         return [msgspec.structs.replace(each, state=chain.state) for each in shown]
 
 
 class Chains(ChainCommands):
     """Reads chains, on a connection of ours or, with `tx`, inside the caller's transaction; writes take it first."""
-
-    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
-        super().__init__(client, targets)
-        self._reads = ChainReads(client.store)
-        self._waiting = waiting
 
     def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
         """Block until a chain has completed, woken by hints.
@@ -183,7 +172,7 @@ class Chains(ChainCommands):
 
     def get(self, id: Id, *, tx: SyncTx | None = None) -> Chain:
         """Read a chain. Raises: ChainNotFound, InvalidId."""
-        return self._client.read(self._reads.get(id), tx)
+        return self._client.read(self._get(id), tx)
 
     def list(
         self,
@@ -197,26 +186,21 @@ class Chains(ChainCommands):
 
         Raises: FilterError, InvalidOption, InvalidCursor.
         """
-        return self._client.read(self._reads.list(filter, limit, after), tx)
+        return self._client.read(self._list(filter, limit, after), tx)
 
     def jobs(self, id: Id, *, tx: SyncTx | None = None) -> builtins.list[JobInfo]:
         """Read the jobs of a chain in their order. Raises: ChainNotFound, InvalidId."""
-        return self._client.read(self._reads.jobs(id), tx)
+        return self._client.read(self._jobs(id), tx)
 
     def waiting(
         self, id: Id, *, limit: int = PAGE_LENGTH, tx: SyncTx | None = None
     ) -> builtins.list[BlockerInfo]:
         """Read which jobs wait for a chain, or waited for it. Raises: ChainNotFound, InvalidId, InvalidOption."""
-        return self._client.read(self._reads.waiting(id, limit), tx)
+        return self._client.read(self._waiting_jobs(id, limit), tx)
 
 
 class AsyncChains(ChainCommands):
     """Async version of `Chains`."""
-
-    def __init__(self, client: Client, targets: Targets, waiting: Waiting) -> None:
-        super().__init__(client, targets)
-        self._reads = ChainReads(client.store)
-        self._waiting = waiting
 
     async def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
         """See `Chains.wait`."""
@@ -224,7 +208,7 @@ class AsyncChains(ChainCommands):
 
     async def get(self, id: Id, *, tx: AsyncTx | None = None) -> Chain:
         """See `Chains.get`."""
-        return await self._client.read_async(self._reads.get(id), tx)
+        return await self._client.read_async(self._get(id), tx)
 
     async def list(
         self,
@@ -235,14 +219,14 @@ class AsyncChains(ChainCommands):
         tx: AsyncTx | None = None,
     ) -> Page[Chain]:
         """See `Chains.list`."""
-        return await self._client.read_async(self._reads.list(filter, limit, after), tx)
+        return await self._client.read_async(self._list(filter, limit, after), tx)
 
     async def jobs(self, id: Id, *, tx: AsyncTx | None = None) -> builtins.list[JobInfo]:
         """See `Chains.jobs`."""
-        return await self._client.read_async(self._reads.jobs(id), tx)
+        return await self._client.read_async(self._jobs(id), tx)
 
     async def waiting(
         self, id: Id, *, limit: int = PAGE_LENGTH, tx: AsyncTx | None = None
     ) -> builtins.list[BlockerInfo]:
         """See `Chains.waiting`."""
-        return await self._client.read_async(self._reads.waiting(id, limit), tx)
+        return await self._client.read_async(self._waiting_jobs(id, limit), tx)

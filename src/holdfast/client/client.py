@@ -183,6 +183,13 @@ class Client:
             access.after_commit(partial(spans.end, only), change.witness)
 
 
+class Resource:
+    """The base of `app.jobs`, `app.chains` and the others: commands and reads through one client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+
 def _emit(observer: Observer, events: Sequence[Event]) -> None:
     for each in events:
         observer.observe(each)

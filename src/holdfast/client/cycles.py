@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Client
+from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
 from holdfast.commands.change import unanswered
@@ -51,11 +51,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
 
 
-class CycleCommands:
+class CycleCommands(Resource):
     """What can be done to cycles in the caller's transaction; with an async one, await the answer."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
     @overload
     def pause(self, tx: SyncTx, name: str, by: str | None = None) -> None: ...

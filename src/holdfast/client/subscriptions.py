@@ -10,7 +10,7 @@ from typing import Any, overload
 import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Client
+from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.commands.change import unanswered
 from holdfast.commands.start import remove_subscription
@@ -27,11 +27,8 @@ class SubscriptionInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class SubscriptionCommands:
+class SubscriptionCommands(Resource):
     """What can be done to subscriptions in the caller's transaction; with an async one, await the answer."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
     @overload
     def remove(self, tx: SyncTx, event: str, handler: str) -> None: ...

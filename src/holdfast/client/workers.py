@@ -10,7 +10,7 @@ from typing import Any, overload
 import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
-from holdfast.client.client import Client
+from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
 from holdfast.commands.explain import LIVE_WITHIN_MS
@@ -36,11 +36,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     last_error: str | None
 
 
-class WorkerCommands:
+class WorkerCommands(Resource):
     """What can be done to workers in the caller's transaction; with an async one, await the answer."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
 
     @overload
     def drain(self, tx: SyncTx, id: str) -> None: ...
