@@ -54,7 +54,7 @@ class Waiting:
         """Block until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
         chain, future = id_text(id), self._join(id_text(id))
         try:
-            return _outcome(future.result(_seconds(timeout)))
+            return completed(chain_of(future.result(_seconds(timeout))))
         except TimeoutError:
             raise _too_long(chain, timeout) from None
         finally:
@@ -65,7 +65,7 @@ class Waiting:
         chain, future = id_text(id), self._join(id_text(id))
         try:
             async with asyncio.timeout(_seconds(timeout)):
-                return _outcome(await asyncio.wrap_future(future))
+                return completed(chain_of(await asyncio.wrap_future(future)))
         except TimeoutError:
             raise _too_long(chain, timeout) from None
         finally:
@@ -181,13 +181,14 @@ def _announce(
     return known | dict.fromkeys(fresh, now)
 
 
-def _outcome(record: ChainRecord) -> Chain:
-    reason = (record.error or "").partition("\n")[0]
-    if record.state == "failed":
-        raise ChainFailed(f"chain {record.id} failed: {reason}")
-    if record.state == "cancelled":
-        raise ChainCancelled(f"chain {record.id} was cancelled: {reason}")
-    return chain_of(record)
+def completed(chain: Chain) -> Chain:
+    """Return an ended chain if it has completed. Raises: ChainFailed, ChainCancelled."""
+    reason = (chain.error or "").partition("\n")[0]
+    if chain.state == "failed":
+        raise ChainFailed(f"chain {chain.id} failed: {reason}")
+    if chain.state == "cancelled":
+        raise ChainCancelled(f"chain {chain.id} was cancelled: {reason}")
+    return chain
 
 
 def _seconds(timeout: Duration | None) -> float | None:

@@ -87,10 +87,14 @@ class Broadcaster:
             if not self._subscribers:
                 await self._stop_listening()
 
-    async def close(self) -> None:
-        """End all streams and stop listening."""
+    def end_streams(self) -> None:
+        """Let every stream end at its next turn."""
         self._closing = True
         self._notify(Hint("look"))
+
+    async def close(self) -> None:
+        """End all streams and stop listening."""
+        self.end_streams()
         await self._stop_listening()
 
     def _listen(self, loop: asyncio.AbstractEventLoop) -> Listener:

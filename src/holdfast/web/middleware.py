@@ -56,8 +56,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = HTTPConnection(scope).headers.get(HEADER, "")
-        id = given if _GIVEN.fullmatch(given) else new_id()
+        id = given_request_id(HTTPConnection(scope)) or new_id()
         scope.setdefault("state", {})[_STATE] = id
 
         async def with_headers(message: Message) -> None:
@@ -69,6 +68,12 @@ class RequestMiddleware:
             await send(message)
 
         await self._app(scope, receive, with_headers)
+
+
+def given_request_id(request: HTTPConnection) -> str:
+    """Return the id that a client or proxy gave a request, empty if there is none or it is malformed."""
+    given = request.headers.get(HEADER, "")
+    return given if _GIVEN.fullmatch(given) else ""
 
 
 def request_id_of(request: HTTPConnection) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain
 from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
 from holdfast.core.ids import instant_of, parse_id
 from holdfast.core.lifecycle import TERMINAL, State
+from holdfast.web.disconnect import while_connected
 from holdfast.web.middleware import root_path
 from holdfast.web.route import (
     AFTER,
@@ -152,29 +152,17 @@ async def _result_or_state(request: BoundRequest, id: str, timeout_ms: int) -> C
     if state not in TERMINAL:
         return state
     # It ended since; now the result is there at once.
-    return await _wait_while_connected(request, id, MAX_WAIT_MS)
+    return await request.service.chains.wait(request.caller, id, MAX_WAIT_MS / 1000)
 
 
 async def _wait_while_connected(request: BoundRequest, id: str, timeout_ms: int) -> Chain:
     """Wait, but no longer than the client does."""
-    waiting = asyncio.create_task(
-        request.service.chains.wait(request.caller, id, timeout_ms / 1000)
-    )
-    leaving = asyncio.create_task(_disconnected(request.http))
     try:
-        await asyncio.wait({waiting, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            raise BadRequest("the client disconnected")
-        return await waiting
-    finally:
-        for each in (waiting, leaving):
-            each.cancel()
-        await asyncio.gather(waiting, leaving, return_exceptions=True)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+        return await while_connected(
+            request.http, request.service.chains.wait(request.caller, id, timeout_ms / 1000)
+        )
+    except ClientDisconnect:
+        raise BadRequest("the client disconnected") from None
 
 
 def _not_found(request: BoundRequest, id: str) -> ChainNotFound | ChainDeleted:
