@@ -20,6 +20,7 @@ EXTRAS = {
     "web": ("holdfast.web.app", "holdfast.demo.pages"),
     "redis": ("holdfast.notify.redis",),
     "nats": ("holdfast.notify.nats",),
+    "files": ("holdfast.files.s3",),
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast.cli.top.screen",),

@@ -58,6 +58,15 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.leases.LeasedTable",
         "holdfast.contrib.leases.Claimed",
     ),
+    "Files": (
+        "holdfast.files.open_files",
+        "holdfast.files.Files",
+        "holdfast.files.AsyncFiles",
+        "holdfast.files.StoredFile",
+        "holdfast.files.ListedFile",
+        "holdfast.files.content_key",
+        "holdfast.files.check_key",
+    ),
     "Dashboard and observability": (
         "holdfast.web.app.create",
         "holdfast.observe.logging.LoggingObserver",

@@ -1,0 +1,1 @@
+"""Files: one contract for every store of objects."""
