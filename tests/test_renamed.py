@@ -23,7 +23,7 @@ DOCUMENTED = [
     ("notify.wire", "encode", "notify.encoding", "encode"),
     ("notify.wire", "decode", "notify.encoding", "decode"),
     ("runtime.cycle_run", "CycleRun", "scheduler.cycle_run", "CycleRun"),
-    ("service.access", "Principal", "admin.roles", "Principal"),
+    ("service.access", "Principal", "admin.access", "Principal"),
 ]
 
 

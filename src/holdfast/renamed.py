@@ -23,7 +23,7 @@ MODULES: Mapping[str, str | None] = {
     "runtime": None,
     "runtime.cycle_run": "scheduler.cycle_run",
     "service": None,
-    "service.access": "admin.roles",
+    "service.access": "admin.access",
 }
 """The documented modules that moved, without `holdfast.`; None is a package of which nothing else is left."""
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 
-from holdfast.admin.authorize import Caller
-from holdfast.admin.roles import Principal, Role
+from holdfast.admin.access import Caller, Principal, Role
 from holdfast.admin.service import Service
 from holdfast.app import Holdfast
 from holdfast.core.records import Instant

@@ -6,9 +6,17 @@ from pathlib import Path
 import pytest
 
 import holdfast.admin
-from holdfast.admin.roles import POLICY, Principal, Role, check, may
+from holdfast.admin.access import (
+    POLICY,
+    Principal,
+    Role,
+    check,
+    hash_of,
+    is_secret,
+    may,
+    new_secret,
+)
 from holdfast.admin.service import Service
-from holdfast.admin.tokens import hash_of, is_secret, new_secret
 from holdfast.core.errors import InvalidOption, Refused, TokenNotFound
 from holdfast.storage.id_generator import new_id
 from tests.admin.conftest import DEVELOPER, OPERATOR, VIEWER

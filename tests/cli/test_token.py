@@ -3,7 +3,7 @@
 import json
 import re
 
-from holdfast.admin.tokens import hash_of
+from holdfast.admin.access import hash_of
 from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene

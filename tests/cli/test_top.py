@@ -9,8 +9,7 @@ from rich.text import Text
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Input, Static
 
-from holdfast.admin.authorize import Caller, Gateway
-from holdfast.admin.roles import Principal, Role
+from holdfast.admin.access import Caller, Gateway, Principal, Role
 from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.top.screen import ConfirmDialog, DetailDialog, TopApp

@@ -21,8 +21,7 @@ from click.testing import CliRunner, Result
 
 import holdfast.commands
 from holdfast import Holdfast
-from holdfast.admin.authorize import Caller, Gateway
-from holdfast.admin.roles import LOCAL
+from holdfast.admin.access import LOCAL, Caller, Gateway
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.cli.top.source import TopSource

@@ -3,8 +3,7 @@
 import pytest
 from playwright.sync_api import Page, expect
 
-from holdfast.admin.roles import Role
-from holdfast.admin.tokens import new_secret, new_token
+from holdfast.admin.access import Role, new_secret, new_token
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
 from tests.e2e.conftest import OpenPage

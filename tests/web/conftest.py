@@ -8,8 +8,7 @@ import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
 
-from holdfast.admin.roles import Role
-from holdfast.admin.tokens import new_secret, new_token
+from holdfast.admin.access import Role, new_secret, new_token
 from holdfast.app import Holdfast
 from holdfast.settings import read_settings
 from holdfast.web.app import create

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.core.errors import ScheduleError
 from holdfast.core.schedule import parse_schedule
 from tests.cli.scene import Scene

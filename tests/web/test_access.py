@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from holdfast.admin.roles import POLICY, Principal, Role
-from holdfast.admin.tokens import new_secret
+from holdfast.admin.access import POLICY, Principal, Role, new_secret
 from holdfast.app import Holdfast
 from holdfast.core.errors import UnsafeBind
 from holdfast.settings import read_settings

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.core.records import NewProgress
 from holdfast.web.openapi import ROUTES
 from holdfast.web.pages.page_dispatch import ROUTES as PAGES

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from docs._ext.reference import filters
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.cli.main import cli
 from holdfast.client.pagination import query_of
 from holdfast.core.filters import FIELDS, Field, format_filter, parse_filter

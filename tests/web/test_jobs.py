@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.storage.id_generator import new_id
 from tests.cli.scene import Scene
 from tests.web.conftest import Api

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS, STATES, State
 from tests.cli.scene import Scene
 from tests.web.conftest import Api

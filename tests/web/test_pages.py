@@ -7,7 +7,7 @@ from urllib.parse import quote, unquote_plus
 
 import pytest
 
-from holdfast.admin.roles import POLICY, Role, least_of
+from holdfast.admin.access import POLICY, Role, least_of
 from holdfast.web.authentication import COOKIE
 from holdfast.web.pages import types
 from holdfast.web.pages.page_dispatch import ROUTES, PageRoute
@@ -156,7 +156,7 @@ async def test_a_tail_without_scripts_says_where_to_look_instead(api: Api) -> No
 async def test_a_redrive_of_more_than_one_command_takes_says_so_on_the_page(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.admin.dead_letters.MOST_AT_ONCE", 3)
+    monkeypatch.setattr("holdfast.admin.jobs.MOST_AT_ONCE", 3)
     for _ in range(5):
         scene.failed()
     form = {"move": "redrive", "filter": "type:mail.send", "back": "/dead"}

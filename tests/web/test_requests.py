@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.routing import Mount
 from starlette.types import Message, Receive
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.app import Holdfast
 from holdfast.core.errors import BadRequest, RateLimited
 from holdfast.settings import read_settings

@@ -1,6 +1,6 @@
 """Subscriptions over HTTP and on the System page, on both stores."""
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
 

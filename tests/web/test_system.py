@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.app import Holdfast
 from holdfast.core.cycle import NewRun
 from holdfast.core.errors import RateLimited

@@ -7,7 +7,7 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.core.ids import uuid7_text
 from holdfast.storage.id_generator import new_id
 from tests.cli.scene import Scene

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Gateway, audit_entries
-from holdfast.admin.jobs import Expected, checked_ids, payloads_of
-from holdfast.admin.roles import check
-from holdfast.admin.serializers import (
-    chain_version,
-    payload,
-    require,
-    shown_blocker,
-    shown_chain,
-    shown_job,
-)
+from holdfast.admin.access import Caller, NounAdmin, audit_entries, check
+from holdfast.admin.jobs import Expected, checked_ids
+from holdfast.admin.serializers import chain_version, payloads_of, require, shown, shown_blocker
 from holdfast.client.pagination import read_page
 from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain, Page
@@ -33,6 +24,8 @@ from holdfast.storage.store import Store
 
 MOST_CHAINS = 200
 """A larger tree is cut here and marked."""
+
+TREE_DEPTH = 8
 
 
 def read_tree(store: Store, chain_id: str, depth: int) -> Op[dict[str, Any]]:
@@ -49,7 +42,7 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
         return None
     records = yield from store.chains.jobs(chain_id)
     edges = yield from store.blockers.of_jobs([each.id for each in records])
-    jobs = {each.id: {**shown_job(each), "waits_for": []} for each in records}
+    jobs = {each.id: {**shown(each), "waits_for": []} for each in records}
     for edge in edges:
         below: dict[str, Any] | None = None
         if depth > 0 and edge.chain_id not in seen and len(seen) < MOST_CHAINS:
@@ -57,10 +50,7 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
             below = yield from _read(store, edge.chain_id, depth - 1, seen)
         waits_for: list[Any] = jobs[edge.job_id]["waits_for"]
         waits_for.append({**shown_blocker(edge), "chain": below})
-    return {**shown_chain(chains[0]), "jobs": list(jobs.values())}
-
-
-TREE_DEPTH = 8
+    return {**shown(chains[0]), "jobs": list(jobs.values())}
 
 
 class ChainDetail(msgspec.Struct, frozen=True):
@@ -72,11 +62,8 @@ class ChainDetail(msgspec.Struct, frozen=True):
     version: str
 
 
-class ChainAdmin:
+class ChainAdmin(NounAdmin):
     """What can be asked about chains and done to them."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
     async def page(
         self, caller: Caller, filter: str, limit: int, after: str | None
@@ -85,20 +72,20 @@ class ChainAdmin:
         return await self._gateway.read(
             caller,
             "chain.list",
-            lambda store: read_page("chains", filter, limit, after, store.chains.walk, shown_chain),
+            lambda store: read_page("chains", filter, limit, after, store.chains.walk, shown),
         )
 
     async def get(self, caller: Caller, id: str) -> ChainDetail:
         """Read a chain with its tree and those who wait for it. Raises: ChainNotFound."""
         wanted = str(parse_id(id))
-        show = partial(payload, raw=False) if caller.may("job.payload") else None
+        withheld = not caller.may("job.payload")
 
         def op(store: Store) -> Op[ChainDetail]:
             record = yield from _one(store, wanted)
             tree = yield from read_tree(store, wanted, TREE_DEPTH)
             edges = yield from store.blockers.waiting(wanted, 100)
             return ChainDetail(
-                chain={**shown_chain(record), **payloads_of(record, show)},
+                chain={**shown(record), **payloads_of(record, withheld=withheld)},
                 tree=tree,
                 waiting=[{"job_id": each.job_id, "open": each.open} for each in edges],
                 version=chain_version(record),

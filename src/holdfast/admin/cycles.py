@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Gateway
-from holdfast.admin.serializers import plain, rfc3339
+from holdfast.admin.access import Caller, NounAdmin
+from holdfast.admin.serializers import plain, redacted, rfc3339
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import LIVE_WITHIN_MS
 from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.errors import CycleNotFound, ScheduleError, nearest
 from holdfast.core.records import Instant
-from holdfast.core.redaction import redact
 from holdfast.core.schedule import parse_schedule
 from holdfast.scheduler.runner import TICK
 from holdfast.storage.id_generator import new_id
@@ -46,11 +45,8 @@ class CycleFacts(msgspec.Struct, frozen=True):
         }
 
 
-class CycleAdmin:
+class CycleAdmin(NounAdmin):
     """What can be asked about cycles and done to them."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
     async def list(self, caller: Caller, runs: int = LAST_RUNS) -> list[CycleFacts]:
         """Read every cycle."""
@@ -105,12 +101,12 @@ def cycle_facts(store: Store, runs: int) -> Op[list[CycleFacts]]:
 
 
 def shown_run(run: RunRecord) -> dict[str, Any]:
-    """Show a run of a cycle or a tick."""
+    """Return a run of a cycle or a tick."""
     took_us = None if run.finished_at is None else run.finished_at - run.started_at
     return {
         **plain(run),
         "duration_ms": None if took_us is None else took_us // 1000,
-        "error": None if run.error is None else redact(run.error),
+        "error": redacted(run.error),
     }
 
 

@@ -1,34 +1,59 @@
-"""Jobs for HTTP, pages and the command line: lists, one job in full, retry, cancel, run now, and following changes."""
+"""Jobs for HTTP, pages and the command line: lists, one in full, moves, following changes; dead letters in groups."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Gateway
-from holdfast.admin.roles import check
+from holdfast.admin.access import Caller, NounAdmin, check
 from holdfast.admin.serializers import (
     job_version,
-    payload,
+    payloads_of,
     require,
+    shown,
     shown_attempt,
     shown_blocker,
-    shown_job,
+    shown_dead_group,
     shown_progress,
 )
 from holdfast.client.pagination import query_of, read_page
 from holdfast.client.views import Page
+from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import Change
 from holdfast.commands.explain import look_around, why
-from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
+from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
 from holdfast.core.errors import InvalidOption, JobNotFound
+from holdfast.core.filters import parse_filter
 from holdfast.core.ids import parse_id
-from holdfast.core.records import ChainRecord, Instant, JobRecord
+from holdfast.core.records import Instant, JobRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+
+MOST_AT_ONCE = 1_000
+"""Jobs that one command may name."""
+
+TAILED = 500
+TAIL_LOOK = 2_000
+"""Following shows at most TAILED of the newest matching jobs, among the TAIL_LOOK newest of all."""
+
+GROUPED = 1_000
+"""Groups are made of this many of the newest dead letters, which a page can wait for at any size."""
+
+SCANNED = 100_000
+"""A command scans at most this many for those that match its filter."""
+
+Expected = Sequence[str] | None
+"""The versions of which one must be current; None accepts any."""
+
+JobCommand = Callable[[Store, Sequence[str]], Op[Change[list[str]]]]
+"""A command on jobs by id; it answers with the ids that it changed."""
+
+_RATE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(?:/([smh]))?", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3_600}
 
 
 class Watch:
@@ -43,17 +68,6 @@ class Watch:
         for job in reversed(jobs):
             if before.get(job.id) != self._seen[job.id]:
                 yield job
-
-
-MOST_AT_ONCE = 1_000
-"""Jobs that one command may name."""
-
-TAILED = 500
-TAIL_LOOK = 2_000
-"""Following shows at most TAILED of the newest matching jobs, among the TAIL_LOOK newest of all."""
-
-Expected = Sequence[str] | None
-"""The versions of which one must be current; None accepts any."""
 
 
 class JobDetail(msgspec.Struct, frozen=True):
@@ -75,11 +89,8 @@ class Moved(msgspec.Struct, frozen=True):
     left: list[str]
 
 
-class JobAdmin:
+class JobAdmin(NounAdmin):
     """What can be asked about jobs and done to them."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
     async def page(
         self, caller: Caller, filter: str, limit: int, after: str | None
@@ -88,7 +99,7 @@ class JobAdmin:
         return await self._gateway.read(
             caller,
             "job.list",
-            lambda store: read_page("jobs", filter, limit, after, store.jobs.walk, shown_job),
+            lambda store: read_page("jobs", filter, limit, after, store.jobs.walk, shown),
         )
 
     async def get(self, caller: Caller, id: str, raw: bool = False) -> JobDetail:
@@ -96,9 +107,9 @@ class JobAdmin:
         wanted = str(parse_id(id))
         if raw:
             check(caller.principal, "job.payload")
-        show = partial(payload, raw=raw) if caller.may("job.payload") else None
+        withheld = not caller.may("job.payload")
         return await self._gateway.read(
-            caller, "job.get", lambda store: _detail(store, wanted, show)
+            caller, "job.get", lambda store: _detail(store, wanted, raw, withheld)
         )
 
     async def changes(
@@ -109,7 +120,7 @@ class JobAdmin:
         found = await self._gateway.read(
             caller, "tail.read", lambda store: store.jobs.walk(query, TAIL_LOOK)
         )
-        return [shown_job(each) for each in watch.changes(found.records)]
+        return [shown(each) for each in watch.changes(found.records)]
 
     async def retry(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
         """Put failed jobs back into the queue. Raises: JobNotFound, WrongState, Changed."""
@@ -130,7 +141,7 @@ class JobAdmin:
         action: str,
         ids: Sequence[str],
         expected: Expected,
-        command: Callable[[Store, Sequence[str]], Op[Change[list[str]]]],
+        command: JobCommand,
     ) -> Moved:
         wanted = checked_ids(ids)
 
@@ -152,14 +163,14 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
     return wanted
 
 
-def _detail(store: Store, id: str, show: Callable[[str | None], Any] | None) -> Op[JobDetail]:
+def _detail(store: Store, id: str, raw: bool, withheld: bool) -> Op[JobDetail]:
     record = yield from _one(store, id)
     around = yield from look_around(store, record)
     attempts = yield from store.jobs.attempts(id)
     blockers = yield from store.blockers.of_jobs([id])
     progress = yield from store.leases.progress([id])
     return JobDetail(
-        job={**shown_job(record), **payloads_of(record, show)},
+        job={**shown(record), **payloads_of(record, raw, withheld)},
         why=why(record, around),
         attempts=[shown_attempt(each) for each in attempts],
         blockers=[shown_blocker(each) for each in blockers],
@@ -167,19 +178,6 @@ def _detail(store: Store, id: str, show: Callable[[str | None], Any] | None) -> 
         version=job_version(record),
         now=around.now,
     )
-
-
-def payloads_of(
-    record: JobRecord | ChainRecord, show: Callable[[str | None], Any] | None
-) -> dict[str, Any]:
-    """Return input and output as the caller may see them, or that they are withheld."""
-    if show is None:
-        return {"input": None, "output": None, "payloads_withheld": True}
-    return {
-        "input": show(record.input),
-        "output": show(record.output),
-        "payloads_withheld": False,
-    }
 
 
 def _one(store: Store, id: str) -> Op[JobRecord]:
@@ -195,3 +193,102 @@ def _check_one(store: Store, id: str, expected: Expected) -> Op[None]:
         yield from store.jobs.lock([id])
     record = yield from _one(store, id)
     require(expected, job_version(record))
+
+
+class HandledDeadLetters(msgspec.Struct, frozen=True):
+    """What a command did to dead letters; `more` means that more match than one command takes."""
+
+    ids: list[str]
+    more: bool
+
+
+class Groups(msgspec.Struct, frozen=True):
+    """Dead letters by their kind; `cut` means that only the newest were scanned."""
+
+    items: list[dict[str, Any]]
+    cut: bool
+
+
+class DeadLetterAdmin(NounAdmin):
+    """What can be asked about dead letters and done to them. Each command takes ids, or a filter that finds them."""
+
+    async def groups(self, caller: Caller, limit: int = 100, look: int = GROUPED) -> Groups:
+        """Read the largest groups by type and kind of error among the newest."""
+        return await self._gateway.read(
+            caller, "dead.list", lambda store: dead_groups(store, limit, look)
+        )
+
+    async def redrive(
+        self,
+        caller: Caller,
+        ids: Sequence[str] = (),
+        filter: str | None = None,
+        rate: float | None = None,
+        behind: int = 0,
+    ) -> HandledDeadLetters:
+        """Put dead letters back into the queue, at most `rate` a second.
+
+        Raises: JobNotFound, WrongState when none is one; InvalidOption, FilterError.
+        `behind` counts those redriven at the same rate just before; these become due after them.
+        """
+        spacing = spacing_us(rate)
+
+        def redrive(store: Store, wanted: Sequence[str]) -> Op[Change[list[str]]]:
+            first = (yield from store.schema.clock()) + behind * spacing
+            return (yield from redrive_jobs(store, wanted, spacing, first))
+
+        return await self._handle(caller, "dead.redrive", ids, filter, redrive)
+
+    async def drop(
+        self, caller: Caller, ids: Sequence[str] = (), filter: str | None = None
+    ) -> HandledDeadLetters:
+        """Delete dead letters with their chains; those that other jobs wait for are left alone.
+
+        Raises: JobNotFound, WrongState, StillReferenced when none could be dropped.
+        """
+        return await self._handle(caller, "dead.drop", ids, filter, drop_jobs)
+
+    async def _handle(
+        self,
+        caller: Caller,
+        action: str,
+        ids: Sequence[str],
+        filter: str | None,
+        command: JobCommand,
+    ) -> HandledDeadLetters:
+        def op(store: Store) -> Op[Change[HandledDeadLetters]]:
+            wanted, more = yield from _chosen(store, ids, filter)
+            change = (yield from command(store, wanted)) if wanted else Change[list[str]]([])
+            return change.with_answer(HandledDeadLetters(change.answer, more))
+
+        return await self._gateway.run(caller, action, op)
+
+
+def dead_groups(store: Store, limit: int, look: int) -> Op[Groups]:
+    """Read groups of dead letters, and whether there are more than were scanned."""
+    found = yield from store.dead_letters.groups(limit, look)
+    cut = sum(each.count for each in found) >= look
+    return Groups([shown_dead_group(each) for each in found], cut)
+
+
+def per_second(text: str) -> float:
+    """Parse a rate such as 50/s or 10/m; a bare number is per second. Raises: InvalidOption."""
+    match = _RATE.fullmatch(text)
+    if match is None or float(match[1]) == 0:
+        raise InvalidOption(
+            f"{text[:20]!r} is not a rate like 50/s or 10/m",
+            help="give a number per second, minute or hour",
+        )
+    return float(match[1]) / _SECONDS[match[2] or "s"]
+
+
+def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[list[str], bool]]:
+    if bool(ids) == (filter is not None):
+        raise InvalidOption("give either ids or a filter to choose dead letters")
+    if filter is None:
+        return checked_ids(ids), False
+    is_narrowed = any(term.field == "state" for term in parse_filter(filter))
+    text = filter if is_narrowed else f"state:failed {filter}"
+    found = yield from store.jobs.walk(query_of(text, MOST_AT_ONCE, None), SCANNED)
+    ids = [each.id for each in found.records if each.state == "failed"]
+    return ids, found.end is not None

@@ -1,4 +1,4 @@
-"""The overview: health, figures over time, readiness for probes, the database's size, and the doctor's findings."""
+"""The overview: health, figures over time, readiness, the database's size, findings, and the outbox's statistics."""
 
 from __future__ import annotations
 
@@ -6,26 +6,61 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Gateway
+from holdfast.admin.access import LOCAL, Caller, Gateway, check
 from holdfast.admin.cycles import CycleFacts, cycle_facts
-from holdfast.admin.dead_letters import dead_groups
-from holdfast.admin.roles import LOCAL, check
-from holdfast.admin.serializers import plain
+from holdfast.admin.jobs import dead_groups
+from holdfast.admin.serializers import plain, rfc3339
+from holdfast.commands.change import Effect
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.commands.health import Health, read_health, summarize
 from holdfast.commands.retention import id_at
-from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep
+from holdfast.core.cycle import RunRecord
+from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep, WorkerRecord
 from holdfast.core.redaction import redact
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
-from holdfast.scheduler.runner import TICK, is_single_tick
+from holdfast.scheduler.doctor.finding import Finding
+from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
 from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+from holdfast.worker.options import LARGEST_CLAIM
+
+Window = Literal["1h", "6h", "24h"]
+
+STEPS_MS: dict[Window, tuple[int, int]] = {
+    "1h": (3_600_000, 60_000),
+    "6h": (21_600_000, 360_000),
+    "24h": (86_400_000, 1_440_000),
+}
+"""The span of each window and the step that its charts are drawn in: sixty of them."""
+
+_VERDICTS = ("problem", "warning", "ok")
+
+COUNTED_LIVE = 1_000
+"""A page that refreshes every second counts waiting jobs only up to here, and shows when there are more."""
+
+MOST_GROUPS = 5
+DEAD_LOOK = 200
+"""Groups shown, and the newest dead letters they are made of."""
+
+WAIT_LOOK = 20
+"""Waiting times are measured on this many ended jobs of each step."""
+
+MOST_TICKS = 1_000
+"""Single ticks that the outbox's totals cover."""
+
+TICKS_LOOKED_AT = 10
+TICKS_MISSED = 3
+FIRST_TICK_US = 3_600_000_000
+"""How often ticks come shows in the last of them; after the very first, a second is waited for as long as this."""
+
+WAITS_LAST_US = 10_000_000
+"""A page that is drawn every second reads them this often: they go by the minute and cost as much as all else on it."""
 
 
 class TableSize(msgspec.Struct, frozen=True):
@@ -65,60 +100,6 @@ def _log_bytes(path: Path | None) -> int:
     """Return the size of the write-ahead log, which goes with the last connection."""
     log = None if path is None else path.with_name(f"{path.name}-wal")
     return log.stat().st_size if log is not None and log.exists() else 0
-
-
-class DoctorAdmin:
-    """The doctor's findings; nothing is fixed from here."""
-
-    def __init__(self, gateway: Gateway, settings: Settings) -> None:
-        self._gateway = gateway
-        self._settings = settings
-
-    async def findings(self, caller: Caller) -> list[Finding]:
-        """Check configuration, fleet and database, the worst first."""
-        check(caller.principal, "doctor.read")
-        app = self._gateway.app
-        leases = {each.name: each.lease for each in app.registry if each.lease is not None}
-        found = await run_checks(app.database, self._settings, leases)
-        ordered = sorted(found, key=lambda each: _ORDER.index(each.verdict))
-        return [_without_secrets(each) for each in ordered]
-
-
-_ORDER = ("problem", "warning", "ok")
-
-
-def _without_secrets(finding: Finding) -> Finding:
-    return Finding(
-        finding.check, finding.verdict, redact(finding.measured), finding.text, finding.fix
-    )
-
-
-Window = Literal["1h", "6h", "24h"]
-
-STEPS_MS: dict[Window, tuple[int, int]] = {
-    "1h": (3_600_000, 60_000),
-    "6h": (21_600_000, 360_000),
-    "24h": (86_400_000, 1_440_000),
-}
-"""The span of each window and the step that its charts are drawn in: sixty of them."""
-
-COUNTED_LIVE = 1_000
-"""A page that refreshes every second counts waiting jobs only up to here, and shows when there are more."""
-
-MOST_GROUPS = 5
-DEAD_LOOK = 200
-"""Groups shown, and the newest dead letters they are made of."""
-
-WAIT_LOOK = 20
-"""Waiting times are measured on this many ended jobs of each step."""
-
-TICKS_LOOKED_AT = 10
-TICKS_MISSED = 3
-FIRST_TICK_US = 3_600_000_000
-"""How often ticks come shows in the last of them; after the very first, a second is waited for as long as this."""
-
-WAITS_LAST_US = 10_000_000
-"""A page that is drawn every second reads them this often: they go by the minute and cost as much as all else on it."""
 
 
 class StepWait(msgspec.Struct, frozen=True):
@@ -247,6 +228,15 @@ class Overviews:
 
         return await self._gateway.read(caller, "system.read", op)
 
+    async def findings(self, caller: Caller) -> list[Finding]:
+        """Run the doctor's checks, the worst first; nothing is fixed from here."""
+        check(caller.principal, "doctor.read")
+        app = self._gateway.app
+        leases = {each.name: each.lease for each in app.registry if each.lease is not None}
+        found = await run_checks(app.database, self._settings, leases)
+        ordered = sorted(found, key=lambda each: _VERDICTS.index(each.verdict))
+        return [msgspec.structs.replace(each, measured=redact(each.measured)) for each in ordered]
+
     async def unready(self) -> str | None:
         """Return why this installation is not ready, or None. Raises: DatabaseError when it is unreachable."""
         interval_ms = self._settings.outbox.reaper_interval_ms
@@ -317,3 +307,87 @@ def _quantile(ordered: list[int], share: float) -> int | None:
     if not ordered:
         return None
     return max(0, ordered[min(len(ordered) - 1, int(len(ordered) * share))])
+
+
+class Ticks(Protocol):
+    """Runs ticks in this process."""
+
+    async def run_once(self) -> TickSummary | TickSkipped:
+        """Run a tick unless one runs already."""
+
+
+class LegacyStats:
+    """Statistics of the outbox under its first names."""
+
+    def __init__(self, gateway: Gateway, settings: Settings, ticks: Ticks) -> None:
+        self._gateway = gateway
+        self._settings = settings
+        self._ticks = ticks
+
+    async def stats(self, caller: Caller) -> dict[str, Any]:
+        """Read queue, runtime and configuration; running shows as processing and completed as sent."""
+        return await self._gateway.read(caller, "outbox.stats", self._read)
+
+    async def run_once(self, caller: Caller) -> dict[str, Any]:
+        """Run one tick in this process, unless one is running."""
+        check(caller.principal, "outbox.run_once")
+        answer = await self._ticks.run_once()
+        if isinstance(answer, TickSkipped):
+            return {"skipped": True, "reason": answer.reason}
+        effect = Effect(f"run {answer.run_id}", None, {"processed": answer.total_processed})
+        await self._gateway.record(caller, "outbox.run_once", effect)
+        return {"summary": answer.as_dict()}
+
+    def _read(self, store: Store) -> Op[dict[str, Any]]:
+        health = yield from read_health(store)
+        totals = health.totals
+        workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+        ticks = yield from store.runs.page(MOST_TICKS, LIVE_WITHIN_MS, TICK)
+        return {
+            "generated_at": rfc3339(health.now),
+            "queue": {
+                "total": totals.live + totals.completed + totals.failed + totals.cancelled,
+                "due_now": totals.due,
+                "due_now_is_a_lower_bound": totals.bounded,
+                "oldest_pending_age_seconds": health.oldest_us / 1_000_000,
+                "stuck_processing": totals.stuck,
+                "pending": max(0, totals.live - totals.running),
+                "processing": totals.running,
+                "sent": totals.completed,
+                "failed": totals.failed,
+            },
+            "runtime": _runtime(workers, ticks),
+            "config": self._config(),
+        }
+
+    def _config(self) -> dict[str, int]:
+        worker = self._settings.embedded
+        return {
+            "poll_ms": worker.poll_ms,
+            "batch_size": worker.batch_size or LARGEST_CLAIM,
+            "max_attempts": worker.max_attempts,
+            "processing_timeout_ms": worker.processing_timeout_ms,
+            "retry_base_ms": worker.retry_base_ms,
+            "retry_max_ms": worker.retry_max_ms,
+        }
+
+
+def _runtime(workers: list[WorkerRecord], ticks: list[RunRecord]) -> dict[str, Any]:
+    """Sum up what the live workers did since their start, and the last single ticks, by hand or by cron."""
+    counted = [each.counters for each in workers]
+    counted += [each.counters.get("counters", {}) for each in ticks if is_single_tick(each.worker)]
+
+    def total(counter: str) -> int:
+        return sum(each.get(counter, 0) for each in counted)
+
+    troubled = [each for each in workers if each.last_error]
+    latest = max(troubled, key=lambda each: each.seen_at, default=None)
+    return {
+        "is_running": bool(workers),
+        "ticks_total": total("ticks"),
+        "processed_total": total("processed"),
+        "retried_total": total("retried"),
+        "dead_letter_total": total("dead_letters"),
+        "recovered_stuck_total": total("recovered"),
+        "last_error": redact(latest.last_error or "") if latest else None,
+    }

@@ -1,9 +1,4 @@
-"""Instants as programs read them.
-
-Records as every surface shows them: JSON objects with RFC 3339 instants, payloads redacted.
-
-Versions of things, as ETags: a write may name the one it was decided on.
-"""
+"""Records as every surface shows them: JSON with RFC 3339 instants, payloads redacted, and versions (ETags)."""
 
 from __future__ import annotations
 
@@ -45,36 +40,48 @@ def health_json(health: Health) -> dict[str, Any]:
 
 
 def plain(record: msgspec.Struct) -> dict[str, Any]:
-    """Return a record's fields; those that end in `_at` are instants."""
+    """Return a record's fields; `at` and those that end in `_at` are instants."""
     fields = msgspec.structs.asdict(record)
     return {
-        name: rfc3339(value) if name.endswith("_at") else value for name, value in fields.items()
+        name: rfc3339(value) if name == "at" or name.endswith("_at") else value
+        for name, value in fields.items()
     }
 
 
-def shown_job(job: JobRecord) -> dict[str, Any]:
-    """Show a job without its payloads."""
-    fields = plain(job)
+def shown(record: JobRecord | ChainRecord) -> dict[str, Any]:
+    """Return a job or a chain without its payloads."""
+    fields = plain(record)
     del fields["input"], fields["output"]
-    return fields | {"error": shown_error(job.error)}
+    return fields | {"error": redacted(record.error)}
 
 
-def shown_chain(chain: ChainRecord) -> dict[str, Any]:
-    """Show a chain without its payloads."""
-    fields = plain(chain)
-    del fields["input"], fields["output"]
-    return fields | {"error": shown_error(chain.error)}
+def payloads_of(
+    record: JobRecord | ChainRecord, raw: bool = False, withheld: bool = False
+) -> dict[str, Any]:
+    """Return input and output, redacted unless they are wanted raw, or that they are withheld."""
+    return {
+        "input": None if withheld else _payload(record.input, raw),
+        "output": None if withheld else _payload(record.output, raw),
+        "payloads_withheld": withheld,
+    }
+
+
+def _payload(text: str | None, raw: bool) -> Any:
+    if text is None:
+        return None
+    value = decode_any(text)
+    return value if raw else redact_value(value)
 
 
 def shown_attempt(attempt: AttemptRecord) -> dict[str, Any]:
-    """Show an attempt that did not complete its job."""
+    """Return an attempt that did not complete its job."""
     fields = plain(attempt)
     del fields["job_id"]
-    return fields | {"error": shown_error(attempt.error)}
+    return fields | {"error": redacted(attempt.error)}
 
 
 def shown_blocker(blocker: BlockerRecord) -> dict[str, Any]:
-    """Show a chain that a job waits or waited for."""
+    """Return a chain that a job waits or waited for."""
     return {
         "chain_id": blocker.chain_id,
         "open": blocker.open,
@@ -83,17 +90,9 @@ def shown_blocker(blocker: BlockerRecord) -> dict[str, Any]:
     }
 
 
-def shown_error(error: str | None) -> str | None:
-    """Return an error without secrets."""
-    return None if error is None else redact(error)
-
-
-def payload(text: str | None, raw: bool = False) -> Any:
-    """Return a payload's value, redacted unless it is wanted raw."""
-    if text is None:
-        return None
-    value = decode_any(text)
-    return value if raw else redact_value(value)
+def redacted(text: str | None) -> str | None:
+    """Return an error or a reason without secrets."""
+    return None if text is None else redact(text)
 
 
 def shown_progress(progress: ProgressRecord) -> dict[str, Any]:
@@ -106,24 +105,17 @@ def shown_progress(progress: ProgressRecord) -> dict[str, Any]:
 
 
 def shown_dead_group(group: DeadGroup) -> dict[str, Any]:
-    """Show dead letters of one kind, with the filter that finds them."""
+    """Return dead letters of one kind, with the filter that finds them."""
     terms = [Term("type", ":", (group.type,))]
     if group.fingerprint:
         terms.append(Term("fingerprint", ":", (group.fingerprint,)))
-    return {
-        **plain(group),
-        "error": shown_error(group.error),
-        "filter": format_filter(terms),
-    }
-
-
-_BYTES = 8
+    return {**plain(group), "error": redacted(group.error), "filter": format_filter(terms)}
 
 
 def version_of(value: Any) -> str:
     """Return the version of anything that JSON can show."""
     raw = msgspec.json.encode(value, order="sorted")
-    return hashlib.blake2b(raw, digest_size=_BYTES).hexdigest()
+    return hashlib.blake2b(raw, digest_size=8).hexdigest()
 
 
 def job_version(job: JobRecord) -> str:

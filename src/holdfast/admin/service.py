@@ -1,40 +1,26 @@
-"""The service: reads and commands of every noun, assembled once per process."""
+"""The service: reads and commands of every noun, each call checked by the gateway."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.admin.audit import AuditLog
-from holdfast.admin.authorize import READ_TIMEOUT_MS, Gateway
+from holdfast.admin.access import READ_TIMEOUT_MS, AuditLog, Gateway, TokenAdmin
 from holdfast.admin.chains import ChainAdmin
 from holdfast.admin.cycles import CycleAdmin
-from holdfast.admin.dead_letters import DeadLetterAdmin
-from holdfast.admin.jobs import JobAdmin
-from holdfast.admin.legacy_stats import LegacyStats, Ticks
-from holdfast.admin.overview import DoctorAdmin, Overviews
-from holdfast.admin.subscriptions import SubscriptionAdmin
-from holdfast.admin.tokens import TokenAdmin
-from holdfast.admin.types import TypeAdmin
+from holdfast.admin.jobs import DeadLetterAdmin, JobAdmin
+from holdfast.admin.types import SubscriptionAdmin, TypeAdmin
 from holdfast.admin.workers import WorkerAdmin
 
 if TYPE_CHECKING:
+    from holdfast.admin.overview import Ticks
     from holdfast.app import Holdfast
     from holdfast.settings import Settings
 
 
-class Service:
+class Admin:
     """Reads and commands by noun; every call names its caller."""
 
-    def __init__(
-        self,
-        app: Holdfast,
-        settings: Settings,
-        ticks: Ticks,
-        read_timeout_ms: int = READ_TIMEOUT_MS,
-    ) -> None:
-        gateway = Gateway(app, read_timeout_ms)
-        self.app = app
-        self.settings = settings
+    def __init__(self, gateway: Gateway) -> None:
         self.jobs = JobAdmin(gateway)
         self.chains = ChainAdmin(gateway)
         self.dead_letters = DeadLetterAdmin(gateway)
@@ -43,7 +29,25 @@ class Service:
         self.cycles = CycleAdmin(gateway)
         self.subscriptions = SubscriptionAdmin(gateway)
         self.audit = AuditLog(gateway)
+        self.tokens = TokenAdmin(gateway)
+
+
+class Service(Admin):
+    """The same for a process that serves: with the overview, which needs its settings, and the first outbox API."""
+
+    def __init__(
+        self,
+        app: Holdfast,
+        settings: Settings,
+        ticks: Ticks,
+        read_timeout_ms: int = READ_TIMEOUT_MS,
+    ) -> None:
+        # Here, because the command line does without it and starts faster so.
+        from holdfast.admin.overview import LegacyStats, Overviews
+
+        gateway = Gateway(app, read_timeout_ms)
+        super().__init__(gateway)
+        self.app = app
+        self.settings = settings
         self.overview = Overviews(gateway, settings)
         self.outbox = LegacyStats(gateway, settings, ticks)
-        self.tokens = TokenAdmin(gateway)
-        self.doctor = DoctorAdmin(gateway, settings)

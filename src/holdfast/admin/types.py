@@ -1,4 +1,4 @@
-"""Job types for HTTP, pages and the command line: totals, settings, live workers; pause, resume, set."""
+"""Job types and event subscriptions: totals, settings, live workers that handle them; pause, resume, set, remove."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Gateway
+from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.jobs import Expected
-from holdfast.admin.serializers import plain, require, rfc3339, version_of
+from holdfast.admin.serializers import plain, require, version_of
 from holdfast.commands.change import Change
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
-from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
+from holdfast.commands.subscriptions import RemovedSubscription, remove_subscription
+from holdfast.commands.types import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.duration import format_duration, spoken
-from holdfast.core.records import Instant, TypePace, TypeSetting, TypeTotals
+from holdfast.core.records import Instant, SubscriptionRecord, TypePace, TypeSetting, TypeTotals
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+
+PACE_MS = 300_000
+"""Rates cover the last five minutes: long enough to be steady, short enough to be current."""
+
+MOST_SUBSCRIPTIONS = 1_000
 
 
 class TypeFacts(msgspec.Struct, frozen=True):
@@ -31,23 +37,7 @@ class TypeFacts(msgspec.Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
-        setting = self.setting
-        return {
-            "type": self.totals.type,
-            "live": self.totals.live,
-            "oldest_due_at": rfc3339(self.totals.oldest_due_at),
-            "completed": self.totals.completed,
-            "failed": self.totals.failed,
-            "cancelled": self.totals.cancelled,
-            "workers": self.workers,
-            "paused": setting.paused,
-            "paused_by": setting.paused_by,
-            "paused_at": rfc3339(setting.paused_at),
-            "lease_ms": setting.lease_ms,
-            "timeout_ms": setting.timeout_ms,
-            "concurrency": setting.concurrency,
-            "max_attempts": setting.max_attempts,
-        }
+        return {**plain(self.totals), "workers": self.workers, **plain(self.setting)}
 
     def as_record(self) -> dict[str, Any]:
         """Return the facts for a terminal."""
@@ -84,8 +74,7 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
     totals = {each.type: each for each in (yield from store.workers.type_totals())}
     settings = {each.type: each for each in (yield from store.workers.settings())}
     everyone = yield from store.workers.page(MOST_WORKERS)
-    living = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
-    handled = Counter(type for each in living for type in each.types)
+    handled = yield from _count_workers(store)
     names = {*totals, *settings, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(
@@ -98,15 +87,8 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
     }
 
 
-PACE_MS = 300_000
-"""Rates cover the last five minutes: long enough to be steady, short enough to be current."""
-
-
-class TypeAdmin:
+class TypeAdmin(NounAdmin):
     """What can be asked about job types and done to them."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
     async def list(self, caller: Caller) -> list[TypeFacts]:
         """Read every type that was ever started, handled or set."""
@@ -164,3 +146,48 @@ class TypeAdmin:
 
         setting = await self._gateway.run(caller, action, op)
         return plain(setting)
+
+
+class SubscriptionFacts(msgspec.Struct, frozen=True):
+    """A subscription, how many live workers handle it, and how many jobs of it have not ended."""
+
+    now: Instant
+    record: SubscriptionRecord
+    workers: int
+    live: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the facts for programs."""
+        counts = {"workers": self.workers, "live": self.live}
+        return {"type": self.record.job_type, **plain(self.record), **counts}
+
+
+class SubscriptionAdmin(NounAdmin):
+    """What can be asked about subscriptions and done to them."""
+
+    async def list(self, caller: Caller) -> list[SubscriptionFacts]:
+        """Read subscriptions, by event and handler."""
+        return await self._gateway.read(caller, "subscription.list", _subscription_facts)
+
+    async def remove(self, caller: Caller, event: str, handler: str) -> RemovedSubscription:
+        """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""
+        return await self._gateway.run(
+            caller, "subscription.remove", lambda store: remove_subscription(store, event, handler)
+        )
+
+
+def _subscription_facts(store: Store) -> Op[list[SubscriptionFacts]]:
+    now = yield from store.schema.clock()
+    records = yield from store.events.page(MOST_SUBSCRIPTIONS)
+    handled = yield from _count_workers(store)
+    live = {each.type: each.live for each in (yield from store.workers.type_totals())}
+    return [
+        SubscriptionFacts(now, each, handled[each.job_type], live.get(each.job_type, 0))
+        for each in records
+    ]
+
+
+def _count_workers(store: Store) -> Op[Counter[str]]:
+    """Count the live workers that handle each type."""
+    living = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+    return Counter(type for each in living for type in each.types)

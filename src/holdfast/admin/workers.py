@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.admin.authorize import Caller, Gateway
-from holdfast.admin.serializers import plain
+from holdfast.admin.access import Caller, NounAdmin
+from holdfast.admin.serializers import plain, redacted
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
 from holdfast.commands.workers import drain_worker
 from holdfast.core.records import Instant, WorkerRecord
-from holdfast.core.redaction import redact
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -29,20 +28,16 @@ class WorkerFacts(msgspec.Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
-        error = self.worker.last_error
         return {
             **plain(self.worker),
-            "last_error": None if error is None else redact(error),
+            "last_error": redacted(self.worker.last_error),
             "standing": self.standing,
             "held": self.held,
         }
 
 
-class WorkerAdmin:
+class WorkerAdmin(NounAdmin):
     """What can be asked about workers and done to them."""
-
-    def __init__(self, gateway: Gateway) -> None:
-        self._gateway = gateway
 
     async def list(
         self, caller: Caller, everyone: bool = False, limit: int = 100

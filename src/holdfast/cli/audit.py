@@ -19,7 +19,7 @@ from holdfast.cli.output import (
 from holdfast.cli.session import CliSession, with_database
 
 if TYPE_CHECKING:
-    from holdfast.admin.audit import AuditLog
+    pass
 
 _COLUMNS = (
     Column("at", lambda row: to_seconds(row["at"])),
@@ -66,14 +66,8 @@ def list_(
 ) -> None:
     """List manual changes, newest first."""
     page = session.run(
-        _admin(session).page(
+        session.admin.audit.page(
             session.caller(), limit, after, actor=actor, action=action, target=target
         )
     )
     write_page("changes", page.items, page.next, _COLUMNS, output)
-
-
-def _admin(session: CliSession) -> AuditLog:
-    from holdfast.admin.audit import AuditLog
-
-    return AuditLog(session.gateway)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.cli.confirmation import ChangeOptions, confirm_change
 from holdfast.cli.console import pluralize, print_info, print_warning, progress
@@ -48,6 +48,8 @@ def run_bulk_action(
 
     Raises: JobNotFound, ChainNotFound or WrongState when ids were given and none allows it; NotConfirmed.
     """
+    from holdfast.admin.serializers import shown
+
     command, noun = action.command, action.noun
     able = [each for each in selection.found if command.allows(each.state)]
     unable = [each for each in selection.found if not command.allows(each.state)]
@@ -57,7 +59,7 @@ def run_bulk_action(
         change,
         command.verb,
         noun,
-        [_as_json(each) for each in able],
+        [shown(each) for each in able],
         action.columns,
         many=selection.by_filter,
         has_more=selection.has_more,
@@ -82,13 +84,6 @@ def run_bulk_action(
     for id in selection.missing[:_MAX_WARNINGS]:
         print_warning(f"there is no {noun} {id}")
     return Exit.PARTLY if skipped or selection.missing else Exit.OK
-
-
-def _as_json(each: JobRecord | ChainRecord) -> dict[str, Any]:
-    from holdfast.admin.serializers import shown_chain, shown_job
-    from holdfast.core.records import JobRecord
-
-    return shown_job(each) if isinstance(each, JobRecord) else shown_chain(each)
 
 
 def _refusal(selection: Selection[R], unable: Sequence[R], action: BulkAction) -> ChainError:

@@ -34,8 +34,6 @@ from holdfast.core.ids import parse_id
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.admin.chains import ChainAdmin
-
 
 def write_tree(tree: dict[str, Any]) -> None:
     """Write a chain's tree."""
@@ -109,7 +107,7 @@ def list_(
     session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List chains, newest first."""
-    page = session.run(_admin(session).page(session.caller(), " ".join(filter), limit, after))
+    page = session.run(session.admin.chains.page(session.caller(), " ".join(filter), limit, after))
     write_page("chains", page.items, page.next, CHAIN_COLUMNS, output)
 
 
@@ -185,18 +183,12 @@ def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: Ch
 
 
 def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    admin, caller = _admin(session), session.caller(change.reason)
+    admin, caller = session.admin.chains, session.caller(change.reason)
     done = []
     for id in ids:
         with suppress(WrongState, ChainNotFound):
             done.append(session.run(admin.cancel(caller, id)))
     return done
-
-
-def _admin(session: CliSession) -> ChainAdmin:
-    from holdfast.admin.chains import ChainAdmin
-
-    return ChainAdmin(session.gateway)
 
 
 @command.command(
@@ -230,7 +222,7 @@ def delete(
 def _delete_chains(
     session: CliSession, ids: Sequence[str], change: ChangeOptions, cascade: bool
 ) -> Sequence[str]:
-    session.run(_admin(session).delete(session.caller(change.reason), ids, cascade))
+    session.run(session.admin.chains.delete(session.caller(change.reason), ids, cascade))
     return ids
 
 

@@ -24,7 +24,7 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import CycleNotFound, nearest
 
 if TYPE_CHECKING:
-    from holdfast.admin.cycles import CycleAdmin, CycleFacts
+    from holdfast.admin.cycles import CycleFacts
 
 _OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
 _COLUMNS = (
@@ -127,7 +127,7 @@ def runs(session: CliSession, name: str | None, limit: int, output: Format) -> N
     """
     from holdfast.admin.cycles import shown_run
 
-    found = session.run(_admin(session).runs(session.caller(), name, limit))
+    found = session.run(session.admin.cycles.runs(session.caller(), name, limit))
     write_records([shown_run(each) for each in found], _RUN_COLUMNS, output)
     if not found:
         print_info("no runs found")
@@ -172,7 +172,7 @@ def _change_cycles(
     if change.dry_run:
         print_info(f"would {verb} {', '.join(names)}; nothing was changed")
         return
-    admin, caller = _admin(session), session.caller(change.reason)
+    admin, caller = session.admin.cycles, session.caller(change.reason)
     commands = {"run": admin.run_now, "pause": admin.pause, "resume": admin.resume}
     for name in names:
         session.run(commands[verb](caller, name))
@@ -181,7 +181,7 @@ def _change_cycles(
 
 
 def _facts(session: CliSession) -> list[CycleFacts]:
-    return session.run(_admin(session).list(session.caller(), runs=1))
+    return session.run(session.admin.cycles.list(session.caller(), runs=1))
 
 
 def _require_known(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None:
@@ -189,9 +189,3 @@ def _require_known(names: tuple[str, ...], known: dict[str, CycleFacts]) -> None
         if name not in known:
             near = nearest(name, known)
             raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
-
-
-def _admin(session: CliSession) -> CycleAdmin:
-    from holdfast.admin.cycles import CycleAdmin
-
-    return CycleAdmin(session.gateway)

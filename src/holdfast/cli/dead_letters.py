@@ -29,7 +29,6 @@ from holdfast.core import lifecycle
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.admin.dead_letters import DeadLetterAdmin
 
 _GROUP_COLUMNS = (
     *columns("count", "type", "fingerprint"),
@@ -69,15 +68,13 @@ def list_(
 
     -o id prints the filter of each group, to pass to redrive or drop.
     """
-    from holdfast.admin.jobs import JobAdmin
-
     caller = session.caller()
     if filter:
         text = " ".join(("state:failed", *filter))
-        page = session.run(JobAdmin(session.gateway).page(caller, text, limit, after))
+        page = session.run(session.admin.jobs.page(caller, text, limit, after))
         write_page("dead letters", page.items, page.next, JOB_COLUMNS, output)
         return
-    groups = session.run(_admin(session).groups(caller, limit))
+    groups = session.run(session.admin.dead_letters.groups(caller, limit))
     write_records(groups.items, _GROUP_COLUMNS, output, id="filter")
     if not groups.items:
         print_info("no dead letters")
@@ -106,7 +103,7 @@ def redrive(
     change: ChangeOptions,
 ) -> int:
     """Re-queue dead letters, optionally at a limited rate; their history is kept."""
-    from holdfast.admin.dead_letters import per_second
+    from holdfast.admin.jobs import per_second
 
     limited = _RateLimitedRedrive(None if rate is None else per_second(rate))
     selection = select_jobs(session, targets, limit, lifecycle.RETRY.states)
@@ -126,16 +123,12 @@ class _RateLimitedRedrive:
     ) -> list[str]:
         """Redrive one batch; return the ids of those that still were dead letters."""
         caller = session.caller(change.reason)
-        done = _admin(session).redrive(caller, ids, rate=self._per_second, behind=self._redriven)
+        done = session.admin.dead_letters.redrive(
+            caller, ids, rate=self._per_second, behind=self._redriven
+        )
         moved = session.run(done).ids
         self._redriven += len(moved)
         return moved
-
-
-def _admin(session: CliSession) -> DeadLetterAdmin:
-    from holdfast.admin.dead_letters import DeadLetterAdmin
-
-    return DeadLetterAdmin(session.gateway)
 
 
 @command.command(
@@ -157,7 +150,7 @@ def drop(session: CliSession, targets: tuple[str, ...], limit: int, change: Chan
 
 
 def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_admin(session).drop(session.caller(change.reason), ids)).ids
+    return session.run(session.admin.dead_letters.drop(session.caller(change.reason), ids)).ids
 
 
 command.add_command(

@@ -22,8 +22,7 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import SubscriptionNotFound, nearest
 
 if TYPE_CHECKING:
-    from holdfast.admin.subscriptions import SubscriptionAdmin
-    from holdfast.commands.start import RemovedSubscription
+    from holdfast.commands.subscriptions import RemovedSubscription
 
 
 def _colour(row: Record) -> str | None:
@@ -86,7 +85,9 @@ def unsubscribe(session: CliSession, event: str, handler: str, change: ChangeOpt
         print_warning(f"a live worker has {handler} and will subscribe it again at its next start")
     if not confirm_change(change, "remove", "subscription", [row], _COLUMNS, many=True, id="type"):
         return
-    done = session.run(_admin(session).remove(session.caller(change.reason), event, handler))
+    done = session.run(
+        session.admin.subscriptions.remove(session.caller(change.reason), event, handler)
+    )
     write_records([row], _COLUMNS, change.output, id="type")
     print_info(f"{event} is no longer delivered to {handler}")
     _print_remaining(done)
@@ -113,10 +114,6 @@ def _print_remaining(done: RemovedSubscription) -> None:
 
 
 def _rows(session: CliSession) -> list[Record]:
-    return [each.as_json() for each in session.run(_admin(session).list(session.caller()))]
-
-
-def _admin(session: CliSession) -> SubscriptionAdmin:
-    from holdfast.admin.subscriptions import SubscriptionAdmin
-
-    return SubscriptionAdmin(session.gateway)
+    return [
+        each.as_json() for each in session.run(session.admin.subscriptions.list(session.caller()))
+    ]

@@ -40,7 +40,7 @@ from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.admin.jobs import JobAdmin, JobDetail
+    from holdfast.admin.jobs import JobDetail
     from holdfast.app import Holdfast
     from holdfast.client.start_options import StartOptions
     from holdfast.client.views import Chain
@@ -87,14 +87,8 @@ def list_(
     session: CliSession, filter: tuple[str, ...], limit: int, after: str | None, output: Format
 ) -> None:
     """List jobs, newest first; all terms of a filter must match."""
-    page = session.run(_admin(session).page(session.caller(), " ".join(filter), limit, after))
+    page = session.run(session.admin.jobs.page(session.caller(), " ".join(filter), limit, after))
     write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
-
-
-def _admin(session: CliSession) -> JobAdmin:
-    from holdfast.admin.jobs import JobAdmin
-
-    return JobAdmin(session.gateway)
 
 
 @command.command(
@@ -110,7 +104,7 @@ def _admin(session: CliSession) -> JobAdmin:
 @with_database
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
     """Show a job in full, and why it isn't running."""
-    found = session.run(_admin(session).get(session.caller(), id, raw))
+    found = session.run(session.admin.jobs.get(session.caller(), id, raw))
     if output == "table":
         write_detail(_detail(found))
     elif output == "id":
@@ -234,15 +228,15 @@ def _change_jobs(
 
 
 def _retry_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_admin(session).retry(session.caller(change.reason), ids)).moved
+    return session.run(session.admin.jobs.retry(session.caller(change.reason), ids)).moved
 
 
 def _cancel_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_admin(session).cancel(session.caller(change.reason), ids)).moved
+    return session.run(session.admin.jobs.cancel(session.caller(change.reason), ids)).moved
 
 
 def _run_jobs_now(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(_admin(session).run_now(session.caller(change.reason), ids)).moved
+    return session.run(session.admin.jobs.run_now(session.caller(change.reason), ids)).moved
 
 
 _RETRY = BulkAction(lifecycle.RETRY, "retried", "job", JOB_COLUMNS, _retry_jobs)
@@ -327,12 +321,10 @@ def start(
 def _start_chain(
     session: CliSession, type: str, value: Any, options: StartOptions, change: ChangeOptions
 ) -> Chain:
-    from holdfast.admin.chains import ChainAdmin
-
     if change.dry_run:
         return _dry_run_start(session.app, type, value, options)
-    admin = ChainAdmin(session.gateway)
-    return session.run(admin.start(session.caller(change.reason), type, value, options))
+    caller = session.caller(change.reason)
+    return session.run(session.admin.chains.start(caller, type, value, options))
 
 
 def _dry_run_start(app: Holdfast, type: str, value: Any, options: StartOptions) -> Chain:
@@ -426,9 +418,9 @@ def tail(session: CliSession, filter: tuple[str, ...], lines: int, output: Forma
     Checks the newest 2,000 jobs every second and follows the newest 500 that match; -o json prints
     one object per line.
     """
-    from holdfast.admin.jobs import TAILED, JobAdmin, Watch
+    from holdfast.admin.jobs import TAILED, Watch
 
-    watch, admin, caller = Watch(), JobAdmin(session.gateway), session.caller()
+    watch, admin, caller = Watch(), session.admin.jobs, session.caller()
     wanted = " ".join(filter)
     earlier = session.run(admin.changes(caller, wanted, watch, TAILED))
     for job in earlier[len(earlier) - lines :]:

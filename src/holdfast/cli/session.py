@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import wraps
+from functools import cached_property, wraps
 from getpass import getuser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.admin.roles import Role
 from holdfast.core.errors import CommandUsage, WrongDatabase
 
 if TYPE_CHECKING:
     from asyncio import Runner
 
-    from holdfast.admin.authorize import Caller, Gateway
+    from holdfast.admin.access import Caller, Gateway
+    from holdfast.admin.service import Admin
     from holdfast.app import Holdfast
     from holdfast.client.url import Address
     from holdfast.storage.operation import Op
@@ -60,14 +60,20 @@ class CliSession:
     @property
     def gateway(self) -> Gateway:
         """Where commands are checked and audited."""
-        from holdfast.admin.authorize import Gateway
+        from holdfast.admin.access import Gateway
 
         return Gateway(self.app, READ_TIMEOUT_MS)
 
+    @cached_property
+    def admin(self) -> Admin:
+        """Reads and commands by noun, checked and audited."""
+        from holdfast.admin.service import Admin
+
+        return Admin(self.gateway)
+
     def caller(self, reason: str | None = None) -> Caller:
         """Return the user of this process, as a developer: they can open the database anyway."""
-        from holdfast.admin.authorize import Caller
-        from holdfast.admin.roles import Principal
+        from holdfast.admin.access import Caller, Principal, Role
 
         return Caller(Principal(_user_name(), Role.DEVELOPER), reason=reason)
 

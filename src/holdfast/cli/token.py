@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.admin.roles import Role
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import Column, Format, columns, output_option, write_records
@@ -14,7 +13,7 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import InvalidId
 
 if TYPE_CHECKING:
-    from holdfast.admin.tokens import TokenAdmin
+    pass
 
 ROLES = ("user", "viewer", "operator", "developer")
 
@@ -65,10 +64,11 @@ def create(
     output: Format,
 ) -> None:
     """Create a token. The secret is shown only once; -o id prints only the secret."""
+    from holdfast.admin.access import Role
 
     caller = session.caller(reason)
     named = name or caller.name
-    made = session.run(_admin(session).create(caller, named, Role.parse(role), expires))
+    made = session.run(session.admin.tokens.create(caller, named, Role.parse(role), expires))
     row = {**made.token, "secret": made.secret}
     write_records([row], _SECRET_COLUMNS, output, id="secret", single=True)
     print_info("save the secret now: it is not stored and cannot be shown again")
@@ -79,7 +79,7 @@ def create(
 @with_database
 def list_(session: CliSession, output: Format) -> None:
     """List tokens, newest first; secrets are never shown."""
-    rows = session.run(_admin(session).list(session.caller()))
+    rows = session.run(session.admin.tokens.list(session.caller()))
     write_records(rows, _COLUMNS, output)
     if not rows:
         print_info("no tokens; until you create one, the API is only available on this machine")
@@ -93,15 +93,9 @@ def revoke(session: CliSession, ids: tuple[str, ...], reason: str | None) -> Non
     """Revoke tokens."""
     for id in ids:
         try:
-            session.run(_admin(session).revoke(session.caller(reason), id))
+            session.run(session.admin.tokens.revoke(session.caller(reason), id))
         except InvalidId as error:
             raise InvalidId(
                 error.message, help="copy it from `holdfast token list -o id`"
             ) from None
         print_info(f"revoked {id}")
-
-
-def _admin(session: CliSession) -> TokenAdmin:
-    from holdfast.admin.tokens import TokenAdmin
-
-    return TokenAdmin(session.gateway)

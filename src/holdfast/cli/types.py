@@ -26,10 +26,6 @@ from holdfast.core.errors import CommandUsage
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from holdfast.admin.types import TypeAdmin, TypeFacts
-    from holdfast.app import Holdfast
-    from holdfast.core.records import TypeSetting
-    from holdfast.core.registry import JobType
 
 _UNSET = -1
 _DEFAULT = "default"
@@ -67,7 +63,7 @@ def command() -> None:
 @with_database
 def list_(session: CliSession, output: Format) -> None:
     """List all job types in the database, with depth, age, handlers and settings."""
-    facts = _list_facts(session)
+    facts = session.run(session.admin.types.list(session.caller()))
     rows = [each.as_record() if output == "table" else each.as_json() for each in facts]
     write_records(rows, _COLUMNS, output, id="type")
     if not rows:
@@ -225,7 +221,7 @@ def _set_paused(
             f"would {word} {'everything' if everything else ', '.join(types)}; nothing was changed"
         )
         return
-    admin, caller = _admin(session), session.caller(change.reason)
+    admin, caller = session.admin.types, session.caller(change.reason)
     if everything:
         session.run(admin.pause_all(caller, paused))
     for type in types:
@@ -236,20 +232,11 @@ def _set_paused(
 def _require_known(session: CliSession, types: Sequence[str]) -> None:
     from holdfast.commands.workers import unknown_type
 
-    known = [each.totals.type for each in _list_facts(session)]
+    facts = session.run(session.admin.types.list(session.caller()))
+    known = [each.totals.type for each in facts]
     for type in types:
         if type not in known:
             raise unknown_type(type, known)
-
-
-def _list_facts(session: CliSession) -> list[TypeFacts]:
-    return session.run(_admin(session).list(session.caller()))
-
-
-def _admin(session: CliSession) -> TypeAdmin:
-    from holdfast.admin.types import TypeAdmin
-
-    return TypeAdmin(session.gateway)
 
 
 def _or_default(read_value: Callable[[str], int]) -> Callable[..., int | None]:
@@ -324,7 +311,7 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
     if change.dry_run:
         print_info(f"would set {type}; nothing was changed")
         return
-    session.run(_admin(session).set(session.caller(change.reason), type, TypeChange(**values)))
+    session.run(session.admin.types.set(session.caller(change.reason), type, TypeChange(**values)))
     print_info(f"set {type}")
 
 

@@ -14,7 +14,7 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import WorkerNotFound, nearest
 
 if TYPE_CHECKING:
-    from holdfast.admin.workers import WorkerAdmin, WorkerFacts
+    from holdfast.admin.workers import WorkerFacts
 
 MOST = 1_000
 
@@ -57,16 +57,10 @@ def command() -> None:
 @with_database
 def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> None:
     """List workers, newest first."""
-    found = session.run(_admin(session).list(session.caller(), everyone, limit))
+    found = session.run(session.admin.workers.list(session.caller(), everyone, limit))
     write_records([_row(each) for each in found], _COLUMNS, output)
     if not found:
         print_info("no live workers")
-
-
-def _admin(session: CliSession) -> WorkerAdmin:
-    from holdfast.admin.workers import WorkerAdmin
-
-    return WorkerAdmin(session.gateway)
 
 
 def _row(facts: WorkerFacts) -> dict[str, Any]:
@@ -90,7 +84,7 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
 
     Takes effect immediately if hints arrive, otherwise at the next heartbeat.
     """
-    admin, caller = _admin(session), session.caller(change.reason)
+    admin, caller = session.admin.workers, session.caller(change.reason)
     known = {each.worker.id for each in session.run(admin.list(caller, limit=MOST))}
     for id in ids:
         if id not in known:

@@ -20,7 +20,7 @@ from holdfast.web.route import Route
 from holdfast.web.state import Site, build_site
 
 if TYPE_CHECKING:
-    from holdfast.admin.legacy_stats import Ticks
+    from holdfast.admin.overview import Ticks
     from holdfast.app import Holdfast
     from holdfast.settings import Settings
     from holdfast.web.authentication import Hook

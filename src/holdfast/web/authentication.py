@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
-from holdfast.admin.roles import LOCAL, Principal
-from holdfast.admin.tokens import PREFIX, TokenAdmin
+from holdfast.admin.access import LOCAL, TOKEN_PREFIX, Principal, TokenAdmin
 from holdfast.core.errors import CrossSite, Unauthenticated, UnsafeBind
 
 COOKIE = "holdfast"
@@ -59,7 +58,7 @@ class Authenticator:
 
     async def _find_principal(self, request: Request) -> Authentication | None:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and (secret.startswith(PREFIX) or self._hook is None):
+        if scheme.lower() == "bearer" and (secret.startswith(TOKEN_PREFIX) or self._hook is None):
             return Authentication(await self.principal_of(secret.strip()), "token")
         if cookie := request.cookies.get(COOKIE):
             principal = await self._tokens.principal(cookie)

@@ -12,8 +12,7 @@ from starlette.routing import Match
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Scope
 
-from holdfast.admin.authorize import Caller
-from holdfast.admin.roles import Principal, Role, check
+from holdfast.admin.access import Caller, Principal, Role, check
 from holdfast.admin.serializers import require
 from holdfast.core.errors import HoldfastError, NoSuchRoute
 from holdfast.web.middleware import read_body, request_id_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.admin.roles import POLICY
+from holdfast.admin.access import POLICY
 from holdfast.version import VERSION
 from holdfast.web import probes
 from holdfast.web.api import (

@@ -15,7 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.admin.authorize import Caller
+from holdfast.admin.access import Caller
 from holdfast.admin.service import Service
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import BadRequest, UnsupportedMedia

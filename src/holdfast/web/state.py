@@ -13,7 +13,7 @@ from holdfast.web.middleware import BODY_LIMIT, RateLimit
 from holdfast.web.probes import ProcessMetrics
 
 if TYPE_CHECKING:
-    from holdfast.admin.legacy_stats import Ticks
+    from holdfast.admin.overview import Ticks
     from holdfast.app import Holdfast
     from holdfast.scheduler.tick import Tick
     from holdfast.settings import Settings

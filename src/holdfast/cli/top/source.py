@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.admin.cycles import CycleAdmin
-from holdfast.admin.dead_letters import DeadLetterAdmin
-from holdfast.admin.jobs import JobAdmin
-from holdfast.admin.types import TypeAdmin
-from holdfast.admin.workers import WorkerAdmin
+from holdfast.admin.service import Admin
 from holdfast.cli.output import clean, first_line
 from holdfast.commands.health import Health, read_health, summarize
 from holdfast.core.duration import spoken
 
 if TYPE_CHECKING:
-    from holdfast.admin.authorize import Caller, Gateway
+    from holdfast.admin.access import Caller, Gateway
 
 ROWS = 200
 
@@ -32,15 +28,10 @@ class TopSource:
     """Everything `top` shows and does."""
 
     def __init__(self, gateway: Gateway, caller: Caller, filter: str = "") -> None:
-        """Take who asks, and which jobs are wanted."""
         self.filter = filter
         self._gateway = gateway
         self._caller = caller
-        self._jobs = JobAdmin(gateway)
-        self._types = TypeAdmin(gateway)
-        self._workers = WorkerAdmin(gateway)
-        self._dead = DeadLetterAdmin(gateway)
-        self._cycles = CycleAdmin(gateway)
+        self._admin = Admin(gateway)
 
     async def health(self) -> Health:
         """Read the queue's status."""
@@ -48,7 +39,7 @@ class TopSource:
 
     async def jobs(self) -> list[Row]:
         """Read the newest jobs that match the filter."""
-        page = await self._jobs.page(self._caller, self.filter, ROWS, None)
+        page = await self._admin.jobs.page(self._caller, self.filter, ROWS, None)
         return [
             _row(
                 each["id"],
@@ -61,7 +52,7 @@ class TopSource:
 
     async def types(self) -> list[Row]:
         """Read job types."""
-        facts = [each.as_record() for each in await self._types.list(self._caller)]
+        facts = [each.as_record() for each in await self._admin.types.list(self._caller)]
         names = ("type", "live", "oldest_due", "completed", "failed", "workers", "paused")
         return [
             _row(
@@ -89,12 +80,12 @@ class TopSource:
                 each.worker.counters.get("processed", 0),
                 state=each.standing,
             )
-            for each in await self._workers.list(self._caller)
+            for each in await self._admin.workers.list(self._caller)
         ]
 
     async def dead(self) -> list[Row]:
         """Read dead letters, grouped by type and error."""
-        groups = await self._dead.groups(self._caller, ROWS)
+        groups = await self._admin.dead_letters.groups(self._caller, ROWS)
         return [
             _row(
                 each["filter"],
@@ -107,11 +98,13 @@ class TopSource:
 
     async def cycles(self) -> list[Row]:
         """Read cycles."""
-        return [_cycle(each.as_json()) for each in await self._cycles.list(self._caller, runs=1)]
+        return [
+            _cycle(each.as_json()) for each in await self._admin.cycles.list(self._caller, runs=1)
+        ]
 
     async def detail(self, id: str) -> str:
         """Return everything about a job, as text."""
-        found = await self._jobs.get(self._caller, id)
+        found = await self._admin.jobs.get(self._caller, id)
         facts = [f"{name:<17} {clean(value)}" for name, value in found.job.items() if value]
         tries = [f"attempt {each['attempt']}: {each['error']}" for each in found.attempts]
         return "\n".join([found.why, "", *facts, *([""] if tries else []), *tries])
@@ -120,17 +113,17 @@ class TopSource:
         """Return the function of an action; it takes the key of a row."""
         caller = self._caller
         actions: dict[str, Callable[[str], Awaitable[Any]]] = {
-            "job.retry": lambda id: self._jobs.retry(caller, [id]),
-            "job.cancel": lambda id: self._jobs.cancel(caller, [id]),
-            "job.run_now": lambda id: self._jobs.run_now(caller, [id]),
-            "type.pause": lambda type: self._types.pause(caller, type),
-            "type.resume": lambda type: self._types.resume(caller, type),
-            "worker.drain": lambda id: self._workers.drain(caller, id),
-            "dead.redrive": lambda text: self._dead.redrive(caller, filter=text),
-            "dead.drop": lambda text: self._dead.drop(caller, filter=text),
-            "cycle.run_now": lambda name: self._cycles.run_now(caller, name),
-            "cycle.pause": lambda name: self._cycles.pause(caller, name),
-            "cycle.resume": lambda name: self._cycles.resume(caller, name),
+            "job.retry": lambda id: self._admin.jobs.retry(caller, [id]),
+            "job.cancel": lambda id: self._admin.jobs.cancel(caller, [id]),
+            "job.run_now": lambda id: self._admin.jobs.run_now(caller, [id]),
+            "type.pause": lambda type: self._admin.types.pause(caller, type),
+            "type.resume": lambda type: self._admin.types.resume(caller, type),
+            "worker.drain": lambda id: self._admin.workers.drain(caller, id),
+            "dead.redrive": lambda text: self._admin.dead_letters.redrive(caller, filter=text),
+            "dead.drop": lambda text: self._admin.dead_letters.drop(caller, filter=text),
+            "cycle.run_now": lambda name: self._admin.cycles.run_now(caller, name),
+            "cycle.pause": lambda name: self._admin.cycles.pause(caller, name),
+            "cycle.resume": lambda name: self._admin.cycles.resume(caller, name),
         }
         return actions[name]
 

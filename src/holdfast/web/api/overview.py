@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast.admin.access import LOCAL
 from holdfast.admin.overview import STEPS_MS
-from holdfast.admin.roles import LOCAL
-from holdfast.admin.serializers import health_json, plain, rfc3339
+from holdfast.admin.serializers import health_json, plain
 from holdfast.core.errors import Unauthenticated
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
@@ -19,7 +19,7 @@ async def get(request: BoundRequest) -> ApiResponse:
             "window": found.window,
             "p95_wait_seconds": _seconds(found.p95_wait_us),
             "median_wait_seconds": _seconds(found.median_wait_us),
-            "series": [{**plain(each), "at": rfc3339(each.at)} for each in found.series],
+            "series": [plain(each) for each in found.series],
         }
     )
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
+from holdfast.admin.access import check
 from holdfast.admin.jobs import Watch
-from holdfast.admin.roles import check
 from holdfast.core.errors import HoldfastError
 from holdfast.web.broadcaster import MIN_INTERVAL_S
 from holdfast.web.route import FILTER, BoundRequest, Param, Route

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.admin.roles import Role
+from holdfast.admin.access import Role
 from holdfast.web.route import AFTER, ID, LIMIT, ApiResponse, BoundRequest, Param, Reason, Route
 
 
@@ -24,7 +24,7 @@ async def get(request: BoundRequest) -> ApiResponse:
 
 async def doctor(request: BoundRequest) -> ApiResponse:
     """Check configuration, fleet and database; each finding includes its fix."""
-    return ApiResponse({"items": await request.service.doctor.findings(request.caller)})
+    return ApiResponse({"items": await request.service.overview.findings(request.caller)})
 
 
 async def list_subscriptions(request: BoundRequest) -> ApiResponse:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from holdfast.admin.dead_letters import LOOK, per_second
+from holdfast.admin.jobs import per_second
+from holdfast.client.pagination import LOOK
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
 

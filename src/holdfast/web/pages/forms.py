@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
-from holdfast.admin.authorize import Caller
+from holdfast.admin.access import Caller
 from holdfast.core.errors import InvalidOption
 from holdfast.web.middleware import read_body
 from holdfast.web.pages.page_context import PageContext, render_page

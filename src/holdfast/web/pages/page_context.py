@@ -13,7 +13,7 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from holdfast.admin.authorize import Caller
+from holdfast.admin.access import Caller
 from holdfast.admin.service import Service
 from holdfast.core.lifecycle import Command
 from holdfast.core.records import Instant

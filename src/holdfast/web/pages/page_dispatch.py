@@ -12,8 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from holdfast.admin.authorize import Caller
-from holdfast.admin.roles import check, least_of
+from holdfast.admin.access import Caller, check, least_of
 from holdfast.core.errors import HoldfastError, Unauthenticated
 from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
 from holdfast.web.dispatch import (

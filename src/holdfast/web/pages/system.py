@@ -31,7 +31,7 @@ async def get(context: PageContext) -> Response:
     subscriptions = await context.service.subscriptions.list(context.caller)
     values = {
         "system": await context.service.overview.system(context.caller),
-        "findings": await context.service.doctor.findings(context.caller),
+        "findings": await context.service.overview.findings(context.caller),
         "subscriptions": [each.as_json() for each in subscriptions],
     }
     return render_page(context, "system.html", "System", "system", values)
