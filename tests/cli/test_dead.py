@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.cli import bulk
+from holdfast.cli import changes
 from holdfast.cli.exit_codes import Exit
 from holdfast.core.duration import milliseconds
 from tests.cli.conftest import Run
@@ -59,7 +59,7 @@ def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
 def test_a_rate_holds_over_more_letters_than_fit_into_one_batch(
     run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bulk, "BATCH", 2)
+    monkeypatch.setattr(changes, "BATCH", 2)
     ids = [scene.failed() for _ in range(5)]
     assert run("dead", "redrive", "type:mail.*", "--rate", "1/m", "--yes").exit_code == 0
     jobs = scene.database.read(scene.store.jobs.get(ids))

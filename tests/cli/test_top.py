@@ -12,8 +12,7 @@ from textual.widgets import DataTable, Input, Static
 from holdfast.admin.access import Caller, Gateway, Principal, Role
 from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.top.screen import ConfirmDialog, DetailDialog, TopApp
-from holdfast.cli.top.source import TopSource
+from holdfast.cli.top_screen import ConfirmDialog, DetailDialog, TopApp, TopSource
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.support.until import until

@@ -24,7 +24,7 @@ from holdfast import Holdfast
 from holdfast.admin.access import LOCAL, Caller, Gateway
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
-from holdfast.cli.top.source import TopSource
+from holdfast.cli.top_screen import TopSource
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.errors import HoldfastError
 from holdfast.core.records import NewBlocker, NewJob

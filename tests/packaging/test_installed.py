@@ -23,7 +23,7 @@ EXTRAS = {
     "files": ("holdfast.files.s3",),
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
-    "top": ("holdfast.cli.top.screen",),
+    "top": ("holdfast.cli.top_screen",),
 }
 NOWHERE = "postgresql://app@127.0.0.1:1/shop"
 # What each command says when its extra is missing, and what mends it.

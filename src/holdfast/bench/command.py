@@ -56,7 +56,7 @@ URLS = ("postgresql://", "postgres://")
     show_default=True,
     help="Output format.",
 )
-def command(
+def bench(
     tiny: bool,
     quick: bool,
     full: bool,

@@ -9,8 +9,7 @@ import click
 
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.logging_setup import log_options, set_up_logging
-from holdfast.cli.serving_process import tune_interpreter
+from holdfast.cli.serving_process import log_options, port_option, set_up_logging, tune_interpreter
 from holdfast.cli.session import database_options, open_app_or_database
 from holdfast.core.errors import CommandUsage, MissingExtra
 
@@ -25,11 +24,11 @@ _PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+", re.ASCII)
     cls=HelpGroup,
     examples=("holdfast api serve shop.jobs:app", "holdfast api serve --port 8080"),
 )
-def command() -> None:
+def api() -> None:
     """Serve the HTTP API and the dashboard."""
 
 
-@command.command(
+@api.command(
     "serve",
     examples=(
         "holdfast api serve shop.jobs:app",
@@ -40,13 +39,7 @@ def command() -> None:
 )
 @click.argument("spec", metavar="[APP]", required=False)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=4000,
-    show_default=True,
-    help="The port; 0 picks a free one.",
-)
+@port_option("The port; 0 picks a free one.")
 @click.option(
     "--root-path",
     metavar="PATH",
@@ -81,8 +74,7 @@ def serve(
     """
     set_up_logging(log_level, log_format)
     with open_app_or_database(spec, url, schema) as session:
-        session.require_database()
-        session.app.database.check()
+        session.check()
         _check_bind(session.app, host)
         session.run(_serve(session.app, host, port, root_path or below))
 

@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.bulk import BulkAction, run_bulk_action
-from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.changes import (
+    BulkAction,
+    ChangeOptions,
+    bulk_options,
+    run_bulk_action,
+    select,
+)
 from holdfast.cli.console import print_warning, wants_colour
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -24,8 +29,8 @@ from holdfast.cli.output import (
     state_colour,
     write_json,
     write_page,
+    write_single,
 )
-from holdfast.cli.selection import limit_option, select, targets_argument
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
@@ -89,11 +94,11 @@ def _state(record: dict[str, Any]) -> str:
         "holdfast chains wait 0193a6f0-7c00-7000-8000-000000000000 --timeout 30s",
     ),
 )
-def command() -> None:
+def chains() -> None:
     """List, show, wait for, cancel and delete chains."""
 
 
-@command.command(
+@chains.command(
     "list",
     examples=(
         "holdfast chains list",
@@ -108,10 +113,10 @@ def list_(
 ) -> None:
     """List chains, newest first."""
     page = session.run(session.admin.chains.page(session.caller(), " ".join(filter), limit, after))
-    write_page("chains", page.items, page.next, CHAIN_COLUMNS, output)
+    write_page("chains", page, CHAIN_COLUMNS, output)
 
 
-@command.command(
+@chains.command(
     "show",
     examples=(
         "holdfast chains show 0193a6f0-7c00-7000-8000-000000000000",
@@ -133,15 +138,10 @@ def show(session: CliSession, id: str, depth: int, output: Format) -> None:
     from holdfast.admin.chains import read_tree
 
     tree = session.read(read_tree(session.store, str(parse_id(id)), depth))
-    if output == "table":
-        write_tree(tree)
-    elif output == "id":
-        click.echo(tree["id"])
-    else:
-        write_json(tree, indent=2 if output == "json" else None)
+    write_single(tree, output, lambda: write_tree(tree))
 
 
-@command.command(
+@chains.command(
     "wait",
     examples=(
         "holdfast chains wait 0193a6f0-7c00-7000-8000-000000000000 --timeout 30s",
@@ -163,22 +163,18 @@ def wait(session: CliSession, id: str, timeout: str, raw: bool) -> None:
     write_json(output if raw else redact_value(output))
 
 
-@command.command(
+@chains.command(
     "cancel",
     examples=(
         "holdfast chains cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'order withdrawn'",
         "holdfast chains cancel type:report.* --dry-run",
     ),
 )
-@targets_argument
-@limit_option
-@change_options
-@with_database
+@bulk_options
 def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
     """Cancel unfinished chains."""
-    store = session.store.chains
-    selection = select(session, targets, limit, lifecycle.CANCEL.states, store.get, store.page)
-    action = BulkAction(lifecycle.CANCEL, "cancelled", "chain", CHAIN_COLUMNS, _cancel_chains)
+    selection = select(session, "chain", targets, limit, lifecycle.CANCEL.states)
+    action = BulkAction(lifecycle.CANCEL, "cancelled", "chain", _cancel_chains)
     return run_bulk_action(session, selection, change, action)
 
 
@@ -191,7 +187,7 @@ def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOption
     return done
 
 
-@command.command(
+@chains.command(
     "delete",
     examples=(
         "holdfast chains delete 0193a6f0-7c00-7000-8000-000000000000",
@@ -199,11 +195,8 @@ def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOption
         "holdfast chains delete 0193a6f0-7c00-7000-8000-000000000000 --cascade --dry-run",
     ),
 )
-@targets_argument
 @click.option("--cascade", is_flag=True, help="Also delete the chains they waited for.")
-@limit_option
-@change_options
-@with_database
+@bulk_options
 def delete(
     session: CliSession, targets: tuple[str, ...], cascade: bool, limit: int, change: ChangeOptions
 ) -> int:
@@ -211,11 +204,10 @@ def delete(
 
     Chains that other jobs wait for are not deleted; those jobs are listed.
     """
-    store = session.store.chains
-    selection = select(session, targets, limit, (), store.get, store.page)
+    selection = select(session, "chain", targets, limit, lifecycle.STATES)
     is_single = not selection.by_filter and len(selection.found) == 1
     run = partial(_delete_chains if is_single else _delete_possible, cascade=cascade)
-    action = BulkAction(lifecycle.DELETE, "deleted", "chain", CHAIN_COLUMNS, run)
+    action = BulkAction(lifecycle.DELETE, "deleted", "chain", run)
     return run_bulk_action(session, selection, change, action)
 
 

@@ -20,10 +20,9 @@ STOP_TIMEOUT_S = 10.0
 
 
 class ProcessGroup:
-    """At most one process at a time."""
+    """At most one process at a time; the guard kills it if this one dies."""
 
     def __init__(self, guard: OrphanGuard) -> None:
-        """Take what kills the process if this one dies; nothing runs yet."""
         self._guard = guard
         self._process: subprocess.Popen[str] | None = None
 
@@ -91,7 +90,6 @@ class RelayedProcess(ProcessGroup):
     """A command whose output is shown line by line behind its name."""
 
     def __init__(self, name: str, colour: str, words: Sequence[str], guard: OrphanGuard) -> None:
-        """Take the command; nothing runs yet."""
         super().__init__(guard)
         self.name = name
         self._colour = colour

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.changes import ChangeOptions, change_options
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -15,8 +15,8 @@ from holdfast.cli.output import (
     Record,
     columns,
     first_line,
+    limit_option,
     output_option,
-    page_length_option,
     to_seconds,
     write_records,
 )
@@ -28,27 +28,24 @@ if TYPE_CHECKING:
 
 _OUTCOMES = {"completed": "green", "failed": "red", "crashed": "red"}
 _COLUMNS = (
-    Column("name", lambda row: row["name"]),
-    Column("runs", lambda row: row["words"]),
+    *columns(name="name", runs="words"),
     Column("next", lambda row: "paused" if row["paused"] else _first_time(row["next"])),
-    Column("last", lambda row: to_seconds((_last_run(row) or {}).get("started_at"))),
+    Column("last", lambda row: to_seconds(_last_run(row).get("started_at"))),
     Column(
-        "outcome",
-        lambda row: (_last_run(row) or {}).get("outcome"),
-        lambda row: _OUTCOMES.get(str((_last_run(row) or {}).get("outcome"))),
+        "outcome", lambda row: _last_run(row).get("outcome"), lambda row: _colour(_last_run(row))
     ),
-    Column("error", lambda row: first_line((_last_run(row) or {}).get("error"))),
+    Column("error", lambda row: first_line(_last_run(row).get("error"))),
 )
 _RUN_COLUMNS = (
     Column("started", lambda row: to_seconds(row["started_at"])),
     *columns("name", "slot"),
-    Column("outcome", lambda row: row["outcome"], lambda row: _OUTCOMES.get(row["outcome"])),
-    Column("ms", lambda row: row["duration_ms"]),
+    Column("outcome", lambda row: row["outcome"], lambda row: _colour(row)),
+    *columns(ms="duration_ms"),
     Column("counters", lambda row: _counters(row["counters"])),
-    Column("worker", lambda row: row["worker"]),
+    *columns("worker"),
     Column("error", lambda row: first_line(row["error"])),
 )
-_NEXT_COLUMNS = (Column("name", lambda row: row["name"]), Column("at", lambda row: row["at"]))
+_NEXT_COLUMNS = columns("name", "at")
 
 
 def _counters(counters: Record) -> str:
@@ -65,8 +62,12 @@ def _first_time(instants: list[str]) -> str | None:
     return to_seconds(instants[0]) if instants else None
 
 
-def _last_run(row: Record) -> Record | None:
-    return row["runs"][0] if row["runs"] else None
+def _last_run(row: Record) -> Record:
+    return row["runs"][0] if row["runs"] else {}
+
+
+def _colour(run: Record) -> str | None:
+    return _OUTCOMES.get(str(run.get("outcome")))
 
 
 @click.group(
@@ -74,24 +75,21 @@ def _last_run(row: Record) -> Record | None:
     cls=HelpGroup,
     examples=("holdfast cycles list", "holdfast cycles run-now cleanup"),
 )
-def command() -> None:
+def cycles() -> None:
     """List, run, pause and resume cycles."""
 
 
-@command.command("list", examples=("holdfast cycles list", "holdfast cycles list -o json"))
+@cycles.command("list", examples=("holdfast cycles list", "holdfast cycles list -o json"))
 @output_option
 @with_database
 def list_(session: CliSession, output: Format) -> None:
     """List the cycles that workers have registered: when they run, and their latest run."""
     rows = [each.as_json() for each in _facts(session)]
-    write_records(rows, _COLUMNS, output, id="name")
-    if not rows:
-        print_info("no cycles found; workers register the cycles of their application")
+    empty = "no cycles found; workers register the cycles of their application"
+    write_records(rows, _COLUMNS, output, id="name", empty=empty)
 
 
-@command.command(
-    "next", examples=("holdfast cycles next", "holdfast cycles next cleanup -o ndjson")
-)
+@cycles.command("next", examples=("holdfast cycles next", "holdfast cycles next cleanup -o ndjson"))
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @output_option
 @with_database
@@ -108,7 +106,7 @@ def next_(session: CliSession, names: tuple[str, ...], output: Format) -> None:
     write_records(sorted(rows, key=lambda row: row["at"]), _NEXT_COLUMNS, output, id="at")
 
 
-@command.command(
+@cycles.command(
     "runs",
     examples=(
         "holdfast cycles runs",
@@ -117,7 +115,7 @@ def next_(session: CliSession, names: tuple[str, ...], output: Format) -> None:
     ),
 )
 @click.argument("name", required=False, metavar="[NAME]")
-@page_length_option
+@limit_option(50)
 @output_option
 @with_database
 def runs(session: CliSession, name: str | None, limit: int, output: Format) -> None:
@@ -128,56 +126,44 @@ def runs(session: CliSession, name: str | None, limit: int, output: Format) -> N
     from holdfast.admin.cycles import shown_run
 
     found = session.run(session.admin.cycles.runs(session.caller(), name, limit))
-    write_records([shown_run(each) for each in found], _RUN_COLUMNS, output)
-    if not found:
-        print_info("no runs found")
+    rows = [shown_run(each) for each in found]
+    write_records(rows, _RUN_COLUMNS, output, empty="no runs found")
 
 
-_names_argument = click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def _add_change(name: str, done: str, text: str, example: str) -> None:
+    """Add a command that changes cycles by name."""
+
+    @cycles.command(name.replace("_", "-"), help=text, examples=(example,))
+    @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+    @change_options
+    @with_database
+    def change_cycles(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
+        _require_known(names, {each.cycle.name: each for each in _facts(session)})
+        if change.dry_run:
+            verb = name.removesuffix("_now")
+            print_info(f"would {verb} {', '.join(names)}; nothing was changed")
+            return
+        run, caller = getattr(session.admin.cycles, name), session.caller(change.reason)
+        for each in names:
+            session.run(run(caller, each))
+        print_info(f"{', '.join(names)}: {done}")
 
 
-@command.command(
-    "run-now", examples=("holdfast cycles run-now cleanup --reason 'disk is nearly full'",)
+_add_change(
+    "run_now",
+    "will run at the next tick",
+    "Run cycles at the next tick, even if paused.",
+    "holdfast cycles run-now cleanup --reason 'disk is nearly full'",
 )
-@_names_argument
-@change_options
-@with_database
-def run_now(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
-    """Run cycles at the next tick, even if paused."""
-    _change_cycles(session, names, change, "run")
-
-
-@command.command("pause", examples=("holdfast cycles pause cleanup --reason 'being fixed'",))
-@_names_argument
-@change_options
-@with_database
-def pause(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
-    """Pause cycles."""
-    _change_cycles(session, names, change, "pause")
-
-
-@command.command("resume", examples=("holdfast cycles resume cleanup",))
-@_names_argument
-@change_options
-@with_database
-def resume(session: CliSession, names: tuple[str, ...], change: ChangeOptions) -> None:
-    """Resume cycles; runs missed during the pause are not caught up."""
-    _change_cycles(session, names, change, "resume")
-
-
-def _change_cycles(
-    session: CliSession, names: tuple[str, ...], change: ChangeOptions, verb: str
-) -> None:
-    _require_known(names, {each.cycle.name: each for each in _facts(session)})
-    if change.dry_run:
-        print_info(f"would {verb} {', '.join(names)}; nothing was changed")
-        return
-    admin, caller = session.admin.cycles, session.caller(change.reason)
-    commands = {"run": admin.run_now, "pause": admin.pause, "resume": admin.resume}
-    for name in names:
-        session.run(commands[verb](caller, name))
-    done = {"run": "will run at the next tick", "pause": "paused", "resume": "resumed"}
-    print_info(f"{', '.join(names)}: {done[verb]}")
+_add_change(
+    "pause", "paused", "Pause cycles.", "holdfast cycles pause cleanup --reason 'being fixed'"
+)
+_add_change(
+    "resume",
+    "resumed",
+    "Resume cycles; runs missed during the pause are not caught up.",
+    "holdfast cycles resume cleanup",
+)
 
 
 def _facts(session: CliSession) -> list[CycleFacts]:

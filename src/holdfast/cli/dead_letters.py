@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.bulk import BulkAction, run_bulk_action
-from holdfast.cli.confirmation import ChangeOptions, change_options
-from holdfast.cli.console import print_info, print_warning
+from holdfast.cli.changes import (
+    BulkAction,
+    ChangeOptions,
+    bulk_options,
+    run_bulk_action,
+    select,
+)
+from holdfast.cli.console import print_warning
 from holdfast.cli.jobs import show as show_job
 from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import (
@@ -22,7 +27,6 @@ from holdfast.cli.output import (
     write_page,
     write_records,
 )
-from holdfast.cli.selection import limit_option, select_jobs, targets_argument
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
 
@@ -47,11 +51,11 @@ _GROUP_COLUMNS = (
         "holdfast dead drop type:mail.* 'age>90d'",
     ),
 )
-def command() -> None:
+def dead() -> None:
     """List, show, redrive and drop dead letters."""
 
 
-@command.command(
+@dead.command(
     "list",
     examples=(
         "holdfast dead list",
@@ -72,17 +76,15 @@ def list_(
     if filter:
         text = " ".join(("state:failed", *filter))
         page = session.run(session.admin.jobs.page(caller, text, limit, after))
-        write_page("dead letters", page.items, page.next, JOB_COLUMNS, output)
+        write_page("dead letters", page, JOB_COLUMNS, output)
         return
     groups = session.run(session.admin.dead_letters.groups(caller, limit))
-    write_records(groups.items, _GROUP_COLUMNS, output, id="filter")
-    if not groups.items:
-        print_info("no dead letters")
+    write_records(groups.items, _GROUP_COLUMNS, output, id="filter", empty="no dead letters")
     if groups.cut:
         print_warning("only the newest were searched")
 
 
-@command.command(
+@dead.command(
     "redrive",
     examples=(
         "holdfast dead redrive 0193a6f0-7c00-7000-8000-000000000000",
@@ -90,11 +92,8 @@ def list_(
         "holdfast dead redrive $(holdfast dead list -o id --limit 1) --dry-run",
     ),
 )
-@targets_argument
 @click.option("--rate", metavar="N/s", help="Spread the redrive: jobs per second.")
-@limit_option
-@change_options
-@with_database
+@bulk_options
 def redrive(
     session: CliSession,
     targets: tuple[str, ...],
@@ -106,8 +105,8 @@ def redrive(
     from holdfast.admin.jobs import per_second
 
     limited = _RateLimitedRedrive(None if rate is None else per_second(rate))
-    selection = select_jobs(session, targets, limit, lifecycle.RETRY.states)
-    action = BulkAction(lifecycle.RETRY, "re-queued", "job", JOB_COLUMNS, limited.run_batch)
+    selection = select(session, "job", targets, limit, lifecycle.RETRY.states)
+    action = BulkAction(lifecycle.RETRY, "re-queued", "job", limited.run_batch)
     return run_bulk_action(session, selection, change, action)
 
 
@@ -131,21 +130,18 @@ class _RateLimitedRedrive:
         return moved
 
 
-@command.command(
+@dead.command(
     "drop",
     examples=(
         "holdfast dead drop 0193a6f0-7c00-7000-8000-000000000000",
         "holdfast dead drop type:mail.* 'age>90d' --yes --reason 'no longer needed'",
     ),
 )
-@targets_argument
-@limit_option
-@change_options
-@with_database
+@bulk_options
 def drop(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
     """Delete dead letters with their chains; those that other jobs wait for are skipped."""
-    selection = select_jobs(session, targets, limit, lifecycle.DROP.states)
-    action = BulkAction(lifecycle.DROP, "dropped", "job", JOB_COLUMNS, _drop_jobs)
+    selection = select(session, "job", targets, limit, lifecycle.DROP.states)
+    action = BulkAction(lifecycle.DROP, "dropped", "job", _drop_jobs)
     return run_bulk_action(session, selection, change, action)
 
 
@@ -153,7 +149,7 @@ def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -
     return session.run(session.admin.dead_letters.drop(session.caller(change.reason), ids)).ids
 
 
-command.add_command(
+dead.add_command(
     HelpCommand(
         "show",
         params=list(show_job.params),

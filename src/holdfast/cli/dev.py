@@ -1,4 +1,4 @@
-"""`holdfast dev`: a worker and the dashboard in one terminal, restarted when a source file changes.
+"""`holdfast init` and `holdfast dev`: a working application to start from, and running it while you change it.
 
 Changes are found by polling: nothing to install, and the same on every platform.
 """
@@ -6,6 +6,7 @@ Changes are found by polling: nothing to install, and the same on every platform
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,8 +17,9 @@ import click
 
 from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.load_app import load_app
-from holdfast.cli.session import open_app
+from holdfast.cli.serving_process import port_option, slots_option
+from holdfast.cli.session import load_app, open_app
+from holdfast.core.errors import NotConfirmed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,18 +73,10 @@ def _modification_times(root: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
     ),
 )
 @click.argument("spec", metavar="APP")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65_535),
-    default=4000,
-    show_default=True,
-    help="The dashboard's port; 0 picks a free one.",
-)
+@port_option("The dashboard's port; 0 picks a free one.")
 @click.option("--no-dashboard", is_flag=True, help="Run only the worker.")
-@click.option(
-    "--slots", type=click.IntRange(1, 1_000), help="Maximum concurrent handlers.  [HOLDFAST_SLOTS]"
-)
-def command(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
+@slots_option
+def dev(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
     """Run a worker and the dashboard; restart them when a source file changes.
 
     Migrates the schema first. Press Ctrl-C once to let handlers finish, twice to stop immediately.
@@ -152,3 +146,49 @@ def _stop(children: Sequence[RelayedProcess]) -> None:
         each.terminate()
     for each in children:
         each.stop()
+
+
+FILES = {"app.py": "app.txt", "test_app.py": "test_app.txt"}
+
+
+@click.command("init", cls=HelpCommand, examples=("holdfast init", "holdfast init shop"))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
+@click.option("--force", is_flag=True, help="Overwrite existing files.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written; write nothing.")
+def init(folder: Path, force: bool, dry_run: bool) -> None:
+    """Write a working application with a test."""
+    existing = [name for name in FILES if (folder / name).exists()]
+    if existing and not force:
+        raise NotConfirmed(
+            f"{folder / existing[0]} already exists",
+            help="choose another directory, or overwrite it with --force",
+        )
+    for name, source in FILES.items():
+        if dry_run:
+            print_info(f"would write {folder / name}")
+        else:
+            _write_file(folder / name, source)
+    if not dry_run:
+        _print_next_steps(folder)
+
+
+def _write_file(path: Path, source: str) -> None:
+    from importlib.resources import files
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(files("holdfast.cli").joinpath("starter", source).read_text("utf-8"))
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror or str(error)) from None
+    click.echo(str(path))
+
+
+def _print_next_steps(folder: Path) -> None:
+    lines = [
+        "python app.py                      place an order and start its jobs, in one transaction",
+        "holdfast dev app:app               run worker and dashboard; reloads on change",
+        "pytest                             run the tests",
+    ]
+    if folder != Path():
+        lines.insert(0, f"cd {shlex.quote(str(folder))}")
+    print_info("\n".join(["next:", *(f"  {line}" for line in lines)]))

@@ -9,7 +9,7 @@ import click
 from holdfast.cli.console import pluralize, print_info
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, Record, columns, output_option, write_records
+from holdfast.cli.output import Column, Format, columns, output_option, write_records
 from holdfast.cli.session import CliSession, database_options, open_app_or_database
 
 if TYPE_CHECKING:
@@ -20,15 +20,9 @@ _COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 _MARKS = {"ok": "✓", "warning": "!", "problem": "✗"}
 
 
-def _colour(row: Record) -> str | None:
-    return _COLOURS[row["verdict"]]
-
-
 _COLUMNS = (
-    Column("", lambda row: _MARKS[row["verdict"]], _colour),
-    *columns("check", "measured"),
-    Column("finding", lambda row: row["text"]),
-    Column("fix", lambda row: row["fix"]),
+    Column("", lambda row: _MARKS[row["verdict"]], lambda row: _COLOURS[row["verdict"]]),
+    *columns("check", "measured", finding="text", fix="fix"),
 )
 
 
@@ -47,22 +41,22 @@ _COLUMNS = (
 )
 @database_options
 @output_option
-def command(
-    spec: str | None, fix: bool, url: str | None, schema: str | None, output: Format
-) -> int:
+def doctor(spec: str | None, fix: bool, url: str | None, schema: str | None, output: Format) -> int:
     """Check configuration, fleet and database; exits 6 if a check fails.
 
     With APP, the leases of its job types, its cycles and the variables it uses are checked too.
     """
     from msgspec.structs import asdict
 
+    from holdfast.scheduler.doctor.checks import fix_problems
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema})
     with open_app_or_database(spec, url, schema) as session:
         findings = _run_checks(session, settings)
         if fix:
-            for each in session.run(_fix_findings(session, settings, findings)):
+            app = session.app
+            for each in session.run(fix_problems(app.database, settings, findings, app.notifier)):
                 print_info(each)
             findings = _run_checks(session, settings)
     write_records([asdict(each) for each in findings], _COLUMNS, output, id="check")
@@ -76,14 +70,6 @@ def _run_checks(session: CliSession, settings: Settings) -> list[Finding]:
     leases = {each.name: each.lease for each in session.app.registry if each.lease is not None}
     owners = [*session.app.registry, *session.app.cycle_specs.values()]
     return session.run(run_checks(session.app.database, settings, leases, owners))
-
-
-async def _fix_findings(
-    session: CliSession, settings: Settings, findings: list[Finding]
-) -> list[str]:
-    from holdfast.scheduler.doctor.checks import fix_problems
-
-    return await fix_problems(session.app.database, settings, findings, session.app.notifier)
 
 
 def _summarize(findings: list[Finding]) -> int:

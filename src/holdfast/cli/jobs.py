@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import sys
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from holdfast.cli.bulk import BulkAction, run_bulk_action
-from holdfast.cli.confirmation import ChangeOptions, change_options
+from holdfast.cli.changes import (
+    BulkAction,
+    ChangeOptions,
+    bulk_options,
+    change_options,
+    run_bulk_action,
+    select,
+)
 from holdfast.cli.console import print_info, wants_colour
-from holdfast.cli.lazy import HelpCommand, HelpGroup
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     JOB_COLUMNS,
     Column,
@@ -22,17 +29,17 @@ from holdfast.cli.output import (
     Format,
     clean,
     columns,
+    filter_argument,
     first_line,
     list_options,
     output_option,
     state_colour,
     to_seconds,
     write_detail,
-    write_json,
     write_page,
     write_records,
+    write_single,
 )
-from holdfast.cli.selection import filter_argument, limit_option, select_jobs, targets_argument
 from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
 from holdfast.core import lifecycle
 from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
@@ -40,10 +47,12 @@ from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.admin.jobs import JobDetail
+    from holdfast.admin.jobs import JobDetail, Moved
     from holdfast.app import Holdfast
     from holdfast.client.start_options import StartOptions
     from holdfast.client.views import Chain
+
+_TAIL_INTERVAL_S = 1.0
 
 _ATTEMPT_COLUMNS = (
     Column("attempt", lambda row: row["attempt"]),
@@ -51,6 +60,11 @@ _ATTEMPT_COLUMNS = (
     Column("ended", lambda row: to_seconds(row["ended_at"])),
     Column("worker", lambda row: row["worker"]),
     Column("error", lambda row: first_line(row["error"])),
+)
+_STARTED_COLUMNS = (
+    *columns("id", "type"),
+    Column("state", lambda row: row["state"], state_colour),
+    Column("deduplicated", lambda row: "yes" if row["deduplicated"] else "no"),
 )
 _BLOCKER_COLUMNS = (
     Column("waits for chain", lambda row: row["chain_id"]),
@@ -68,11 +82,11 @@ _BLOCKER_COLUMNS = (
         "holdfast jobs retry 'state:failed age<1h' --dry-run",
     ),
 )
-def command() -> None:
+def jobs() -> None:
     """List, show, start, retry, cancel and follow jobs."""
 
 
-@command.command(
+@jobs.command(
     "list",
     examples=(
         "holdfast jobs list",
@@ -88,10 +102,10 @@ def list_(
 ) -> None:
     """List jobs, newest first; all terms of a filter must match."""
     page = session.run(session.admin.jobs.page(session.caller(), " ".join(filter), limit, after))
-    write_page("jobs", page.items, page.next, JOB_COLUMNS, output)
+    write_page("jobs", page, JOB_COLUMNS, output)
 
 
-@command.command(
+@jobs.command(
     "show",
     examples=(
         "holdfast jobs show 0193a6f0-7c00-7000-8000-000000000000",
@@ -105,22 +119,8 @@ def list_(
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
     """Show a job in full, and why it isn't running."""
     found = session.run(session.admin.jobs.get(session.caller(), id, raw))
-    if output == "table":
-        write_detail(_detail(found))
-    elif output == "id":
-        click.echo(found.job["id"])
-    else:
-        write_json(_as_json(found), indent=2 if output == "json" else None)
-
-
-def _as_json(found: JobDetail) -> dict[str, Any]:
-    return {
-        **found.job,
-        "why": found.why,
-        "progress": found.progress,
-        "attempts": found.attempts,
-        "blockers": found.blockers,
-    }
+    rest = {name: getattr(found, name) for name in ("why", "progress", "attempts", "blockers")}
+    write_single({**found.job, **rest}, output, lambda: write_detail(_detail(found)))
 
 
 def _detail(found: JobDetail) -> Detail:
@@ -153,101 +153,54 @@ def _detail(found: JobDetail) -> Detail:
     )
 
 
-@click.command(
+def _add_move(name: str, done: str, text: str, *examples: str) -> None:
+    """Add a command of the lifecycle, for jobs by ids or by a filter."""
+    move = lifecycle.JOB_COMMANDS[name]
+
+    def run_batch(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
+        run = getattr(session.admin.jobs, name)
+        report: Moved = session.run(run(session.caller(change.reason), ids))
+        return report.moved
+
+    @jobs.command(name.replace("_", "-"), help=text, examples=examples)
+    @bulk_options
+    def move_jobs(
+        session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions
+    ) -> int:
+        selection = select(session, "job", targets, limit, move.states)
+        return run_bulk_action(session, selection, change, BulkAction(move, done, "job", run_batch))
+
+
+_add_move(
     "retry",
-    cls=HelpCommand,
-    examples=(
-        "holdfast jobs retry 0193a6f0-7c00-7000-8000-000000000000",
-        "holdfast jobs retry type:mail.* 'error:\"timed out\"' --dry-run",
-        "holdfast jobs retry type:mail.* 'age<1h' --yes --reason 'provider is back'",
-    ),
-)
-@targets_argument
-@limit_option
-@change_options
-@with_database
-def retry(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
+    "retried",
     """Re-queue failed jobs with a fresh set of attempts.
 
     Without a state in the filter, only failed jobs match.
-    """
-    return _change_jobs(session, targets, limit, change, _RETRY)
-
-
-@click.command(
-    "cancel",
-    cls=HelpCommand,
-    examples=(
-        "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent manually'",
-        "holdfast jobs cancel state:pending type:report.* --dry-run",
-    ),
+    """,
+    "holdfast jobs retry 0193a6f0-7c00-7000-8000-000000000000",
+    "holdfast jobs retry type:mail.* 'error:\"timed out\"' --dry-run",
+    "holdfast jobs retry type:mail.* 'age<1h' --yes --reason 'provider is back'",
 )
-@targets_argument
-@limit_option
-@change_options
-@with_database
-def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions) -> int:
+_add_move(
+    "cancel",
+    "cancelled",
     """Cancel unfinished jobs; running handlers are aborted.
 
     Without a state in the filter, blocked, pending and running jobs match.
-    """
-    return _change_jobs(session, targets, limit, change, _CANCEL)
-
-
-@click.command(
-    "run-now",
-    cls=HelpCommand,
-    examples=(
-        "holdfast jobs run-now 0193a6f0-7c00-7000-8000-000000000000",
-        "holdfast jobs run-now type:mail.* 'attempt>=1' --yes",
-    ),
+    """,
+    "holdfast jobs cancel 0193a6f0-7c00-7000-8000-000000000000 --reason 'sent manually'",
+    "holdfast jobs cancel state:pending type:report.* --dry-run",
 )
-@targets_argument
-@limit_option
-@change_options
-@with_database
-def run_now(
-    session: CliSession, targets: tuple[str, ...], limit: int, change: ChangeOptions
-) -> int:
+_add_move(
+    "run_now",
+    "made due",
     """Make pending jobs due now.
 
     Without a state in the filter, only pending jobs match.
-    """
-    return _change_jobs(session, targets, limit, change, _RUN_NOW)
-
-
-def _change_jobs(
-    session: CliSession,
-    targets: tuple[str, ...],
-    limit: int,
-    change: ChangeOptions,
-    action: BulkAction,
-) -> int:
-    selection = select_jobs(session, targets, limit, action.command.states)
-    return run_bulk_action(session, selection, change, action)
-
-
-def _retry_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(session.admin.jobs.retry(session.caller(change.reason), ids)).moved
-
-
-def _cancel_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(session.admin.jobs.cancel(session.caller(change.reason), ids)).moved
-
-
-def _run_jobs_now(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(session.admin.jobs.run_now(session.caller(change.reason), ids)).moved
-
-
-_RETRY = BulkAction(lifecycle.RETRY, "retried", "job", JOB_COLUMNS, _retry_jobs)
-_CANCEL = BulkAction(lifecycle.CANCEL, "cancelled", "job", JOB_COLUMNS, _cancel_jobs)
-_RUN_NOW = BulkAction(lifecycle.RUN_NOW, "made due", "job", JOB_COLUMNS, _run_jobs_now)
-
-
-_COLUMNS = (
-    *columns("id", "type"),
-    Column("state", lambda row: row["state"], state_colour),
-    Column("deduplicated", lambda row: "yes" if row["deduplicated"] else "no"),
+    """,
+    "holdfast jobs run-now 0193a6f0-7c00-7000-8000-000000000000",
+    "holdfast jobs run-now type:mail.* 'attempt>=1' --yes",
 )
 
 
@@ -271,9 +224,8 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
     return instant
 
 
-@click.command(
+@jobs.command(
     "start",
-    cls=HelpCommand,
     examples=(
         """holdfast jobs start mail.send '{"to": "ana@example.org"}'""",
         """holdfast jobs start mail.send @mail.json --key mail:17 --after 10m""",
@@ -314,7 +266,7 @@ def start(
         if spec is None and not new_type:
             _require_known_type(session, type)
         chain = _start_chain(session, type, value, _start_options(options), change)
-    write_records([_row(chain)], _COLUMNS, change.output, single=True)
+    write_records([_row(chain)], _STARTED_COLUMNS, change.output, single=True)
     print_info(_sentence(chain, change.dry_run))
 
 
@@ -390,12 +342,8 @@ def _row(chain: Chain) -> dict[str, Any]:
     }
 
 
-_INTERVAL_S = 1.0
-
-
-@click.command(
+@jobs.command(
     "tail",
-    cls=HelpCommand,
     examples=(
         "holdfast jobs tail",
         "holdfast jobs tail type:mail.* --lines 0",
@@ -427,19 +375,14 @@ def tail(session: CliSession, filter: tuple[str, ...], lines: int, output: Forma
         _write(job, output)
     while True:
         sys.stdout.flush()
-        sleep(_INTERVAL_S)
+        sleep(_TAIL_INTERVAL_S)
         for job in session.run(admin.changes(caller, wanted, watch, TAILED)):
             _write(job, output)
 
 
 def _write(job: dict[str, Any], output: Format) -> None:
-    match output:
-        case "table":
-            click.echo(_line(job), color=wants_colour(sys.stdout))
-        case "json" | "ndjson":
-            write_json(job)
-        case "id":
-            click.echo(job["id"])
+    line = partial(click.echo, _line(job), color=wants_colour(sys.stdout))
+    write_single(job, "ndjson" if output == "json" else output, line)
 
 
 def _line(job: dict[str, Any]) -> str:
@@ -448,7 +391,3 @@ def _line(job: dict[str, Any]) -> str:
     attempt = f" attempt {job['attempt']}" if job["attempt"] > 1 else ""
     error = f" {clean(first_line(job['error']))}" if job["error"] else ""
     return f"{when}  {state}  {clean(job['type'])}  {job['id']}{attempt}{error}"
-
-
-for each in (retry, cancel, run_now, start, tail):
-    command.add_command(each)

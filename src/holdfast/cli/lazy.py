@@ -15,7 +15,7 @@ from holdfast.core.errors import CommandUsage, nearest
 
 @dataclass(frozen=True, slots=True)
 class LazyCommand:
-    """A command's module and its line in the help, known without importing it."""
+    """A command's module, which has it under its name, and its line in the help, known without importing it."""
 
     module: str
     text: str
@@ -111,7 +111,7 @@ class LazyGroup(HelpGroup):
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = import_module(entry.module).command
+        command: click.Command = getattr(import_module(entry.module), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,19 +1,134 @@
-"""The table of commands. Only click and the errors are imported here, so that help is quick."""
+"""The root command: the table of commands, and errors as messages on stderr and exit codes.
+
+Only click and the errors are imported here, so that help is quick.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from io import FileIO, TextIOWrapper
+from typing import Any, TextIO
+
 import click
 
-from holdfast.cli.lazy import LazyCommand
-from holdfast.cli.root import Root
+from holdfast.cli.console import print_error
+from holdfast.cli.exit_codes import Exit, exit_code
+from holdfast.cli.lazy import LazyCommand, LazyGroup
+from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused, nearest
 from holdfast.version import VERSION
+
+
+class Root(LazyGroup):
+    """The `holdfast` command."""
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run a command line and exit with its code; without `standalone_mode`, as click does."""
+        run = partial(super().main, args, prog_name, complete_var, standalone_mode=False, **extra)
+        if not standalone_mode:
+            return run()
+        _make_streams_writable()
+        code = _run_to_exit_code(run)
+        for stream in (sys.stdout, sys.stderr):
+            _discard_if_unwritable(stream)
+        sys.exit(code)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; a reader that closed the pipe, such as `head`, is no error."""
+        try:
+            code = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Here, because click would make it a failure.
+            return Exit.BROKEN_PIPE
+        return code
+
+
+def _make_streams_writable() -> None:
+    """Escape what the locale cannot encode, and discard what has no stream."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, TextIOWrapper(FileIO(os.devnull, "w")))
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _run_to_exit_code(run: Callable[[], object]) -> int:
+    """Run a command line, print its error to stderr, and return the exit code."""
+    try:
+        code = run()
+        # Also what --help wrote: a full disk shows only now.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return Exit.BROKEN_PIPE
+    except click.Abort:
+        return Exit.INTERRUPTED
+    except click.UsageError as error:
+        return _report(_usage_error(error))
+    except click.ClickException as error:
+        return _report(CommandUsage(_sentence(error.format_message())))
+    except HoldfastError as error:
+        return _report(error)
+    except OSError as error:
+        return _report(_system_error(error))
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _report(error: HoldfastError) -> Exit:
+    # Without a usable stderr, the exit code still tells.
+    with suppress(OSError):
+        print_error(error)
+    return exit_code(error)
+
+
+def _discard_if_unwritable(stream: TextIO) -> None:
+    """Python flushes once more at exit, and would exit with 120 if that failed."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _usage_error(error: click.UsageError) -> CommandUsage:
+    """Convert a usage error of click."""
+    path = error.ctx.command_path if error.ctx else "holdfast"
+    near = ""
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = [each for param in error.ctx.command.params for each in param.opts]
+        near = nearest(error.option_name, [each for each in known if each.startswith("-")])
+    message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
+    return CommandUsage(f"{path}: {_sentence(message)}", help=near or f"see `{path} --help`")
+
+
+def _system_error(error: OSError) -> SystemRefused:
+    """Convert an error of the operating system, without its number."""
+    where = f"{error.filename}: " if error.filename else ""
+    return SystemRefused(f"{where}{error.strerror or error}")
+
+
+def _sentence(text: str) -> str:
+    """Return a sentence of click as a clause."""
+    line = " ".join(text.split()).removesuffix(".")
+    return line[:1].lower() + line[1:]
+
 
 SECTIONS = {
     "Get started": {
         "demo": LazyCommand(
             "holdfast.demo.command", "Run a small shop that demonstrates the guarantees."
         ),
-        "init": LazyCommand("holdfast.cli.init", "Write a working application with a test."),
+        "init": LazyCommand("holdfast.cli.dev", "Write a working application with a test."),
         "dev": LazyCommand(
             "holdfast.cli.dev",
             "Run a worker and the dashboard; restart them when a source file changes.",
@@ -24,7 +139,7 @@ SECTIONS = {
             "holdfast.cli.worker", "Run an application's jobs and cycles until stopped."
         ),
         "tick": LazyCommand(
-            "holdfast.cli.tick",
+            "holdfast.cli.worker",
             "Run one tick and exit; exits 1 if a runner failed or did not stop.",
         ),
         "api": LazyCommand("holdfast.cli.api", "Serve the HTTP API and the dashboard."),
@@ -35,7 +150,7 @@ SECTIONS = {
             "Show the queue's status: a one-sentence summary, counts and job types.",
         ),
         "top": LazyCommand(
-            "holdfast.cli.top.command",
+            "holdfast.cli.top",
             "Watch jobs, types, workers, dead letters and cycles live, and act on them.",
         ),
         "jobs": LazyCommand(
@@ -47,28 +162,30 @@ SECTIONS = {
         "dead": LazyCommand(
             "holdfast.cli.dead_letters", "List, show, redrive and drop dead letters."
         ),
-        "types": LazyCommand("holdfast.cli.types", "List, pause, resume and configure job types."),
-        "events": LazyCommand("holdfast.cli.events", "List and remove event subscriptions."),
+        "types": LazyCommand(
+            "holdfast.cli.types", "List, show, pause, resume and configure job types."
+        ),
+        "events": LazyCommand("holdfast.cli.types", "List and remove event subscriptions."),
         "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
         "workers": LazyCommand("holdfast.cli.workers", "List and drain workers."),
     },
     "Set up and operate": {
-        "migrate": LazyCommand("holdfast.cli.migrate", "Bring the schema up to date."),
-        "reap": LazyCommand("holdfast.cli.reap", "Recover jobs from expired leases, once."),
+        "migrate": LazyCommand("holdfast.cli.database", "Bring the schema up to date."),
+        "reap": LazyCommand("holdfast.cli.workers", "Recover jobs from expired leases, once."),
         "doctor": LazyCommand(
             "holdfast.cli.doctor",
             "Check configuration, fleet and database; exits 6 if a check fails.",
         ),
-        "audit": LazyCommand("holdfast.cli.audit", "Show the audit log."),
-        "adopt": LazyCommand("holdfast.cli.adopt", "Allow jobs in a copied database to run."),
-        "token": LazyCommand("holdfast.cli.token", "Create, list and revoke API tokens."),
-        "config": LazyCommand("holdfast.cli.config", "Show the effective settings."),
-        "explain": LazyCommand("holdfast.cli.explain", "Explain an error code and its fix."),
+        "audit": LazyCommand("holdfast.cli.access", "Show the audit log."),
+        "adopt": LazyCommand("holdfast.cli.database", "Allow jobs in a copied database to run."),
+        "token": LazyCommand("holdfast.cli.access", "Create, list and revoke API tokens."),
+        "config": LazyCommand("holdfast.cli.reference", "Show the effective settings."),
+        "explain": LazyCommand("holdfast.cli.reference", "Explain an error code and its fix."),
         "bench": LazyCommand(
             "holdfast.bench.command",
             "Benchmark this machine: `holdfast worker` against hand-written loops in the same run.",
         ),
-        "completion": LazyCommand("holdfast.cli.completion", "Print a shell completion script."),
+        "completion": LazyCommand("holdfast.cli.reference", "Print a shell completion script."),
     },
 }
 

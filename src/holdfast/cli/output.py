@@ -8,13 +8,16 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from unicodedata import east_asian_width
 
 import click
 
 from holdfast.cli.console import print_info, wants_colour
-from holdfast.cli.selection import filter_argument
+
+if TYPE_CHECKING:
+    from holdfast.admin.access import AuditPage
+    from holdfast.client.views import Page
 
 Format: TypeAlias = Literal["table", "json", "ndjson", "id"]
 Record: TypeAlias = Mapping[str, Any]
@@ -45,9 +48,10 @@ class Column:
     colour: Callable[[Record], str | None] = lambda _: None
 
 
-def columns(*names: str) -> tuple[Column, ...]:
-    """Return columns that show the fields of these names."""
-    return tuple(Column(name, itemgetter(name)) for name in names)
+def columns(*names: str, **fields: str) -> tuple[Column, ...]:
+    """Return columns that show the fields of these names, or fields under other titles."""
+    titles = dict(zip(names, names, strict=True)) | fields
+    return tuple(Column(title, itemgetter(name)) for title, name in titles.items())
 
 
 def write_records(
@@ -57,20 +61,39 @@ def write_records(
     *,
     id: str = "id",
     single: bool = False,
+    empty: str = "",
 ) -> None:
-    """Write records in the chosen format; a `single` one is an object in JSON instead of a list."""
+    """Write records in the chosen format; a `single` one is an object in JSON instead of a list.
+
+    `empty` is the message when there are none.
+    """
+    records = list(records)
     match output:
         case "table":
-            write_table(list(records), columns)
+            write_table(records, columns)
         case "json":
-            found = list(records)
-            write_json(found[0] if single else found, indent=2)
+            write_json(records[0] if single else records, indent=2)
         case "ndjson":
             for record in records:
                 write_json(record)
         case "id":
             for record in records:
                 click.echo(str(record[id]))
+    if empty and not records:
+        print_info(empty)
+
+
+def write_single(
+    record: Record, output: Format, write_text: Callable[[], None], id: str = "id"
+) -> None:
+    """Write one record in the chosen format; `write_text` writes it for people."""
+    match output:
+        case "table":
+            write_text()
+        case "id":
+            click.echo(str(record[id]))
+        case _:
+            write_json(record, indent=2 if output == "json" else None)
 
 
 def write_json(value: object, indent: int | None = None) -> None:
@@ -215,14 +238,14 @@ def first_line(text: str | None) -> str:
 JOB_COLUMNS = (
     *columns("id", "type"),
     Column("state", lambda row: row["state"], state_colour),
-    Column("attempt", lambda row: row["attempt"]),
+    *columns("attempt"),
     Column("created", lambda row: to_seconds(row["created_at"])),
     Column("error", lambda row: first_line(row["error"])),
 )
 CHAIN_COLUMNS = (
     *columns("id", "type"),
     Column("state", lambda row: row["state"], state_colour),
-    Column("jobs", lambda row: row["jobs"]),
+    *columns("jobs"),
     Column("created", lambda row: to_seconds(row["created_at"])),
     Column("finished", lambda row: to_seconds(row["finished_at"])),
     Column("error", lambda row: first_line(row["error"])),
@@ -231,33 +254,29 @@ CHAIN_COLUMNS = (
 
 T = TypeVar("T")
 
-page_length_option = click.option(
-    "--limit",
-    type=click.IntRange(1, 1_000),
-    default=50,
-    show_default=True,
-    help="Maximum rows.",
-)
+filter_argument = click.argument("filter", nargs=-1, metavar="[FILTER]...")
 after_option = click.option(
     "--after", metavar="CURSOR", help="Continue after this cursor, with the same filter."
 )
 
 
+def limit_option(default: int) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command `--limit`, the length of a page."""
+    allowed = click.IntRange(1, 1_000)
+    return click.option(
+        "--limit", type=allowed, default=default, show_default=True, help="Maximum rows."
+    )
+
+
 def list_options(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command a filter, `--limit`, `--after` and `-o`."""
-    return filter_argument(page_length_option(after_option(output_option(command))))
+    return filter_argument(limit_option(50)(after_option(output_option(command))))
 
 
 def write_page(
-    noun: str,
-    items: Sequence[Record],
-    next: str | None,
-    columns: Sequence[Column],
-    output: Format,
+    noun: str, page: Page[Any] | AuditPage, columns: Sequence[Column], output: Format
 ) -> None:
     """Write one page, and how to get the next."""
-    write_records(items, columns, output)
-    if not items:
-        print_info(f"no {noun} found")
-    if next is not None:
-        print_info(f"there are more; continue with --after {next}")
+    write_records(page.items, columns, output, empty=f"no {noun} found")
+    if page.next is not None:
+        print_info(f"there are more; continue with --after {page.next}")

@@ -1,4 +1,4 @@
-"""Signals, the exit and the tuning of a process that serves: a worker, a tick or the API."""
+"""A process that serves, be it a worker, a tick or the API: its options, logs, signals, exit and tuning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from logging import getLogger
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from logging import Formatter
 
 log = getLogger("holdfast.cli")
 
@@ -109,3 +114,55 @@ def _hangup_signals() -> list[signal.Signals]:
 
 def _exit_cleanly(*_: object) -> NoReturn:
     raise SystemExit(0)
+
+
+T = TypeVar("T")
+
+slots_option = click.option(
+    "--slots", type=click.IntRange(1, 1_000), help="Maximum concurrent handlers.  [HOLDFAST_SLOTS]"
+)
+log_jobs_option = click.option(
+    "--log-jobs", is_flag=True, help="Log each job, regardless of the level."
+)
+
+
+def port_option(help: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command `--port`, the dashboard's."""
+    allowed = click.IntRange(0, 65_535)
+    return click.option("--port", type=allowed, default=4000, show_default=True, help=help)
+
+
+def log_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command `--log-level` and `--log-format`."""
+    levels = click.Choice(("debug", "info", "warning", "error"))
+    forms = click.Choice(("plain", "json"))
+    level = click.option(
+        "--log-level", type=levels, default="info", show_default=True, help="Minimum log level."
+    )
+    form = click.option(
+        "--log-format", type=forms, default="plain", show_default=True, help="Text or JSON."
+    )
+    return level(form(command))
+
+
+def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
+    """Log to stderr from this level on, and every job's outcome if `jobs` is set."""
+    import logging
+
+    from holdfast.observe.logging import JOBS, JsonFormatter
+
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == "json" else _plain())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    if jobs:
+        logging.getLogger(JOBS).setLevel(logging.DEBUG)
+
+
+def _plain() -> Formatter:
+    import logging
+
+    formatter = logging.Formatter(
+        "%(asctime)s.%(msecs)03dZ %(levelname)-7s %(message)s", "%Y-%m-%dT%H:%M:%S"
+    )
+    formatter.converter = time.gmtime
+    return formatter

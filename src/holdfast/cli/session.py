@@ -1,17 +1,23 @@
-"""The application a command works on: reads run directly, audited changes on an event loop."""
+"""The application a command works on: loaded from `module:attribute`, or a database alone, for as long as it runs."""
 
 from __future__ import annotations
 
+import sys
+import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property, wraps
 from getpass import getuser
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.core.errors import CommandUsage, WrongDatabase
+from holdfast.core.errors import AppNotLoaded, CommandUsage, HoldfastError, WrongDatabase, nearest
 
 if TYPE_CHECKING:
     from asyncio import Runner
@@ -26,6 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_TIMEOUT_MS = 10_000
+DEFAULT_ATTRIBUTE = "app"
+
+_SHOWN_FRAMES = 3
 
 _URL = click.option(
     "--url", metavar="URL", help="The database.  [HOLDFAST_URL; default: sqlite:///holdfast.db]"
@@ -38,10 +47,12 @@ _SCHEMA = click.option(
 
 
 class CliSession:
-    """An open application; changes go through its admin, reads may use its store."""
+    """An open application; changes go through its admin, reads may use its store.
+
+    Its database is opened on first use.
+    """
 
     def __init__(self, app: Holdfast) -> None:
-        """Take the application; its database is opened on first use."""
         self.app = app
         self._runner: Runner | None = None
 
@@ -152,7 +163,6 @@ def open_app_or_database(
         return open_database(url, schema)
     if url is not None or schema is not None:
         raise CommandUsage("an application has its own database", help="omit --url and --schema")
-    from holdfast.cli.load_app import load_app
 
     return open_app(load_app(spec))
 
@@ -173,3 +183,83 @@ def _user_name() -> str:
     except (KeyError, OSError):
         # A container may run under a number that has no name.
         return "unknown"
+
+
+def load_app(spec: str) -> Holdfast:
+    """Import the application; the current directory is on the path. Raises: AppNotLoaded."""
+    module_name, _, attribute = spec.partition(":")
+    if not module_name or not all(part.isidentifier() for part in module_name.split(".")):
+        raise AppNotLoaded(f"{spec[:60]!r} is not a module name")
+    if module_name.endswith(".py") and Path(module_name).exists():
+        meant = f"{module_name.removesuffix('.py')}:{attribute or DEFAULT_ATTRIBUTE}"
+        raise AppNotLoaded(f"{module_name} is a file", help=f"pass its module: {meant}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    module = _import(module_name)
+    return _application(module, attribute or DEFAULT_ATTRIBUTE)
+
+
+def _import(name: str) -> ModuleType:
+    _find(name)
+    try:
+        return import_module(name)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)[-_SHOWN_FRAMES:]
+        places = [f"{frame.filename}:{frame.lineno}: {frame.line}" for frame in frames]
+        reason = traceback.format_exception_only(error)[-1].strip()
+        raise AppNotLoaded(
+            f"importing {name} failed: {reason}", details=places, help="fix the module first"
+        ) from error
+
+
+def _find(name: str) -> None:
+    """Reject a module that does not exist, as opposed to one whose own imports fail."""
+    parts = name.split(".")
+    for depth in range(1, len(parts) + 1):
+        parent, part = ".".join(parts[: depth - 1]), parts[depth - 1]
+        path = getattr(_import(parent), "__path__", []) if parent else None
+        if _exists(parent, part, path):
+            continue
+        searched = [str(Path.cwd())] if path is None else list(path)
+        near = nearest(part, [each.name for each in iter_modules(searched)])
+        raise AppNotLoaded(
+            f"module {'.'.join(parts[:depth])} not found",
+            details=[f"searched from {Path.cwd()}"],
+            help=near or None,
+        )
+
+
+def _exists(parent: str, part: str, path: list[str] | None) -> bool:
+    name = f"{parent}.{part}" if parent else part
+    if name in sys.modules:
+        return True
+    if path is not None and not path:
+        return False
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def _application(module: ModuleType, attribute: str) -> Holdfast:
+    from holdfast.app import Holdfast
+
+    found: object = module
+    for part in attribute.split("."):
+        found = getattr(found, part, None)
+    if isinstance(found, Holdfast):
+        return found
+    candidates = [name for name, each in vars(module).items() if isinstance(each, Holdfast)]
+    where = f"{module.__name__}:{attribute}"
+    if found is None:
+        near = nearest(attribute, [*candidates, *vars(module)])
+        message = f"{module.__name__} has no {attribute}"
+    else:
+        near = ""
+        message = f"{where} is {type(found).__name__}, not a Holdfast"
+    if candidates:
+        near = f"did you mean {module.__name__}:{candidates[0]}?"
+    raise AppNotLoaded(message, help=near or None)

@@ -143,7 +143,7 @@ def _parse_conditions(
 )
 @output_option
 @with_database
-def command(
+def status(
     session: CliSession,
     watch: bool,
     interval: float,

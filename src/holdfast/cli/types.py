@@ -1,13 +1,13 @@
-"""`holdfast types`: listing and pausing job types, and overriding their settings at run time."""
+"""`holdfast types` and `holdfast events`: job types with their settings at run time, and event subscriptions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.confirmation import ChangeOptions, change_options
-from holdfast.cli.console import print_info
+from holdfast.cli.changes import ChangeOptions, change_options, confirm_change
+from holdfast.cli.console import pluralize, print_info, print_warning
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     Column,
@@ -16,33 +16,50 @@ from holdfast.cli.output import (
     Record,
     columns,
     output_option,
+    to_seconds,
     write_detail,
-    write_json,
     write_records,
+    write_single,
 )
 from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
-from holdfast.core.errors import CommandUsage
+from holdfast.core.errors import CommandUsage, SubscriptionNotFound, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.admin.types import TypeFacts
+    from holdfast.app import Holdfast
+    from holdfast.commands.subscriptions import RemovedSubscription
+    from holdfast.core.records import TypeSetting
+    from holdfast.core.registry import JobType
 
 _UNSET = -1
 _DEFAULT = "default"
 
-_COLUMNS = (
+_SUBSCRIPTION_COLUMNS = (
+    *columns("event", "handler"),
+    Column("since", lambda row: to_seconds(row["created_at"])),
+    Column(
+        "workers",
+        lambda row: row["workers"] or "none",
+        lambda row: None if row["workers"] else "red",
+    ),
+    *columns("live"),
+)
+_POLICY_COLUMNS = columns("option", "value", "from")
+_TYPE_COLUMNS = (
     *columns("type", "live"),
     Column("oldest due", lambda row: row["oldest_due"]),
-    Column("completed", lambda row: row["completed"]),
+    *columns("completed"),
     Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
-    Column("workers", lambda row: row["workers"], lambda row: _workers_colour(row)),
+    Column(
+        "workers",
+        lambda row: row["workers"],
+        lambda row: "red" if row["live"] and not row["workers"] else None,
+    ),
     Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
-    Column("settings", lambda row: row["settings"]),
+    *columns("settings"),
 )
-
-
-def _workers_colour(row: Record) -> str | None:
-    return "red" if row["live"] and not row["workers"] else None
 
 
 @click.group(
@@ -54,26 +71,21 @@ def _workers_colour(row: Record) -> str | None:
         "holdfast types set pdf.render --lease 120s --concurrency 2",
     ),
 )
-def command() -> None:
+def types() -> None:
     """List, show, pause, resume and configure job types."""
 
 
-@command.command("list", examples=("holdfast types list", "holdfast types list -o json"))
+@types.command("list", examples=("holdfast types list", "holdfast types list -o json"))
 @output_option
 @with_database
 def list_(session: CliSession, output: Format) -> None:
     """List all job types in the database, with depth, age, handlers and settings."""
-    facts = session.run(session.admin.types.list(session.caller()))
+    facts = _list_facts(session)
     rows = [each.as_record() if output == "table" else each.as_json() for each in facts]
-    write_records(rows, _COLUMNS, output, id="type")
-    if not rows:
-        print_info("no job types found")
+    write_records(rows, _TYPE_COLUMNS, output, id="type", empty="no job types found")
 
 
-_POLICY_COLUMNS = columns("option", "value", "from")
-
-
-@command.command(
+@types.command(
     "show",
     examples=(
         "holdfast types show pdf.render",
@@ -101,16 +113,12 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
         found = facts.get(type)
         options = _options(session.app, type, job_type, found)
     record = {} if found is None else found.as_record() if output == "table" else found.as_json()
-    if output == "table":
-        shown = ("live", "oldest_due", "completed", "failed", "workers", "paused")
-        facts_shown = {name.replace("_", " "): record.get(name) for name in shown}
-        write_detail(Detail(type, facts=facts_shown, tables=((options, _POLICY_COLUMNS),)))
-    elif output == "id":
-        click.echo(type)
-    else:
-        write_json(
-            {"type": type, **record, "options": options}, indent=2 if output == "json" else None
-        )
+    shown = ("live", "oldest_due", "completed", "failed", "workers", "paused")
+    facts_shown = {name.replace("_", " "): record.get(name) for name in shown}
+    detail = Detail(type, facts=facts_shown, tables=((options, _POLICY_COLUMNS),))
+    write_single(
+        {"type": type, **record, "options": options}, output, lambda: write_detail(detail), "type"
+    )
 
 
 def _options(
@@ -172,7 +180,7 @@ _types_argument = click.argument("types", nargs=-1, metavar="TYPE...")
 _all_option = click.option("--all", "everything", is_flag=True, help="All types.")
 
 
-@command.command(
+@types.command(
     "pause",
     examples=(
         "holdfast types pause mail.send --reason 'provider is down'",
@@ -190,7 +198,7 @@ def pause(
     _set_paused(session, types, everything, change, paused=True)
 
 
-@command.command(
+@types.command(
     "resume", examples=("holdfast types resume mail.send", "holdfast types resume --all")
 )
 @_types_argument
@@ -232,22 +240,28 @@ def _set_paused(
 def _require_known(session: CliSession, types: Sequence[str]) -> None:
     from holdfast.commands.workers import unknown_type
 
-    facts = session.run(session.admin.types.list(session.caller()))
-    known = [each.totals.type for each in facts]
+    known = [each.totals.type for each in _list_facts(session)]
     for type in types:
         if type not in known:
             raise unknown_type(type, known)
 
 
-def _or_default(read_value: Callable[[str], int]) -> Callable[..., int | None]:
-    """Read an option's value; `default` removes an override."""
+def _list_facts(session: CliSession) -> list[TypeFacts]:
+    return session.run(session.admin.types.list(session.caller()))
+
+
+def _setting_option(
+    name: str, metavar: str, help: str, read_value: Callable[[str], int]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command an option for a setting; the value `default` removes an override."""
 
     def read_option(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
         if text is None:
             return None
         return _UNSET if text == _DEFAULT else read_value(text)
 
-    return read_option
+    field = name.replace("-", "_") + ("_ms" if metavar == "DURATION" else "")
+    return click.option(f"--{name}", field, callback=read_option, metavar=metavar, help=help)
 
 
 def _milliseconds(text: str) -> int:
@@ -262,7 +276,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-@command.command(
+@types.command(
     "set",
     examples=(
         "holdfast types set pdf.render --lease 120s --concurrency 2",
@@ -270,32 +284,10 @@ def _number(text: str) -> int:
     ),
 )
 @click.argument("type")
-@click.option(
-    "--lease",
-    "lease_ms",
-    callback=_or_default(_milliseconds),
-    metavar="DURATION",
-    help="Lease duration.",
-)
-@click.option(
-    "--timeout",
-    "timeout_ms",
-    callback=_or_default(_milliseconds),
-    metavar="DURATION",
-    help="Maximum duration of an attempt.",
-)
-@click.option(
-    "--concurrency",
-    callback=_or_default(_number),
-    metavar="N",
-    help="Maximum concurrent handlers per worker.",
-)
-@click.option(
-    "--max-attempts",
-    callback=_or_default(_number),
-    metavar="N",
-    help="Maximum attempts, including the first.",
-)
+@_setting_option("lease", "DURATION", "Lease duration.", _milliseconds)
+@_setting_option("timeout", "DURATION", "Maximum duration of an attempt.", _milliseconds)
+@_setting_option("concurrency", "N", "Maximum concurrent handlers per worker.", _number)
+@_setting_option("max-attempts", "N", "Maximum attempts, including the first.", _number)
 @change_options
 @with_database
 def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | None) -> None:
@@ -315,7 +307,7 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
     print_info(f"set {type}")
 
 
-@command.command("reset", examples=("holdfast types reset pdf.render",))
+@types.command("reset", examples=("holdfast types reset pdf.render",))
 @click.argument("type")
 @change_options
 @with_database
@@ -331,5 +323,87 @@ def reset(session: CliSession, type: str, change: ChangeOptions) -> None:
         print_info(f"would reset {type}; nothing was changed")
         return
     everything = TypeChange(_UNSET, _UNSET, _UNSET, _UNSET)
-    session.run(_admin(session).set(session.caller(change.reason), type, everything))
+    session.run(session.admin.types.set(session.caller(change.reason), type, everything))
     print_info(f"reset {type}")
+
+
+@click.group(
+    "events",
+    cls=HelpGroup,
+    examples=(
+        "holdfast events subscriptions",
+        "holdfast events unsubscribe order.placed mail_receipt --reason 'handler was removed'",
+    ),
+)
+def events() -> None:
+    """List and remove event subscriptions."""
+
+
+@events.command(
+    "subscriptions",
+    examples=("holdfast events subscriptions", "holdfast events subscriptions -o json"),
+)
+@output_option
+@with_database
+def subscriptions(session: CliSession, output: Format) -> None:
+    """List which handler receives which event, since when, and how many live workers handle it."""
+    empty = "no subscriptions"
+    write_records(_rows(session), _SUBSCRIPTION_COLUMNS, output, id="type", empty=empty)
+
+
+@events.command(
+    "unsubscribe",
+    examples=(
+        "holdfast events unsubscribe order.placed mail_receipt",
+        "holdfast events unsubscribe order.placed mail_receipt --yes --reason 'handler was removed'",
+    ),
+)
+@click.argument("event")
+@click.argument("handler")
+@change_options
+@with_database
+def unsubscribe(session: CliSession, event: str, handler: str, change: ChangeOptions) -> None:
+    """Stop delivering an event to a handler that was removed from the code.
+
+    Jobs already delivered remain. A worker that still has the handler subscribes it again when it
+    starts.
+    """
+    row = _get_subscription(session, event, handler)
+    if not change.dry_run and row["workers"]:
+        print_warning(f"a live worker has {handler} and will subscribe it again at its next start")
+    if not confirm_change(
+        change, "remove", "subscription", [row], _SUBSCRIPTION_COLUMNS, many=True, id="type"
+    ):
+        return
+    done = session.run(
+        session.admin.subscriptions.remove(session.caller(change.reason), event, handler)
+    )
+    write_records([row], _SUBSCRIPTION_COLUMNS, change.output, id="type")
+    print_info(f"{event} is no longer delivered to {handler}")
+    _print_remaining(done)
+
+
+def _get_subscription(session: CliSession, event: str, handler: str) -> Record:
+    rows = {each["type"]: each for each in _rows(session)}
+    wanted = f"{event}/{handler}"
+    if wanted not in rows:
+        near = nearest(wanted, rows).replace("/", " ")
+        message = f"no handler {handler[:60]!r} subscribes to {event[:60]!r}"
+        raise SubscriptionNotFound(message, help=near or None)
+    return rows[wanted]
+
+
+def _print_remaining(done: RemovedSubscription) -> None:
+    if not done.others:
+        print_info(f"no other handler subscribes to {done.event}: events wait for one")
+    if done.live:
+        jobs = pluralize(done.live, "job")
+        print_info(
+            f"{jobs} already delivered will still run: `holdfast jobs list type:{done.type}`"
+        )
+
+
+def _rows(session: CliSession) -> list[Record]:
+    return [
+        each.as_json() for each in session.run(session.admin.subscriptions.list(session.caller()))
+    ]

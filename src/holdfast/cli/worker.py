@@ -1,4 +1,4 @@
-"""`holdfast worker`: running an application's jobs and cycles until stopped."""
+"""`holdfast worker` and `holdfast tick`: running an application's jobs and cycles, until stopped or once."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from logging import getLogger
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast.cli.console import pluralize, print_info, print_warning
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.load_app import load_app
-from holdfast.cli.logging_setup import log_jobs_option, log_options, set_up_logging
+from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
 from holdfast.cli.serving_process import (
     ForcedExit,
     exit_now,
     exit_on_signal,
+    log_jobs_option,
+    log_options,
+    set_up_logging,
+    slots_option,
     stop_on_signal,
     tune_interpreter,
 )
+from holdfast.cli.session import load_app, open_app
 from holdfast.core.errors import (
     CommandUsage,
     DatabaseUnreachable,
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.core.registry import JobType
     from holdfast.scheduler.background import BackgroundReport
+    from holdfast.scheduler.runner import TickSummary
     from holdfast.settings import Settings
     from holdfast.worker.worker import Worker, WorkerReport
 
@@ -51,9 +57,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("spec", metavar="APP")
-@click.option(
-    "--slots", type=click.IntRange(1, 1_000), help="Maximum concurrent handlers.  [HOLDFAST_SLOTS]"
-)
+@slots_option
 @click.option(
     "--processes",
     type=click.IntRange(1, 64),
@@ -70,7 +74,7 @@ if TYPE_CHECKING:
 @click.option("--probe-host", default="127.0.0.1", show_default=True, help="The probes' address.")
 @log_options
 @log_jobs_option
-def command(
+def worker(
     spec: str,
     slots: int | None,
     processes: int | None,
@@ -122,11 +126,11 @@ def _supervise(processes: int) -> int:
     from holdfast.observe.logging import LoggingObserver
     from holdfast.worker.supervisor import Supervisor
 
-    command = [sys.executable, "-m", "holdfast", *single_process(sys.argv[1:])]
+    worker = [sys.executable, "-m", "holdfast", *single_process(sys.argv[1:])]
 
     async def run() -> int:
         supervisor = Supervisor(
-            command,
+            worker,
             processes,
             LoggingObserver(),
             on_started=lambda pid: print_info(f"worker process {pid} of {processes}"),
@@ -246,3 +250,103 @@ def _drain_worker(app: Holdfast, settings: Settings, types: list[str]) -> Worker
 
     options = replace(WorkerOptions(**worker_options(settings)), stop_when_idle=True)
     return app.make_worker(options, types=types)
+
+
+log = getLogger("holdfast.cli")
+
+_RUNNER_COLUMNS = (
+    *columns("runner", "processed", "updated", "skipped"),
+    Column("errors", lambda row: row["errors"], lambda row: "red" if row["errors"] else None),
+    Column("ms", lambda row: row["durationMs"]),
+    Column("note", lambda row: row.get("note")),
+)
+
+
+@click.command(
+    "tick",
+    cls=HelpCommand,
+    examples=(
+        "holdfast tick shop.jobs:app",
+        "holdfast tick shop.jobs:app --runners outbox,retention",
+        "holdfast tick shop.jobs:app -o json | jq .totalProcessed",
+    ),
+)
+@click.argument("spec", metavar="APP")
+@click.option(
+    "--runners", metavar="A,B,…", help="Only these runners, in this order.  [WORKER_TICK_RUNNERS]"
+)
+@output_option
+@log_options
+@log_jobs_option
+def tick(
+    spec: str,
+    runners: str | None,
+    output: Format,
+    log_level: str,
+    log_format: str,
+    log_jobs: bool,
+) -> int:
+    """Run one tick and exit; exits 1 if a runner failed or did not stop.
+
+    The reaper always runs first; then outbox, due cycles (concurrently) and retention. The first
+    SIGTERM or SIGINT lets running work finish and starts nothing new; the second aborts it.
+    """
+    from holdfast.settings import load_settings
+
+    exit_on_signal()
+    settings = load_settings({"WORKER_TICK_RUNNERS": runners})
+    set_up_logging(log_level, log_format, log_jobs)
+    app = load_app(spec)
+    warn_of_unknown(settings)
+    check_schema(app)
+    with open_app(app) as session:
+        summary = session.run(_tick(app, settings, output))
+    _write(summary, output)
+    return summary.exit_code
+
+
+async def _tick(app: Holdfast, settings: Settings, output: Format) -> TickSummary:
+    import asyncio
+
+    from holdfast.observe.logging import LoggingObserver
+
+    app.observe(LoggingObserver())
+    tick = app.assembly(settings).tick()
+    own = settings.worker
+    timeout_s = own.shutdown_timeout_ms / 1000
+    forced_exit = ForcedExit(lambda: tick.running)
+
+    def stop(_: object) -> None:
+        tick.stop()
+        asyncio.get_running_loop().call_later(timeout_s, tick.stop)
+
+    stop_on_signal(stop, forced_exit, timeout_s)
+    forced_exit.arm(own.tick_overall_max_ms / 1000)
+    try:
+        summary = await tick.run()
+    finally:
+        await tick.close()
+    if summary.exit_code:
+        for name in summary.failed_runners:
+            log.error("%s failed: %s", name, summary.runner_results[name].note)
+        _write(summary, output)
+        exit_now(summary.exit_code, tick.abandoned)
+    return summary
+
+
+def _write(summary: TickSummary, output: Format) -> None:
+    found = summary.as_dict()
+    match output:
+        case "table":
+            write_table(_rows(found), _RUNNER_COLUMNS)
+        case "id":
+            click.echo(summary.run_id)
+        case _:
+            write_json(found, indent=2 if output == "json" else None)
+    failed = summary.failed_runners
+    rest = f"; failed: {', '.join(failed)}" if failed else ""
+    print_info(f"{summary.total_processed} processed in {summary.duration_ms} ms{rest}")
+
+
+def _rows(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"runner": name, **each} for name, each in summary["runnerResults"].items()]

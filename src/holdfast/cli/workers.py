@@ -1,4 +1,4 @@
-"""`holdfast workers`: listing and draining workers."""
+"""`holdfast workers` and `holdfast reap`: listing and draining workers, and recovering the jobs of dead ones."""
 
 from __future__ import annotations
 
@@ -6,32 +6,38 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.confirmation import ChangeOptions, change_options
-from holdfast.cli.console import print_info
-from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, Record, columns, output_option, write_records
+from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.console import pluralize, print_info
+from holdfast.cli.lazy import HelpCommand, HelpGroup
+from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import WorkerNotFound, nearest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.admin.workers import WorkerFacts
+    from holdfast.commands.reap import ReapReport
+    from holdfast.core.records import Reaped
+    from holdfast.settings import Settings
+    from holdfast.storage.database import Database
 
 MOST = 1_000
 
 _COLOURS = {"live": "green", "draining": "yellow", "silent": "red", "stopped": "bright_black"}
 
 
-def _colour(row: Record) -> str | None:
-    return _COLOURS[row["standing"]]
-
-
-_COLUMNS = (
-    Column("id", lambda row: row["id"]),
-    Column("state", lambda row: row["standing"], _colour),
+_WORKER_COLUMNS = (
+    *columns("id"),
+    Column("state", lambda row: row["standing"], lambda row: _COLOURS[row["standing"]]),
     Column("host", lambda row: f"{row['host']}:{row['pid']}"),
     *columns("version", "slots", "held", "seen"),
     Column("processed", lambda row: row["counters"].get("processed", 0)),
     Column("types", lambda row: ", ".join(row["types"])),
+)
+_REAPED_COLUMNS = (
+    *columns("id", "type", "worker", now="state", crashes="crashes"),
+    Column("stale ms", lambda row: row["stale_ms"]),
 )
 
 
@@ -40,27 +46,20 @@ _COLUMNS = (
     cls=HelpGroup,
     examples=("holdfast workers list", "holdfast workers drain worker-4f1c2a9b7d3e"),
 )
-def command() -> None:
+def workers() -> None:
     """List and drain workers."""
 
 
-@command.command("list", examples=("holdfast workers list", "holdfast workers list --all -o json"))
+@workers.command("list", examples=("holdfast workers list", "holdfast workers list --all -o json"))
 @click.option("--all", "everyone", is_flag=True, help="Include stopped workers.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1_000),
-    default=100,
-    show_default=True,
-    help="Maximum rows.",
-)
+@limit_option(100)
 @output_option
 @with_database
 def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> None:
     """List workers, newest first."""
     found = session.run(session.admin.workers.list(session.caller(), everyone, limit))
-    write_records([_row(each) for each in found], _COLUMNS, output)
-    if not found:
-        print_info("no live workers")
+    rows = [_row(each) for each in found]
+    write_records(rows, _WORKER_COLUMNS, output, empty="no live workers")
 
 
 def _row(facts: WorkerFacts) -> dict[str, Any]:
@@ -69,7 +68,7 @@ def _row(facts: WorkerFacts) -> dict[str, Any]:
     return {**facts.as_json(), "seen": f"{spoken(facts.now - facts.worker.seen_at)} ago"}
 
 
-@command.command(
+@workers.command(
     "drain",
     examples=(
         "holdfast workers drain worker-4f1c2a9b7d3e --reason 'replacing the host'",
@@ -96,3 +95,56 @@ def drain(session: CliSession, ids: tuple[str, ...], change: ChangeOptions) -> N
         else:
             session.run(admin.drain(caller, id))
             print_info(f"asked {id} to drain")
+
+
+@click.command(
+    "reap", cls=HelpCommand, examples=("holdfast reap", "holdfast reap --poison-limit 5 -o json")
+)
+@click.option(
+    "--poison-limit",
+    type=click.IntRange(1, 1_000),
+    help="Worker crashes after which a job becomes a dead letter.  [HOLDFAST_POISON_LIMIT]",
+)
+@output_option
+@with_database
+def reap(session: CliSession, poison_limit: int | None, output: Format) -> None:
+    """Recover jobs from expired leases, once.
+
+    Workers do this automatically; use the command when no worker is running, or from cron.
+    """
+    from holdfast.settings import load_settings
+
+    settings = load_settings({"HOLDFAST_POISON_LIMIT": poison_limit})
+    notifier = session.app.notifier
+    reaped: list[Reaped] = []
+
+    def on_report(report: ReapReport) -> None:
+        reaped.extend(report.page.reaped)
+        notifier.send(report.hints())
+
+    session.run(_reap(session.app.database, settings, on_report))
+    fields = ("id", "type", "worker", "state", "crashes", "stale_ms")
+    rows = [{name: getattr(each, name) for name in fields} for each in reaped]
+    write_records(rows, _REAPED_COLUMNS, output)
+    dead = sum(each.state == "failed" for each in reaped)
+    print_info(f"recovered {pluralize(len(reaped), 'job')}; {dead} became dead letters")
+
+
+async def _reap(
+    database: Database, settings: Settings, on_report: Callable[[ReapReport], None]
+) -> None:
+    from holdfast.worker.clock import SystemClock
+    from holdfast.worker.reaper import OutageGuard, reap_all
+
+    own, clock = settings.holdfast, SystemClock()
+    link = database.link("reaper", own.statement_timeout_ms)
+    guard = OutageGuard(database.store, clock, settings.outbox.reaper_interval_ms / 1000, "")
+    try:
+        if not await guard.is_calm(link):
+            print_info(f"all workers are silent; giving them {guard.interval_s:g} s to come back")
+            await clock.sleep(guard.interval_s)
+        await reap_all(
+            link.run_atomic, database.store, own.reaper_batch, own.poison_limit, on_report
+        )
+    finally:
+        await link.close()

@@ -55,7 +55,7 @@ PORT = 8750
 @click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for the demo.")
 @click.option("--url", metavar="URL", help="Use your own database, in separate tables.")
 @click.option("--fresh", is_flag=True, help="Delete the data of earlier runs.")
-def command(
+def demo(
     orders: int,
     rate: float,
     kill: bool,

@@ -1,4 +1,4 @@
-"""`holdfast token`: creating, listing and revoking API tokens."""
+"""`holdfast token` and `holdfast audit`: API tokens, and the audit log."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.cli.changes import reason_option
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
-from holdfast.cli.output import Column, Format, columns, output_option, write_records
+from holdfast.cli.output import (
+    Column,
+    Format,
+    after_option,
+    columns,
+    limit_option,
+    output_option,
+    to_seconds,
+    write_page,
+    write_records,
+)
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import InvalidId
 
@@ -17,16 +28,16 @@ if TYPE_CHECKING:
 
 ROLES = ("user", "viewer", "operator", "developer")
 
-_COLUMNS = (
-    *columns("id", "name", "role"),
-    Column("created", lambda row: row["created_at"]),
-    Column("expires", lambda row: row["expires_at"]),
-    Column("last used", lambda row: row["last_used_at"]),
-    Column("revoked", lambda row: row["revoked_at"]),
+_AUDIT_COLUMNS = (
+    Column("at", lambda row: to_seconds(row["at"])),
+    *columns(who="actor", role="role", did="action", to="target", why="reason"),
 )
-_SECRET_COLUMNS = (Column("secret", lambda row: row["secret"]), *_COLUMNS[:3])
-
-_reason_option = click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
+_TOKEN_COLUMNS = (
+    *columns("id", "name", "role", created="created_at", expires="expires_at"),
+    Column("last used", lambda row: row["last_used_at"]),
+    *columns(revoked="revoked_at"),
+)
+_SECRET_COLUMNS = columns("secret", "id", "name", "role")
 
 
 @click.group(
@@ -38,11 +49,11 @@ _reason_option = click.option("--reason", metavar="TEXT", help="Reason, recorded
         "holdfast token revoke 0193a6f0-7c00-7000-8000-000000000000",
     ),
 )
-def command() -> None:
+def token() -> None:
     """Create, list and revoke API tokens."""
 
 
-@command.command(
+@token.command(
     "create",
     examples=(
         "holdfast token create --role developer --name ana --expires 90d",
@@ -52,7 +63,7 @@ def command() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it may do.")
 @click.option("--name", help="Name of the holder, shown in the audit log.  [default: you]")
 @click.option("--expires", metavar="DURATION", help="Expiry, e.g. 90d.")
-@_reason_option
+@reason_option
 @output_option
 @with_database
 def create(
@@ -74,20 +85,19 @@ def create(
     print_info("save the secret now: it is not stored and cannot be shown again")
 
 
-@command.command("list", examples=("holdfast token list", "holdfast token list -o json"))
+@token.command("list", examples=("holdfast token list", "holdfast token list -o json"))
 @output_option
 @with_database
-def list_(session: CliSession, output: Format) -> None:
+def list_tokens(session: CliSession, output: Format) -> None:
     """List tokens, newest first; secrets are never shown."""
     rows = session.run(session.admin.tokens.list(session.caller()))
-    write_records(rows, _COLUMNS, output)
-    if not rows:
-        print_info("no tokens; until you create one, the API is only available on this machine")
+    empty = "no tokens; until you create one, the API is only available on this machine"
+    write_records(rows, _TOKEN_COLUMNS, output, empty=empty)
 
 
-@command.command("revoke", examples=("holdfast token revoke 0193a6f0-7c00-7000-8000-000000000000",))
+@token.command("revoke", examples=("holdfast token revoke 0193a6f0-7c00-7000-8000-000000000000",))
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@_reason_option
+@reason_option
 @with_database
 def revoke(session: CliSession, ids: tuple[str, ...], reason: str | None) -> None:
     """Revoke tokens."""
@@ -99,3 +109,45 @@ def revoke(session: CliSession, ids: tuple[str, ...], reason: str | None) -> Non
                 error.message, help="copy it from `holdfast token list -o id`"
             ) from None
         print_info(f"revoked {id}")
+
+
+@click.group(
+    "audit",
+    cls=HelpGroup,
+    examples=("holdfast audit list", "holdfast audit list --actor ana -o json"),
+)
+def audit() -> None:
+    """Show the audit log."""
+
+
+@audit.command(
+    "list",
+    examples=(
+        "holdfast audit list",
+        "holdfast audit list --action type.pause",
+        "holdfast audit list --target 'job 0193a6f0-7c00-7000-8000-000000000000'",
+    ),
+)
+@click.option("--actor", help="Only changes by this user or token.")
+@click.option("--action", help="Only this action, e.g. job.cancel.")
+@click.option("--target", help="Only changes to this target.")
+@limit_option(50)
+@after_option
+@output_option
+@with_database
+def list_audit(
+    session: CliSession,
+    actor: str | None,
+    action: str | None,
+    target: str | None,
+    limit: int,
+    after: str | None,
+    output: Format,
+) -> None:
+    """List manual changes, newest first."""
+    page = session.run(
+        session.admin.audit.page(
+            session.caller(), limit, after, actor=actor, action=action, target=target
+        )
+    )
+    write_page("changes", page, _AUDIT_COLUMNS, output)

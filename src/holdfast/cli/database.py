@@ -1,4 +1,4 @@
-"""`holdfast migrate`: applying, listing, checking and printing the schema's migrations."""
+"""`holdfast migrate` and `holdfast adopt`: the schema's migrations, and allowing jobs in a copied database."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from holdfast.cli.console import pluralize, print_info
+from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.console import is_interactive, pluralize, print_info
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Format, Record, columns, output_option, write_records
-from holdfast.cli.session import CliSession, database_options, open_app_or_database
-from holdfast.core.errors import SchemaTooNew, SchemaTooOld, WrongDatabase
+from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
+from holdfast.core.errors import NotConfirmed, SchemaTooNew, SchemaTooOld, WrongDatabase
 
 if TYPE_CHECKING:
     from holdfast.core.records import AppliedMigration
     from holdfast.storage.migrations import Migration
+
 
 Action = Literal["up", "list", "check", "sql"]
 ACTIONS: tuple[Action, ...] = ("up", "list", "check", "sql")
@@ -39,7 +41,7 @@ _COLUMNS = columns("version", "name", "state")
 )
 @database_options
 @output_option
-def command(
+def migrate(
     action: Action, spec: str | None, url: str | None, schema: str | None, output: Format
 ) -> None:
     """Bring the schema up to date.
@@ -94,13 +96,9 @@ def _read_applied(session: CliSession) -> list[AppliedMigration]:
 
 
 def _row(each: AppliedMigration, state: str) -> Record:
-    return {
-        "version": each.version,
-        "name": each.name,
-        "state": state,
-        "checksum": each.checksum,
-        "oldest_code": each.oldest_code,
-    }
+    from msgspec.structs import asdict
+
+    return {**asdict(each), "state": state}
 
 
 def _load_migrations(session: CliSession) -> tuple[Migration, ...]:
@@ -118,3 +116,42 @@ def _sql(session: CliSession) -> str:
     from holdfast.storage.postgres.migrations import migration_sql as postgres_sql
 
     return postgres_sql(session.app.schema)
+
+
+@click.command(
+    "adopt",
+    cls=HelpCommand,
+    examples=(
+        "holdfast adopt --url postgresql://app@db/shop_staging --dry-run",
+        "holdfast adopt --yes --reason 'restored after the failure of db-1'",
+    ),
+)
+@change_options
+@with_database
+def adopt(session: CliSession, change: ChangeOptions) -> None:
+    """Allow jobs in a copied database to run.
+
+    A database stores the name it was created under. Workers refuse to run jobs in a copy under
+    another name, so a test copy sends no mail.
+    """
+    from holdfast.commands.identity import adopt_database
+    from holdfast.storage.id_generator import new_id
+
+    identity = session.read(session.store.schema.identity())
+    if identity is None or identity.recorded_name == identity.name:
+        print_info("this database is not a copy; nothing to adopt")
+        return
+    question = f"{identity.name} is a copy of {identity.recorded_name}; its jobs will run here"
+    if change.dry_run:
+        print_info(f"{question}; nothing was changed")
+        return
+    if not change.yes and not (
+        is_interactive() and click.confirm(f"{question}. Continue?", err=True)
+    ):
+        raise NotConfirmed(question)
+    caller = session.caller(change.reason)
+    adopted = session.gateway.run(
+        caller, "database.adopt", lambda store: adopt_database(store, new_id())
+    )
+    session.run(adopted)
+    print_info(f"adopted {identity.name}")

@@ -1,4 +1,4 @@
-"""`holdfast top`: the options; the screen is imported when it runs."""
+"""`holdfast top`: its options; the screen, which needs textual, is imported when it runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.core.errors import CommandUsage, MissingExtra
 )
 @click.option("--filter", default="", help="Initial job filter.")
 @with_database
-def command(session: CliSession, read_only: bool, interval: float, filter: str) -> None:
+def top(session: CliSession, read_only: bool, interval: float, filter: str) -> None:
     """Watch jobs, types, workers, dead letters and cycles live, and act on them.
 
     Lowercase keys ask for confirmation; uppercase keys do not. Changes are audited.
@@ -41,12 +41,10 @@ def command(session: CliSession, read_only: bool, interval: float, filter: str) 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandUsage("top needs a terminal", help="use `holdfast status --watch` in pipes")
     try:
-        from holdfast.cli.top.screen import TopApp
+        from holdfast.cli.top_screen import TopApp, TopSource
     except ImportError as error:
         raise MissingExtra(
             f"top needs the package {error.name}", help='pip install "holdfast-jobs[top]"'
         ) from error
-    from holdfast.cli.top.source import TopSource
-
     source = TopSource(session.gateway, session.caller(), filter)
     session.run(TopApp(source, interval, read_only).run_async())

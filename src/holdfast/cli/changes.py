@@ -1,0 +1,260 @@
+"""Changes: their options and confirmation, and bulk actions on jobs or chains, selected by ids or by a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import click
+
+from holdfast.cli.console import is_interactive, pluralize, print_info, print_warning, progress
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.output import (
+    CHAIN_COLUMNS,
+    JOB_COLUMNS,
+    Column,
+    Format,
+    Record,
+    columns,
+    output_option,
+    write_records,
+    write_table,
+)
+from holdfast.cli.session import CliSession, with_database
+from holdfast.core.errors import (
+    ChainError,
+    ChainNotFound,
+    CommandUsage,
+    InvalidId,
+    JobNotFound,
+    NotConfirmed,
+)
+from holdfast.core.ids import parse_id
+from holdfast.core.lifecycle import STATES, Command
+
+if TYPE_CHECKING:
+    from holdfast.core.records import ChainRecord, JobRecord
+
+T = TypeVar("T")
+Selected: TypeAlias = "JobRecord | ChainRecord"
+
+DEFAULT_LIMIT = 10_000
+"""How many a filter may match at once, unless --limit says otherwise."""
+
+SAMPLE = 5
+BATCH = 500
+
+_PAGE = 500
+_MAX_WARNINGS = 5
+_CHANGED_COLUMNS = columns("id", "type", "was")
+
+reason_option = click.option("--reason", metavar="TEXT", help="Reason, recorded in the audit log.")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOptions:
+    """The options of a change."""
+
+    yes: bool
+    dry_run: bool
+    reason: str | None
+    output: Format
+
+
+def change_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command `--yes`, `--dry-run`, `--reason` and `-o`, passed as `change`."""
+
+    @click.option("--yes", "-y", is_flag=True, help="Skip confirmation.")
+    @click.option("--dry-run", is_flag=True, help="Show what would change; change nothing.")
+    @reason_option
+    @output_option
+    @wraps(command)
+    def with_change(
+        *arguments: Any,
+        yes: bool,
+        dry_run: bool,
+        reason: str | None,
+        output: Format,
+        **options: Any,
+    ) -> T:
+        return command(*arguments, change=ChangeOptions(yes, dry_run, reason, output), **options)
+
+    return with_change
+
+
+def confirm_change(
+    change: ChangeOptions,
+    verb: str,
+    noun: str,
+    records: Sequence[Record],
+    columns: Sequence[Column],
+    *,
+    many: bool,
+    has_more: bool = False,
+    id: str = "id",
+) -> bool:
+    """Show what would change; return whether to change it. Raises: NotConfirmed.
+
+    `many` need a confirmation, with their number and a sample. `has_more` says that the limit cut some off.
+    """
+    if change.dry_run:
+        write_records(records, columns, change.output, id=id)
+        print_info(f"would {verb} {pluralize(len(records), noun)}; nothing was changed")
+        return False
+    if not many or not records:
+        return True
+    sample = ", for example" if len(records) > 1 else ""
+    print_info(f"about to {verb} {pluralize(len(records), noun)}{sample}:")
+    write_table(records[:SAMPLE], columns, to_stderr=True)
+    if has_more:
+        print_warning(f"more than {len(records)} match; run the command again for the rest")
+    if change.yes:
+        return True
+    if is_interactive() and click.confirm("Continue?", err=True):
+        return True
+    raise NotConfirmed(f"the change to {pluralize(len(records), noun)} was not confirmed")
+
+
+def bulk_options(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command a session, ids or a filter as `targets`, `--limit`, and the options of a change."""
+    targets = click.argument("targets", nargs=-1, required=True, metavar="ID... | FILTER...")
+    limit = click.option(
+        "--limit",
+        type=click.IntRange(min=1),
+        default=DEFAULT_LIMIT,
+        show_default=True,
+        help="Maximum that a filter may match.",
+    )
+    return targets(limit(change_options(with_database(command))))
+
+
+@dataclass(frozen=True, slots=True)
+class BulkAction:
+    """A command of the lifecycle for several jobs or chains.
+
+    `run` changes what has these ids and returns the ids that were changed.
+    """
+
+    command: Command
+    done: str
+    noun: Literal["job", "chain"]
+    run: Callable[[CliSession, Sequence[str], ChangeOptions], Iterable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What was selected; `missing` ids do not exist, `has_more` says that the filter matches more."""
+
+    found: Sequence[Selected]
+    missing: Sequence[str] = ()
+    by_filter: bool = False
+    has_more: bool = False
+
+
+def select(
+    session: CliSession,
+    noun: Literal["job", "chain"],
+    targets: Sequence[str],
+    limit: int,
+    states: Sequence[str],
+) -> Selection:
+    """Select by ids, or by a filter; one without a state gets these. Raises: FilterError, CommandUsage for a mix."""
+    ids = [each.lower() for each in targets if _is_id(each)]
+    if ids and len(ids) < len(targets):
+        raise CommandUsage("ids and a filter cannot be mixed", help="use one or the other")
+    if ids:
+        wanted = list(dict.fromkeys(ids))
+        store = session.store
+        found: Sequence[Selected] = (
+            session.read(store.jobs.get(wanted))
+            if noun == "job"
+            else session.read(store.chains.get(wanted))
+        )
+        known = {each.id for each in found}
+        return Selection(found, [each for each in wanted if each not in known])
+    text = " ".join(targets)
+    if set(states) < set(STATES) and "state:" not in text:
+        text = f"state:{','.join(states)} {text}"
+    matching = _read_matching(session, noun, text, limit + 1)
+    return Selection(matching[:limit], by_filter=True, has_more=len(matching) > limit)
+
+
+def _read_matching(session: CliSession, noun: str, text: str, limit: int) -> list[Selected]:
+    from holdfast.client.pagination import query_of
+
+    found: list[Selected] = []
+    before = None
+    while len(found) < limit:
+        query = query_of(text, min(_PAGE, limit - len(found)), before)
+        batch: Sequence[Selected] = (
+            session.read(session.store.jobs.page(query))
+            if noun == "job"
+            else session.read(session.store.chains.page(query))
+        )
+        found += batch
+        if len(batch) < query.limit:
+            break
+        before = batch[-1].id
+    return found
+
+
+def _is_id(text: str) -> bool:
+    try:
+        parse_id(text)
+    except InvalidId:
+        return False
+    return True
+
+
+def run_bulk_action(
+    session: CliSession, selection: Selection, change: ChangeOptions, action: BulkAction
+) -> int:
+    """Run an action on all that was selected and allows it, in batches. Return the exit code.
+
+    Raises: JobNotFound, ChainNotFound or WrongState when ids were given and none allows it; NotConfirmed.
+    """
+    from holdfast.admin.serializers import shown
+
+    command, noun = action.command, action.noun
+    able = [each for each in selection.found if command.allows(each.state)]
+    unable = [each for each in selection.found if not command.allows(each.state)]
+    if not selection.by_filter and not able:
+        raise _refusal(selection, unable, action)
+    if not confirm_change(
+        change,
+        command.verb,
+        noun,
+        [shown(each) for each in able],
+        JOB_COLUMNS if noun == "job" else CHAIN_COLUMNS,
+        many=selection.by_filter,
+        has_more=selection.has_more,
+    ):
+        return Exit.OK
+    changed: set[str] = set()
+    for batch in progress([each.id for each in able], BATCH, command.verb):
+        try:
+            changed.update(action.run(session, batch, change))
+        except ChainError:
+            # The whole batch changed meanwhile, or other jobs wait for it; the summary names them.
+            if len(selection.found) == 1:
+                raise
+    rows = [
+        {"id": each.id, "type": each.type, "was": each.state} for each in able if each.id in changed
+    ]
+    write_records(rows, _CHANGED_COLUMNS, change.output)
+    print_info(f"{action.done} {pluralize(len(changed), noun)}")
+    skipped = [*unable, *(each for each in able if each.id not in changed)]
+    for each in skipped[:_MAX_WARNINGS]:
+        print_warning(f"{noun} {each.id} was skipped: it is {each.state}, or changed meanwhile")
+    for id in selection.missing[:_MAX_WARNINGS]:
+        print_warning(f"there is no {noun} {id}")
+    return Exit.PARTLY if skipped or selection.missing else Exit.OK
+
+
+def _refusal(selection: Selection, unable: Sequence[Selected], action: BulkAction) -> ChainError:
+    if unable:
+        return action.command.refusal([(each.id, each.state) for each in unable], action.noun)
+    not_found = JobNotFound if action.noun == "job" else ChainNotFound
+    return not_found(f"there is no {action.noun} {selection.missing[0]}")

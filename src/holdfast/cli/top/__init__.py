@@ -1,1 +1,0 @@
-"""`holdfast top`: a live view of everything, driven by keys."""
