@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.admin.access import POLICY, Role, least_of
 from holdfast.web.authentication import COOKIE
-from holdfast.web.pages import types
+from holdfast.web.pages import lists
 from holdfast.web.pages.page_dispatch import ROUTES, PageRoute
 from tests.cli.scene import Scene
 from tests.web.conftest import Api
@@ -126,7 +126,7 @@ async def test_choosing_a_state_keeps_the_rest_of_the_filter_as_it_was(
 async def test_thousands_of_types_are_shown_page_by_page_and_found_by_a_part_of_the_name(
     api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(types, "PAGE_LENGTH", 2)
+    monkeypatch.setattr(lists, "PAGE_LENGTH", 2)
     for name in ("mail.a", "mail.b", "mail.c", "order.a"):
         scene.start(name)
     seen = []

@@ -20,7 +20,7 @@ from holdfast.notify.local import LocalNotifier
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.pool import WAIT_S
 from holdfast.web import probes
-from holdfast.web.broadcaster import Broadcaster
+from holdfast.web.api.streams import Broadcaster
 from holdfast.web.middleware import RateLimit
 from holdfast.web.openapi import ROUTES
 from tests.cli.scene import Scene

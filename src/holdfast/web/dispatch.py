@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.requests import Request
@@ -18,7 +19,9 @@ from holdfast.core.errors import HoldfastError, NoSuchRoute
 from holdfast.web.middleware import read_body, request_id_of
 from holdfast.web.problems import failure_response, problem_response
 from holdfast.web.route import ApiResponse, BoundRequest, Route, read_json, read_params, read_reason
-from holdfast.web.state import Site
+
+if TYPE_CHECKING:
+    from holdfast.web.app import Site
 
 log = logging.getLogger("holdfast.web")
 

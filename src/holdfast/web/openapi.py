@@ -11,17 +11,7 @@ import msgspec
 from holdfast.admin.access import POLICY
 from holdfast.version import VERSION
 from holdfast.web import probes
-from holdfast.web.api import (
-    chains,
-    cycles,
-    dead_letters,
-    jobs,
-    overview,
-    streams,
-    system,
-    types,
-    workers,
-)
+from holdfast.web.api import chains, cycles, jobs, overview, streams, system, types
 from holdfast.web.middleware import root_path
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
@@ -52,6 +42,13 @@ _MEANINGS = {
     429: "Too many requests.",
     501: "A required package is not installed.",
     503: "Not ready, or the database is unreachable.",
+}
+_IF_MATCH = {
+    "name": "If-Match",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "The version (ETag) you last read.",
 }
 _PROBLEM = {
     "type": "object",
@@ -100,7 +97,7 @@ def _operation(route: Route) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.text,
-        "tags": [route.tag or route.module.replace("_", " ")],
+        "tags": [route.tag or route.noun.replace("_", " ")],
         "parameters": [_parameter(each) for each in route.params],
         "responses": _responses(route),
     }
@@ -111,15 +108,7 @@ def _operation(route: Route) -> dict[str, Any]:
             f"Requires the role {POLICY[route.action].word} ({route.action})."
         )
     if route.versioned and route.method != "GET":
-        operation["parameters"].append(
-            {
-                "name": "If-Match",
-                "in": "header",
-                "required": False,
-                "schema": {"type": "string"},
-                "description": "The version (ETag) you last read.",
-            }
-        )
+        operation["parameters"].append(_IF_MATCH)
     if route.body is not None:
         operation["requestBody"] = {
             "required": _needs_body(route.body),
@@ -186,9 +175,7 @@ ROUTES: tuple[Route, ...] = (
     *system.ROUTES,
     *jobs.ROUTES,
     *chains.ROUTES,
-    *dead_letters.ROUTES,
     *types.ROUTES,
-    *workers.ROUTES,
     *cycles.ROUTES,
     *streams.ROUTES,
 )

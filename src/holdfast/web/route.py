@@ -22,7 +22,7 @@ from holdfast.core.errors import BadRequest, UnsupportedMedia
 from holdfast.core.ids import parse_id
 
 if TYPE_CHECKING:
-    from holdfast.web.state import Site
+    from holdfast.web.app import Site
 
 Method = Literal["GET", "POST", "PATCH", "DELETE"]
 Place = Literal["path", "query"]
@@ -64,7 +64,8 @@ class ApiResponse:
 class Route:
     """One route. The policy names the least role for `action`; None needs no authentication.
 
-    Its description is the handler's docstring; its tag is the handler's module unless given.
+    Its description is the handler's docstring. The noun, by default the handler's module, is part of its name, and its
+    tag unless that is given.
     """
 
     method: Method
@@ -77,16 +78,17 @@ class Route:
     answers: tuple[int, ...] = (200,)
     media: str = "application/json"
     tag: str = ""
+    other_noun: str = ""
 
     @property
-    def module(self) -> str:
-        """The name of the handler's module."""
-        return self.handler.__module__.rpartition(".")[2]
+    def noun(self) -> str:
+        """What it is about."""
+        return self.other_noun or self.handler.__module__.rpartition(".")[2]
 
     @property
     def name(self) -> str:
         """The operation's id in the OpenAPI document."""
-        return f"{self.module}_{self.handler.__name__}"
+        return f"{self.noun}_{self.handler.__name__}"
 
     @property
     def text(self) -> str:
@@ -109,6 +111,11 @@ class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Why a change is made; kept in the audit log."""
 
     reason: str | None = None
+
+
+def command(path: str, action: str, handler: Handler, *params: Param, **more: Any) -> Route:
+    """Return the route of a command, which takes a reason in its body."""
+    return Route("POST", path, action, handler, params, Reason, **more)
 
 
 @dataclass(frozen=True, slots=True)

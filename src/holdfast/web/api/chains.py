@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -24,8 +24,8 @@ from holdfast.web.route import (
     ApiResponse,
     BoundRequest,
     Param,
-    Reason,
     Route,
+    command,
 )
 
 MAX_WAIT_MS = 60_000
@@ -50,16 +50,11 @@ class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def options(self) -> StartOptions:
         """Return the options that were given; the type has defaults for the others."""
-        given: StartOptions = {}
-        if self.key is not None:
-            given["key"] = self.key
-        if self.after is not None:
-            given["after"] = self.after
-        if self.priority is not None:
-            given["priority"] = self.priority
-        if self.max_attempts is not None:
-            given["max_attempts"] = self.max_attempts
-        return given
+        options = {
+            name: getattr(self, name) for name in ("key", "after", "priority", "max_attempts")
+        }
+        given = {name: value for name, value in options.items() if value is not None}
+        return cast("StartOptions", given)
 
 
 async def list_page(request: BoundRequest) -> ApiResponse:
@@ -196,6 +191,7 @@ _TIMEOUT = Param(
 )
 _CASCADE = Param("cascade", "query", "flag", "Also delete the chains it waited for.", False)
 _WAIT_ANSWERS = (200, 202, 404, 410, 422)
+_ENDS: dict[str, Any] = {"versioned": True, "answers": (200, 404, 409, 412)}
 
 ROUTES = (
     Route("GET", "/api/v1/chains", "chain.list", list_page, (FILTER, LIMIT, AFTER)),
@@ -213,23 +209,6 @@ ROUTES = (
     Route(
         "GET", "/api/v1/chains/{id}/wait", "chain.wait", wait, (ID, _TIMEOUT), answers=_WAIT_ANSWERS
     ),
-    Route(
-        "POST",
-        "/api/v1/chains/{id}/cancel",
-        "chain.cancel",
-        cancel,
-        (ID,),
-        Reason,
-        versioned=True,
-        answers=(200, 404, 409, 412),
-    ),
-    Route(
-        "DELETE",
-        "/api/v1/chains/{id}",
-        "chain.delete",
-        delete,
-        (ID, _CASCADE),
-        versioned=True,
-        answers=(200, 404, 409, 412),
-    ),
+    command("/api/v1/chains/{id}/cancel", "chain.cancel", cancel, ID, **_ENDS),
+    Route("DELETE", "/api/v1/chains/{id}", "chain.delete", delete, (ID, _CASCADE), **_ENDS),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.web.route import ApiResponse, BoundRequest, Param, Reason, Route
+from holdfast.web.route import ApiResponse, BoundRequest, Param, Route, command
 
 
 async def list_all(request: BoundRequest) -> ApiResponse:
@@ -33,31 +33,7 @@ _CYCLE = Param("name", "path", text="The cycle's name.")
 
 ROUTES = (
     Route("GET", "/api/v1/cycles", "cycle.list", list_all),
-    Route(
-        "POST",
-        "/api/v1/cycles/{name}/pause",
-        "cycle.pause",
-        pause,
-        (_CYCLE,),
-        Reason,
-        answers=(200, 404),
-    ),
-    Route(
-        "POST",
-        "/api/v1/cycles/{name}/resume",
-        "cycle.resume",
-        resume,
-        (_CYCLE,),
-        Reason,
-        answers=(200, 404),
-    ),
-    Route(
-        "POST",
-        "/api/v1/cycles/{name}/run-now",
-        "cycle.run_now",
-        run_now,
-        (_CYCLE,),
-        Reason,
-        answers=(202, 404),
-    ),
+    command("/api/v1/cycles/{name}/pause", "cycle.pause", pause, _CYCLE, answers=(200, 404)),
+    command("/api/v1/cycles/{name}/resume", "cycle.resume", resume, _CYCLE, answers=(200, 404)),
+    command("/api/v1/cycles/{name}/run-now", "cycle.run_now", run_now, _CYCLE, answers=(202, 404)),
 )

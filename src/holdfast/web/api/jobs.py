@@ -1,9 +1,14 @@
-"""Jobs over HTTP."""
+"""Jobs and dead letters over HTTP."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
 import msgspec
 
+from holdfast.admin.access import Caller
+from holdfast.admin.jobs import Moved
 from holdfast.web.route import (
     AFTER,
     FILTER,
@@ -12,8 +17,8 @@ from holdfast.web.route import (
     ApiResponse,
     BoundRequest,
     Param,
-    Reason,
     Route,
+    command,
 )
 
 
@@ -22,6 +27,20 @@ class JobIds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ids: list[str]
     reason: str | None = None
+
+
+class DropRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dead letters by ids or filter."""
+
+    ids: list[str] = []
+    filter: str | None = None
+    reason: str | None = None
+
+
+class RedriveRequest(DropRequest, frozen=True):
+    """Dead letters by ids or filter, and how many become due per second."""
+
+    rate: float | None = None
 
 
 async def list_page(request: BoundRequest) -> ApiResponse:
@@ -40,81 +59,91 @@ async def get(request: BoundRequest) -> ApiResponse:
 
 async def retry(request: BoundRequest) -> ApiResponse:
     """Re-queue a failed job; its history is kept."""
-    return ApiResponse(
-        await request.service.jobs.retry(request.caller, [request["id"]], request.expected)
-    )
+    return await _move(request, request.service.jobs.retry)
 
 
 async def cancel(request: BoundRequest) -> ApiResponse:
     """Cancel an unfinished job; a running handler is aborted."""
-    return ApiResponse(
-        await request.service.jobs.cancel(request.caller, [request["id"]], request.expected)
-    )
+    return await _move(request, request.service.jobs.cancel)
 
 
 async def run_now(request: BoundRequest) -> ApiResponse:
     """Make a pending job due now."""
-    return ApiResponse(
-        await request.service.jobs.run_now(request.caller, [request["id"]], request.expected)
-    )
+    return await _move(request, request.service.jobs.run_now)
 
 
 async def retry_many(request: BoundRequest) -> ApiResponse:
     """Re-queue failed jobs; their history is kept."""
-    return ApiResponse(await request.service.jobs.retry(request.caller, request.body.ids))
+    return await _move(request, request.service.jobs.retry)
 
 
 async def cancel_many(request: BoundRequest) -> ApiResponse:
     """Cancel unfinished jobs; running handlers are aborted."""
-    return ApiResponse(await request.service.jobs.cancel(request.caller, request.body.ids))
+    return await _move(request, request.service.jobs.cancel)
 
 
 async def run_many_now(request: BoundRequest) -> ApiResponse:
     """Make pending jobs due now."""
-    return ApiResponse(await request.service.jobs.run_now(request.caller, request.body.ids))
+    return await _move(request, request.service.jobs.run_now)
+
+
+async def _move(
+    request: BoundRequest,
+    move: Callable[[Caller, Sequence[str], Sequence[str] | None], Awaitable[Moved]],
+) -> ApiResponse:
+    """Move the job that the path names, or those of the body."""
+    ids = [request["id"]] if "id" in request.params else request.body.ids
+    return ApiResponse(await move(request.caller, ids, request.expected))
+
+
+async def groups(request: BoundRequest) -> ApiResponse:
+    """List dead letters grouped by type and error, largest group first."""
+    return ApiResponse(await request.service.dead_letters.groups(request.caller, request["limit"]))
+
+
+async def redrive(request: BoundRequest) -> ApiResponse:
+    """Re-queue dead letters, optionally at a limited rate; their history is kept."""
+    wanted: RedriveRequest = request.body
+    return ApiResponse(
+        await request.service.dead_letters.redrive(
+            request.caller, wanted.ids, wanted.filter, wanted.rate
+        )
+    )
+
+
+async def drop(request: BoundRequest) -> ApiResponse:
+    """Delete dead letters with their chains; those that other jobs wait for are skipped."""
+    wanted: DropRequest = request.body
+    return ApiResponse(
+        await request.service.dead_letters.drop(request.caller, wanted.ids, wanted.filter)
+    )
 
 
 _RAW = Param("raw", "query", "flag", "Return payloads unredacted.", False)
 _ANSWERS = (200, 404, 409, 412)
+_MANY: dict[str, Any] = {"body": JobIds, "answers": _ANSWERS}
+_ONE: dict[str, Any] = {"versioned": True, "answers": _ANSWERS}
+_DEAD: dict[str, Any] = {"other_noun": "dead_letters"}
 
 ROUTES = (
     Route("GET", "/api/v1/jobs", "job.list", list_page, (FILTER, LIMIT, AFTER)),
     Route(
         "GET", "/api/v1/jobs/{id}", "job.get", get, (ID, _RAW), versioned=True, answers=(200, 404)
     ),
-    Route("POST", "/api/v1/jobs/retry", "job.retry", retry_many, body=JobIds, answers=_ANSWERS),
-    Route("POST", "/api/v1/jobs/cancel", "job.cancel", cancel_many, body=JobIds, answers=_ANSWERS),
-    Route(
-        "POST", "/api/v1/jobs/run-now", "job.run_now", run_many_now, body=JobIds, answers=_ANSWERS
-    ),
-    Route(
-        "POST",
-        "/api/v1/jobs/{id}/retry",
-        "job.retry",
-        retry,
-        (ID,),
-        Reason,
-        versioned=True,
-        answers=_ANSWERS,
-    ),
+    Route("POST", "/api/v1/jobs/retry", "job.retry", retry_many, **_MANY),
+    Route("POST", "/api/v1/jobs/cancel", "job.cancel", cancel_many, **_MANY),
+    Route("POST", "/api/v1/jobs/run-now", "job.run_now", run_many_now, **_MANY),
+    command("/api/v1/jobs/{id}/retry", "job.retry", retry, ID, **_ONE),
+    command("/api/v1/jobs/{id}/cancel", "job.cancel", cancel, ID, **_ONE),
+    command("/api/v1/jobs/{id}/run-now", "job.run_now", run_now, ID, **_ONE),
+    Route("GET", "/api/v1/dead-letters", "dead.list", groups, (LIMIT,), **_DEAD),
     Route(
         "POST",
-        "/api/v1/jobs/{id}/cancel",
-        "job.cancel",
-        cancel,
-        (ID,),
-        Reason,
-        versioned=True,
-        answers=_ANSWERS,
+        "/api/v1/dead-letters/redrive",
+        "dead.redrive",
+        redrive,
+        body=RedriveRequest,
+        **_DEAD,
     ),
-    Route(
-        "POST",
-        "/api/v1/jobs/{id}/run-now",
-        "job.run_now",
-        run_now,
-        (ID,),
-        Reason,
-        versioned=True,
-        answers=_ANSWERS,
-    ),
+    Route("POST", "/api/v1/dead-letters/drop", "dead.drop", drop, body=DropRequest, **_DEAD),
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.admin.access import Role
-from holdfast.web.route import AFTER, ID, LIMIT, ApiResponse, BoundRequest, Param, Reason, Route
+from holdfast.web.route import AFTER, ID, LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
 
 class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,9 +71,13 @@ async def revoke_token(request: BoundRequest) -> ApiResponse:
 
 _EVENT = Param("event", "path", text="The event's name.")
 _HANDLER = Param("handler", "path", text="The handler's name.")
-_ACTOR = Param("actor", "query", text="Filter by actor.")
-_ACTION = Param("action", "query", text="Filter by action, e.g. `job.retry`.")
-_TARGET = Param("target", "query", text="Filter by target, e.g. `type mail.send`.")
+_AUDIT = (
+    LIMIT,
+    AFTER,
+    Param("actor", "query", text="Filter by actor."),
+    Param("action", "query", text="Filter by action, e.g. `job.retry`."),
+    Param("target", "query", text="Filter by target, e.g. `type mail.send`."),
+)
 
 ROUTES = (
     Route("GET", "/api/v1/system", "system.read", get),
@@ -90,14 +94,7 @@ ROUTES = (
         answers=(200, 404),
         tag="subscriptions",
     ),
-    Route(
-        "GET",
-        "/api/v1/audit",
-        "audit.list",
-        list_audit,
-        (LIMIT, AFTER, _ACTOR, _ACTION, _TARGET),
-        tag="audit",
-    ),
+    Route("GET", "/api/v1/audit", "audit.list", list_audit, _AUDIT, tag="audit"),
     Route("GET", "/api/v1/tokens", "token.list", list_tokens, tag="tokens"),
     Route(
         "POST",
@@ -108,13 +105,11 @@ ROUTES = (
         answers=(201,),
         tag="tokens",
     ),
-    Route(
-        "POST",
+    command(
         "/api/v1/tokens/{id}/revoke",
         "token.revoke",
         revoke_token,
-        (ID,),
-        Reason,
+        ID,
         answers=(200, 404),
         tag="tokens",
     ),

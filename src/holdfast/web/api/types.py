@@ -1,12 +1,14 @@
-"""Job types over HTTP."""
+"""Job types and workers over HTTP."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from holdfast.admin.serializers import plain, version_of
-from holdfast.commands.workers import TypeChange
-from holdfast.web.route import ApiResponse, BoundRequest, Param, Reason, Route
+from holdfast.commands.types import TypeChange
+from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
 
 class TypeSettings(TypeChange, frozen=True, forbid_unknown_fields=True):
@@ -56,33 +58,30 @@ async def resume_all(request: BoundRequest) -> ApiResponse:
     return ApiResponse({"paused": False})
 
 
+async def list_page(request: BoundRequest) -> ApiResponse:
+    """List workers, newest first."""
+    found = await request.service.workers.list(request.caller, request["all"], request["limit"])
+    return ApiResponse({"items": [each.as_json() for each in found]})
+
+
+async def drain(request: BoundRequest) -> ApiResponse:
+    """Drain a worker: it takes no new jobs, finishes those it holds, and exits."""
+    await request.service.workers.drain(request.caller, request["id"])
+    return ApiResponse({"id": request["id"], "draining": True})
+
+
 _TYPE = Param("type", "path", text="The job type's name.")
-_ANSWERS = (200, 404, 412)
+_WORKER = Param("id", "path", text="The worker's id.")
+_ALL = Param("all", "query", "flag", "Include stopped workers.", False)
+_VERSIONED: dict[str, Any] = {"versioned": True, "answers": (200, 404, 412)}
+_WORKERS: dict[str, Any] = {"other_noun": "workers"}
 
 ROUTES = (
     Route("GET", "/api/v1/types", "type.list", list_all),
-    Route("POST", "/api/v1/types/pause-all", "type.pause", pause_all, body=Reason),
-    Route("POST", "/api/v1/types/resume-all", "type.resume", resume_all, body=Reason),
-    Route(
-        "POST",
-        "/api/v1/types/{type:path}/pause",
-        "type.pause",
-        pause,
-        (_TYPE,),
-        Reason,
-        versioned=True,
-        answers=_ANSWERS,
-    ),
-    Route(
-        "POST",
-        "/api/v1/types/{type:path}/resume",
-        "type.resume",
-        resume,
-        (_TYPE,),
-        Reason,
-        versioned=True,
-        answers=_ANSWERS,
-    ),
+    command("/api/v1/types/pause-all", "type.pause", pause_all),
+    command("/api/v1/types/resume-all", "type.resume", resume_all),
+    command("/api/v1/types/{type:path}/pause", "type.pause", pause, _TYPE, **_VERSIONED),
+    command("/api/v1/types/{type:path}/resume", "type.resume", resume, _TYPE, **_VERSIONED),
     Route(
         "PATCH",
         "/api/v1/types/{type:path}",
@@ -90,7 +89,10 @@ ROUTES = (
         change,
         (_TYPE,),
         TypeSettings,
-        versioned=True,
-        answers=_ANSWERS,
+        **_VERSIONED,
+    ),
+    Route("GET", "/api/v1/workers", "worker.list", list_page, (_ALL, LIMIT), **_WORKERS),
+    command(
+        "/api/v1/workers/{id}/drain", "worker.drain", drain, _WORKER, answers=(200, 404), **_WORKERS
     ),
 )

@@ -1,1 +1,1 @@
-"""The dashboard: pages rendered on the server, from the same desk that the API and the command line ask."""
+"""The dashboard: pages rendered on the server, through the same admin layer as the API and the command line."""

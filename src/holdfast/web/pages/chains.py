@@ -1,24 +1,41 @@
-"""The page of one chain, as a graph, a tree and a timeline of the same data."""
+"""The page of one chain: the chain and those it waits for, as a graph, a tree or a timeline."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
+import msgspec
+from markupsafe import Markup
 from starlette.responses import Response
 
+from holdfast.core.duration import spoken
 from holdfast.core.lifecycle import CHAIN_COMMANDS, TERMINAL
-from holdfast.web.pages.drawing.chain_graph import (
-    MAX_TIMELINE_ROWS,
-    draw_graph,
-    draw_timeline,
-    lay_out_graph,
-    timeline_rows,
-)
+from holdfast.core.records import Instant
+from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
+from holdfast.web.pages.templates import instant_of
 
 MAX_NODES = 150
+MAX_TIMELINE_ROWS = 80
 VIEWS = {"graph": "Graph", "tree": "Tree", "time": "Timeline"}
+
+MIN_GROUP = 4
+"""From this many on, blockers of one type are drawn as one."""
+
+UNKNOWN_TYPE = "other chain"
+"""The title of blockers whose type is unknown, because the tree was cut before them."""
+
+Tree = Mapping[str, Any]
+Url = Callable[[str], str]
+
+_NODE_WIDTH, _NODE_HEIGHT = 176, 42
+_GAP_X, _GAP_Y, _EDGE = 46, 14, 4
+_MAX_TITLE = 21
+
+_ROW_WIDTH, _ROW_HEIGHT, _NAME_WIDTH = 900, 24, 190
 
 
 async def get(context: PageContext) -> Response:
@@ -63,3 +80,243 @@ async def move(context: PageContext) -> Response:
         return redirect_back(context, fields, "delete_chain", removed)
     await context.service.chains.cancel(caller, id)
     return redirect_back(context, fields, "cancel_chain")
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A job, or a group of blockers of one type, which links to a chain instead."""
+
+    column: int
+    row: int
+    title: str
+    state: str
+    note: str
+    job_id: str | None = None
+    chain_id: str | None = None
+
+
+class Edge(msgspec.Struct, frozen=True):
+    """The source must end before the target; `waits` while it has not."""
+
+    source: Node
+    target: Node
+    waits: bool
+
+
+class Graph(msgspec.Struct, frozen=True):
+    """Nodes and edges with their positions."""
+
+    nodes: Sequence[Node]
+    edges: Sequence[Edge]
+
+    @property
+    def columns(self) -> int:
+        """The number of columns."""
+        return 1 + max((each.column for each in self.nodes), default=-1)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return 1 + max((each.row for each in self.nodes), default=-1)
+
+    @property
+    def current(self) -> Node | None:
+        """The chain's newest job; its own jobs are in the first row."""
+        return max(
+            (each for each in self.nodes if each.row == 0),
+            key=lambda each: each.column,
+            default=None,
+        )
+
+
+def lay_out_graph(tree: Tree) -> Graph:
+    """Give every job of a chain's tree its position."""
+    layout = _Layout()
+    layout.add_chain(tree)
+    return Graph(layout.nodes, layout.edges)
+
+
+class _Layout:
+    """The graph under construction; every chain takes the next free row."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.edges: list[Edge] = []
+        self._row = 0
+
+    def add_chain(self, tree: Tree) -> Node | None:
+        """Place a chain's jobs in a row, right of what each waits for; return its last."""
+        row, last = self._row, None
+        self._row += 1
+        for job in tree["jobs"]:
+            befores = [(each, waits) for each, waits in self._add_blockers(job) if each is not None]
+            sources = [*([(last, False)] if last else []), *befores]
+            column = 1 + max((each.column for each, _ in sources), default=-1)
+            node = Node(column, row, job["type"], job["state"], _note(job), job_id=job["id"])
+            self.nodes.append(node)
+            self.edges += [Edge(source, node, waits) for source, waits in sources]
+            last = node
+        return last
+
+    def _add_blockers(self, job: Tree) -> Iterator[tuple[Node | None, bool]]:
+        for type, edges in _by_type(job["waits_for"]).items():
+            waits = any(each["open"] for each in edges)
+            if len(edges) >= MIN_GROUP:
+                yield self._add_group(type or UNKNOWN_TYPE, edges), waits
+                continue
+            for each in edges:
+                below = each["chain"]
+                yield self.add_chain(below) if below else self._add_link(each), each["open"]
+
+    def _add_group(self, type: str, edges: Sequence[Tree]) -> Node:
+        ended = sum(not each["open"] for each in edges)
+        state = _worst([each["state"] for each in edges])
+        note = f"{ended} of {len(edges)} ended"
+        first = next((each for each in edges if each["open"]), edges[0])
+        return self._add_leaf(
+            Node(0, 0, f"{len(edges)} × {type}", state, note, None, first["chain_id"])
+        )
+
+    def _add_link(self, edge: Tree) -> Node:
+        """Add a chain that is drawn already, was deleted, or is nested too deep."""
+        title, state = f"chain …{edge['chain_id'][-8:]}", edge["state"] or "cancelled"
+        return self._add_leaf(
+            Node(0, 0, title, state, "shown on its own page", None, edge["chain_id"])
+        )
+
+    def _add_leaf(self, node: Node) -> Node:
+        placed = msgspec.structs.replace(node, row=self._row)
+        self._row += 1
+        self.nodes.append(placed)
+        return placed
+
+
+def _by_type(edges: Sequence[Tree]) -> dict[str, list[Tree]]:
+    found: dict[str, list[Tree]] = {}
+    for each in edges:
+        found.setdefault(each["chain"]["type"] if each["chain"] else "", []).append(each)
+    return found
+
+
+def _worst(states: Sequence[str | None]) -> str:
+    """Return the state that matters most."""
+    order = ("failed", "cancelled", "running", "pending", "blocked")
+    return next((each for each in order if each in states), "completed")
+
+
+def _note(job: Tree) -> str:
+    tries = f", attempt {job['attempt']}" if job["attempt"] > 1 else ""
+    return f"{job['state']}{tries}"
+
+
+def draw_graph(graph: Graph, url: Url) -> Markup:
+    """Draw jobs as boxes, with arrows from what must end before them."""
+    width = graph.columns * (_NODE_WIDTH + _GAP_X) - _GAP_X + 2 * _EDGE
+    height = graph.rows * (_NODE_HEIGHT + _GAP_Y) - _GAP_Y + 2 * _EDGE
+    current = graph.current
+    nodes = (
+        _node(each, url, "node current" if each is current else "node") for each in graph.nodes
+    )
+    parts = [*map(_edge, graph.edges), *nodes]
+    label = f"Graph of {len(graph.nodes)} jobs; the tree view has the same as text"
+    return picture(max(1, width), max(1, height), label, parts)
+
+
+def _corner(node: Node) -> tuple[float, float]:
+    x = _EDGE + node.column * (_NODE_WIDTH + _GAP_X)
+    return x, _EDGE + node.row * (_NODE_HEIGHT + _GAP_Y)
+
+
+def _node(node: Node, url: Url, kind: str) -> Markup:
+    x, y = _corner(node)
+    href = url(f"/jobs/{node.job_id}") if node.job_id else url(f"/chains/{node.chain_id}")
+    title = node.title
+    if len(title) > _MAX_TITLE:
+        title = f"{title[: _MAX_TITLE - 1]}…"
+    parts = [
+        rect(x, y, _NODE_WIDTH, _NODE_HEIGHT, "box", radius=7),
+        dot(x + 15, y + 15, 4.5, node.state),
+        text(x + 27, y + 19, title, kind="title"),
+        text(x + 27, y + 34, node.note),
+    ]
+    return link(href, f"{node.title}: {node.note}", kind, parts)
+
+
+def _edge(edge: Edge) -> Markup:
+    x1, y1 = _corner(edge.source)
+    x2, y2 = _corner(edge.target)
+    x1, y1, y2 = x1 + _NODE_WIDTH, y1 + _NODE_HEIGHT / 2, y2 + _NODE_HEIGHT / 2
+    middle = number(x2 - _GAP_X / 2)
+    steps = (
+        f"M{number(x1)} {number(y1)}C{middle} {number(y1)} {middle} {number(y2)} "
+        f"{number(x2)} {number(y2)}"
+    )
+    kind = "edge open" if edge.waits else "edge"
+    head = f"M{number(x2 - 7)} {number(y2 - 4)}l6 4l-6 4"
+    return path(steps, kind) + path(head, f"{kind} head")
+
+
+class TimelineRow(msgspec.Struct, frozen=True):
+    """A job on the timeline: it waited from `created` and ran from `started` until `ended`."""
+
+    job_id: str
+    type: str
+    state: str
+    created: Instant
+    started: Instant | None
+    ended: Instant
+
+
+def timeline_rows(tree: Tree, now: Instant) -> list[TimelineRow]:
+    """Return the jobs of a chain's tree in order of creation."""
+    return sorted(_rows(tree, now), key=lambda each: (each.created, each.job_id))
+
+
+def _rows(tree: Tree, now: Instant) -> Iterator[TimelineRow]:
+    for job in tree["jobs"]:
+        yield TimelineRow(
+            job["id"],
+            job["type"],
+            job["state"],
+            instant_of(job["created_at"]),
+            instant_of(job["started_at"]) if job["started_at"] else None,
+            instant_of(job["finished_at"]) if job["finished_at"] else now,
+        )
+        for edge in job["waits_for"]:
+            if edge["chain"]:
+                yield from _rows(edge["chain"], now)
+
+
+def draw_timeline(rows: Sequence[TimelineRow], url: Url) -> Markup:
+    """Draw when each job waited and ran."""
+    shown = rows[:MAX_TIMELINE_ROWS]
+    start = min(each.created for each in shown)
+    span = max(1, max(each.ended for each in shown) - start)
+
+    def place(instant: Instant) -> float:
+        return _NAME_WIDTH + (instant - start) / span * (_ROW_WIDTH - _NAME_WIDTH - 60)
+
+    height = len(shown) * _ROW_HEIGHT + 24
+    parts = [
+        line(place(start), 0, place(start), height - 20),
+        line(place(start + span), 0, place(start + span), height - 20),
+        text(place(start), height - 6, "0"),
+        text(place(start + span), height - 6, spoken(span), "end"),
+    ]
+    for index, each in enumerate(shown):
+        parts.append(_draw_row(each, index * _ROW_HEIGHT, place, url))
+    return picture(_ROW_WIDTH, height, f"Timeline of {len(shown)} jobs", parts)
+
+
+def _draw_row(row: TimelineRow, y: float, place: Callable[[Instant], float], url: Url) -> Markup:
+    waited_until = row.started if row.started is not None else row.ended
+    parts = [
+        text(0, y + 15, row.type[:30], kind="title"),
+        rect(place(row.created), y + 9, place(waited_until) - place(row.created), 4, "waited"),
+    ]
+    label = f"{row.type}: {row.state}, waited {spoken(waited_until - row.created)}"
+    if row.started is not None:
+        x, ran = place(row.started), row.ended - row.started
+        parts.append(rect(x, y + 5, max(2, place(row.ended) - x), 12, row.state, radius=2))
+        parts.append(text(place(row.ended) + 6, y + 15, spoken(ran)))
+        label = f"{label}, ran {spoken(ran)}"
+    return link(url(f"/jobs/{row.job_id}"), label, "node", parts)

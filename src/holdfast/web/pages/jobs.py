@@ -16,7 +16,7 @@ from holdfast.core.errors import JobNotFound, QueryError, WrongState
 from holdfast.core.filters import FIELDS, format_filter, parse_filter
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES
 from holdfast.core.records import Instant
-from holdfast.web.pages.drawing.charts import time_breakdown
+from holdfast.web.pages.drawing import time_breakdown
 from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast.web.pages.templates import instant_of

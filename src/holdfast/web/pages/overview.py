@@ -13,7 +13,7 @@ from holdfast.admin.serializers import rfc3339
 from holdfast.commands.health import Health
 from holdfast.core.duration import spoken
 from holdfast.core.records import Instant
-from holdfast.web.pages.drawing.charts import Bar, Point, draw_bars, draw_curve
+from holdfast.web.pages.drawing import Bar, Point, draw_bars, draw_curve
 from holdfast.web.pages.page_context import PageContext, render_page
 
 MAX_CYCLES = 6

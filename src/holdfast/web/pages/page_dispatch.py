@@ -1,4 +1,4 @@
-"""The pages as a table, and from a request to a page: authenticate, authorize, render, show errors to people."""
+"""The pages as a table, and from a request to a page: sign in, authorize, render, show errors to people."""
 
 from __future__ import annotations
 
@@ -15,35 +15,28 @@ from starlette.staticfiles import StaticFiles
 from holdfast.admin.access import Caller, check, least_of
 from holdfast.core.errors import HoldfastError, Unauthenticated
 from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
-from holdfast.web.dispatch import (
-    NotFoundHandler,
-    no_such_route,
-    not_found,
-    redirect_without_slash,
-)
+from holdfast.web.authentication import COOKIE, check_same_origin
+from holdfast.web.dispatch import NotFoundHandler, no_such_route, not_found, redirect_without_slash
 from holdfast.web.middleware import request_id_of, root_path
-from holdfast.web.pages import (
-    chains,
-    cycles,
-    dead_letters,
-    jobs,
-    overview,
-    system,
-    types,
-    workers,
+from holdfast.web.pages import chains, jobs, lists, overview, system
+from holdfast.web.pages.forms import (
+    ConfirmationNeeded,
+    is_local_path,
+    parse_form,
+    render_confirmation,
 )
-from holdfast.web.pages.forms import ConfirmationNeeded, render_confirmation
 from holdfast.web.pages.page_context import FRAGMENT_HEADER, PageContext, render_page
-from holdfast.web.pages.sign_in import sign_in, sign_out
 from holdfast.web.pages.templates import STATIC, environment, static_url
 from holdfast.web.problems import failure, failure_response, problem, problem_response
 
 if TYPE_CHECKING:
-    from holdfast.web.state import Site
+    from holdfast.web.app import Site
 
 Endpoint = Callable[[Request], Coroutine[Any, Any, Response]]
 
 log = logging.getLogger("holdfast.web")
+
+COOKIE_AGE_S = 12 * 3_600
 
 _READS = ("GET", "HEAD")
 
@@ -66,14 +59,16 @@ ROUTES = (
     PageRoute(
         "POST", "/chains/{id}", tuple(f"chain.{each}" for each in CHAIN_COMMANDS), chains.move
     ),
-    PageRoute("GET", "/dead", ("dead.list",), dead_letters.list_page),
-    PageRoute("POST", "/dead", ("dead.redrive", "dead.drop"), dead_letters.move),
-    PageRoute("GET", "/types", ("type.list",), types.list_page),
-    PageRoute("POST", "/types", ("type.pause", "type.resume"), types.move),
-    PageRoute("GET", "/workers", ("worker.list",), workers.list_page),
-    PageRoute("POST", "/workers", ("worker.drain",), workers.move),
-    PageRoute("GET", "/cycles", ("cycle.list",), cycles.list_page),
-    PageRoute("POST", "/cycles", ("cycle.pause", "cycle.resume", "cycle.run_now"), cycles.move),
+    PageRoute("GET", "/dead", ("dead.list",), lists.list_dead_letters),
+    PageRoute("POST", "/dead", ("dead.redrive", "dead.drop"), lists.move_dead_letters),
+    PageRoute("GET", "/types", ("type.list",), lists.list_types),
+    PageRoute("POST", "/types", ("type.pause", "type.resume"), lists.move_type),
+    PageRoute("GET", "/workers", ("worker.list",), lists.list_workers),
+    PageRoute("POST", "/workers", ("worker.drain",), lists.move_worker),
+    PageRoute("GET", "/cycles", ("cycle.list",), lists.list_cycles),
+    PageRoute(
+        "POST", "/cycles", ("cycle.pause", "cycle.resume", "cycle.run_now"), lists.move_cycle
+    ),
     PageRoute("GET", "/audit", ("audit.list",), system.list_audit),
     PageRoute("GET", "/system", ("system.read",), system.get),
     PageRoute("POST", "/system", ("subscription.remove",), system.remove_subscription),
@@ -174,15 +169,15 @@ def _signed_out_page(request: Request, error: HoldfastError) -> Response:
     if _is_script(request) or not _is_page_view(request):
         return problem_response(error, request_id_of(request))
     found = problem(error, request_id_of(request))
-    values = {
-        "static": lambda name: static_url(root_path(request), name),
-        "title": found["title"],
-        "code": found["code"],
-        "help": found["help"],
-        "here": request.url.path,
-    }
-    body = environment().get_template("signed_out.html").render(values)
-    return HTMLResponse(body, found["status"])
+    values = {name: found[name] for name in ("title", "code", "help")}
+    return _bare_page(request, "signed_out.html", found["status"], here=request.url.path, **values)
+
+
+def _bare_page(request: Request, template: str, status: int, **values: Any) -> Response:
+    """Render a page without a menu, for callers who are not signed in."""
+    root = root_path(request)
+    links = {"url": lambda path: f"{root}{path}", "static": lambda name: static_url(root, name)}
+    return HTMLResponse(environment().get_template(template).render(links | values), status)
 
 
 def _is_page_view(request: Request) -> bool:
@@ -205,3 +200,58 @@ class _StaticFiles(StaticFiles):
         response = super().file_response(*arguments, **options)
         response.headers["Cache-Control"] = "no-cache"
         return response
+
+
+def sign_in(site: Site) -> Endpoint:
+    """Return the endpoint of the sign-in form."""
+
+    async def endpoint(request: Request) -> Response:
+        if request.method != "POST":
+            return _form(request, request.query_params.get("back", ""), False)
+        try:
+            check_same_origin(request, "cookie")
+            fields = await parse_form(request)
+            await site.authenticator.principal_of(fields.one("token"))
+        except Unauthenticated:
+            return _form(request, fields.one("back"), True)
+        except HoldfastError as error:
+            return problem_response(error, request_id_of(request))
+        back = fields.one("back")
+        response = RedirectResponse(back if is_local_path(back) else root_path(request) or "/", 303)
+        response.set_cookie(
+            COOKIE,
+            fields.one("token"),
+            max_age=COOKIE_AGE_S,
+            path=root_path(request) or "/",
+            httponly=True,
+            samesite="lax",
+            secure=_is_encrypted(request),
+        )
+        return response
+
+    return endpoint
+
+
+def sign_out(site: Site) -> Endpoint:
+    """Return the endpoint that deletes the cookie."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            await site.authenticator.authenticate(request)
+        except HoldfastError as error:
+            return problem_response(error, request_id_of(request))
+        response = RedirectResponse(f"{root_path(request)}/sign-in", 303)
+        response.delete_cookie(COOKIE, path=root_path(request) or "/")
+        return response
+
+    return endpoint
+
+
+def _form(request: Request, back: str, is_refused: bool) -> Response:
+    status, back = 401 if is_refused else 200, back if is_local_path(back) else ""
+    return _bare_page(request, "sign_in.html", status, back=back, is_refused=is_refused)
+
+
+def _is_encrypted(request: Request) -> bool:
+    """Whether the browser uses TLS; a proxy's header only makes the cookie stricter, so it is trusted."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto"))

@@ -1,1 +1,0 @@
-"""Pictures drawn on the server as SVG. Colours are classes of the style sheet; every text is escaped."""
