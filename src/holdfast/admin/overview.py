@@ -23,7 +23,6 @@ from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep, WorkerRe
 from holdfast.core.redaction import redact
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
-from holdfast.scheduler.doctor.finding import Finding
 from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
 from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op

@@ -14,8 +14,8 @@ from holdfast.admin.jobs import Expected
 from holdfast.admin.serializers import plain, require, version_of
 from holdfast.commands.change import Change
 from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
-from holdfast.commands.subscriptions import RemovedSubscription, remove_subscription
-from holdfast.commands.types import TypeChange, pause_all, pause_type, read_setting, set_type
+from holdfast.commands.start import RemovedSubscription, remove_subscription
+from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.duration import format_duration, spoken
 from holdfast.core.records import Instant, SubscriptionRecord, TypePace, TypeSetting, TypeTotals
 from holdfast.storage.operation import Op

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.admin.types import TypeFacts
     from holdfast.app import Holdfast
-    from holdfast.commands.subscriptions import RemovedSubscription
+    from holdfast.commands.start import RemovedSubscription
     from holdfast.core.records import TypeSetting
     from holdfast.core.registry import JobType
 

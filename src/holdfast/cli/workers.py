@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.admin.workers import WorkerFacts
-    from holdfast.commands.reap import ReapReport
+    from holdfast.commands.attempts import ReapReport
     from holdfast.core.records import Reaped
     from holdfast.settings import Settings
     from holdfast.storage.database import Database

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.serializers import plain, version_of
-from holdfast.commands.types import TypeChange
+from holdfast.commands.workers import TypeChange
 from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
 
