@@ -29,12 +29,11 @@ from holdfast.contrib.wait_or_accept import (
     wait_or_accept,
 )
 from holdfast.settings import Settings
-from holdfast.web.app import create
+from holdfast.web.app import Site, create
 from holdfast.web.authentication import Hook
 from holdfast.web.disconnect import before_stop, stopping
 from holdfast.web.middleware import given_request_id
 from holdfast.web.problems import problem_response
-from holdfast.web.state import Site
 
 __all__ = [
     "Failed",
