@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,6 +166,14 @@ async def test_of_two_calls_at_once_one_works_and_the_other_finds_it_done(
         work.go_on.set()
         answers = sorted([(await each).status_code for each in (first, second)])
     assert answers == [200, 409]
+    assert done(jobs) == ["k"]
+
+
+def test_of_many_calls_at_once_from_many_callers_one_works(jobs: Holdfast, url: str) -> None:
+    with served(api_of(jobs, url)) as address, ThreadPoolExecutor(12) as callers:
+        client = ServiceClient(address, TOKEN)
+        answers = list(callers.map(lambda _: client.call_sync(PATH, key="k"), range(12)))
+    assert [each for each in answers if each is not None] == [{"sent": 1}]
     assert done(jobs) == ["k"]
 
 

@@ -232,7 +232,8 @@ class Overviews:
         check(caller.principal, "doctor.read")
         app = self._gateway.app
         leases = {each.name: each.lease for each in app.registry if each.lease is not None}
-        found = await run_checks(app.database, self._settings, leases)
+        owners = [*app.registry, *app.cycle_specs.values()]
+        found = await run_checks(app.database, self._settings, leases, owners)
         ordered = sorted(found, key=lambda each: _VERDICTS.index(each.verdict))
         return [msgspec.structs.replace(each, measured=redact(each.measured)) for each in ordered]
 
