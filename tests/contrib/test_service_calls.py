@@ -15,39 +15,31 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast import Holdfast
+from holdfast.contrib.fastapi import problem_handler, session
 from holdfast.contrib.service_calls import ServiceCall, ServiceClient, ServiceGuard, service_call
 from holdfast.core.errors import (
     CallAlreadyDone,
+    HoldfastError,
     IdempotencyKeyMissing,
     InvalidOption,
     ServiceCallFailed,
-    ServiceCallRejected,
     ServiceTokenUnset,
     ServiceTokenWrong,
 )
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.settings import read_settings
-from holdfast.web.problems import problem_response
-from tests.contrib.served import served
+from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
+from tests.support.serving import serve
 
 TOKEN = "a-service-token"
 PATH = "/internal/invoices/reminders/run"
-DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
-SYNC_DRIVERS = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg"}
-
-
-@pytest.fixture(params=["sqlite_url", "postgres_url"], ids=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    """The address of each store in turn."""
-    found: str = request.getfixturevalue(request.param)
-    return found
 
 
 @pytest.fixture
-def jobs(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
+def jobs(any_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast]:
     """A migrated application with a table of the work that was done."""
     monkeypatch.setenv("WORKER_API_SERVICE_TOKEN", TOKEN)
-    app = Holdfast(url)
+    app = Holdfast(any_url)
     app.migrate()
     with app.transaction() as tx:
         tx.execute("create table reminder (slot text)")
@@ -64,42 +56,26 @@ class Work:
     fails: bool = False
 
 
-def alchemy_url(url: str, drivers: dict[str, str]) -> str:
-    scheme, _, rest = url.partition("://")
-    return f"{drivers[scheme]}://{rest}"
-
-
-def api_of(jobs: Holdfast, url: str, work: Work | None = None, sync: bool = False) -> FastAPI:
+def api_of(jobs: Holdfast, any_url: str, work: Work | None = None, sync: bool = False) -> FastAPI:
     """An API with one guarded endpoint, whose transaction is a session of SQLAlchemy."""
     guard = ServiceGuard(jobs)
     api = FastAPI()
     insert = text("insert into reminder values (:slot)")
 
     if sync:
-        sessions = sessionmaker(create_engine(alchemy_url(url, SYNC_DRIVERS), poolclass=NullPool))
+        engine = create_engine(alchemy_url(any_url), poolclass=NullPool)
+        tx = session(sessionmaker(engine))
+        guarded = service_call(guard, tx)
 
-        def opened_sync() -> Iterator[Session]:
-            with sessions.begin() as session:
-                yield session
-
-        tx = Depends(opened_sync, scope="function")
-        call_of_sync = service_call(guard, tx)
-
-        def run_sync(call: ServiceCall = call_of_sync, db: Session = tx) -> dict[str, int]:
+        def run_sync(call: ServiceCall = guarded, db: Session = tx) -> dict[str, int]:
             db.execute(insert, {"slot": call.key})
             return {"sent": 1}
 
         api.post(PATH)(run_sync)
         return api
 
-    engine = create_async_engine(alchemy_url(url, DRIVERS), poolclass=NullPool)
-    maker = async_sessionmaker(engine)
-
-    async def opened() -> Any:
-        async with maker.begin() as session:
-            yield session
-
-    tx = Depends(opened, scope="function")
+    async_engine = create_async_engine(alchemy_url(any_url, ASYNC_DRIVERS), poolclass=NullPool)
+    tx = session(async_sessionmaker(async_engine))
     guarded = service_call(guard, tx)
 
     async def run(call: ServiceCall = guarded, db: AsyncSession = tx) -> dict[str, int]:
@@ -123,8 +99,10 @@ def done(jobs: Holdfast) -> list[str]:
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
-def test_a_call_is_done_once_however_often_it_comes(jobs: Holdfast, url: str, sync: bool) -> None:
-    with served(api_of(jobs, url, sync=sync)) as address:
+def test_a_call_is_done_once_however_often_it_comes(
+    jobs: Holdfast, any_url: str, sync: bool
+) -> None:
+    with serve(api_of(jobs, any_url, sync=sync)) as address:
         client = ServiceClient(address, TOKEN)
         assert client.call_sync(PATH, key="reminders:1", returns=dict[str, int]) == {"sent": 1}
         assert client.call_sync(PATH, key="reminders:1", returns=dict[str, int]) is None
@@ -138,10 +116,10 @@ def test_a_call_is_done_once_however_often_it_comes(jobs: Holdfast, url: str, sy
     assert sorted(done(jobs)) == ["reminders:1", "reminders:2"]
 
 
-async def test_a_call_that_was_rolled_back_can_come_again(jobs: Holdfast, url: str) -> None:
+async def test_a_call_that_was_rolled_back_can_come_again(jobs: Holdfast, any_url: str) -> None:
     work = Work(asyncio.Event(), asyncio.Event(), fails=True)
     work.go_on.set()
-    with served(api_of(jobs, url, work)) as address:
+    with serve(api_of(jobs, any_url, work)) as address:
         client = ServiceClient(address, TOKEN)
         with pytest.raises(ServiceCallFailed, match="got status 500: Internal Server Error"):
             await client.call(PATH, key="k")
@@ -151,11 +129,11 @@ async def test_a_call_that_was_rolled_back_can_come_again(jobs: Holdfast, url: s
 
 
 async def test_of_two_calls_at_once_one_works_and_the_other_finds_it_done(
-    jobs: Holdfast, url: str
+    jobs: Holdfast, any_url: str
 ) -> None:
     """The API runs in this loop, so that the first call can be held in the middle of its work."""
     work = Work(asyncio.Event(), asyncio.Event())
-    transport = httpx.ASGITransport(api_of(jobs, url, work))
+    transport = httpx.ASGITransport(api_of(jobs, any_url, work))
     headers = {"X-Service-Token": TOKEN, "Idempotency-Key": "k"}
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         first = asyncio.create_task(client.post(PATH, headers=headers))
@@ -169,8 +147,8 @@ async def test_of_two_calls_at_once_one_works_and_the_other_finds_it_done(
     assert done(jobs) == ["k"]
 
 
-def test_of_many_calls_at_once_from_many_callers_one_works(jobs: Holdfast, url: str) -> None:
-    with served(api_of(jobs, url)) as address, ThreadPoolExecutor(12) as callers:
+def test_of_many_calls_at_once_from_many_callers_one_works(jobs: Holdfast, any_url: str) -> None:
+    with serve(api_of(jobs, any_url)) as address, ThreadPoolExecutor(12) as callers:
         client = ServiceClient(address, TOKEN)
         answers = list(callers.map(lambda _: client.call_sync(PATH, key="k"), range(12)))
     assert [each for each in answers if each is not None] == [{"sent": 1}]
@@ -178,10 +156,10 @@ def test_of_many_calls_at_once_from_many_callers_one_works(jobs: Holdfast, url: 
 
 
 async def test_who_waited_for_a_call_that_was_rolled_back_does_the_work(
-    jobs: Holdfast, url: str
+    jobs: Holdfast, any_url: str
 ) -> None:
     work = Work(asyncio.Event(), asyncio.Event(), fails=True)
-    transport = httpx.ASGITransport(api_of(jobs, url, work), raise_app_exceptions=False)
+    transport = httpx.ASGITransport(api_of(jobs, any_url, work), raise_app_exceptions=False)
     headers = {"X-Service-Token": TOKEN, "Idempotency-Key": "k"}
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         first = asyncio.create_task(client.post(PATH, headers=headers))
@@ -195,9 +173,9 @@ async def test_who_waited_for_a_call_that_was_rolled_back_does_the_work(
 
 
 async def test_a_slot_whose_response_got_lost_completes_when_it_is_tried_again(
-    jobs: Holdfast, url: str, monkeypatch: pytest.MonkeyPatch
+    jobs: Holdfast, any_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with served(api_of(jobs, url)) as address:
+    with serve(api_of(jobs, any_url)) as address:
         monkeypatch.setenv("WORKER_API_BASE_URL", address)
         keys: list[str] = []
 
@@ -276,11 +254,7 @@ async def test_a_call_without_a_valid_token_and_key_does_nothing(
         raise AssertionError("it was admitted")
 
     if handled:
-
-        async def answer(request: Any, error: Any) -> Any:
-            return problem_response(error, "r-1")
-
-        api.add_exception_handler(ServiceCallRejected, answer)
+        api.add_exception_handler(HoldfastError, problem_handler)
     transport = httpx.ASGITransport(api)
     async with httpx.AsyncClient(transport=transport, base_url="http://api") as client:
         response = await client.post(PATH, headers=headers)

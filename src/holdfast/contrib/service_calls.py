@@ -26,7 +26,6 @@ from holdfast.core.errors import (
 )
 from holdfast.scheduler.service_call import KEY_HEADER, TOKEN_HEADER, ServiceClient
 from holdfast.settings import load_some
-from holdfast.storage.id_generator import new_id
 
 with suppress(ImportError):  # only the FastAPI dependency needs it
     from starlette.requests import Request
@@ -170,6 +169,7 @@ def _answering(request: Request) -> Iterator[None]:
     """Answer a rejected call with its status and problem also where the application has no handler for our errors."""
     from starlette.exceptions import HTTPException
 
+    from holdfast.web.middleware import given_request_id
     from holdfast.web.problems import problem
 
     try:
@@ -178,5 +178,5 @@ def _answering(request: Request) -> Iterator[None]:
         handled = {*request.app.exception_handlers} - {Exception}
         if handled.intersection(type(error).__mro__):
             raise
-        document: Any = problem(error, new_id())
+        document: Any = problem(error, given_request_id(request))
         raise HTTPException(error.status, document) from error
