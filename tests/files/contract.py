@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -103,10 +104,10 @@ class FilesContract:
         assert files.get("empty") == b""
         assert files.open("empty").read() == b""
 
-    @pytest.mark.parametrize("data", ["text", io.StringIO("text"), ["text"], 42], ids=repr)
-    def test_what_is_not_binary_is_refused(self, files: Files, data: bytes) -> None:
-        with pytest.raises(InvalidOption):
-            files.put(KEY, data)
+    def test_what_is_not_binary_is_refused(self, files: Files) -> None:
+        for data in ("text", io.StringIO("text"), io.StringIO(""), ["text"], 42):
+            with pytest.raises(InvalidOption):
+                files.put(KEY, cast(bytes, data))
         assert not files.exists(KEY)
 
     @pytest.mark.parametrize("media_type", ["pdf", "", "text/plain\r\nx: y", "a/b/c"])

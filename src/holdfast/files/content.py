@@ -101,7 +101,8 @@ def _seekable(data: Data) -> Iterator[IO[bytes]]:
 
 def _stream(data: object) -> Iterator[object]:
     if hasattr(data, "read"):
-        while block := data.read(BLOCK):
+        # The end of a file opened as text is no bytes either, and refused even if nothing came before it.
+        while (block := data.read(BLOCK)) or not isinstance(block, bytes):
             yield block
     elif isinstance(data, Iterable) and not isinstance(data, str):
         yield from data
