@@ -12,7 +12,6 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, cont
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -26,7 +25,7 @@ from holdfast.core.events import Event, Observer
 from holdfast.core.records import Instant
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import encode
-from holdfast.storage.database import AsyncTransaction, Database, Transaction
+from holdfast.storage.database import AsyncTransaction, Database, Raised, Transaction
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
 from holdfast.storage.store import Store
@@ -218,27 +217,17 @@ class TransactionScope:
         self._sync = self._database().transaction()
         return self._sync.__enter__()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    def __exit__(self, *raised: *Raised) -> bool | None:
         assert self._sync is not None
-        return self._sync.__exit__(kind, error, trace)
+        return self._sync.__exit__(*raised)
 
     async def __aenter__(self) -> AsyncTransaction:
         self._async = self._database().transaction_async()
         return await self._async.__aenter__()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    async def __aexit__(self, *raised: *Raised) -> bool | None:
         assert self._async is not None
-        return await self._async.__aexit__(kind, error, trace)
+        return await self._async.__aexit__(*raised)
 
 
 class HintSender:

@@ -12,9 +12,9 @@ import msgspec
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
+from holdfast.client.views import view_of
 from holdfast.commands.change import unanswered
 from holdfast.commands.start import remove_subscription
-from holdfast.core.records import to_datetime
 from holdfast.storage.operation import Op
 
 
@@ -45,15 +45,7 @@ class SubscriptionCommands(Resource):
 
     def _list(self, limit: int) -> Op[builtins.list[SubscriptionInfo]]:
         records = yield from self._client.store.events.page(check_length(limit))
-        return [
-            SubscriptionInfo(
-                event=each.event,
-                handler=each.handler,
-                type=each.job_type,
-                created_at=to_datetime(each.created_at),
-            )
-            for each in records
-        ]
+        return [view_of(SubscriptionInfo, each, type=each.job_type) for each in records]
 
 
 class Subscriptions(SubscriptionCommands):

@@ -30,11 +30,17 @@ T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
 
-def view_of(kind: type[V], record: msgspec.Struct) -> V:
-    """Return a record as its public view: the same fields, with ids as UUIDs and instants as datetimes."""
-    return kind(
-        **{name: convert(getattr(record, source)) for name, source, convert in _fields(kind)}
-    )
+def view_of(kind: type[V], record: msgspec.Struct, **given: Any) -> V:
+    """Return a record as its public view: the same fields, with ids as UUIDs and instants as datetimes.
+
+    Fields that are `given` come from the caller instead.
+    """
+    same = {
+        name: convert(getattr(record, source))
+        for name, source, convert in _fields(kind)
+        if name not in given
+    }
+    return kind(**same, **given)
 
 
 @cache
@@ -126,19 +132,7 @@ def removed_chain(id: str, type: str, key: str | None) -> Chain:
 
 def chain_of(record: ChainRecord, deduplicated: bool = False) -> Chain:
     """Return the public view of a chain."""
-    return Chain(
-        _id=record.id,
-        type=record.type,
-        state=record.state,
-        key=record.key,
-        error=record.error,
-        jobs=record.jobs,
-        deduplicated=deduplicated,
-        _input=record.input,
-        _output=record.output,
-        _created_at=record.created_at,
-        _finished_at=record.finished_at,
-    )
+    return view_of(Chain, record, deduplicated=deduplicated)
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):

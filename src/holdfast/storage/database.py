@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from holdfast.core.errors import NoTransaction
@@ -16,6 +17,9 @@ T = TypeVar("T")
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 """Values of a caller's own statement, in the driver's style."""
+
+Raised: TypeAlias = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+"""What left a block: the arguments of `__exit__`."""
 
 
 class Transaction(Protocol):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from types import TracebackType
 from typing import Any
 
 from holdfast.client.adapters import adapter_of
@@ -18,7 +17,7 @@ from holdfast.core.errors import (
 )
 from holdfast.core.outcome import Continue
 from holdfast.core.records import Finish, Held
-from holdfast.storage.database import Database
+from holdfast.storage.database import Database, Raised
 from holdfast.storage.operation import Op, run, run_async
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt, lost_reason
@@ -78,16 +77,11 @@ class Preparation(_HandlerTransaction):
         self._sync = opening
         return self.tx
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    def __exit__(self, *raised: *Raised) -> bool | None:
         assert self._sync is not None
         opened, self._sync = self._sync, None
-        if error is not None:
-            return opened.__exit__(kind, error, trace)
+        if raised[1] is not None:
+            return opened.__exit__(*raised)
         try:
             run(self._last(), self.tx)
         except BaseException as refused:
@@ -109,16 +103,11 @@ class Preparation(_HandlerTransaction):
         self._async = opening
         return self.tx
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool | None:
+    async def __aexit__(self, *raised: *Raised) -> bool | None:
         assert self._async is not None
         opened, self._async = self._async, None
-        if error is not None:
-            return await opened.__aexit__(kind, error, trace)
+        if raised[1] is not None:
+            return await opened.__aexit__(*raised)
         try:
             await run_async(self._last(), self.tx)
         except BaseException as refused:
@@ -161,15 +150,10 @@ class Completion(_HandlerTransaction):
         self._sync = opening
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: *Raised) -> None:
         """Stay open: an exception after the block must still roll it back."""
-        if error is not None:
-            self.roll_back(error)
+        if raised[1] is not None:
+            self.roll_back(raised[1])
 
     async def __aenter__(self) -> Completion:
         self._begin("complete")
@@ -178,15 +162,10 @@ class Completion(_HandlerTransaction):
         self._async = opening
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: *Raised) -> None:
         """Stay open: an exception after the block must still roll it back."""
-        if error is not None:
-            await self.roll_back_async(error)
+        if raised[1] is not None:
+            await self.roll_back_async(raised[1])
 
     def commit(self, finish: Finish) -> FinishReport:
         """Make the fenced write and commit. Raises: LeaseLost, with everything rolled back."""

@@ -11,10 +11,10 @@ from holdfast.client.adapters.base import Adapter
 from holdfast.core.errors import UnsupportedConnection
 
 _ADAPTERS = {
-    "holdfast.PostgresTransaction": ("base", "OwnPostgresAdapter"),
-    "holdfast.PostgresAsyncTransaction": ("base", "OwnPostgresAsyncAdapter"),
-    "holdfast.SqliteTransaction": ("base", "OwnSqliteAdapter"),
-    "holdfast.SqliteAsyncTransaction": ("base", "OwnSqliteAsyncAdapter"),
+    "holdfast.PostgresTransaction": ("base", "OwnAdapter"),
+    "holdfast.PostgresAsyncTransaction": ("base", "OwnAsyncAdapter"),
+    "holdfast.SqliteTransaction": ("base", "OwnAdapter"),
+    "holdfast.SqliteAsyncTransaction": ("base", "OwnAsyncAdapter"),
     "psycopg.Connection": ("psycopg", "PsycopgAdapter"),
     "psycopg.AsyncConnection": ("psycopg", "PsycopgAsyncAdapter"),
     "asyncpg.Connection": ("asyncpg", "AsyncpgAdapter"),

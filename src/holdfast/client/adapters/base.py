@@ -109,47 +109,25 @@ SyncTx: TypeAlias = Transaction | SyncConnection
 AsyncTx: TypeAlias = AsyncTransaction | AsyncConnection | AsyncpgConnection
 
 
-class OwnSqliteAdapter(SyncAdapter):
-    """A transaction on SQLite; it begins with its first statement and refuses any after its end."""
+class OwnAdapter(SyncAdapter):
+    """A transaction of ours, which runs our statements and reports its commit itself."""
 
-    def __init__(self, transaction: SqliteTransaction) -> None:
+    def __init__(self, transaction: PostgresTransaction | SqliteTransaction) -> None:
         self._transaction = transaction
 
     def open(self, need: Need) -> Access[SyncExecutor]:
-        need.check_dialect("sqlite")
-        return Access(self._transaction, self._transaction.after_commit)
-
-
-class OwnSqliteAsyncAdapter(AsyncAdapter):
-    """Async version of the adapter above."""
-
-    def __init__(self, transaction: SqliteAsyncTransaction) -> None:
-        self._transaction = transaction
-
-    async def open(self, need: Need) -> Access[AsyncExecutor]:
-        need.check_dialect("sqlite")
-        return Access(self._transaction, self._transaction.after_commit)
-
-
-class OwnPostgresAdapter(SyncAdapter):
-    """A transaction on PostgreSQL, whose connection may be in other hands after its end."""
-
-    def __init__(self, transaction: PostgresTransaction) -> None:
-        self._transaction = transaction
-
-    def open(self, need: Need) -> Access[SyncExecutor]:
-        need.check_dialect("postgresql")
+        need.check_dialect(self._transaction.dialect)
         self._transaction.check_open()
         return Access(self._transaction, self._transaction.after_commit)
 
 
-class OwnPostgresAsyncAdapter(AsyncAdapter):
-    """Async version of the adapter above."""
+class OwnAsyncAdapter(AsyncAdapter):
+    """Async version of `OwnAdapter`."""
 
-    def __init__(self, transaction: PostgresAsyncTransaction) -> None:
+    def __init__(self, transaction: PostgresAsyncTransaction | SqliteAsyncTransaction) -> None:
         self._transaction = transaction
 
     async def open(self, need: Need) -> Access[AsyncExecutor]:
-        need.check_dialect("postgresql")
+        need.check_dialect(self._transaction.dialect)
         self._transaction.check_open()
         return Access(self._transaction, self._transaction.after_commit)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, overload
+from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, generators, pq, sql
@@ -31,6 +31,9 @@ from holdfast.storage.postgres.connection import (
 from holdfast.storage.postgres.pool import PooledAsyncConnection, PooledConnection
 from holdfast.storage.store import Store
 
+P = TypeVar("P", bound="PooledConnection | PooledAsyncConnection")
+L = TypeVar("L", bound="CallerConnection | CallerAsyncConnection")
+
 _BEGIN = b"begin isolation level read committed"
 # The mark of an attempt comes in the same message. It waits for nobody, and ends with the transaction.
 _BEGIN_MARKED = sql.SQL(
@@ -40,15 +43,41 @@ _BEGIN_MARKED = sql.SQL(
 )
 
 
-class PostgresTransaction:
+class _Transaction(Generic[P, L]):
+    """What sync and async transactions share: the pooled session, and the connection lent to the caller."""
+
+    dialect: ClassVar[Literal["postgresql"]] = "postgresql"
+
+    def __init__(self, pooled: P) -> None:
+        self.hooks = Hooks()
+        self._pooled = pooled
+        self._lent: L | None = None
+        self._is_over = False
+
+    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
+        """Have something done once this transaction has committed."""
+        self.hooks.add(action, witness)
+
+    def check_open(self) -> None:
+        """Raises: ConnectionClosed after its end, NoTransaction when the caller has ended it, TransactionAborted."""
+        _check_not_over(self._is_over)
+        _check_begun(self._pooled)
+        if self._pooled.pgconn.transaction_status == TransactionStatus.INERROR:
+            raise TransactionAborted("a statement of this transaction failed before")
+
+    def end(self) -> None:
+        """Leave the connection to the next."""
+        self._is_over = True
+        if self._lent is not None:
+            self._lent.give_back()
+
+
+class PostgresTransaction(_Transaction[PooledConnection, "CallerConnection"]):
     """An open transaction; `connection` is psycopg's, for whatever `execute` does not cover."""
 
     def __init__(self, pooled: PooledConnection, schema: str) -> None:
-        self.hooks = Hooks()
-        self._pooled = pooled
+        super().__init__(pooled)
         self._executor = PsycopgExecutor(pooled, schema)
-        self._lent: CallerConnection | None = None
-        self._is_over = False
 
     @property
     def connection(self) -> Connection[Any]:
@@ -67,14 +96,6 @@ class PostgresTransaction:
         lent = self._lend_connection()
         _check_begun(self._pooled)
         return lent.run(statement.encode(), params)
-
-    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
-        """Have something done once this transaction has committed."""
-        self.hooks.add(action, witness)
-
-    def check_open(self) -> None:
-        """Raises: ConnectionClosed after its end, NoTransaction when the caller has ended it, TransactionAborted."""
-        _check_open(self._is_over, self._pooled)
 
     def review(self, store: Store) -> None:
         """Ask the server, where something was done that it alone knows of: is this the transaction that began, and
@@ -97,12 +118,6 @@ class PostgresTransaction:
         with suppress(psycopg.Error):
             self._pooled.rollback()
 
-    def end(self) -> None:
-        """Leave the connection to the next."""
-        self._is_over = True
-        if self._lent is not None:
-            self._lent.give_back()
-
     def _lend_connection(self) -> CallerConnection:
         _check_not_over(self._is_over)
         if self._lent is None:
@@ -110,15 +125,12 @@ class PostgresTransaction:
         return self._lent
 
 
-class PostgresAsyncTransaction:
+class PostgresAsyncTransaction(_Transaction[PooledAsyncConnection, "CallerAsyncConnection"]):
     """Async version of `PostgresTransaction`."""
 
     def __init__(self, pooled: PooledAsyncConnection, schema: str) -> None:
-        self.hooks = Hooks()
-        self._pooled = pooled
+        super().__init__(pooled)
         self._executor = PsycopgAsyncExecutor(pooled, schema)
-        self._lent: CallerAsyncConnection | None = None
-        self._is_over = False
 
     @property
     def connection(self) -> AsyncConnection[Any]:
@@ -142,14 +154,6 @@ class PostgresAsyncTransaction:
         _check_begun(self._pooled)
         return await lent.run(statement.encode(), params)
 
-    def after_commit(self, action: Action, witness: Witness | None = None) -> None:
-        """Have something done once this transaction has committed."""
-        self.hooks.add(action, witness)
-
-    def check_open(self) -> None:
-        """Raises: ConnectionClosed after its end, NoTransaction when the caller has ended it, TransactionAborted."""
-        _check_open(self._is_over, self._pooled)
-
     async def review(self, store: Store) -> None:
         """Async version of `review`."""
         if self._lent is None or self._lent.tracker.is_known:
@@ -171,12 +175,6 @@ class PostgresAsyncTransaction:
         with suppress(psycopg.Error):
             await self._pooled.rollback()
 
-    def end(self) -> None:
-        """Leave the connection to the next."""
-        self._is_over = True
-        if self._lent is not None:
-            self._lent.give_back()
-
     def _lend_connection(self) -> CallerAsyncConnection:
         _check_not_over(self._is_over)
         if self._lent is None:
@@ -190,13 +188,6 @@ def begin_message(mark: Held | None = None) -> bytes:
         return _BEGIN
     marked = _BEGIN_MARKED.format(token=sql.Literal(mark.token), id=sql.Literal(mark.id))
     return marked.as_bytes(None)
-
-
-def _check_open(is_over: bool, pooled: PooledConnection | PooledAsyncConnection) -> None:
-    _check_not_over(is_over)
-    _check_begun(pooled)
-    if pooled.pgconn.transaction_status == TransactionStatus.INERROR:
-        raise TransactionAborted("a statement of this transaction failed before")
 
 
 def _check_not_over(is_over: bool) -> None:

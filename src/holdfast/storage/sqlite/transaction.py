@@ -11,7 +11,7 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, Literal, TypeVar, overload
 from weakref import WeakSet
 
 from holdfast.core.errors import ConnectionClosed
@@ -61,6 +61,8 @@ class SqliteExecutor:
 
 class SqliteTransaction:
     """A transaction that begins when it is first used; `connection` is for whatever `execute` does not cover."""
+
+    dialect: ClassVar[Literal["sqlite"]] = "sqlite"
 
     def __init__(self, source: ConnectionSource, wait_s: float, store: Store) -> None:
         self.hooks = Hooks()
@@ -122,6 +124,11 @@ class SqliteTransaction:
         if connection is not None:
             self._give_back(connection, broken=False)
 
+    def check_open(self) -> None:
+        """Raises: ConnectionClosed after its end; before its first statement there is nothing to check."""
+        if self._ended:
+            raise ConnectionClosed("the transaction has ended")
+
     def give_up(self) -> None:
         """Stop waiting for the lock; from any thread."""
         if self._patience is not None:
@@ -149,8 +156,7 @@ class SqliteTransaction:
         return self._lent
 
     def _begin(self) -> SqliteExecutor:
-        if self._ended:
-            raise ConnectionClosed("the transaction has ended")
+        self.check_open()
         connection = self._source.take(self._wait_s)
         self._patience = LockWait(self._wait_s)
         try:
@@ -191,6 +197,8 @@ class SqliteTransaction:
 class SqliteAsyncTransaction:
     """Async version of `SqliteTransaction`; its statements run in a thread of its own."""
 
+    dialect: ClassVar[Literal["sqlite"]] = "sqlite"
+
     def __init__(self, inner: SqliteTransaction, thread: Executor) -> None:
         self._inner = inner
         self._lane = thread
@@ -222,6 +230,10 @@ class SqliteAsyncTransaction:
     def after_commit(self, action: Action, witness: Witness | None = None) -> None:
         """Have something done once this transaction has committed."""
         self._inner.after_commit(action, witness)
+
+    def check_open(self) -> None:
+        """See `SqliteTransaction.check_open`."""
+        self._inner.check_open()
 
     def run_in_thread(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run something in the transaction's own thread."""

@@ -36,6 +36,7 @@ from holdfast.testing.conformance.harness import (
     SECOND,
     WORKER,
     Conformance,
+    Harness,
     StoreFixture,
 )
 
@@ -43,32 +44,28 @@ CLEANUP = "cleanup"
 GRACE_MS = 45_000
 
 
-class CycleFixture:
+class CycleFixture(StoreFixture):
     """The moves of these tests."""
-
-    def __init__(self, fixture: StoreFixture) -> None:
-        self.fixture = fixture
-        self.store = fixture.store
 
     async def register(self, *names: str, **fields: Any) -> None:
         known = {"schedule": "every 1m", "zone": "UTC", "singleton": True, "missed": "last"}
         rows = [NewCycle(**{**known, "name": name, **fields}) for name in sorted(names)]
-        await self.fixture.run(self.store.cycles.register(rows, self.fixture.now))
+        await self.run(self.store.cycles.register(rows, self.now))
 
     async def state(self, name: str = CLEANUP) -> CycleState:
-        (found,) = await self.fixture.run(self.store.cycles.states([name], self.fixture.now))
+        (found,) = await self.run(self.store.cycles.states([name], self.now))
         return found
 
     def slot(self, seconds: int = 0) -> Slot:
         """A slot that lies this much after the present."""
-        return slot_at(self.fixture.now // SECOND * SECOND + SECOND + seconds * SECOND)
+        return slot_at(self.now // SECOND * SECOND + SECOND + seconds * SECOND)
 
     def beginning(self, slot: Slot, name: str = CLEANUP) -> Op[HeldSlot | None]:
-        run = NewRun(self.fixture.new_id(), name, WORKER, slot.name)
-        return begin_slot(self.store, run, slot, self.fixture.new_id(), LEASE_MS, self.fixture.now)
+        run = NewRun(self.new_id(), name, WORKER, slot.name)
+        return begin_slot(self.store, run, slot, self.new_id(), LEASE_MS, self.now)
 
     async def begin(self, slot: Slot, name: str = CLEANUP) -> HeldSlot | None:
-        return await self.fixture.run(self.beginning(slot, name))
+        return await self.run(self.beginning(slot, name))
 
     async def hold(self, slot: Slot) -> HeldSlot:
         held = await self.begin(slot)
@@ -76,30 +73,31 @@ class CycleFixture:
         return held
 
     async def complete(self, held: HeldSlot) -> bool:
-        return await self.fixture.run(
-            complete_slot(self.store, held, '{"processed":1}', self.fixture.now)
-        )
+        return await self.run(complete_slot(self.store, held, '{"processed":1}', self.now))
 
     async def fail(self, held: HeldSlot, pause_ms: int | None = 30_000) -> bool:
-        op = fail_slot(self.store, held, "failed", "{}", "boom", pause_ms, self.fixture.now)
-        return await self.fixture.run(op)
+        op = fail_slot(self.store, held, "failed", "{}", "boom", pause_ms, self.now)
+        return await self.run(op)
 
     async def renew(self, held: HeldSlot) -> bool:
-        return await self.fixture.run(
-            renew_slot(self.store, held, LEASE_MS, "{}", self.fixture.now)
-        )
+        return await self.run(renew_slot(self.store, held, LEASE_MS, "{}", self.now))
+
+    async def pause(self, name: str = CLEANUP, paused: bool = True) -> Sequence[str]:
+        by = "ana" if paused else None
+        change = await self.run(pause_cycle(self.store, name, paused, by, self.now))
+        return change.answer
 
     async def runs(self, name: str | None = CLEANUP) -> Sequence[RunRecord]:
-        return await self.fixture.run(self.store.runs.page(50, GRACE_MS, name, self.fixture.now))
+        return await self.run(self.store.runs.page(50, GRACE_MS, name, self.now))
 
 
 class CycleConformanceBase(Conformance):
     """The base of the classes about cycles."""
 
     @pytest.fixture
-    def cycles(self, fixture: StoreFixture) -> CycleFixture:
+    def cycles(self, harness: Harness) -> CycleFixture:
         """The moves on a store with nothing in it."""
-        return CycleFixture(fixture)
+        return CycleFixture(harness)
 
 
 class CycleConformance(CycleConformanceBase):
@@ -108,76 +106,63 @@ class CycleConformance(CycleConformanceBase):
     async def test_a_new_cycle_has_decided_everything_before_its_registration(
         self, cycles: CycleFixture
     ) -> None:
-        began = cycles.fixture.now
+        began = cycles.now
         await cycles.register(CLEANUP)
-        cycles.fixture.pass_time(seconds=5)
+        cycles.pass_time(seconds=5)
         state = await cycles.state()
-        assert state == CycleState(CLEANUP, False, began, cycles.fixture.now, ())
+        assert state == CycleState(CLEANUP, False, began, cycles.now, ())
 
     async def test_registering_again_keeps_the_last_slot_unless_the_schedule_changed(
         self, cycles: CycleFixture
     ) -> None:
-        began = cycles.fixture.now
+        began = cycles.now
         await cycles.register(CLEANUP)
-        cycles.fixture.pass_time(seconds=90)
+        cycles.pass_time(seconds=90)
         await cycles.register(CLEANUP, missed="none")
         assert (await cycles.state()).last_slot == began
         await cycles.register(CLEANUP, schedule="every 2m")
-        assert (await cycles.state()).last_slot == cycles.fixture.now
+        assert (await cycles.state()).last_slot == cycles.now
 
     async def test_a_pause_shows_who_and_keeps_slots_from_being_claimed(
         self, cycles: CycleFixture
     ) -> None:
         await cycles.register(CLEANUP)
-        fixture = cycles.fixture
-        paused = (
-            await fixture.run(pause_cycle(fixture.store, CLEANUP, True, "ana", fixture.now))
-        ).answer
-        assert paused == [CLEANUP]
-        (record,) = await fixture.run(fixture.store.cycles.page(fixture.now))
-        assert (record.paused, record.paused_by, record.paused_at) == (True, "ana", fixture.now)
+        assert await cycles.pause() == [CLEANUP]
+        (record,) = await cycles.run(cycles.store.cycles.page(cycles.now))
+        assert (record.paused, record.paused_by, record.paused_at) == (True, "ana", cycles.now)
         assert await cycles.begin(cycles.slot()) is None
 
     async def test_resuming_does_not_make_up_for_the_pause(self, cycles: CycleFixture) -> None:
         await cycles.register(CLEANUP)
-        fixture = cycles.fixture
         missed = cycles.slot(60)
-        await fixture.run(pause_cycle(fixture.store, CLEANUP, True, "ana", fixture.now))
-        fixture.pass_time(seconds=120)
-        await fixture.run(pause_cycle(fixture.store, CLEANUP, False, None, fixture.now))
-        assert (await cycles.state()).last_slot == fixture.now
+        await cycles.pause()
+        cycles.pass_time(seconds=120)
+        await cycles.pause(paused=False)
+        assert (await cycles.state()).last_slot == cycles.now
         assert await cycles.begin(missed) is None
         assert await cycles.begin(cycles.slot(60)) is not None
 
     async def test_pausing_means_all_shards_and_no_namesakes(self, cycles: CycleFixture) -> None:
         await cycles.register("bill", "bill:0/2", "bill:1/2", "billing")
-        fixture = cycles.fixture
-        paused = (
-            await fixture.run(pause_cycle(fixture.store, "bill", True, "ana", fixture.now))
-        ).answer
-        assert sorted(paused) == ["bill", "bill:0/2", "bill:1/2"]
+        assert sorted(await cycles.pause("bill")) == ["bill", "bill:0/2", "bill:1/2"]
         assert not (await cycles.state("billing")).paused
 
     async def test_an_unknown_cycle_is_refused(self, cycles: CycleFixture) -> None:
-        fixture = cycles.fixture
         with pytest.raises(CycleNotFound):
-            await fixture.run(pause_cycle(fixture.store, "nothing", True, None, fixture.now))
+            await cycles.pause("nothing")
         with pytest.raises(CycleNotFound):
-            await fixture.run(
-                request_cycle(fixture.store, "nothing", fixture.new_id(), fixture.now)
-            )
+            await cycles.run(request_cycle(cycles.store, "nothing", cycles.new_id(), cycles.now))
 
     async def test_a_request_runs_once_even_when_paused_and_decides_no_slot(
         self, cycles: CycleFixture
     ) -> None:
         await cycles.register(CLEANUP)
-        fixture = cycles.fixture
-        began = fixture.now
-        await fixture.run(pause_cycle(fixture.store, CLEANUP, True, "ana", fixture.now))
-        fixture.pass_time(seconds=1)
-        await fixture.run(request_cycle(fixture.store, CLEANUP, "me", fixture.now))
+        began = cycles.now
+        await cycles.pause()
+        cycles.pass_time(seconds=1)
+        await cycles.run(request_cycle(cycles.store, CLEANUP, "me", cycles.now))
         (request,) = (await cycles.state()).requests
-        assert request == Slot("now-me", fixture.now, True)
+        assert request == Slot("now-me", cycles.now, True)
         held = await cycles.hold(request)
         assert (await cycles.state()).requests == ()
         assert await cycles.complete(held)
@@ -187,12 +172,11 @@ class CycleConformance(CycleConformanceBase):
     async def test_the_list_tells_who_runs_a_cycle(self, cycles: CycleFixture) -> None:
         await cycles.register(CLEANUP)
         held = await cycles.hold(cycles.slot())
-        fixture = cycles.fixture
-        (record,) = await fixture.run(fixture.store.cycles.page(fixture.now))
+        (record,) = await cycles.run(cycles.store.cycles.page(cycles.now))
         assert (record.running_slot, record.held_by) == (held.slot.name, WORKER)
-        assert record.held_until == fixture.now + LEASE_MS * 1000
+        assert record.held_until == cycles.now + LEASE_MS * 1000
         await cycles.complete(held)
-        (record,) = await fixture.run(fixture.store.cycles.page(fixture.now))
+        (record,) = await cycles.run(cycles.store.cycles.page(cycles.now))
         assert (record.running_slot, record.held_by) == (None, None)
 
 
@@ -206,7 +190,7 @@ class SlotConformance(CycleConformanceBase):
         assert held.runs == 1
         assert await cycles.complete(held)
         assert (await cycles.state()).last_slot == slot.due_at
-        cycles.fixture.pass_time(seconds=3600)
+        cycles.pass_time(seconds=3600)
         assert await cycles.begin(slot) is None
 
     async def test_completing_twice_answers_the_same(self, cycles: CycleFixture) -> None:
@@ -245,7 +229,7 @@ class SlotConformance(CycleConformanceBase):
         slot = cycles.slot()
         assert await cycles.fail(await cycles.hold(slot))
         assert await cycles.begin(slot) is None
-        cycles.fixture.pass_time(seconds=30)
+        cycles.pass_time(seconds=30)
         again = await cycles.hold(slot)
         assert again.runs == 2
         assert await cycles.complete(again)
@@ -256,12 +240,12 @@ class SlotConformance(CycleConformanceBase):
         await cycles.register(CLEANUP)
         slot = cycles.slot()
         held = await cycles.hold(slot)
-        leased = cycles.fixture.now + LEASE_MS * 1000
+        leased = cycles.now + LEASE_MS * 1000
         assert (await cycles.state()).closed == (ClosedSlot(slot.name, leased, True),)
         assert await cycles.fail(held)
-        rests = cycles.fixture.now + 30 * SECOND
+        rests = cycles.now + 30 * SECOND
         assert (await cycles.state()).closed == (ClosedSlot(slot.name, rests, False),)
-        cycles.fixture.pass_time(seconds=30)
+        cycles.pass_time(seconds=30)
         assert (await cycles.state()).closed == ()
 
     async def test_a_slot_that_failed_for_good_is_decided(self, cycles: CycleFixture) -> None:
@@ -269,7 +253,7 @@ class SlotConformance(CycleConformanceBase):
         slot = cycles.slot()
         assert await cycles.fail(await cycles.hold(slot), pause_ms=None)
         assert (await cycles.state()).last_slot == slot.due_at
-        cycles.fixture.pass_time(seconds=86_400)
+        cycles.pass_time(seconds=86_400)
         assert await cycles.begin(slot) is None
 
     async def test_a_slot_whose_process_died_is_taken_over_after_its_lease(
@@ -278,23 +262,23 @@ class SlotConformance(CycleConformanceBase):
         await cycles.register(CLEANUP)
         slot = cycles.slot()
         old = await cycles.hold(slot)
-        cycles.fixture.pass_time(ms=LEASE_MS - 1)
+        cycles.pass_time(ms=LEASE_MS - 1)
         assert await cycles.begin(slot) is None
-        cycles.fixture.pass_time(ms=1)
+        cycles.pass_time(ms=1)
         new = await cycles.hold(slot)
         assert new.runs == 2
         assert not await cycles.renew(old)
-        assert not await cycles.fixture.run(cycles.store.slots.fence(old))
+        assert not await cycles.run(cycles.store.slots.fence(old))
         assert not await cycles.complete(old)
         assert not await cycles.fail(old)
-        assert await cycles.fixture.run(cycles.store.slots.fence(new))
+        assert await cycles.run(cycles.store.slots.fence(new))
         assert await cycles.complete(new)
 
     async def test_renewing_keeps_a_slot(self, cycles: CycleFixture) -> None:
         await cycles.register(CLEANUP)
         held = await cycles.hold(cycles.slot())
         for _ in range(3):
-            cycles.fixture.pass_time(ms=LEASE_MS - 1)
+            cycles.pass_time(ms=LEASE_MS - 1)
             assert await cycles.renew(held)
         assert await cycles.begin(held.slot) is None
         assert await cycles.complete(held)
@@ -304,7 +288,7 @@ class SlotConformance(CycleConformanceBase):
     ) -> None:
         await cycles.register(CLEANUP)
         held = await cycles.hold(cycles.slot())
-        cycles.fixture.pass_time(ms=LEASE_MS * 5)
+        cycles.pass_time(ms=LEASE_MS * 5)
         assert await cycles.complete(held)
 
     async def test_a_newer_slot_gives_up_what_a_dead_process_left_running(
@@ -312,7 +296,7 @@ class SlotConformance(CycleConformanceBase):
     ) -> None:
         await cycles.register(CLEANUP)
         old = await cycles.hold(cycles.slot())
-        cycles.fixture.pass_time(ms=LEASE_MS)
+        cycles.pass_time(ms=LEASE_MS)
         new = await cycles.hold(cycles.slot(60))
         assert not await cycles.complete(old)
         assert await cycles.complete(new)
@@ -328,8 +312,8 @@ class RunConformance(CycleConformanceBase):
     async def test_a_run_shows_what_came_of_it(self, cycles: CycleFixture) -> None:
         await cycles.register(CLEANUP)
         held = await cycles.hold(cycles.slot())
-        began = cycles.fixture.now
-        cycles.fixture.pass_time(seconds=2)
+        began = cycles.now
+        cycles.pass_time(seconds=2)
         await cycles.complete(held)
         assert await cycles.runs() == [
             RunRecord(
@@ -338,8 +322,8 @@ class RunConformance(CycleConformanceBase):
                 worker=WORKER,
                 slot=held.slot.name,
                 started_at=began,
-                seen_at=cycles.fixture.now,
-                finished_at=cycles.fixture.now,
+                seen_at=cycles.now,
+                finished_at=cycles.now,
                 outcome="completed",
                 counters={"processed": 1},
                 error=None,
@@ -355,12 +339,12 @@ class RunConformance(CycleConformanceBase):
     async def test_a_run_without_a_sign_counts_as_crashed(self, cycles: CycleFixture) -> None:
         await cycles.register(CLEANUP)
         held = await cycles.hold(cycles.slot())
-        cycles.fixture.pass_time(ms=GRACE_MS - 1)
+        cycles.pass_time(ms=GRACE_MS - 1)
         assert (await cycles.runs())[0].outcome == "running"
         await cycles.renew(held)
-        cycles.fixture.pass_time(ms=GRACE_MS - 1)
+        cycles.pass_time(ms=GRACE_MS - 1)
         assert (await cycles.runs())[0].outcome == "running"
-        cycles.fixture.pass_time(ms=1)
+        cycles.pass_time(ms=1)
         assert (await cycles.runs())[0].outcome == "crashed"
 
     async def test_the_run_of_a_slot_taken_over_is_recorded_as_crashed_for_good(
@@ -369,8 +353,8 @@ class RunConformance(CycleConformanceBase):
         await cycles.register(CLEANUP)
         slot = cycles.slot()
         old = await cycles.hold(slot)
-        died = cycles.fixture.now
-        cycles.fixture.pass_time(ms=LEASE_MS)
+        died = cycles.now
+        cycles.pass_time(ms=LEASE_MS)
         new = await cycles.hold(slot)
         await cycles.complete(old)
         by_id = {each.id: each for each in await cycles.runs()}
@@ -381,14 +365,13 @@ class RunConformance(CycleConformanceBase):
     async def test_runs_of_one_name_and_of_all_are_listed_newest_first(
         self, cycles: CycleFixture
     ) -> None:
-        fixture = cycles.fixture
         for name in ("tick", CLEANUP, "tick"):
-            fixture.pass_time(seconds=1)
-            run = NewRun(fixture.new_id(), name, WORKER)
-            assert await fixture.run(fixture.store.runs.begin(run, fixture.now)) == fixture.now
-            assert await fixture.run(
-                fixture.store.runs.finish(run.id, "completed", "{}", None, fixture.now)
+            cycles.pass_time(seconds=1)
+            run = NewRun(cycles.new_id(), name, WORKER)
+            assert await cycles.run(cycles.store.runs.begin(run, cycles.now)) == cycles.now
+            assert await cycles.run(
+                cycles.store.runs.finish(run.id, "completed", "{}", None, cycles.now)
             )
         assert [each.name for each in await cycles.runs(None)] == ["tick", CLEANUP, "tick"]
         ticks = await cycles.runs("tick")
-        assert [each.started_at for each in ticks] == [fixture.now, fixture.now - 2 * SECOND]
+        assert [each.started_at for each in ticks] == [cycles.now, cycles.now - 2 * SECOND]

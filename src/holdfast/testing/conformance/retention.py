@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.commands.cycles import begin_slot, complete_slot
 from holdfast.commands.retention import FIRST_ID, Ages, RetentionPage, remove_chains, remove_records
 from holdfast.commands.start import Started, StartRequest, start_chains
-from holdfast.core.cycle import NewRun, slot_at
+from holdfast.core.cycle import slot_at
 from holdfast.core.records import NewJob, NewKey, Reference, WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
 from holdfast.testing.conformance.harness import (
-    LEASE_MS,
     MAIL,
-    WORKER,
     Conformance,
+    Harness,
     StoreFixture,
 )
 from holdfast.testing.conformance.workers import counters_equal_rows
@@ -201,22 +199,17 @@ class RetentionConformance(Conformance):
         third = await self._remove(fixture, second.last, limit=2)
         assert third == RetentionPage(1, 1, jobs[4].id)
 
-    async def test_old_runs_slots_and_workers_go(self, fixture: StoreFixture) -> None:
-        cycles = CycleFixture(fixture)
+    async def test_old_runs_slots_and_workers_go(self, harness: Harness) -> None:
+        cycles = CycleFixture(harness)
         await cycles.register(CLEANUP)
-        run = NewRun(fixture.new_id(), CLEANUP, WORKER, "s")
-        slot = slot_at(fixture.now + 1_000_000)
-        held = await fixture.run(
-            begin_slot(fixture.store, run, slot, fixture.new_id(), LEASE_MS, fixture.now)
-        )
-        assert held is not None
-        await fixture.run(complete_slot(fixture.store, held, "{}", fixture.now))
+        slot = slot_at(cycles.now + 1_000_000)
+        assert await cycles.complete(await cycles.hold(slot))
         sign = WorkerSign("w", "w", "h", 1, "0", 1, "[]", "{}", None)
-        await fixture.run(fixture.store.workers.sign(sign, fixture.now))
-        await fixture.run(fixture.store.workers.stop("w", "{}", fixture.now))
-        assert await fixture.run(remove_records(fixture.store, AGES, 100, fixture.now)) == 0
-        fixture.pass_time(seconds=31 * DAY)
-        assert await fixture.run(remove_records(fixture.store, AGES, 100, fixture.now)) == 3
+        await cycles.run(cycles.store.workers.sign(sign, cycles.now))
+        await cycles.run(cycles.store.workers.stop("w", "{}", cycles.now))
+        assert await cycles.run(remove_records(cycles.store, AGES, 100, cycles.now)) == 0
+        cycles.pass_time(seconds=31 * DAY)
+        assert await cycles.run(remove_records(cycles.store, AGES, 100, cycles.now)) == 3
         assert await cycles.begin(slot) is None
 
 
