@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Continue as Continue
     from holdfast.core.outcome import Snooze as Snooze
     from holdfast.core.retry import Retry as Retry
-    from holdfast.settings.environment import from_env as from_env
+    from holdfast.settings.load import from_env as from_env
     from holdfast.worker.job import Job as Job
 
 __version__ = VERSION
@@ -49,7 +49,7 @@ _HOMES = {
     "Snooze": "holdfast.core.outcome",
     "Start": "holdfast.client.enqueue",
     "errors": "holdfast.errors",
-    "from_env": "holdfast.settings.environment",
+    "from_env": "holdfast.settings.load",
 }
 
 __all__ = [

@@ -1,9 +1,17 @@
 """Settings: arguments over environment over file over defaults, validated once, each value with its origin."""
 
 from holdfast.settings.definitions import GROUPS, Settings
-from holdfast.settings.environment import effective_options, from_env, unknown_variables
 from holdfast.settings.fields import Integer, Variable, setting, variables_of
-from holdfast.settings.load import SettingsFile, effective, load_settings, load_some, read_settings
+from holdfast.settings.load import (
+    SettingsFile,
+    effective,
+    effective_options,
+    from_env,
+    load_settings,
+    load_some,
+    read_settings,
+    unknown_variables,
+)
 from holdfast.settings.rules import (
     check_leases,
     embedded_options,

@@ -1,18 +1,22 @@
-"""Reads settings from arguments, the environment and a TOML file, in this order, and shows which are in effect."""
+"""Reads settings from arguments, the environment and a TOML file, and options from an application's own variables."""
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
+from holdfast.core.cycle import CycleSpec
+from holdfast.core.env_options import FromEnv
 from holdfast.core.errors import ConfigError, UnknownVariable, nearest
 from holdfast.core.redaction import MASK, redact
+from holdfast.core.registry import JobType
 from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.fields import Value, Variable, variables_of
 from holdfast.settings.rules import check_rules, derive_timings
@@ -243,3 +247,42 @@ def _invalid_settings(wrong: Sequence[tuple[Variable, object, str, str]]) -> Con
 def _unknown_variable(name: str, origin: str) -> UnknownVariable:
     near = nearest(name, _VARIABLES)
     return UnknownVariable(f"{name} ({origin}) is not a setting", help=near or None)
+
+
+T = TypeVar("T")
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+
+_used: set[str] = set()
+
+
+def from_env(variable: str, default: T) -> FromEnv[T]:
+    """Take an option of a job type or cycle from an environment variable; unset or empty, the default counts.
+
+    The variable is read now, once, and its value checked where the option is used. Raises: ConfigError.
+    """
+    if not _NAME.fullmatch(variable):
+        raise ConfigError(
+            f"{variable[:60]!r} is not the name of an environment variable",
+            help="use letters, digits and underscores, as in PDF_RENDER_CONCURRENCY",
+        )
+    _used.add(variable)
+    return FromEnv(variable, default, os.environ.get(variable, "").strip() or None)
+
+
+def unknown_variables(settings: Settings) -> list[UnknownVariable]:
+    """Return the warnings about names that are neither a setting nor used by the application."""
+    return [each for each in settings.warnings if each.message.split()[0] not in _used]
+
+
+def effective_options(owners: Iterable[JobType | CycleSpec]) -> list[Effective]:
+    """Return the options that job types and cycles take from the environment, with value and origin."""
+    return [
+        Effective(
+            given.variable,
+            display_text(given.default if given.text is None else given.text),
+            f"{given.origin}: {option} of {owner.name}",
+        )
+        for owner in owners
+        for option, given in owner.variables.items()
+    ]
