@@ -1,4 +1,4 @@
-"""Holdfast: the application object, where all parts come together, and its database and notifier, opened at first use."""
+"""Holdfast: the application object, where all parts come together; its database and notifier open at first use."""
 
 from __future__ import annotations
 

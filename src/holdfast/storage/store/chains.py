@@ -18,13 +18,27 @@ from holdfast.core.records import (
     State,
     Tail,
 )
-from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.pagination import JobQuery, Step, Walk, along, among, walk
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, among
 from holdfast.storage.store.params import document, records_of, texts
 
 
-class ChainStore:
+class ChainStore(Lists[ChainRecord]):
     """Chains, their keys and the edges between them."""
+
+    _record = ChainRecord
+    _listing = "chain_list"
+
+    def _step(self, query: JobQuery) -> Step:
+        if query.ids is not None:
+            return among(query.ids)
+        if query.chain is not None:
+            return among([query.chain])
+        if query.blocker is not None:
+            return along("chain_walk_blocker", blocker=query.blocker)
+        if query.key is not None:
+            return along("job_walk_key", key=query.key)
+        return along("chain_walk")
 
     def claim_keys(self, keys: Sequence[NewKey], now: Instant | None = None) -> Op[set[str]]:
         """Claim deduplication keys; return the chain ids that won theirs. All keys share one scope and exclusion list.
@@ -71,27 +85,6 @@ class ChainStore:
         rows = yield Statement("chain_get", {"ids": texts(chain_ids)})
         return records_of(ChainRecord, rows)
 
-    def walk(
-        self, query: JobQuery, look: int | None = None, now: Instant | None = None
-    ) -> Op[Walk[ChainRecord]]:
-        """Read a page of chains, newest first, looking at no more than `look` of them. Small statements."""
-
-        def match(wanted: JobQuery) -> Op[list[ChainRecord]]:
-            return self._fitting(wanted, now)
-
-        return walk(query, look, _step_of(query), match, now)
-
-    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[ChainRecord]]:
-        """Read a page of chains, newest first, however many have to be looked at. Small statements."""
-        return (yield from self.walk(query, now=now)).records
-
-    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[ChainRecord]]:
-        rows = yield Statement("chain_list", {**self._page_params(query), "now": now})
-        return records_of(ChainRecord, rows)
-
-    def _page_params(self, query: JobQuery) -> dict[str, Value]:
-        return query.params()
-
     def jobs(self, chain_id: str) -> Op[list[JobRecord]]:
         """Read the jobs of a chain in order. One statement."""
         rows = yield Statement("chain_jobs", {"chain": chain_id})
@@ -117,18 +110,6 @@ class ChainStore:
         given = {"chains": texts(chain_ids), "now": now, "keep_keys": keep_keys}
         rows = yield Statement("chain_delete", given)
         return [row[0] for row in rows]
-
-
-def _step_of(query: JobQuery) -> Step:
-    if query.ids is not None:
-        return among(query.ids)
-    if query.chain is not None:
-        return among([query.chain])
-    if query.blocker is not None:
-        return along("chain_walk_blocker", blocker=query.blocker)
-    if query.key is not None:
-        return along("job_walk_key", key=query.key)
-    return along("chain_walk")
 
 
 class BlockerStore:

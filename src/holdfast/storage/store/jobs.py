@@ -27,12 +27,26 @@ from holdfast.core.records import (
     WaitingEvent,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.pagination import JobQuery, Step, Walk, along, among, walk
+from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, among
 from holdfast.storage.store.params import array, document, items, records_of, texts
 
 
-class JobStore:
+class JobStore(Lists[JobRecord]):
     """Jobs from insert to outcome."""
+
+    _record = JobRecord
+    _listing = "job_list"
+
+    def _step(self, query: JobQuery) -> Step:
+        if query.ids is not None:
+            return among(query.ids)
+        if query.chain is not None:
+            return along("job_walk_chain", chain=query.chain)
+        if query.blocker is not None:
+            return along("job_walk_blocker", blocker=query.blocker)
+        if query.key is not None:
+            return along("job_walk_key", key=query.key)
+        return along(query.source)
 
     def insert(
         self, jobs: Sequence[NewJob], channel: str | None = None, now: Instant | None = None
@@ -150,43 +164,10 @@ class JobStore:
         rows = yield Statement("job_get", {"ids": texts(ids)})
         return records_of(JobRecord, rows)
 
-    def walk(
-        self, query: JobQuery, look: int | None = None, now: Instant | None = None
-    ) -> Op[Walk[JobRecord]]:
-        """Read a page of jobs, newest first, looking at no more than `look` of them. Small statements."""
-
-        def match(wanted: JobQuery) -> Op[list[JobRecord]]:
-            return self._fitting(wanted, now)
-
-        return walk(query, look, _step_of(query), match, now)
-
-    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[JobRecord]]:
-        """Read a page of jobs, newest first, however many have to be looked at. Small statements."""
-        return (yield from self.walk(query, now=now)).records
-
-    def _fitting(self, query: JobQuery, now: Instant | None) -> Op[list[JobRecord]]:
-        rows = yield Statement("job_list", {**self._page_params(query), "now": now})
-        return records_of(JobRecord, rows)
-
-    def _page_params(self, query: JobQuery) -> dict[str, Value]:
-        return query.params()
-
     def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
         """Read the attempts of a job that did not complete it, oldest first. One statement."""
         rows = yield Statement("job_attempts", {"id": job_id})
         return records_of(AttemptRecord, rows)
-
-
-def _step_of(query: JobQuery) -> Step:
-    if query.ids is not None:
-        return among(query.ids)
-    if query.chain is not None:
-        return along("job_walk_chain", chain=query.chain)
-    if query.blocker is not None:
-        return along("job_walk_blocker", blocker=query.blocker)
-    if query.key is not None:
-        return along("job_walk_key", key=query.key)
-    return along(query.source)
 
 
 def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:

@@ -11,8 +11,9 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from holdfast.core.ids import uuid7_text
-from holdfast.core.records import Instant
+from holdfast.core.records import ChainRecord, Instant, JobRecord
 from holdfast.storage.operation import Op, Statement, Value
+from holdfast.storage.store.params import records_of
 
 _RUNNING = frozenset(("running",))
 _BLOCKED = frozenset(("blocked",))
@@ -78,6 +79,7 @@ class Listed(Protocol):
 
 
 R = TypeVar("R", bound=Listed)
+S = TypeVar("S", JobRecord, ChainRecord)
 
 
 class Walk(msgspec.Struct, Generic[R], frozen=True):
@@ -129,6 +131,34 @@ def walk(
         if left == 0:
             return Walk(found, before)
         size = max(min(size * 4, LONGEST_LOOK), query.limit)
+
+
+class Lists(Generic[S]):
+    """Lists of the records of one store, which names its record, the statement that reads a list, and its steps."""
+
+    _record: type[S]
+    _listing: str
+
+    def walk(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[S]]:
+        """Read a page, newest first, looking at no more than `look` records. Small statements."""
+
+        def match(wanted: JobQuery) -> Op[list[S]]:
+            rows = yield Statement(self._listing, {**self._page_params(wanted), "now": now})
+            return records_of(self._record, rows)
+
+        return walk(query, look, self._step(query), match, now)
+
+    def page(self, query: JobQuery, now: Instant | None = None) -> Op[list[S]]:
+        """Read a page, newest first, however many have to be looked at. Small statements."""
+        return (yield from self.walk(query, now=now)).records
+
+    def _step(self, query: JobQuery) -> Step:
+        raise NotImplementedError
+
+    def _page_params(self, query: JobQuery) -> dict[str, Value]:
+        return query.params()
 
 
 def among(ids: Sequence[str]) -> Step:
