@@ -166,6 +166,41 @@ async def test_a_type_is_not_called_unhandled_while_its_workers_start(
     assert recorder.named("type_unhandled") == []
 
 
+async def test_jobs_that_nobody_handles_become_dead_letters_if_asked(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    hints: list[Hint] = []
+    notifier = LocalNotifier()
+    notifier.listen(hints.append)
+    reaper = ReaperRunner(
+        database.store, 100, 3, 3_600_000, notifier=notifier, unhandled_after_ms=90_000
+    )
+    tick = _tick(database, clock, recorder, reaper, mode="background")
+    job, other = await _start(database, clock, 2)
+    edge = NewBlocker(new_id(), 0, job.id, "run")
+    waiting = NewJob(edge.job_id, edge.job_id, "known", "{}", blockers=1)
+    start = start_chains(database.store, [StartRequest(waiting, None, (edge,))], now=clock.now())
+    await database.run_async(start)
+
+    async def states() -> list[str]:
+        ids = sorted([job.id, other.id])
+        found = await database.run_async(database.store.jobs.get([*ids, waiting.id]))
+        return [each.state for each in found]
+
+    for _ in range(2):
+        await tick.run()
+        assert await states() == ["pending", "pending", "blocked"]
+        clock.advance(60)
+    await tick.run()
+    await tick.close()
+    assert await states() == ["failed", "failed", "pending"]
+    found = (await database.run_async(database.store.jobs.get([job.id])))[0]
+    assert found.error == "UnhandledType: no live worker handles mail"
+    told = recorder.named("job_failed")
+    assert [each["error"] for each in told] == ["no live worker handles mail"] * 2
+    assert {each.kind for each in hints} >= {"due", "ended"}
+
+
 async def _finished(database: Database, clock: ManualClock, count: int) -> None:
     await _start(database, clock, count)
     finishes = [

@@ -30,6 +30,7 @@ from holdfast.contrib.service_calls import ServiceClient, ServiceGuard
 from holdfast.core.errors import DatabaseUnreachable, HoldfastError
 from holdfast.core.records import Claim, Instant, LeaseClass, NewJob, Probe
 from holdfast.notify.base import Hint
+from holdfast.scheduler import maintenance
 from holdfast.scheduler.background import Background
 from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
@@ -811,6 +812,24 @@ async def poisoned(place: Place) -> Any:
     await place.tick(app)
     (found,) = await app.aio.jobs.list()
     return found.state
+
+
+@seen(
+    "HOLDFAST_UNHANDLED_AFTER_MS",
+    "50",
+    "pending",
+    "failed",
+    WORKER_IDLE_BACKOFF_MIN_MS="50",
+    WORKER_IDLE_BACKOFF_MAX_MS="50",
+)
+async def state_of_an_unknown_type(place: Place) -> Any:
+    place.monkeypatch.setattr(maintenance, "SETTLE_MS", 0)
+    app = place.app(open_types=True)
+    with app.transaction() as tx:
+        chain = app.start(tx, "mystery")
+    async with place.working(app):
+        await reaches(lambda: int(app.chains.get(chain.id).state == "failed"), 1)
+    return app.chains.get(chain.id).state
 
 
 @seen("HOLDFAST_REAPER_BATCH", "2", 1, 3, WORKER_TICK_RUNNERS="retention")

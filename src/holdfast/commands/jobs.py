@@ -23,7 +23,7 @@ from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.events import Event, event
 from holdfast.core.lifecycle import CANCEL, RETRY, RUN_NOW, Command
 from holdfast.core.records import EndedJob, Ending, Instant, JobRef, State, TerminalState
-from holdfast.core.redaction import clean_error, clean_text
+from holdfast.core.redaction import clean_error, clean_text, fingerprint
 from holdfast.notify.base import Hint
 from holdfast.storage.after_commit import Fate, Witness
 from holdfast.storage.operation import Op
@@ -70,6 +70,8 @@ class EndReport(msgspec.Struct):
 
 def _ended_event(job: EndedJob, state: State, reason: str | None, next_type: str | None) -> Event:
     fields = {"job_id": job.id, "type": job.type, "chain_id": job.chain_id}
+    if state == "failed":
+        return event("job_failed", **fields, error=clean_text(str(reason or "")))
     if state == "cancelled":
         text = clean_text(str(reason or ""))
         return event("job_cancelled", **fields, worker=job.worker, reason=text)
@@ -91,6 +93,17 @@ def end_jobs(store: Store, endings: Sequence[Ending], now: Instant | None = None
     ]
     fan_in = yield from close_chains(store, over, now)
     return EndReport(ended, fan_in)
+
+
+def fail_unhandled(
+    store: Store, type: str, after_ms: int, limit: int, now: Instant | None = None
+) -> Op[EndReport]:
+    """Fail jobs of a type that no worker handles, once they have been due for so long; at most `limit`."""
+    ids = yield from store.jobs.unhandled(type, after_ms, limit, now)
+    message = f"no live worker handles {type}"
+    error, print_ = clean_error("UnhandledType", message), fingerprint("UnhandledType", message)
+    endings = [Ending(id=each, state="failed", error=error, fingerprint=print_) for each in ids]
+    return (yield from end_jobs(store, endings, now))
 
 
 def cancel_jobs(

@@ -69,7 +69,11 @@ class Assembly:
         is_streaming = names is None or "outbox" in names
         worker = self.make_worker(WorkerOptions(**values), None if is_streaming else ())
         reaper = WorkerReaperRunner(
-            self.database.store, worker.counters, settings.outbox.lease_duration_ms
+            self.database.store,
+            worker.counters,
+            settings.outbox.lease_duration_ms,
+            self.notifier,
+            settings.holdfast.unhandled_after_ms,
         )
         tick = self._tick(reaper, StreamingOutbox(worker.counters), worker.id, "background", None)
         own = settings.worker
@@ -135,6 +139,7 @@ class Assembly:
             grace_ms=self.settings.outbox.lease_duration_ms,
             notifier=self.notifier,
             interval_s=self.settings.outbox.reaper_interval_ms / 1000,
+            unhandled_after_ms=own.unhandled_after_ms,
         )
 
     def _retention(self) -> RetentionRunner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us, reap_leases
+from holdfast.commands.jobs import fail_unhandled
 from holdfast.commands.retention import FIRST_ID, Ages, remove_chains, remove_records
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import Instant, TypeTotals, WorkerRecord
@@ -39,11 +40,12 @@ class ReaperRunner:
         grace_ms: int,
         notifier: Notifier | None = None,
         interval_s: float = 10.0,
+        unhandled_after_ms: int | None = None,
     ) -> None:
         self._store = store
         self._batch = batch
         self._poison_limit = poison_limit
-        self._workers = WorkerMonitor(store, grace_ms)
+        self._workers = WorkerMonitor(store, grace_ms, notifier, unhandled_after_ms)
         self._clock = ClockMonitor(store)
         self._notifier = notifier
         self._interval_s = interval_s
@@ -115,10 +117,17 @@ class WorkerReaperRunner:
     name = "reaper"
     max_ms: int | None = None
 
-    def __init__(self, store: Store, counters: Counters, grace_ms: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        counters: Counters,
+        grace_ms: int,
+        notifier: Notifier | None = None,
+        unhandled_after_ms: int | None = None,
+    ) -> None:
         self._counters = counters
         self._reported = counters.recovered
-        self._workers = WorkerMonitor(store, grace_ms)
+        self._workers = WorkerMonitor(store, grace_ms, notifier, unhandled_after_ms)
         self._clock = ClockMonitor(store)
 
     async def run(self, context: RunnerContext) -> RunnerReport:
@@ -130,12 +139,23 @@ class WorkerReaperRunner:
 
 
 class WorkerMonitor:
-    """Reports workers that vanished and types that no worker handles, each once."""
+    """Reports workers that vanished and types that no worker handles, each once.
 
-    def __init__(self, store: Store, grace_ms: int, every_ms: int = CHECK_EVERY_MS) -> None:
+    Jobs of such types become dead letters after `unhandled_after_ms`, if that is set.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        grace_ms: int,
+        notifier: Notifier | None = None,
+        unhandled_after_ms: int | None = None,
+    ) -> None:
         self._store = store
         self._grace_ms = grace_ms
-        self._every_ms = every_ms
+        self._notifier = notifier
+        self._unhandled_after_ms = unhandled_after_ms
+        self._every_ms = min(CHECK_EVERY_MS, unhandled_after_ms or CHECK_EVERY_MS)
         self._check_at_ms: int | None = None
         self._reported: set[str] = set()
 
@@ -177,6 +197,21 @@ class WorkerMonitor:
         for type in sorted(found - self._reported):
             context.emit("type_unhandled", type=type, worker=context.worker)
         self._reported = found
+        if self._unhandled_after_ms is not None:
+            for type in sorted(found):
+                await self._fail_unhandled(context, type, self._unhandled_after_ms)
+
+    async def _fail_unhandled(self, context: RunnerContext, type: str, after_ms: int) -> None:
+        """Fail one page of a type's jobs; the next check takes the next one."""
+        limit = context.room(_MANY)
+        op = fail_unhandled(self._store, type, after_ms, limit, context.now())
+        report = await context.link.run_atomic(op)
+        context.counts.processed += len(report.ended)
+        if context.observer is not None:
+            for each in report.events("failed", f"no live worker handles {type}"):
+                context.observer.observe(each)
+        if self._notifier is not None and report.ended:
+            self._notifier.send(report.hints())
 
 
 def unhandled_types(workers: Sequence[WorkerRecord], types: Sequence[TypeTotals]) -> list[str]:

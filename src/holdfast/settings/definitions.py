@@ -160,6 +160,12 @@ class HoldfastSettings:
         Integer(1, 1_000), 3, "Worker crashes after which a job becomes a dead letter."
     )
     reaper_batch: int = setting(Integer(1, 10_000), 100, "Maximum leases reaped at once.")
+    unhandled_after_ms: int | None = setting(
+        _SOME_MS,
+        None,
+        "How long a due job of a type that no worker handles waits until it becomes a dead letter;"
+        " unset: forever.",
+    )
     max_attempts: int = setting(_COUNT, 25, "Default attempts per job.")
     retry_base_ms: int = setting(_MS, 10_000, "Delay after a job's first failed attempt.")
     retry_max_ms: int = setting(_MS, 300_000, "Maximum delay between a job's attempts.")

@@ -140,6 +140,15 @@ class JobStore(Lists[JobRecord]):
         rows = yield Statement("job_lock", {"ids": texts(ids)})
         return {row[0] for row in rows}
 
+    def unhandled(
+        self, type: str, after_ms: int, limit: int, now: Instant | None = None
+    ) -> Op[list[str]]:
+        """Lock and read jobs of a type that have been due for so long. One statement."""
+        rows = yield Statement(
+            "job_unhandled", {"type": type, "after_ms": after_ms, "limit": limit, "now": now}
+        )
+        return [row[0] for row in rows]
+
     def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
         """End live jobs from outside, even if a worker holds them; jobs that are not live are not returned."""
         rows = yield Statement("job_end", {"rows": document(endings), "now": now})

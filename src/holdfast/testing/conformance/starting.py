@@ -360,3 +360,23 @@ class WaitingEventConformance(Conformance):
     async def test_an_event_that_runs_is_not_waiting(self, fixture: StoreFixture) -> None:
         await fixture.start_running(PLACED)
         assert await fixture.run(fixture.store.events.waiting(PLACED, 10)) == []
+
+    async def test_only_jobs_of_the_type_that_have_been_due_for_so_long_are_read(
+        self, fixture: StoreFixture
+    ) -> None:
+        unhandled = fixture.store.jobs.unhandled
+        first = await fixture.start(PLACED)
+        await fixture.start(PLACED, at=fixture.now + 2 * SECOND)
+        await fixture.start(OTHER.event)
+        fixture.now += SECOND
+        second = await fixture.start(PLACED)
+        now = fixture.now
+        assert await fixture.run(unhandled(PLACED, 1_001, 10, now)) == []
+        assert await fixture.run(unhandled(PLACED, 1_000, 10, now)) == [first.id]
+        assert await fixture.run(unhandled(PLACED, 0, 10, now)) == [first.id, second.id]
+        assert await fixture.run(unhandled(PLACED, 0, 1, now)) == [first.id]
+
+    async def test_a_job_that_runs_is_not_unhandled(self, fixture: StoreFixture) -> None:
+        await fixture.start_running(PLACED)
+        found = await fixture.run(fixture.store.jobs.unhandled(PLACED, 0, 10, fixture.now))
+        assert found == []

@@ -373,6 +373,15 @@ select q.job_id::text from holdfast.queue q
  order by q.job_id
    for update;
 
+-- name: job_unhandled
+-- Locks jobs of one type that have been due for so long; what is claimed or locked at this moment is passed over.
+select q.job_id::text from holdfast.queue q
+ where q.type = :type and q.token is null
+   and q.available_at <= holdfast.moment(:now::bigint) - :after_ms::bigint * interval '1 ms'
+ order by q.job_id
+ limit :limit::integer
+   for update skip locked;
+
 -- name: job_end
 -- Ends live jobs from outside, whoever holds them: the row goes, so the token is void.
 with given as materialized (

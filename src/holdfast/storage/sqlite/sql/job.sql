@@ -173,6 +173,13 @@ update holdfast_queue set awaited = awaited
  where job_id in (select value from json_each(:ids))
 returning job_id;
 
+-- name: job_unhandled
+-- Jobs of one type that have been due for so long; the end that follows takes the file's write lock.
+select job_id from holdfast_queue
+ where type = :type and token is null and available_at <= {now} - :after_ms * 1000
+ order by job_id
+ limit :limit;
+
 -- name: job_end_read
 -- The live jobs among those to be ended from outside, with the state they are in.
 select q.job_id, j.chain_id, q.type,
