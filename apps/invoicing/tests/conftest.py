@@ -1,22 +1,39 @@
 """The application on a database of the test's own: SQLite and PostgreSQL, with files and e-mail in a directory."""
 
-from collections.abc import AsyncIterator
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import date
 from pathlib import Path
 
+import httpx
 import pytest
+import uvicorn
+from sqlalchemy import select
 from tests import conftest as shared
+from tests.support.until import until
 
 from holdfast.testing.kit import Kit
+from invoicing.api import api
 from invoicing.database import Session, migrate_tables, open_engine
-from invoicing.seed import seed
+from invoicing.models import Invoice
+from invoicing.pdf import file_store
+from invoicing.seed import BUSINESSES, seed
+from invoicing.tenants import find_tenant
 from invoicing.worker import jobs
 
 postgres_server = shared.postgres_server
 postgres_url = shared.postgres_url
 sqlite_url = shared.sqlite_url
 
+TOKEN = "a service token of the tests"
 TODAY = date(2026, 11, 16)
+SOURCE = Path(__file__).parents[1] / "src"
+
+Login = Callable[[int], httpx.AsyncClient]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -27,10 +44,11 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where files and e-mail go: `files` and `mail` in this directory."""
+    """A directory whose `files` and `mail` get what the application makes."""
+    file_store.cache_clear()
     monkeypatch.setenv("INVOICING_FILES", str(tmp_path / "files"))
-    monkeypatch.setenv("INVOICING_FILES_SECRET", "a secret of this test's own")
     monkeypatch.setenv("INVOICING_MAIL", str(tmp_path / "mail"))
+    monkeypatch.setenv("WORKER_API_SERVICE_TOKEN", TOKEN)
     return tmp_path
 
 
@@ -48,7 +66,79 @@ async def kit(url: str, place: Path) -> AsyncIterator[Kit]:
 
 @pytest.fixture
 async def seeded(kit: Kit) -> Kit:
-    """The application with three businesses in it."""
+    """The application with three businesses in it, and nothing left to do."""
     async with Session.begin() as session:
         await seed(session, TODAY)
+    await kit.run_until_idle_async()
     return kit
+
+
+@asynccontextmanager
+async def serve() -> AsyncIterator[str]:
+    """Serve the API on a free port of this machine, on the test's own loop; yield its address."""
+    server = uvicorn.Server(uvicorn.Config(api, log_level="warning", timeout_graceful_shutdown=1))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        serving = asyncio.create_task(server.serve(sockets=[listening]))
+        await until(lambda: server.started or serving.done())
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await serving
+
+
+@pytest.fixture
+async def address(seeded: Kit) -> AsyncIterator[str]:
+    """The address of the API, with three businesses behind it."""
+    async with serve() as address:
+        yield address
+
+
+@pytest.fixture
+async def login(address: str) -> AsyncIterator[Login]:
+    """Makes clients of the API, each with the token of one business."""
+    clients: list[httpx.AsyncClient] = []
+
+    def make(position: int) -> httpx.AsyncClient:
+        headers = {"Authorization": f"Bearer {BUSINESSES[position].token}"}
+        limits = httpx.Limits(max_connections=100)
+        client = httpx.AsyncClient(base_url=address, headers=headers, timeout=60, limits=limits)
+        clients.append(client)
+        return client
+
+    yield make
+    for each in clients:
+        await each.aclose()
+
+
+async def an_invoice(position: int = 0) -> Invoice:
+    """Return an invoice of one business, as it is in its table."""
+    async with Session() as session:
+        tenant = await find_tenant(session, BUSINESSES[position].token)
+        assert tenant is not None
+        mine = select(Invoice).where(Invoice.tenant_id == tenant.id).order_by(Invoice.number)
+        return (await session.scalars(mine.limit(1))).one()
+
+
+def environment(url: str, **more: str) -> dict[str, str]:
+    """Return the environment of a process that runs the application on a database."""
+    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    return os.environ | {"HOLDFAST_URL": url, "PYTHONPATH": path} | more
+
+
+async def run_command(place: Path, url: str, *command: str, **more: str) -> tuple[int, str, str]:
+    """Run a Python module as a process, in a directory, to its end; return its code and what it said."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        *command,
+        cwd=place,
+        env=environment(url, **more),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode(), err.decode()

@@ -1,14 +1,11 @@
 """Tables, migrations and the data of a first look."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from apps.invoicing.tests.conftest import TODAY
+from apps.invoicing.tests.conftest import TODAY, run_command
 from sqlalchemy import func, select
 from sqlalchemy.orm import selectinload
 
@@ -17,8 +14,6 @@ from invoicing.database import Session, migrate_tables
 from invoicing.invoices import add_up
 from invoicing.models import Customer, Invoice, InvoiceLine, TaxSnapshot, Tenant
 from invoicing.seed import BUSINESSES, seed
-
-SOURCE = Path(__file__).parents[1] / "src"
 
 
 def test_the_migrations_make_the_tables_that_the_models_describe(url: str) -> None:
@@ -81,19 +76,10 @@ async def test_tax_is_rounded_once_per_rate(seeded: Kit) -> None:
         assert add_up(invoice.lines).gross > add_up(invoice.lines).net > 0
 
 
-def test_the_command_migrates_seeds_and_can_be_repeated(url: str, place: Path) -> None:
-    environment = os.environ | {"HOLDFAST_URL": url, "PYTHONPATH": str(SOURCE)}
+async def test_the_command_migrates_seeds_and_can_be_repeated(url: str, place: Path) -> None:
     for _ in range(2):
-        done = subprocess.run(
-            [sys.executable, "-m", "invoicing", "seed", "--invoices", "2"],
-            cwd=place,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [
-            each.token for each in BUSINESSES
-        ]
-    assert "0 of 3 businesses are new" in done.stderr
+        code, out, err = await run_command(place, url, "invoicing", "seed", "--invoices", "2")
+        assert code == 0, err
+        tokens = [line.split("\t")[0] for line in out.splitlines()]
+        assert tokens == [each.token for each in BUSINESSES]
+    assert "0 of 3 businesses are new" in err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass
 
 from holdfast.settings import load_settings
@@ -14,7 +15,7 @@ class Settings:
 
     database_url: str
     files_url: str
-    files_secret: str | None
+    files_secret: str
     mail_url: str
     mail_from: str
 
@@ -24,7 +25,8 @@ def read_settings() -> Settings:
     return Settings(
         database_url=load_settings().holdfast.url,
         files_url=os.environ.get("INVOICING_FILES", "./invoicing-files"),
-        files_secret=os.environ.get("INVOICING_FILES_SECRET"),
+        # Download links of one process end with it, unless processes share a secret.
+        files_secret=os.environ.get("INVOICING_FILES_SECRET") or secrets.token_hex(),
         mail_url=os.environ.get("INVOICING_MAIL", "./invoicing-mail"),
         mail_from=os.environ.get("INVOICING_MAIL_FROM", "billing@invoicing.example"),
     )
