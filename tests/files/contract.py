@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import io
 import random
+import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -178,6 +179,18 @@ class FilesContract:
             assert len(block) <= LARGE // 2
             digest.update(block)
         assert digest.hexdigest() == record.sha256
+
+    def test_memory_does_not_grow_with_the_size(self, files: Files) -> None:
+        blocks = 64
+        tracemalloc.start()
+        try:
+            files.put_once("huge.bin", (bytes([n]) * 1_000_000 for n in range(blocks)))
+            size = sum(len(block) for block in files.stream("huge.bin"))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert size == blocks * 1_000_000
+        assert peak < size // 2
 
     def test_an_open_object_is_read_where_it_is_needed(self, files: Files) -> None:
         content = b"".join(large())

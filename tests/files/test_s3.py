@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
@@ -24,6 +26,7 @@ from holdfast.files.links import LinkSigner
 from holdfast.files.s3 import BucketBackend
 from tests.files.contract import KEY, PDF, FilesContract, sha256
 from tests.files.s3_server import S3Server
+from tests.support.until import PATIENCE_S
 
 
 class TestBucket(FilesContract):
@@ -111,6 +114,25 @@ def test_an_unreachable_server_is_reported_as_such(s3: S3Server) -> None:
             files.get(KEY)
     assert refused.value.retryable
     assert endpoint in str(refused.value)
+
+
+def test_a_forked_process_is_refused_instead_of_waiting_forever(s3: S3Server) -> None:
+    script = (
+        "import os, sys; from holdfast.files import open_files\n"
+        "files = open_files(sys.argv[1])\n"
+        "files.put('a', b'1')\n"
+        "if os.fork() == 0:\n"
+        "    try: files.get('a')\n"
+        "    except Exception as error: print(error, flush=True)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "print(files.get('a'))\n"
+    )
+    command = [sys.executable, "-c", script, s3.url("forked")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S)
+    child, parent = done.stdout.splitlines()
+    assert child.startswith("[HF107] this process was forked")
+    assert parent == "b'1'"
 
 
 def test_a_link_downloads_the_object_under_a_name(s3: S3Server) -> None:

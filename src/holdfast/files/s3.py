@@ -206,6 +206,7 @@ class BucketBackend:
     @contextmanager
     def _store_errors(self, key: str) -> Iterator[None]:
         """Turn what the client reports into errors with a fix."""
+        _check_process()
         try:
             yield
         except (FileNotFoundError, exceptions.BaseError) as error:
@@ -244,6 +245,22 @@ class _RangeReader:
 
     def close(self) -> None:
         """Nothing is open between two ranges."""
+
+
+_used_by: int | None = None
+"""The process whose threads obstore uses, from its first request on."""
+
+
+def _check_process() -> None:
+    """Refuse what would wait forever: the client's threads do not survive a fork."""
+    global _used_by
+    if _used_by is None:
+        _used_by = os.getpid()
+    elif _used_by != os.getpid():
+        raise FilesUnreachable(
+            "this process was forked from one that had already used the bucket",
+            help="use files only after the fork, or start processes with spawn",
+        )
 
 
 def _check_credentials(environment: Mapping[str, str], instance: bool) -> None:
