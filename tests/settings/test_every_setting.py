@@ -206,14 +206,8 @@ async def synchronous(place: Place) -> Any:
     return found
 
 
-@seen("HOLDFAST_NOTIFIER", "none", "SqliteNotifier", "NullNotifier")
-async def notifier(place: Place) -> Any:
-    return type(place.app().notifier).__name__
-
-
-@seen("HOLDFAST_LISTEN_URL", "postgresql://127.0.0.1:1/nowhere", "heard", "deaf")
-async def listening(place: Place) -> Any:
-    app = place.open(place.postgres_url(), open_types=True)
+async def is_heard(app: Holdfast, tries: int) -> str:
+    """Whether a listener hears of jobs that are started."""
     app.migrate()
     heard = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -223,7 +217,7 @@ async def listening(place: Place) -> Any:
 
     listener = await asyncio.to_thread(app.notifier.listen, hear)
     try:
-        for _ in range(100 if load_settings().holdfast.listen_url is None else 10):
+        for _ in range(tries):
             async with app.transaction() as tx:
                 await app.start(tx, "x")
             try:
@@ -234,6 +228,18 @@ async def listening(place: Place) -> Any:
         return "deaf"
     finally:
         await asyncio.to_thread(listener.close)
+
+
+@seen("HOLDFAST_NOTIFIER", "none", "heard", "deaf")
+async def notifier(place: Place) -> Any:
+    tries = 100 if load_settings().holdfast.notifier is None else 10
+    return await is_heard(place.open(place.url, open_types=True), tries)
+
+
+@seen("HOLDFAST_LISTEN_URL", "postgresql://127.0.0.1:1/nowhere", "heard", "deaf")
+async def listening(place: Place) -> Any:
+    tries = 100 if load_settings().holdfast.listen_url is None else 10
+    return await is_heard(place.open(place.postgres_url(), open_types=True), tries)
 
 
 @seen("HOLDFAST_HINTS", "false", ["order.charge"], [])
