@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast.core.records import Claim, ClaimedJob, Finish, LeaseClass, NewJob, Probe
+from holdfast.core.records import Claim, ClaimCommit, ClaimedJob, Finish, LeaseClass, NewJob, Probe
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -15,12 +15,16 @@ LAZY_LOG = {"wal_writer_delay": "10s"}
 NIL = "00000000-0000-0000-0000-000000000000"
 
 
-async def claim_on(link: Link, database: PostgresDatabase) -> ClaimedJob:
+async def claim_on(
+    link: Link, database: PostgresDatabase, commit: ClaimCommit = "auto", limit: int = 10
+) -> ClaimedJob:
     """Claim the only job."""
     token = new_id()
     probe = Probe("work", 5, token, 10, 0, NIL, None)
     lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
-    (job,) = await link.run(database.store.jobs.claim(Claim("w", 10, (probe,), (lease,))))
+    (job,) = await link.run(
+        database.store.jobs.claim(Claim("w", limit, (probe,), (lease,), commit=commit))
+    )
     return job
 
 
@@ -30,17 +34,19 @@ async def complete_on(link: Link, database: PostgresDatabase, job: ClaimedJob) -
     return len(await link.run(database.store.jobs.finish([finish], [job.token])))
 
 
-@pytest.mark.parametrize(("durable", "state"), [(True, "running"), (False, "pending")])
+@pytest.mark.parametrize(
+    ("commit", "state"), [("durable", "running"), ("lazy", "pending"), ("auto", "pending")]
+)
 async def test_a_claim_lost_with_the_server_was_never_made(
-    private_postgres: StartPostgres, durable: bool, state: str
+    private_postgres: StartPostgres, commit: ClaimCommit, state: str
 ) -> None:
     server = private_postgres(LAZY_LOG)
     database = PostgresDatabase(server.url)
     database.migrate()
     job_id = new_id()
     await database.run_async(database.store.jobs.insert([NewJob(job_id, job_id, "work", "{}")]))
-    link, writing = database.link("claim", durable=durable), database.link("complete")
-    first = await claim_on(link, database)
+    link, writing = database.link("claim"), database.link("complete")
+    first = await claim_on(link, database, commit)
     (held,) = await database.read_async(database.store.jobs.get([job_id]))
     assert (held.state, held.attempt) == ("running", 1)
 
@@ -49,7 +55,7 @@ async def test_a_claim_lost_with_the_server_was_never_made(
     await writing.close()
     (found,) = await database.read_async(database.store.jobs.get([job_id]))
     assert found.state == state
-    if durable:
+    if commit == "durable":
         assert await complete_on(writing, database, first) == 1
     else:
         assert found.attempt == 0

@@ -433,6 +433,34 @@ async def pauses_between_jobs(place: Place) -> Any:
     return min(later - earlier for earlier, later in pairwise(began)) >= 0.3
 
 
+WATCH_CLAIMS = """
+create table if not exists commit_level (level text);
+truncate commit_level;
+create or replace function note_commit_level() returns trigger language plpgsql as
+  'begin insert into commit_level values (current_setting(''synchronous_commit'')); return null; end';
+create or replace trigger note_commit_level after insert on holdfast.lease
+  for each statement execute function note_commit_level();
+"""
+
+
+@seen("HOLDFAST_CLAIMS", "durable", "off", "on")
+async def commit_of_a_claim(place: Place) -> Any:
+    url = place.postgres_url()
+    app = place.open(url)
+
+    @app.job("quick")
+    async def quick(job: Job[Any]) -> None: ...
+
+    app.migrate()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(WATCH_CLAIMS)
+        with app.transaction() as tx:
+            app.start(tx, quick)
+        await place.tick(app)
+        ((level,),) = connection.execute("select distinct level from commit_level").fetchall()
+    return level
+
+
 @seen("HOLDFAST_STATEMENT_TIMEOUT_MS", "200", "waits", "gives up")
 async def locked_table(place: Place) -> Any:
     url = place.postgres_url()

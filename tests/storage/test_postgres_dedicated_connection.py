@@ -5,13 +5,10 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
 import pytest
 
-from holdfast.storage.operation import Op, Statement
 from holdfast.storage.postgres import dedicated_connection as link_module
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.dedicated_connection import PostgresLink
 from tests.storage.roles import LimitedRole, limited_role
 from tests.support.until import breath
 
@@ -68,7 +65,7 @@ async def test_links_share_what_the_server_gives_and_say_so_once(
     monkeypatch.setattr(link_module, "SHORTEST_PAUSE_S", 0.01)
     database = PostgresDatabase(two_sessions.url)
     purposes = ("complete", "claim", "fan-in", "heartbeat", "reaper")
-    links = [database.link(each, durable=each != "claim") for each in purposes]
+    links = [database.link(each) for each in purposes]
     caplog.set_level("INFO", "holdfast.storage")
     for link in links * 2:
         assert await link.run(database.store.schema.clock())
@@ -88,7 +85,7 @@ async def test_links_share_what_the_server_gives_and_say_so_once(
 async def test_a_link_shares_a_connection_of_another_thread(two_sessions: LimitedRole) -> None:
     database = PostgresDatabase(two_sessions.url)
     beating, blocking = database.link("heartbeat"), database.link("other")
-    claiming = database.link("claim", durable=False)
+    claiming = database.link("claim")
     assert await claiming.run(database.store.schema.clock())
     assert await blocking.run(database.store.schema.clock())
 
@@ -100,26 +97,3 @@ async def test_a_link_shares_a_connection_of_another_thread(two_sessions: Limite
     assert await asyncio.to_thread(asyncio.run, beat())
     await claiming.close()
     await blocking.close()
-
-
-async def test_what_must_last_is_durable_on_a_connection_for_claims_too(
-    two_sessions: LimitedRole,
-) -> None:
-    database = PostgresDatabase(two_sessions.url)
-    claims = [database.link("claim", durable=False) for _ in range(2)]
-    for each in claims:
-        assert await shown(each) == "off"
-    completing = database.link("complete")
-    assert await shown(completing) == "on"
-    for each in claims:
-        await each.close()
-
-
-async def shown(link: PostgresLink) -> str:
-    """How the commits of a link last."""
-
-    def ask() -> Op[str]:
-        rows = yield Statement("vitals", {})
-        return str(msgspec.json.decode(rows[0][0])["settings"]["synchronous_commit"])
-
-    return await link.run(ask())

@@ -44,8 +44,6 @@ class DisturbedDatabase:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)
 
-    def link(
-        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
-    ) -> DisturbedLink:
-        link = self._database.link(purpose, statement_timeout_ms, durable)
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> DisturbedLink:
+        link = self._database.link(purpose, statement_timeout_ms)
         return DisturbedLink(link, self._interference)

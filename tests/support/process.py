@@ -48,13 +48,14 @@ class PostgresProcess:
         binaries: Path,
         settings: Mapping[str, str] | None = None,
         login_rounds: int = USUAL_LOGIN_ROUNDS,
+        primary: "PostgresProcess | None" = None,
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
         self._data = self.home / "data"
         self._log = self.home / "log"
         self._identity = server_identity()
         self._settings = SETTINGS | dict(settings or {})
-        self._password = secrets.token_urlsafe(16)
+        self._password: str = primary._password if primary else secrets.token_urlsafe(16)
         self._login_rounds = login_rounds
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -67,7 +68,10 @@ class PostgresProcess:
             if self._identity:
                 self.home.chmod(0o711)
             self._binaries = within_reach(binaries, self._identity, self.home / "installation")
-            self._initialise()
+            if primary:
+                self._copy(primary)
+            else:
+                self._initialise()
             self._start_on_a_free_port()
         except BaseException:
             self.close()
@@ -120,13 +124,19 @@ class PostgresProcess:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _make_data_folder(self) -> None:
+        self._data.mkdir(mode=0o700)
+        self._own(self._data)
+
+    def _own(self, path: Path) -> None:
+        os.chown(path, self._identity.get("user", -1), self._identity.get("group", -1))
+
     def _initialise(self) -> None:
+        self._make_data_folder()
         password_file = self.home / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(_verifier(self._password, self._login_rounds))
-        self._data.mkdir(mode=0o700)
-        for path in (password_file, self._data):
-            os.chown(path, self._identity.get("user", -1), self._identity.get("group", -1))
+        self._own(password_file)
         initdb: list[str | Path] = [self._binaries / "initdb", "--pgdata", self._data]
         initdb += ["--username=postgres", "--pwfile", password_file, "--auth=scram-sha-256"]
         initdb += ["--encoding=UTF8", "--locale=C", "--no-sync"]
@@ -135,6 +145,17 @@ class PostgresProcess:
         password_file.unlink()
         if done.returncode != 0:
             raise RuntimeError(f"initdb failed:\n{self._end_of_log()}")
+
+    def _copy(self, primary: "PostgresProcess") -> None:
+        """Begin as a standby that follows another server."""
+        backup: list[str | Path] = [self._binaries / "pg_basebackup", "--pgdata", self._data]
+        backup += ["--dbname", primary.url, "--write-recovery-conf"]
+        backup += ["--checkpoint=fast", "--no-sync"]
+        self._make_data_folder()
+        with self._log.open("ab") as log:
+            done = subprocess.run(backup, stdout=log, stderr=log, check=False, **self._identity)
+        if done.returncode != 0:
+            raise RuntimeError(f"pg_basebackup failed:\n{self._end_of_log()}")
 
     def _start_on_a_free_port(self) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):

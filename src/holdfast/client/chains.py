@@ -140,6 +140,7 @@ class ChainCommands(Resource):
         records = yield from self._client.store.chains.get([wanted])
         if not records:
             raise ChainNotFound(f"there is no chain {wanted}")
+        yield from self._client.store.schema.confirm()
         return chain_of(records[0])
 
     def _list(self, filter: str, limit: int, after: str | None) -> Op[Page[Chain]]:

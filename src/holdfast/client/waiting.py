@@ -25,6 +25,8 @@ from holdfast.core.errors import (
 from holdfast.core.records import TERMINAL, ChainRecord
 from holdfast.notify.base import Hint, Notifier
 from holdfast.storage.database import Database
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
 
 log = logging.getLogger("holdfast.client")
 
@@ -125,7 +127,7 @@ class Waiting:
             batch = wanted[place : place + BATCH]
             try:
                 database = self._database()
-                found = {each.id: each for each in database.read(database.store.chains.get(batch))}
+                found = {each.id: each for each in database.read(_ended(database.store, batch))}
             except (ConnectionClosed, DatabaseError):
                 # The waiters' own timeouts bound this; it resumes when the database is back.
                 time.sleep(SHORTEST_S)
@@ -167,6 +169,14 @@ class Waiting:
     def _concerns(self, hint: Hint) -> bool:
         with self._lock:
             return not hint.ids or any(each in self._waiters for each in hint.ids)
+
+
+def _ended(store: Store, chains: list[str]) -> Op[list[ChainRecord]]:
+    """Read chains; that one has ended is said only once it would survive a failover."""
+    found = yield from store.chains.get(chains)
+    if any(each.state in TERMINAL for each in found):
+        yield from store.schema.confirm()
+    return found
 
 
 def _announce(

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.commands.blockers import FanIn, attach_blockers, close_chains, refuse_circle
 from holdfast.commands.change import due_hints, ended_hints, group_by_worker, lost_hints
-from holdfast.core.records import Finish, Finished, Held, Instant, Reaped, ReapPage, State
+from holdfast.core.records import Finish, Finished, Held, Instant, Reaped, ReapPage, Stand, State
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -51,6 +51,14 @@ def finish_attempts(
     ]
     fan_in = yield from close_chains(store, ended, now)
     return FinishReport(accepted, fan_in)
+
+
+def stands_of(store: Store, pairs: Sequence[Held]) -> Op[list[Stand]]:
+    """Say what became of attempts that a finish did not find; that one is done is said only once it would last."""
+    stands = yield from store.jobs.stand(pairs)
+    if any(each.standing == "done" for each in stands):
+        yield from store.schema.confirm()
+    return stands
 
 
 AHEAD_US = 60_000_000

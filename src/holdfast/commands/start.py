@@ -129,6 +129,7 @@ def _earlier(
         for each in lost
     }
     tails = yield from store.chains.tails(sorted(set(existing.values())))
+    yield from store.schema.confirm()
     states: dict[str, State] = {tail.chain_id: tail.state for tail in tails}
     held = set(holders.values())
     return {

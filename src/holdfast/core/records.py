@@ -108,6 +108,10 @@ class LeaseClass(msgspec.Struct, frozen=True):
     backoff_cap_ms: int
 
 
+ClaimCommit = Literal["auto", "lazy", "durable"]
+"""Whether a claim waits for the disk and the standby: `auto` waits where the server awaits a standby."""
+
+
 class Claim(msgspec.Struct, frozen=True):
     """One round of a claimer: which types, how many, under which leases.
 
@@ -119,6 +123,7 @@ class Claim(msgspec.Struct, frozen=True):
     probes: tuple[Probe, ...]
     classes: tuple[LeaseClass, ...]
     allow_crashed: bool = True
+    commit: ClaimCommit = "auto"
 
 
 class ClaimedJob(msgspec.Struct, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from holdfast.core.errors import UnknownVariable
 from holdfast.settings.fields import (
@@ -148,6 +148,11 @@ class HoldfastSettings:
     )
     statement_timeout_ms: int = setting(
         Integer(100, in_ms=True), 10_000, "Statement timeout for workers."
+    )
+    claims: Literal["auto", "lazy", "durable"] = setting(
+        OneOf(("auto", "lazy", "durable")),
+        "auto",
+        "PostgreSQL: whether a claim waits for its commit; auto waits only for a synchronous standby.",
     )
     worker_name: str = setting(Text(), "worker", "First part of a worker's id.")
     slots: int = setting(

@@ -15,6 +15,7 @@ from holdfast.core.lease import (
     default_reaper_interval_ms,
     default_shutdown_ms,
 )
+from holdfast.core.records import ClaimCommit
 from holdfast.core.retry import Retry
 from holdfast.settings.definitions import Settings
 
@@ -136,6 +137,7 @@ class WorkerValues(TypedDict):
     idle_jitter_ms: int
     next_job_delay_ms: int
     statement_timeout_ms: int
+    claims: ClaimCommit
 
 
 def worker_options(settings: Settings) -> WorkerValues:
@@ -159,6 +161,7 @@ def worker_options(settings: Settings) -> WorkerValues:
         idle_jitter_ms=worker.idle_backoff_jitter_ms,
         next_job_delay_ms=own.next_job_delay_ms,
         statement_timeout_ms=own.statement_timeout_ms,
+        claims=own.claims,
     )
 
 

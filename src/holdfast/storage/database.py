@@ -129,12 +129,8 @@ class Database(Protocol):
     ) -> AbstractAsyncContextManager[AsyncTransaction]:
         """Async version of `transaction`."""
 
-    def link(self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True) -> Link:
-        """Make a link; it connects at its first use.
-
-        What a link commits that is not `durable` is seen by everybody at once but may be lost with the server, together
-        with whatever was committed after it.
-        """
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> Link:
+        """Make a link; it connects at its first use."""
 
     def singleton(self, key: str) -> Singleton:
         """Make a lock; it connects when it is acquired."""

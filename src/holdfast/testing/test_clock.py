@@ -81,8 +81,8 @@ class TimedDatabase:
     ) -> AbstractAsyncContextManager[AsyncTransaction]:
         return self._database.transaction_async(mark)
 
-    def link(self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True) -> Link:
-        return TimedLink(self._database.link(purpose, statement_timeout_ms, durable), self._now)
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> Link:
+        return TimedLink(self._database.link(purpose, statement_timeout_ms), self._now)
 
     def singleton(self, key: str) -> Singleton:
         return self._database.singleton(key)

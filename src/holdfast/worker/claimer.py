@@ -215,6 +215,7 @@ class Claimer:
             allow_crashed=self._capacity.free_slots > 0
             and held_leases.crashed == 0
             and not self._quarantine.is_paused,
+            commit=self._context.options.claims,
         )
         held_leases.begin_claim(tokens)
         self._sent_at = sent_at = self._clock.monotonic()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.commands.attempts import FinishReport, finish_attempts
+from holdfast.commands.attempts import FinishReport, finish_attempts, stands_of
 from holdfast.commands.blockers import FanIn
 from holdfast.core.errors import (
     DatabaseBusy,
@@ -286,7 +286,7 @@ class Completer:
     async def _look_up(self, missed: list[PendingOutcome]) -> None:
         """Find out why a flush missed these, and act on it."""
         pairs = [Held(each.finish.id, each.finish.token) for each in missed]
-        stands = await self._link.run(self._context.store.jobs.stand(pairs))
+        stands = await self._link.run(stands_of(self._context.store, pairs))
         by_pair = {(each.id, each.token): each for each in stands}
         for each in missed:
             stand = by_pair[each.finish.id, each.finish.token]
@@ -442,7 +442,7 @@ class SlowCompleter:
             self._recorder.accept([pending])
             self._recorder.announce_unblocked(report.fan_in)
             return None
-        (stand,) = await self._link.run(store.jobs.stand([Held(finish.id, finish.token)]))
+        (stand,) = await self._link.run(stands_of(store, [Held(finish.id, finish.token)]))
         return stand
 
     def _handle_error(self, outcome: SlowOutcome, error: Exception) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need
-from holdfast.commands.attempts import FinishReport, finish_attempts
+from holdfast.commands.attempts import FinishReport, finish_attempts, stands_of
 from holdfast.core.errors import (
     AlreadyCompleting,
     ConnectionClosed,
@@ -248,7 +248,7 @@ class CompleteInTransaction:
             return None
         finish, report = self._written
         pair = Held(finish.id, finish.token)
-        (stand,) = await self._database.read_async(self._database.store.jobs.stand([pair]))
+        (stand,) = await self._database.read_async(stands_of(self._database.store, [pair]))
         return (finish, report) if stand.standing == "done" else None
 
 

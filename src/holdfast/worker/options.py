@@ -14,7 +14,7 @@ from holdfast.core.lease import (
     default_reaper_interval_ms,
     default_shutdown_ms,
 )
-from holdfast.core.records import LeaseClass, TypeSetting
+from holdfast.core.records import ClaimCommit, LeaseClass, TypeSetting
 from holdfast.core.registry import JobType
 from holdfast.core.retry import CRASH_BASE_MS, CRASH_CAP_MS, EVENT_RETRY, JOB_RETRY, Retry
 from holdfast.worker.attempt import EffectivePolicy
@@ -52,6 +52,7 @@ class WorkerOptions:
     idle_max_ms: int = 30_000
     idle_jitter_ms: int = 500
     next_job_delay_ms: int = 0
+    claims: ClaimCommit = "auto"
     statement_timeout_ms: int = 10_000
     stuck_after_ms: int = 10_000
     stop_when_idle: bool = False

@@ -197,8 +197,7 @@ class Worker:
         """Make a link for each purpose; none of them is connected yet."""
         timeout_ms = self._context.options.statement_timeout_ms
         return {
-            # A claim that is lost with the server was never made: its completion finds no token and is refused.
-            purpose: self._context.database.link(purpose, timeout_ms, durable=purpose != "claim")
+            purpose: self._context.database.link(purpose, timeout_ms)
             for purpose in (*LOOP_LINKS, *BACKGROUND_LINKS)
         }
 

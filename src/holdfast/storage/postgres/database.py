@@ -143,9 +143,7 @@ class PostgresDatabase:
                 transaction.end()
         transaction.hooks.run()
 
-    def link(
-        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
-    ) -> PostgresLink:
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> PostgresLink:
         self._forget_parent()
         return PostgresLink(
             self._url,
@@ -153,7 +151,6 @@ class PostgresDatabase:
             purpose,
             statement_timeout_ms,
             self._prepare,
-            durable,
             self._open_connections,
         )
 

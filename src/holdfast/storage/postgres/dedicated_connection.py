@@ -102,7 +102,6 @@ class PostgresLink:
         purpose: str,
         statement_timeout_ms: int,
         prepare: bool,
-        durable: bool,
         open_connections: OpenConnections | None = None,
     ) -> None:
         self.purpose = purpose
@@ -111,7 +110,6 @@ class PostgresLink:
         self._statement_timeout_ms = statement_timeout_ms
         self._limit_s = statement_timeout_ms / 1000 + PATIENCE_S
         self._prepare_threshold = 2 if prepare else None
-        self._durable = self._is_durable = durable
         self._connection: LinkConnection | None = None
         self._executor: PsycopgAsyncExecutor | None = None
         self._busy = asyncio.Lock()
@@ -155,7 +153,7 @@ class PostgresLink:
 
     async def _run_shared(self, lender: PostgresLink, op: Op[T], is_atomic: bool) -> T:
         """Run an operation on another link's connection, which may live on another thread's loop."""
-        lending = lender.lend(op, is_atomic, self._durable)
+        lending = lender.lend(op, is_atomic)
         assert lender.loop is not None
         if lender.loop is asyncio.get_running_loop():
             return await lending
@@ -173,16 +171,12 @@ class PostgresLink:
                 f"no answer on the shared {lender.purpose} connection for {limit:g} s"
             ) from None
 
-    async def lend(self, op: Op[T], is_atomic: bool, durable: bool) -> T:
+    async def lend(self, op: Op[T], is_atomic: bool) -> T:
         """Run an operation for another link, when nothing of our own runs. Raises: DatabaseUnreachable."""
         async with self._busy:
             executor, connection = self._executor, self._connection
             if executor is None or connection is None or connection.closed:
                 raise DatabaseUnreachable(f"the {self.purpose} connection was lost")
-            if durable and not self._is_durable and connection.prepare_threshold is not None:
-                # What others do here must not be lost with the server. (A pooler has dropped our setting anyway.)
-                await self._run_within_limit(connection.execute("set synchronous_commit = on"))
-                self._is_durable = True
             return await self._execute(op, executor, is_atomic)
 
     def _ask_later(self) -> None:
@@ -211,7 +205,6 @@ class PostgresLink:
             self.purpose,
             self._statement_timeout_ms,
             only_by_index=True,
-            durable=self._durable,
         )
         try:
             self._connection = await LinkConnection.connect(
@@ -225,7 +218,6 @@ class PostgresLink:
                 raise _NoRoom(refusal) from error
             raise refusal from error
         self._pause_s = self._ask_again_at = 0.0
-        self._is_durable = self._durable
         self._executor = PsycopgAsyncExecutor(self._connection, self._schema)
         self.loop = asyncio.get_running_loop()
         self._open_connections.add(self)

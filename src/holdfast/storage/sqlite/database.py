@@ -127,10 +127,7 @@ class SqliteDatabase:
         if cancellation is not None:
             raise cancellation
 
-    def link(
-        self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
-    ) -> SqliteLink:
-        # The file's one writer commits for many at once: a claim beside a start is as durable as that.
+    def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> SqliteLink:
         return SqliteLink(self, purpose, statement_timeout_ms)
 
     def singleton(self, key: str) -> SqliteSingleton:

@@ -87,6 +87,7 @@ class JobStore(Lists[JobRecord]):
             "worker": claim.worker,
             "limit": claim.limit,
             "allow_crashed": claim.allow_crashed,
+            "commit": claim.commit,
             "now": now,
         }
         if _is_of_known_lines(claim):

@@ -46,6 +46,10 @@ class SchemaStore:
         instant: Instant = rows[0][0]
         return instant
 
+    def confirm(self) -> Op[None]:
+        """Have the commit wait until what this transaction has read would survive a failover. One statement."""
+        yield Statement("answer_confirm", {})
+
     def notify(self, channel: str, payloads: Sequence[str]) -> Op[None]:
         """Have hints sent with the caller's commit, where the database can do that. One statement."""
         yield Statement("hint_send", {"channel": channel, "payloads": document(payloads)})

@@ -78,6 +78,13 @@ select holdfast.moment(:now::bigint), :type, 1
   from (select case when :channel::text is not null
                     then pg_notify(:channel, '[{"k":"due","t":' || to_json(:type::text)::text || '}]') end) hint;
 
+-- fragment: claim_clock
+-- The time of a claim, and how its transaction commits: a claim that is lost with the server was never made, so it need not
+-- wait for the disk. Where a standby is awaited it waits as any write does: a primary that was cut off must grant nothing.
+select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us,
+         case when :commit = 'lazy' or (:commit = 'auto' and current_setting('synchronous_standby_names') = '')
+              then set_config('synchronous_commit', 'off', true) end as commit_level
+
 -- name: job_claim
 -- Takes due jobs under new leases. A line is a type at a priority, looked at from its low-water mark; a probe without a
 -- priority stands for every line that its type has. Lines are asked one after the other, the most urgent first, those of one
@@ -89,7 +96,7 @@ select holdfast.moment(:now::bigint), :type, 1
 -- looked up. That every room lies in a range is no news, but by it the planner expects few probes: a plan that looks dear would
 -- be compiled.
 with clock as materialized (
-  select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us),
+  {claim_clock}),
 probe as materialized (
   select * from unnest(
     array (select json_array_elements_text(:types::json)), :priorities::smallint[], :type_tokens::uuid[], :rooms::integer[],
@@ -172,7 +179,7 @@ select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.att
 -- A claim as it mostly is, at two thirds of its cost: what job_claim does where all lines are known, no type has a limit of
 -- its own, and all leases are alike.
 with clock as materialized (
-  select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us),
+  {claim_clock}),
 line as materialized (
   select p.type, p.priority, p.place, p.room, p.share, to_timestamp(p.after / 1000000.0) as after, p.after_id
     from unnest(

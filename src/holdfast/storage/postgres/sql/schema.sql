@@ -22,6 +22,12 @@ returning paused;
 -- name: clock
 select holdfast.us(clock_timestamp());
 
+-- name: answer_confirm
+-- A commit that was cut off while it waited for the standby can be read here and be gone after a failover. A message in the log
+-- makes this transaction wait for the standby as well, and so for everything it has read.
+select pg_logical_emit_message(true, 'holdfast', '') is not null
+ where current_setting('synchronous_standby_names') <> '' and not pg_is_in_recovery();
+
 -- name: hint_send
 -- Hints of a transaction on a connection that does not tell us of its commit: they go with it or not at all.
 select pg_notify(:channel, payload) from json_array_elements_text(:payloads::json) payload;

@@ -33,6 +33,10 @@ returning paused;
 -- name: clock
 select now from holdfast_clock;
 
+-- name: answer_confirm
+-- What can be read from the file is in the file.
+select 1 where 0;
+
 -- name: hint_send
 -- There is no channel to notify on: other processes watch the file itself.
 select :channel, :payloads;
