@@ -33,6 +33,7 @@ SAMPLE_S = 1.0
 PER_SECOND = 20
 """Transactions of the producer."""
 WINDOW_S = 60.0
+BEHIND_S = 5.0
 
 
 @dataclass(slots=True)
@@ -41,12 +42,19 @@ class TableSamples:
 
     dead: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
 
     @property
     def growth(self) -> float:
         """The largest size of the last third beside the largest before."""
         third = max(1, len(self.sizes) // 3)
         return max(self.sizes[-third:]) / max(self.sizes[:-third] or self.sizes)
+
+    def behind_after_s(self, rate: float) -> float:
+        """When the worker fell behind for good, by `BEHIND_S` seconds of jobs; 0 when it never did."""
+        kept_up = [place for place, each in enumerate(self.waiting) if each < rate * BEHIND_S]
+        last = kept_up[-1] + 1 if kept_up else 0
+        return 0.0 if last == len(self.waiting) else max(1, last) * SAMPLE_S
 
 
 def measure_steady_load(bench: Bench) -> list[Result]:
@@ -73,7 +81,12 @@ def measure_steady_load(bench: Bench) -> list[Result]:
             "dead_rows",
             f"dead rows, peak in {seconds:,.0f} s",
             ours=max(samples.dead),
-            beside={"at_the_end": samples.dead[-1], "jobs_per_s": jobs / seconds},
+            beside={
+                "at_the_end": samples.dead[-1],
+                "jobs_per_s": jobs / seconds,
+                "waiting_peak": max(samples.waiting),
+                "behind_after_s": samples.behind_after_s(rate),
+            },
             target=FigureTarget("rows", max(samples.dead), floor=30_000, goal=10_000),
         ),
         make_result(
@@ -116,9 +129,10 @@ def _sampling(url: str, samples: TableSamples) -> Iterator[None]:
         with psycopg.connect(url, autocommit=True) as connection:
             while True:
                 ended = done.wait(SAMPLE_S)
-                dead, size = connection.execute(SQL["dead_rows_sample"]).fetchall()[0]
+                dead, size, waiting = connection.execute(SQL["dead_rows_sample"]).fetchall()[0]
                 samples.dead.append(dead)
                 samples.sizes.append(size)
+                samples.waiting.append(waiting)
                 if ended:
                     return
 

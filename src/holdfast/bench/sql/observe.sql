@@ -5,18 +5,23 @@ select pid from pg_stat_activity where datname = current_database() and applicat
 
 -- name: dead_rows_sample
 select coalesce(sum(n_dead_tup), 0)::bigint,
-       coalesce(sum(pg_total_relation_size(relid)) filter (where relname in ('queue', 'lease')), 0)::bigint
+       coalesce(sum(pg_total_relation_size(relid)) filter (where relname in ('queue', 'lease')), 0)::bigint,
+       coalesce(sum(n_live_tup) filter (where relname = 'queue'), 0)::bigint
   from pg_stat_user_tables where schemaname = 'holdfast';
 
 -- name: dead_rows_waits
-with produced as (select * from holdfast.job where created_at >= %(since)s),
-bounds as (select min(created_at) as first, max(created_at) as last from produced),
+-- Of an hour's jobs only the first and the last ones are joined with their outcomes.
+with bounds as (
+  select (select created_at from holdfast.job where created_at >= %(since)s order by id limit 1) as first,
+         (select created_at from holdfast.job order by id desc limit 1) as last),
 waited as (
-  select j.created_at, extract(epoch from o.started_at - j.created_at) * 1000 as ms
-    from holdfast.outcome o join produced j on j.id = o.job_id)
-select percentile_cont(0.5) within group (order by ms) filter (where created_at < first + %(window)s),
-       percentile_cont(0.5) within group (order by ms) filter (where created_at > last - %(window)s)
-  from waited, bounds;
+  select j.created_at < b.first + %(window)s as is_first, j.created_at > b.last - %(window)s as is_last,
+         extract(epoch from o.started_at - j.created_at) * 1000 as ms
+    from bounds b, holdfast.job j join holdfast.outcome o on o.job_id = j.id
+   where j.created_at >= %(since)s and (j.created_at < b.first + %(window)s or j.created_at > b.last - %(window)s))
+select percentile_cont(0.5) within group (order by ms) filter (where is_first),
+       percentile_cont(0.5) within group (order by ms) filter (where is_last)
+  from waited;
 
 -- name: settings
 select name, current_setting(name) from unnest(%s::text[]) name;
