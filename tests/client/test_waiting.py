@@ -12,6 +12,8 @@ import pytest
 from holdfast import Holdfast
 from holdfast.client import waiting
 from holdfast.commands.chains import end_chain
+from holdfast.core.duration import Duration
+from holdfast.core.errors import ChainCancelled, ChainNotFound, WaitTimeout
 from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
 from tests.support.proxy import Proxy
@@ -80,6 +82,26 @@ async def test_without_any_hint_the_next_look_finds_the_end(app: Holdfast) -> No
     store = app.database.store
     await app.database.run_async(end_chain(store, str(chain.id), "completed", output='"done"'))
     assert (await waits).output == "done"
+    await app.aclose()
+
+
+@pytest.mark.parametrize("timeout", [0, "1ms"])
+async def test_no_time_to_wait_is_still_time_to_look(app: Holdfast, timeout: Duration) -> None:
+    with app.transaction() as tx:
+        ended, failed, running = (app.start(tx, "report") for _ in range(3))
+        app.chains.complete(tx, ended.id, "done")
+        app.chains.cancel(tx, failed.id)
+    assert app.chains.wait(ended.id, timeout).output == "done"
+    assert (await app.aio.chains.wait(ended.id, timeout)).output == "done"
+    for id, expected in (
+        (failed.id, ChainCancelled),
+        (running.id, WaitTimeout),
+        (app.new_id(), ChainNotFound),
+    ):
+        with pytest.raises(expected):
+            app.chains.wait(id, timeout)
+        with pytest.raises(expected):
+            await app.aio.chains.wait(id, timeout)
     await app.aclose()
 
 

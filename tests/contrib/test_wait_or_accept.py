@@ -27,6 +27,8 @@ from holdfast.storage.id_generator import new_id
 from tests.support.serving import serve
 from tests.support.until import PATIENCE_S, until
 
+ABSENT = "0193a6f0-7c00-7000-8000-000000000000"
+
 
 class Shop:
     """An application whose endpoints wait, and what its tests look at."""
@@ -154,7 +156,7 @@ async def test_a_chain_that_failed_is_answered_so_with_and_without_time(
 
 
 @pytest.mark.parametrize(
-    ("id", "status", "code"), [(new_id(), 404, "HF060"), ("nonsense", 400, "HF072")]
+    ("id", "status", "code"), [(ABSENT, 404, "HF060"), ("nonsense", 400, "HF072")]
 )
 @pytest.mark.parametrize("path", ["chain", "condition"])
 async def test_a_chain_that_does_not_exist_is_a_problem(

@@ -54,6 +54,17 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.service_calls.ServiceCall",
         "holdfast.contrib.service_calls.service_call",
     ),
+    "Web applications": (
+        "holdfast.contrib.starlette.lifespan",
+        "holdfast.contrib.starlette.mount_dashboard",
+        "holdfast.contrib.starlette.problem_handler",
+        "holdfast.contrib.starlette.wait_or_accept",
+        "holdfast.contrib.starlette.Waited",
+        "holdfast.contrib.starlette.Ready",
+        "holdfast.contrib.starlette.Failed",
+        "holdfast.contrib.fastapi.transaction",
+        "holdfast.contrib.fastapi.session",
+    ),
     "Leases for your own tables": (
         "holdfast.contrib.leases.LeasedTable",
         "holdfast.contrib.leases.Claimed",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from holdfast.client.start_options import Id, id_text
@@ -38,6 +38,13 @@ AGAIN_S = 20.0
 """Workers forget which chains are awaited; see `worker.notifications`."""
 
 
+class Waiter(Future[ChainRecord]):
+    """One caller that waits for a chain."""
+
+    had_a_look = False
+    """Whether its chain was found to be running, or the database could not say."""
+
+
 class Waiting:
     """All waiters of this process. The thread runs only while there are any."""
 
@@ -47,48 +54,63 @@ class Waiting:
         self._database = database
         self._notifier = notifier
         self._lock = threading.Lock()
-        self._waiters: dict[str, list[Future[ChainRecord]]] = {}
+        self._waiters: dict[str, list[Waiter]] = {}
         self._seen: set[str] = set()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
     def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
-        """Block until a chain has completed. Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted."""
-        chain, future = id_text(id), self._join(id_text(id))
-        try:
-            return completed(chain_of(future.result(_seconds(timeout))))
-        except TimeoutError:
-            raise _too_long(chain, timeout) from None
-        finally:
-            self._leave(chain, future)
+        """Block until a chain has completed, and look at least once, whatever the timeout.
+
+        Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted, ChainNotFound.
+        """
+        chain, seconds = id_text(id), _seconds(timeout)
+        if seconds != 0:
+            waiter = self._join(chain)
+            try:
+                return _outcome(waiter.result(seconds))
+            except TimeoutError:
+                if waiter.had_a_look:
+                    raise _too_long(chain, timeout) from None
+            finally:
+                self._leave(chain, waiter)
+        database = self._database()
+        return _found_at_once(chain, database.read(_ended(database.store, [chain])), timeout)
 
     async def wait_async(self, id: Id, timeout: Duration | None = None) -> Chain:
         """Async version of `wait`; cancelling the caller stops the wait."""
-        chain, future = id_text(id), self._join(id_text(id))
-        try:
-            async with asyncio.timeout(_seconds(timeout)):
-                return completed(chain_of(await asyncio.wrap_future(future)))
-        except TimeoutError:
-            raise _too_long(chain, timeout) from None
-        finally:
-            self._leave(chain, future)
+        chain, seconds = id_text(id), _seconds(timeout)
+        if seconds != 0:
+            waiter = self._join(chain)
+            try:
+                async with asyncio.timeout(seconds):
+                    return _outcome(await asyncio.wrap_future(waiter))
+            except TimeoutError:
+                if waiter.had_a_look:
+                    raise _too_long(chain, timeout) from None
+            finally:
+                self._leave(chain, waiter)
+        database = self._database()
+        return _found_at_once(
+            chain, await database.read_async(_ended(database.store, [chain])), timeout
+        )
 
-    def _join(self, chain: str) -> Future[ChainRecord]:
-        future: Future[ChainRecord] = Future()
+    def _join(self, chain: str) -> Waiter:
+        waiter = Waiter()
         with self._lock:
-            self._waiters.setdefault(chain, []).append(future)
+            self._waiters.setdefault(chain, []).append(waiter)
             self._wake.set()
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(
                     target=self._watch, name="holdfast-waiting", daemon=True
                 )
                 self._thread.start()
-        return future
+        return waiter
 
-    def _leave(self, chain: str, future: Future[ChainRecord]) -> None:
-        future.cancel()
+    def _leave(self, chain: str, waiter: Waiter) -> None:
+        waiter.cancel()
         with self._lock:
-            left = [each for each in self._waiters.get(chain, ()) if each is not future]
+            left = [each for each in self._waiters.get(chain, ()) if each is not waiter]
             if left:
                 self._waiters[chain] = left
             else:
@@ -130,6 +152,9 @@ class Waiting:
                 found = {each.id: each for each in database.read(_ended(database.store, batch))}
             except (ConnectionClosed, DatabaseError):
                 # The waiters' own timeouts bound this; it resumes when the database is back.
+                with self._lock:
+                    for chain in batch:
+                        self._mark(chain)
                 time.sleep(SHORTEST_S)
                 continue
             for chain in batch:
@@ -140,6 +165,7 @@ class Waiting:
         with self._lock:
             if record is not None and record.state not in TERMINAL:
                 self._seen.add(chain)
+                self._mark(chain)
                 return 0
             waiters = list(self._waiters.get(chain, ()))
             existed = chain in self._seen
@@ -153,6 +179,10 @@ class Waiting:
             else:
                 each.set_exception(ChainNotFound(f"there is no chain {chain}"))
         return len(waiters)
+
+    def _mark(self, chain: str) -> None:
+        for each in self._waiters.get(chain, ()):
+            each.had_a_look = True
 
     def _usable_notifier(self) -> Notifier | None:
         """The notifier, unless hints are off or it cannot be created; then polling has to do."""
@@ -191,14 +221,21 @@ def _announce(
     return known | dict.fromkeys(fresh, now)
 
 
-def completed(chain: Chain) -> Chain:
-    """Return an ended chain if it has completed. Raises: ChainFailed, ChainCancelled."""
-    reason = (chain.error or "").partition("\n")[0]
-    if chain.state == "failed":
-        raise ChainFailed(f"chain {chain.id} failed: {reason}")
-    if chain.state == "cancelled":
-        raise ChainCancelled(f"chain {chain.id} was cancelled: {reason}")
-    return chain
+def _found_at_once(chain: str, found: Sequence[ChainRecord], timeout: Duration | None) -> Chain:
+    if not found:
+        raise ChainNotFound(f"there is no chain {chain}")
+    if found[0].state not in TERMINAL:
+        raise _too_long(chain, timeout)
+    return _outcome(found[0])
+
+
+def _outcome(record: ChainRecord) -> Chain:
+    reason = (record.error or "").partition("\n")[0]
+    if record.state == "failed":
+        raise ChainFailed(f"chain {record.id} failed: {reason}")
+    if record.state == "cancelled":
+        raise ChainCancelled(f"chain {record.id} was cancelled: {reason}")
+    return chain_of(record)
 
 
 def _seconds(timeout: Duration | None) -> float | None:

@@ -139,8 +139,8 @@ def _before_the_response(open: Any) -> Any:
     """
     if "scope" not in inspect.signature(Depends).parameters:
         raise MissingExtra(
-            f"FastAPI {fastapi_version} cannot commit a dependency's transaction before the response",
-            help='pip install "fastapi>=0.121", or use `async with jobs.transaction()` in the endpoint',
+            f"a commit before the response needs FastAPI 0.121 or newer, this is {fastapi_version}",
+            help='pip install "fastapi>=0.121", or write `async with jobs.transaction()` in the endpoint',
         )
     return Depends(open, scope="function")
 

@@ -86,9 +86,14 @@ def mount_dashboard(
 ) -> Starlette:
     """Mount the dashboard and its API into an application whose lifespan then also closes it; return the dashboard.
 
-    authenticate: as for `holdfast.web.app.create`. Call it before the application starts.
+    authenticate: as for `holdfast.web.app.create`. Call it before the application starts. Raises: MissingExtra.
     """
-    dashboard = create(jobs, settings=settings, authenticate=authenticate)
+    try:
+        dashboard = create(jobs, settings=settings, authenticate=authenticate)
+    except ImportError as error:
+        raise MissingExtra(
+            "the dashboard needs jinja2", help='pip install "holdfast-jobs[web]"'
+        ) from error
     app.mount(path, dashboard)
     inner = app.router.lifespan_context
 

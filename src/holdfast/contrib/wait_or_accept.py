@@ -21,7 +21,6 @@ from starlette.responses import Response
 from holdfast.app import Holdfast
 from holdfast.client.start_options import Id, id_text
 from holdfast.client.views import Chain
-from holdfast.client.waiting import completed
 from holdfast.core.errors import (
     BadRequest,
     ChainCancelled,
@@ -32,7 +31,6 @@ from holdfast.core.errors import (
     InvalidOption,
     WaitTimeout,
 )
-from holdfast.core.records import TERMINAL
 from holdfast.web.disconnect import while_connected
 from holdfast.web.middleware import given_request_id
 from holdfast.web.problems import problem_response
@@ -235,15 +233,9 @@ def _found(
 
 
 async def _chain_found(jobs: Holdfast, chain: Id, timeout_s: float) -> Found[Any]:
-    """Wait for a chain; all waits of the process share one query."""
+    """Wait for a chain; all waits of the process share one query. Raises: WaitTimeout."""
     try:
-        try:
-            if not timeout_s:
-                raise WaitTimeout("there is no time to wait")
-            return Ready((await jobs.aio.chains.wait(chain, timeout_s)).output)
-        except WaitTimeout:
-            found = await jobs.aio.chains.get(chain)
-            return Ready(completed(found).output) if found.state in TERMINAL else None
+        return Ready((await jobs.aio.chains.wait(chain, timeout_s)).output)
     except (ChainFailed, ChainCancelled) as error:
         return Failed(error)
 

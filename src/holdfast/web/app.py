@@ -114,7 +114,8 @@ def create(
     Principal or None. Without it tokens are required, and until the first token is created only this
     machine has access. ticks: what runs ticks in this process, if anything does; otherwise run-once
     has its own. The caller closes the database, and the site too (`served.state.site.close()`) where
-    it is mounted: servers run only the outermost application's lifespan.
+    it is mounted: servers run only the outermost application's lifespan. To mount it in one call, see
+    `holdfast.contrib.starlette.mount_dashboard`.
     """
     site = build_site(
         app, settings or load_settings(), authenticate, ticks, body_limit, run_once_rate
