@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
-from holdfast.demo import figures, shop_database, story, tables
+from holdfast.demo import command, story, tables
 from tests.demo.terminal import PATIENCE_S
 
 QUICK = ("--rate", "100", "--lease", "1500ms")
@@ -94,9 +94,9 @@ async def charge(job: Job[shop.Order]) -> Continue:
 WITH_CARELESS_WORKER = """
 import sys
 from holdfast.cli.main import cli
-from holdfast.demo import worker_process
+from holdfast.demo import actors
 
-worker_process.APPLICATION = "careless:app"
+actors.APPLICATION = "careless:app"
 cli(["demo", *sys.argv[1:]])
 """
 
@@ -194,7 +194,7 @@ def test_wrong_options_are_refused_in_words(
 def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shop_database, "find_spec", lambda _: None)
+    monkeypatch.setattr(command, "find_spec", lambda _: None)
     result = CliRunner().invoke(cli, ["demo", "--postgres"])
     assert result.exit_code == Exit.USAGE
     assert "error[HF012]" in result.stderr
@@ -224,15 +224,15 @@ def test_the_wait_of_95_in_100_is_told() -> None:
         fields |= {"created_at": 0, "started_at": wait_ms * 1000, "attempt": attempt}
         return JobRecord(**fields)
 
-    assert figures.p95_wait_ms([]) is None
-    assert figures.p95_wait_ms([job(wait) for wait in range(1, 101)]) == 96
-    assert figures.p95_wait_ms([job(5), job(9_000, attempt=2)]) == 5
+    assert story.p95_wait_ms([]) is None
+    assert story.p95_wait_ms([job(wait) for wait in range(1, 101)]) == 96
+    assert story.p95_wait_ms([job(5), job(9_000, attempt=2)]) == 5
 
 
 @pytest.mark.parametrize(("ms", "words"), [(None, "-"), (41.4, "41 ms"), (2184.0, "2.2 s")])
 def test_a_wait_is_told_in_words(ms: float | None, words: str) -> None:
-    fields: dict[str, Any] = dict.fromkeys(figures.DemoFigures.__slots__)
-    assert figures.DemoFigures(**fields | {"p95_wait_ms": ms}).wait == words
+    fields: dict[str, Any] = dict.fromkeys(story.DemoFigures.__slots__)
+    assert story.DemoFigures(**fields | {"p95_wait_ms": ms}).wait == words
 
 
 def test_statements_are_worded_for_each_driver() -> None:

@@ -8,18 +8,18 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import click
+from rich.console import Console
 
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
-from holdfast.demo.customers import Customers
+from holdfast.demo.actors import SLOTS, Customers, WorkerProcess
+from holdfast.demo.command import DemoDatabase
+from holdfast.demo.screen import Screen, TextScreen, keyboard
 from holdfast.demo.shop import app
-from holdfast.demo.shop_database import DemoDatabase
 from holdfast.demo.story import DemoOptions, Story, set_paused
-from holdfast.demo.text_screen import TextScreen
-from holdfast.demo.worker_process import SLOTS, WorkerProcess
 from holdfast.storage.id_generator import new_id
 from holdfast.version import VERSION
 
@@ -33,7 +33,6 @@ class Demo:
     """One run of the demo."""
 
     def __init__(self, options: DemoOptions, database: DemoDatabase, guard: OrphanGuard) -> None:
-        """Take the options, the database, and what kills the worker if the demo dies."""
         self._options = options
         self._database = database
         self._worker = WorkerProcess(database.url, options.lease_ms, LOG, guard)
@@ -106,10 +105,6 @@ class Demo:
         if self._options.headless or not (sys.stdin.isatty() and sys.stdout.isatty()):
             TextScreen(story).run()
             return
-        from rich.console import Console
-
-        from holdfast.demo.screen import Screen, keyboard
-
         with keyboard() as keys:
             Screen(story, keys, Console(highlight=False)).run()
 

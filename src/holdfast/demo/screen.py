@@ -1,4 +1,4 @@
-"""The demo as a live screen: figures, a progress bar, the latest notes, and keys."""
+"""The demo's screens: live with figures, notes and keys, or plain lines for logs and pipes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
@@ -21,7 +22,49 @@ from holdfast.demo.story import MORE, Story
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+FIGURES_S = 1.0
 POLL_S = 0.2
+
+
+class TextScreen:
+    """Prints a story line by line."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._figures_due = 0.0
+
+    def run(self) -> None:
+        """Follow the story forever, or until it has settled if `exit` was asked for."""
+        while True:
+            self._story.step()
+            self.print_news()
+            if self._story.options.exit and self._story.is_settled:
+                return
+            time.sleep(POLL_S)
+
+    def print_news(self) -> None:
+        """Print the figures when they are due, and new notes: the last of them is the outcome."""
+        if time.monotonic() >= self._figures_due:
+            self._figures_due = time.monotonic() + FIGURES_S
+            for line in figure_lines(self._story):
+                click.echo(line)
+        while self._story.notes:
+            click.echo(f"  {self._story.notes.popleft()}")
+
+
+def figure_lines(story: Story) -> list[str]:
+    """Return the figures, and when the leases of killed workers expire."""
+    figures = story.figures
+    queue, ledger = figures.queue, figures.ledger
+    lines = [
+        f"  orders {ledger.paid}/{story.total} paid · {ledger.per_second:.0f}/s · p95 wait {figures.wait}"
+        f" · due {queue.due} · running {queue.running} · blocked {queue.blocked}"
+        f" · done {queue.completed} · dead {queue.failed}"
+    ]
+    for each in story.recoveries:
+        lines.append(f"  the leases of {each.name} expire in {each.left_s():.0f} s")
+    return lines
+
 
 _BAR = 28
 _NARROW_BAR = 20
@@ -32,7 +75,6 @@ class Keyboard:
     """Reads single keys, without Enter and without echo."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take the terminal's descriptor."""
         self._descriptor = descriptor
 
     def read(self, seconds: float) -> str | None:
@@ -59,7 +101,6 @@ class Screen:
     """Shows a story and handles keys until `q`."""
 
     def __init__(self, story: Story, keyboard: Keyboard, console: Console) -> None:
-        """Take the story, the keyboard and the console."""
         self._story = story
         self._keyboard = keyboard
         self._console = console

@@ -1,26 +1,34 @@
-"""The shop's customers: a thread that places orders at a rate, each in one transaction of the shop's own connection."""
+"""The shop's actors: customers, a thread that places orders, and the worker, a process that is killed and replaced."""
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+from holdfast.cli.child_process import ProcessGroup
+from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.demo import tables
-from holdfast.demo.shop import place_order
+from holdfast.demo.shop import PAYMENT_VARIABLE, URL_VARIABLE, app, payment_ms, place_order
+from holdfast.demo.tables import SCHEMA
 
+APPLICATION = "holdfast.demo.shop:app"
+SLOTS = 4
+REAPER_INTERVAL_MS = 500
 EVERY_HEAVY = 5
 RETRY_S = 1.0
 
+_FOREIGN = ("HOLDFAST_", "OUTBOX_", "WORKER_")
 _ITEMS = ("lamp", "chair", "kettle", "book", "bicycle", "blanket", "radio", "globe")
 
 
 class Customers:
-    """Places the requested orders one after the other, until stopped."""
+    """Places the requested orders one after the other, until stopped, each in one transaction of the shop's own."""
 
     def __init__(self, url: str, per_second: float, on_error: Callable[[str], None]) -> None:
-        """Take the shop's database, the rate, and what prints errors."""
         self._url = url
         self._pause_s = 1 / per_second
         self._on_error = on_error
@@ -85,3 +93,43 @@ class Customers:
         """Wait, or return early when stopped."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopping, max(0.0, seconds))
+
+
+class WorkerProcess(ProcessGroup):
+    """At most one worker at a time, numbered from 1. None outlives the demo."""
+
+    def __init__(self, url: str, lease_ms: int, log: Path, guard: OrphanGuard) -> None:
+        super().__init__(guard)
+        self._environment = _environment(url, lease_ms)
+        self._log = log
+        self._number = 0
+
+    @property
+    def name(self) -> str:
+        """The current worker's name, the prefix of its id."""
+        return f"w-{self._number}"
+
+    def start(self) -> None:
+        """Start the next worker."""
+        self._number += 1
+        words = ["worker", APPLICATION, "--slots", str(SLOTS), "--name", self.name]
+        with self._log.open("ab") as log:
+            self._run(words, self._environment, log)
+
+    def worker_id(self) -> str | None:
+        """Return the current worker's id, None until it has registered."""
+        workers = app.database.read(app.database.store.workers.page(20))
+        mine = (each.id for each in workers if each.pid == self.pid and each.name == self.name)
+        return next(mine, None)
+
+
+def _environment(url: str, lease_ms: int) -> dict[str, str]:
+    """Return the worker's environment, without the settings of the user's own applications."""
+    own = {name: text for name, text in os.environ.items() if not name.startswith(_FOREIGN)}
+    return own | {
+        URL_VARIABLE: url,
+        PAYMENT_VARIABLE: str(payment_ms),
+        "HOLDFAST_SCHEMA": SCHEMA,
+        "OUTBOX_LEASE_DURATION_MS": str(lease_ms),
+        "OUTBOX_REAPER_INTERVAL_MS": str(REAPER_INTERVAL_MS),
+    }
