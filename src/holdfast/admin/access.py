@@ -58,7 +58,6 @@ class Role(IntEnum):
 
     @property
     def word(self) -> str:
-        """The role's name."""
         return self.name.lower()
 
     @classmethod
@@ -156,7 +155,6 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """The caller's name."""
         return self.principal.name
 
     def may(self, action: str) -> bool:
@@ -173,7 +171,6 @@ class Gateway:
 
     @property
     def store(self) -> Store:
-        """The store's meaning."""
         return self.app.database.store
 
     async def read(self, caller: Caller, action: str, op: Callable[[Store], Op[T]]) -> T:

@@ -362,14 +362,15 @@ class LegacyStats:
 
     def _config(self) -> dict[str, int]:
         worker = self._settings.embedded
-        return {
-            "poll_ms": worker.poll_ms,
-            "batch_size": worker.batch_size or LARGEST_CLAIM,
-            "max_attempts": worker.max_attempts,
-            "processing_timeout_ms": worker.processing_timeout_ms,
-            "retry_base_ms": worker.retry_base_ms,
-            "retry_max_ms": worker.retry_max_ms,
-        }
+        names = (
+            "poll_ms",
+            "max_attempts",
+            "processing_timeout_ms",
+            "retry_base_ms",
+            "retry_max_ms",
+        )
+        config: dict[str, int] = {name: getattr(worker, name) for name in names}
+        return config | {"batch_size": worker.batch_size or LARGEST_CLAIM}
 
 
 def _runtime(workers: list[WorkerRecord], ticks: list[RunRecord]) -> dict[str, Any]:

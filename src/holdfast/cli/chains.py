@@ -49,23 +49,28 @@ def write_tree(tree: dict[str, Any]) -> None:
 
 
 def _jobs(chain: dict[str, Any], margin: str) -> Iterator[str]:
-    jobs = chain["jobs"]
-    for place, job in enumerate(jobs, start=1):
-        last = place == len(jobs)
-        yield f"{margin}{'└─' if last else '├─'} {_job_line(job)}"
-        yield from _blockers(job, f"{margin}{'   ' if last else '│  '}")
+    for job, branch, below in _branches(chain["jobs"], margin):
+        yield f"{branch} {_job_line(job)}"
+        yield from _blockers(job, below)
 
 
 def _blockers(job: dict[str, Any], margin: str) -> Iterator[str]:
-    edges = job["waits_for"]
-    for place, edge in enumerate(edges, start=1):
-        last = place == len(edges)
+    for edge, branch, below in _branches(job["waits_for"], margin):
         word = "waits for" if edge["open"] else "waited for"
         chain = edge["chain"]
         shown = _chain_line(chain) if chain else f"{edge['chain_id']}  {_state(edge)}"
-        yield f"{margin}{'└─' if last else '├─'} {word} {shown}"
+        yield f"{branch} {word} {shown}"
         if chain:
-            yield from _jobs(chain, f"{margin}{'   ' if last else '│  '}")
+            yield from _jobs(chain, below)
+
+
+def _branches(
+    items: Sequence[dict[str, Any]], margin: str
+) -> Iterator[tuple[dict[str, Any], str, str]]:
+    """Go through items with the branch that leads to each, and the margin of what is below it."""
+    for item in items:
+        last = item is items[-1]
+        yield item, f"{margin}{'└─' if last else '├─'}", f"{margin}{'   ' if last else '│  '}"
 
 
 def _chain_line(chain: dict[str, Any]) -> str:

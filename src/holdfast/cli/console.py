@@ -20,12 +20,10 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 def print_info(text: str) -> None:
-    """Print a message."""
     click.echo(text, err=True, color=wants_colour(sys.stderr))
 
 
 def print_warning(text: str) -> None:
-    """Print a warning."""
     print_info(f"{click.style('warning:', fg='yellow', bold=True)} {text}")
 
 

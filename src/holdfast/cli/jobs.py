@@ -265,7 +265,8 @@ def start(
         session.check()
         if spec is None and not new_type:
             _require_known_type(session, type)
-        chain = _start_chain(session, type, value, _start_options(options), change)
+        given = {name: value for name, value in options.items() if value is not None}
+        chain = _start_chain(session, type, value, cast("StartOptions", given), change)
     write_records([_row(chain)], _STARTED_COLUMNS, change.output, single=True)
     print_info(_sentence(chain, change.dry_run))
 
@@ -294,11 +295,6 @@ def _sentence(chain: Chain, dry_run: bool) -> str:
     if dry_run:
         return f"would start {chain.type}; nothing was started"
     return f"started {chain.type}"
-
-
-def _start_options(options: dict[str, Any]) -> StartOptions:
-    given = {name: value for name, value in options.items() if value is not None}
-    return cast("StartOptions", given)
 
 
 def _read_input(text: str) -> Any:
@@ -333,13 +329,8 @@ def _require_known_type(session: CliSession, type: str) -> None:
 
 
 def _row(chain: Chain) -> dict[str, Any]:
-    return {
-        "id": str(chain.id),
-        "type": chain.type,
-        "state": chain.state,
-        "key": chain.key,
-        "deduplicated": chain.deduplicated,
-    }
+    names = ("type", "state", "key", "deduplicated")
+    return {"id": str(chain.id), **{name: getattr(chain, name) for name in names}}
 
 
 @jobs.command(

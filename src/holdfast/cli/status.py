@@ -43,9 +43,8 @@ _FIGURES: Mapping[str, Callable[[Health], int]] = {
     "live": lambda health: health.totals.live,
     "stuck": lambda health: health.totals.stuck,
     "failed": lambda health: health.totals.failed,
-    "dead": lambda health: (
-        health.totals.failed
-    ),  # deprecated: the name of `failed` in earlier versions
+    # deprecated: the name of `failed` in earlier versions
+    "dead": lambda health: health.totals.failed,
     "workers": lambda health: health.workers,
     "silent": lambda health: health.silent,
     "unhandled": lambda health: len(health.unhandled),
@@ -104,15 +103,9 @@ _CLEAR = "\x1b[H\x1b[J"
 _TYPE_COLUMNS = (
     *columns("type", "live"),
     Column("oldest due", lambda row: row["oldest"]),
-    Column("completed", lambda row: row["completed"]),
+    *columns("completed"),
     Column("failed", lambda row: row["failed"], lambda row: "red" if row["failed"] else None),
 )
-
-
-def _parse_conditions(
-    _: click.Context, __: click.Parameter, texts: tuple[str, ...]
-) -> list[FailCondition]:
-    return [parse_condition(each) for each in texts]
 
 
 @click.command(
@@ -137,7 +130,7 @@ def _parse_conditions(
     "--fail-if",
     "conditions",
     multiple=True,
-    callback=_parse_conditions,
+    callback=lambda _, __, texts: [parse_condition(each) for each in texts],
     metavar="CONDITION",
     help="Exit 6 if true: oldest>5m, due>1000, failed>0, stuck>0, workers<1, unhandled>0 …",
 )
@@ -181,10 +174,8 @@ def _write(health: Health, output: Format, watch: bool) -> None:
             if watch:
                 click.echo(_CLEAR, nl=False)
             _write_screen(health)
-        case "json":
-            write_json(_figures(health), indent=None if watch else 2)
-        case "ndjson":
-            write_json(_figures(health))
+        case "json" | "ndjson":
+            write_json(_figures(health), indent=2 if output == "json" and not watch else None)
         case "id":
             for each in health.types:
                 click.echo(each.type)
@@ -201,17 +192,9 @@ def _figures(health: Health) -> dict[str, Any]:
 
 
 def _type(each: TypeTotals) -> dict[str, Any]:
-    from holdfast.admin.serializers import rfc3339
+    from holdfast.admin.serializers import plain
 
-    return {
-        "type": each.type,
-        "live": each.live,
-        "oldest_due_at": rfc3339(each.oldest_due_at),
-        "completed": each.completed,
-        "failed": each.failed,
-        "dead": each.failed,
-        "cancelled": each.cancelled,
-    }
+    return {**plain(each), "dead": each.failed}
 
 
 def _write_screen(health: Health) -> None:
@@ -232,11 +215,10 @@ def _write_screen(health: Health) -> None:
         click.echo(f"  {name:<9} {value}{suffixes.get(name, '')}")
     if health.types:
         click.echo()
-    oldest_by_type = {
-        each.type: None if each.oldest_due_at is None else spoken(health.now - each.oldest_due_at)
-        for each in health.types
-    }
-    rows = [{**_type(each), "oldest": oldest_by_type[each.type]} for each in health.types]
+    rows = []
+    for each in health.types:
+        due = each.oldest_due_at
+        rows.append({**_type(each), "oldest": None if due is None else spoken(health.now - due)})
     write_table(rows, _TYPE_COLUMNS)
 
 

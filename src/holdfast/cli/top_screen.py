@@ -61,7 +61,6 @@ class TopSource:
         ]
 
     async def types(self) -> list[Row]:
-        """Read job types."""
         facts = [each.as_record() for each in await self._admin.types.list(self._caller)]
         names = ("type", "live", "oldest_due", "completed", "failed", "workers", "paused")
         return [
@@ -75,7 +74,6 @@ class TopSource:
         ]
 
     async def workers(self) -> list[Row]:
-        """Read workers."""
         return [
             _row(
                 each.worker.id,
@@ -107,7 +105,6 @@ class TopSource:
         ]
 
     async def cycles(self) -> list[Row]:
-        """Read cycles."""
         return [
             _cycle(each.as_json()) for each in await self._admin.cycles.list(self._caller, runs=1)
         ]
@@ -173,7 +170,6 @@ class ConfirmDialog(ModalScreen[bool]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Show the question."""
         yield Static(Text(f"{self._text}\n\n[y] yes   [n] no"))
 
 
@@ -191,7 +187,6 @@ class DetailDialog(ModalScreen[None]):
         self._text = text
 
     def compose(self) -> ComposeResult:
-        """Show the text."""
         with VerticalScroll():
             yield Static(Text(self._text))
 
@@ -395,7 +390,6 @@ class TopApp(App[None]):
         await self.refresh_rows()
 
     def action_ask_filter(self) -> None:
-        """Show the filter input."""
         self.action_show("jobs")
         box = self.query_one("#filter", Input)
         box.display = True

@@ -176,65 +176,44 @@ def _duration(ms: int | None) -> str | None:
     return None if ms is None else format_duration(ms)
 
 
-_types_argument = click.argument("types", nargs=-1, metavar="TYPE...")
-_all_option = click.option("--all", "everything", is_flag=True, help="All types.")
+def _add_pause(name: str, text: str, *examples: str) -> None:
+    """Add a command that pauses or resumes types, or everything."""
+
+    @types.command(name, help=text, examples=examples)
+    @click.argument("types", nargs=-1, metavar="TYPE...")
+    @click.option("--all", "everything", is_flag=True, help="All types.")
+    @change_options
+    @with_database
+    def set_paused(
+        session: CliSession, types: tuple[str, ...], everything: bool, change: ChangeOptions
+    ) -> None:
+        if everything == bool(types):
+            raise CommandUsage("name job types, or use --all")
+        _require_known(session, types)
+        named = "everything" if everything else ", ".join(types)
+        if change.dry_run:
+            print_info(f"would {name} {named}; nothing was changed")
+            return
+        admin, caller = session.admin.types, session.caller(change.reason)
+        if everything:
+            session.run(admin.pause_all(caller, name == "pause"))
+        for type in types:
+            session.run(getattr(admin, name)(caller, type))
+        print_info(f"{name}d {named}")
 
 
-@types.command(
+_add_pause(
     "pause",
-    examples=(
-        "holdfast types pause mail.send --reason 'provider is down'",
-        "holdfast types pause --all --reason 'maintenance until noon'",
-    ),
+    "Pause job types: workers finish running jobs and claim no more of these types.",
+    "holdfast types pause mail.send --reason 'provider is down'",
+    "holdfast types pause --all --reason 'maintenance until noon'",
 )
-@_types_argument
-@_all_option
-@change_options
-@with_database
-def pause(
-    session: CliSession, types: tuple[str, ...], everything: bool, change: ChangeOptions
-) -> None:
-    """Pause job types: workers finish running jobs and claim no more of these types."""
-    _set_paused(session, types, everything, change, paused=True)
-
-
-@types.command(
-    "resume", examples=("holdfast types resume mail.send", "holdfast types resume --all")
+_add_pause(
+    "resume",
+    "Resume paused job types.",
+    "holdfast types resume mail.send",
+    "holdfast types resume --all",
 )
-@_types_argument
-@_all_option
-@change_options
-@with_database
-def resume(
-    session: CliSession, types: tuple[str, ...], everything: bool, change: ChangeOptions
-) -> None:
-    """Resume paused job types."""
-    _set_paused(session, types, everything, change, paused=False)
-
-
-def _set_paused(
-    session: CliSession,
-    types: tuple[str, ...],
-    everything: bool,
-    change: ChangeOptions,
-    *,
-    paused: bool,
-) -> None:
-    if everything == bool(types):
-        raise CommandUsage("name job types, or use --all")
-    word = "pause" if paused else "resume"
-    _require_known(session, types)
-    if change.dry_run:
-        print_info(
-            f"would {word} {'everything' if everything else ', '.join(types)}; nothing was changed"
-        )
-        return
-    admin, caller = session.admin.types, session.caller(change.reason)
-    if everything:
-        session.run(admin.pause_all(caller, paused))
-    for type in types:
-        session.run(admin.pause(caller, type) if paused else admin.resume(caller, type))
-    print_info(f"{word}d {'everything' if everything else ', '.join(types)}")
 
 
 def _require_known(session: CliSession, types: Sequence[str]) -> None:

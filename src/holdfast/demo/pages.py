@@ -19,6 +19,7 @@ from holdfast import Holdfast
 from holdfast.demo.tables import SCHEMA
 from holdfast.settings import read_settings
 from holdfast.web.app import create
+from holdfast.web.middleware import HEADERS
 
 HOST = "127.0.0.1"
 DASHBOARD = "/holdfast"
@@ -28,12 +29,6 @@ _FILES = {
     "/": ("shop.html", "text/html"),
     "/shop.css": ("shop.css", "text/css"),
     "/shop.js": ("shop.js", "text/javascript"),
-}
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "cache-control": "no-store",
-    "x-content-type-options": "nosniff",
 }
 
 
@@ -104,23 +99,23 @@ class DemoServer:
         )
 
     def _get_state(self, _: Request) -> Response:
-        return JSONResponse(self._state(), headers=_HEADERS)
+        return JSONResponse(self._state(), headers=HEADERS)
 
     async def _do(self, request: Request) -> Response:
         action = request.path_params["action"]
         if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-            return Response("cross-site requests are not allowed", 403, _HEADERS)
+            return Response("cross-site requests are not allowed", 403, HEADERS)
         if action not in self._actions:
-            return Response("unknown action", 404, _HEADERS)
+            return Response("unknown action", 404, HEADERS)
         self._request(action)
-        return Response(status_code=303, headers={"location": "/", **_HEADERS})
+        return Response(status_code=303, headers={"location": "/", **HEADERS})
 
 
 def _file(name: str, media_type: str) -> Callable[[Request], Response]:
     content = files("holdfast.demo").joinpath("static", name).read_bytes()
 
     def serve(_: Request) -> Response:
-        return Response(content, headers=_HEADERS, media_type=media_type)
+        return Response(content, headers=HEADERS, media_type=media_type)
 
     return serve
 

@@ -110,12 +110,10 @@ class Graph(msgspec.Struct, frozen=True):
 
     @property
     def columns(self) -> int:
-        """The number of columns."""
         return 1 + max((each.column for each in self.nodes), default=-1)
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return 1 + max((each.row for each in self.nodes), default=-1)
 
     @property

@@ -58,18 +58,15 @@ def rect(
 
 
 def line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> Markup:
-    """Draw a straight line."""
     ends = f'x1="{number(x1)}" y1="{number(y1)}" x2="{number(x2)}" y2="{number(y2)}"'
     return Markup(f'<line class="{escape(kind)}" {ends}/>')
 
 
 def path(steps: str, kind: str) -> Markup:
-    """Draw a path."""
     return Markup(f'<path class="{escape(kind)}" d="{escape(steps)}"/>')
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
-    """Draw a text."""
     place = f'x="{number(x)}" y="{number(y)}" text-anchor="{escape(anchor)}"'
     return Markup(f'<text {place} class="{escape(kind)}">{escape(words)}</text>')
 
