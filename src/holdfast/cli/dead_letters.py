@@ -104,30 +104,19 @@ def redrive(
     """Re-queue dead letters, optionally at a limited rate; their history is kept."""
     from holdfast.admin.jobs import per_second
 
-    limited = _RateLimitedRedrive(None if rate is None else per_second(rate))
-    selection = select(session, "job", targets, limit, lifecycle.RETRY.states)
-    action = BulkAction(lifecycle.RETRY, "re-queued", "job", limited.run_batch)
-    return run_bulk_action(session, selection, change, action)
+    at_rate, redriven = None if rate is None else per_second(rate), 0
 
-
-class _RateLimitedRedrive:
-    """Redrives batch after batch at one rate: each batch is scheduled after those before it."""
-
-    def __init__(self, per_second: float | None) -> None:
-        self._per_second = per_second
-        self._redriven = 0
-
-    def run_batch(
-        self, session: CliSession, ids: Sequence[str], change: ChangeOptions
-    ) -> list[str]:
-        """Redrive one batch; return the ids of those that still were dead letters."""
-        caller = session.caller(change.reason)
-        done = session.admin.dead_letters.redrive(
-            caller, ids, rate=self._per_second, behind=self._redriven
-        )
-        moved = session.run(done).ids
-        self._redriven += len(moved)
+    def run_batch(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
+        """Redrive a batch; at a rate, it is scheduled after those before it."""
+        nonlocal redriven
+        caller, letters = session.caller(change.reason), session.admin.dead_letters
+        moved = session.run(letters.redrive(caller, ids, rate=at_rate, behind=redriven)).ids
+        redriven += len(moved)
         return moved
+
+    selection = select(session, "job", targets, limit, lifecycle.RETRY.states)
+    action = BulkAction(lifecycle.RETRY, "re-queued", "job", run_batch)
+    return run_bulk_action(session, selection, change, action)
 
 
 @dead.command(

@@ -21,13 +21,25 @@ class LazyCommand:
     text: str
 
 
-class HelpCommand(click.Command):
-    """A command whose help starts with examples."""
+class ExamplesFirst(click.Command):
+    """A command or group whose help starts with examples, one line each."""
 
     def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
-        """Take click's own arguments and the examples, one line each."""
         super().__init__(*arguments, **options)
         self.examples = tuple(examples)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples, unwrapped, then usage, text, options and commands."""
+        if self.examples:
+            with formatter.section("Examples"):
+                for line in self.examples:
+                    formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+            formatter.write_paragraph()
+        super().format_help(ctx, formatter)
+
+
+class HelpCommand(ExamplesFirst):
+    """A command; its help ends with the terms of the filter language where it takes a filter."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; every error names this command, which click forgets for some."""
@@ -36,11 +48,6 @@ class HelpCommand(click.Command):
         except click.UsageError as error:
             error.ctx = error.ctx or ctx
             raise
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write examples, usage, text and options, in this order."""
-        write_examples(self.examples, formatter)
-        super().format_help(ctx, formatter)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the terms of the filter language where a filter is taken."""
@@ -52,15 +59,13 @@ class HelpCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-class HelpGroup(click.Group):
+class HelpGroup(ExamplesFirst, click.Group):
     """The commands of one noun; an unknown name gets a suggestion."""
 
     command_class = HelpCommand
 
-    def __init__(self, *arguments: Any, examples: Sequence[str] = (), **options: Any) -> None:
-        """Take click's own arguments and the examples, one line each."""
+    def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **{"no_args_is_help": False, **options})
-        self.examples = tuple(examples)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a noun alone prints its help."""
@@ -68,11 +73,6 @@ class HelpGroup(click.Group):
             click.echo(ctx.get_help(), err=True)
             ctx.exit(Exit.USAGE)
         return super().parse_args(ctx, args)
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write examples, usage, text, options and commands, in this order."""
-        write_examples(self.examples, formatter)
-        super().format_help(ctx, formatter)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the commands in the order of their definition."""
@@ -119,13 +119,3 @@ class LazyGroup(HelpGroup):
         for title, entries in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name, entry.text) for name, entry in entries.items()])
-
-
-def write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
-    """Write example lines unwrapped."""
-    if not examples:
-        return
-    with formatter.section("Examples"):
-        for line in examples:
-            formatter.write(f"{'':{formatter.current_indent}}{line}\n")
-    formatter.write_paragraph()

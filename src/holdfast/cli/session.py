@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from holdfast.admin.access import Caller, Gateway
     from holdfast.admin.service import Admin
     from holdfast.app import Holdfast
-    from holdfast.client.url import Address
     from holdfast.storage.operation import Op
     from holdfast.storage.store import Store
 
@@ -62,13 +61,6 @@ class CliSession:
         return self.app.database.store
 
     @property
-    def address(self) -> Address:
-        """Where the database is, without secrets."""
-        from holdfast.client.url import parse_url
-
-        return parse_url(self.app.database.url)
-
-    @property
     def gateway(self) -> Gateway:
         """Where commands are checked and audited."""
         from holdfast.admin.access import Gateway
@@ -102,7 +94,9 @@ class CliSession:
 
     def require_database(self) -> None:
         """Reject a missing SQLite file: opening it would create it, and hide a mistyped path."""
-        address = self.address
+        from holdfast.client.url import parse_url
+
+        address = parse_url(self.app.database.url)
         if address.dialect == "sqlite" and not Path(address.path).exists():
             raise WrongDatabase(
                 f"database {address.path} does not exist",
