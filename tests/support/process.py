@@ -5,7 +5,6 @@ import hmac
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
 
+from holdfast.cli.local_postgres import free_port, runnable_binaries, server_identity
 from tests.support import guardian
-from tests.support.installation import server_identity, within_reach
 from tests.support.until import SLOWNESS
 
 START_SECONDS = 30 * SLOWNESS
@@ -67,7 +66,7 @@ class PostgresProcess:
         try:
             if self._identity:
                 self.home.chmod(0o711)
-            self._binaries = within_reach(binaries, self._identity, self.home / "installation")
+            self._binaries = runnable_binaries(binaries, self._identity, self.home / "installation")
             if primary:
                 self._copy(primary)
             else:
@@ -159,7 +158,7 @@ class PostgresProcess:
 
     def _start_on_a_free_port(self) -> None:
         for attempt in range(1, START_ATTEMPTS + 1):
-            self._port = _free_port()
+            self._port = free_port()
             try:
                 self.start()
             except RuntimeError:
@@ -199,9 +198,3 @@ def _verifier(password: str, rounds: int) -> str:
     server_key = hmac.digest(salted, b"Server Key", "sha256")
     kept = [b64encode(each).decode() for each in (salt, stored_key, server_key)]
     return f"SCRAM-SHA-256${rounds}:{kept[0]}${kept[1]}:{kept[2]}"
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

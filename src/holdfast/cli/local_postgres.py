@@ -62,8 +62,8 @@ class LocalPostgres:
         self._log = self._home / "log"
         self._guard = guard
         self._settings = {**LOCAL_ONLY, **(settings or {})}
-        self._run_as = _run_as()
-        self._binaries = _runnable_binaries(binaries, self._run_as, self._home / "programs")
+        self._run_as = server_identity()
+        self._binaries = runnable_binaries(binaries, self._run_as, self._home / "programs")
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -73,7 +73,7 @@ class LocalPostgres:
         if not (self._data / "PG_VERSION").exists():
             self._initialise()
         for attempt in range(1, _START_ATTEMPTS + 1):
-            self._port = _free_port()
+            self._port = free_port()
             try:
                 self._start()
                 break
@@ -156,14 +156,15 @@ class LocalPostgres:
         return DatabaseUnreachable(message, details=end[-5:], help=f"see {self._log}")
 
 
-def _run_as() -> RunAs:
+def server_identity() -> RunAs:
+    """Return whom a server runs as: this user, or nobody for root, which PostgreSQL refuses."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _runnable_binaries(binaries: Path, run_as: RunAs, spare: Path) -> Path:
+def runnable_binaries(binaries: Path, run_as: RunAs, spare: Path) -> Path:
     """Return binaries that this user may run: these, or a copy if their directory is closed to it."""
     try:
         subprocess.run(
@@ -183,7 +184,8 @@ def _runnable_binaries(binaries: Path, run_as: RunAs, spare: Path) -> Path:
     return binaries
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of the loopback interface that is free now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
