@@ -215,7 +215,7 @@ class Surfaces:
         return found.group() if found else None
 
     async def _top(self, command: str, ids: list[str]) -> str | None:
-        return await self._code(TopSource(Gateway(self.app), Caller(LOCAL)).action(command)(ids[0]))
+        return await self._code(TopSource(Gateway(self.app), Caller(LOCAL)).act(command, ids[0]))
 
     async def _code(self, call: Awaitable[Any]) -> str | None:
         try:

@@ -15,7 +15,6 @@ from holdfast.core.errors import NotConfirmed, SchemaTooNew, SchemaTooOld, Wrong
 
 if TYPE_CHECKING:
     from holdfast.core.records import AppliedMigration
-    from holdfast.storage.migrations import Migration
 
 
 Action = Literal["up", "list", "check", "sql"]
@@ -73,9 +72,12 @@ def _up(session: CliSession, output: Format) -> None:
 
 
 def _list(session: CliSession, output: Format) -> None:
+    from holdfast.storage.migrations import load_migrations
+
     applied = _read_applied(session)
+    dialect = "postgres" if session.store.dialect == "postgresql" else "sqlite"
     done = {each.version for each in applied}
-    known = {step.version: step.record for step in _load_migrations(session)}
+    known = {step.version: step.record for step in load_migrations(f"holdfast.storage.{dialect}")}
     rows = [_row(each, "applied" if each.version in done else "pending") for each in known.values()]
     rows += [_row(each, "newer than this code") for each in applied if each.version not in known]
     write_records(rows, _COLUMNS, output, id="version")
@@ -99,13 +101,6 @@ def _row(each: AppliedMigration, state: str) -> Record:
     from msgspec.structs import asdict
 
     return {**asdict(each), "state": state}
-
-
-def _load_migrations(session: CliSession) -> tuple[Migration, ...]:
-    from holdfast.storage.migrations import load_migrations
-
-    dialect = "postgres" if session.store.dialect == "postgresql" else "sqlite"
-    return load_migrations(f"holdfast.storage.{dialect}")
 
 
 def _sql(session: CliSession) -> str:

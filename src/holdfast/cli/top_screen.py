@@ -116,23 +116,18 @@ class TopSource:
         tries = [f"attempt {each['attempt']}: {each['error']}" for each in found.attempts]
         return "\n".join([found.why, "", *facts, *([""] if tries else []), *tries])
 
-    def action(self, name: str) -> Callable[[str], Awaitable[Any]]:
-        """Return the function of an action; it takes the key of a row."""
-        caller = self._caller
-        actions: dict[str, Callable[[str], Awaitable[Any]]] = {
-            "job.retry": lambda id: self._admin.jobs.retry(caller, [id]),
-            "job.cancel": lambda id: self._admin.jobs.cancel(caller, [id]),
-            "job.run_now": lambda id: self._admin.jobs.run_now(caller, [id]),
-            "type.pause": lambda type: self._admin.types.pause(caller, type),
-            "type.resume": lambda type: self._admin.types.resume(caller, type),
-            "worker.drain": lambda id: self._admin.workers.drain(caller, id),
-            "dead.redrive": lambda text: self._admin.dead_letters.redrive(caller, filter=text),
-            "dead.drop": lambda text: self._admin.dead_letters.drop(caller, filter=text),
-            "cycle.run_now": lambda name: self._admin.cycles.run_now(caller, name),
-            "cycle.pause": lambda name: self._admin.cycles.pause(caller, name),
-            "cycle.resume": lambda name: self._admin.cycles.resume(caller, name),
-        }
-        return actions[name]
+    async def act(self, name: str, key: str) -> None:
+        """Run an action, such as job.retry, on the row with this key."""
+        noun, verb = name.split(".")
+        nouns = {"job": "jobs", "type": "types", "worker": "workers", "dead": "dead_letters"}
+        run = getattr(getattr(self._admin, nouns.get(noun, "cycles")), verb)
+        match noun:
+            case "job":
+                await run(self._caller, [key])
+            case "dead":
+                await run(self._caller, filter=key)
+            case _:
+                await run(self._caller, key)
 
 
 def head_line(health: Health) -> str:
@@ -437,7 +432,7 @@ class TopApp(App[None]):
 
     async def _act(self, name: str, key: str) -> None:
         try:
-            await self._source.action(name)(key)
+            await self._source.act(name, key)
         except HoldfastError as error:
             self.notify(str(error), severity="error")
             return

@@ -192,24 +192,19 @@ class AsyncLeasedTable:
 
 
 class _TransactionExecutor:
-    """What both executors know: the dialect, and the columns of the last answer."""
+    """Runs operations whose statements are SQL, not names of a catalogue; keeps the columns of the last answer."""
 
     columns: list[str]
 
-    def __init__(self, dialect: str) -> None:
-        self.dialect = dialect
+    def __init__(self, tx: Any) -> None:
+        self._tx = tx
+        self.dialect = "sqlite" if "sqlite" in type(tx).__module__ else "postgresql"
 
     def keep_columns(self, description: Any) -> None:
         self.columns = [column[0] for column in description or ()]
 
 
 class _Executor(_TransactionExecutor):
-    """Runs an operation whose statements are SQL, not names of a catalogue, in a transaction."""
-
-    def __init__(self, tx: Transaction) -> None:
-        super().__init__(_dialect_of(tx))
-        self._tx = tx
-
     def execute(self, statement: Statement) -> list[Row]:
         cursor = self._tx.execute(statement.name, dict(statement.params))
         self.keep_columns(cursor.description)
@@ -217,12 +212,6 @@ class _Executor(_TransactionExecutor):
 
 
 class _AsyncExecutor(_TransactionExecutor):
-    """Async version of `_Executor`."""
-
-    def __init__(self, tx: AsyncTransaction) -> None:
-        super().__init__(_dialect_of(tx))
-        self._tx = tx
-
     async def execute(self, statement: Statement) -> list[Row]:
         cursor = await self._tx.execute(statement.name, dict(statement.params))
         self.keep_columns(cursor.description)
@@ -342,7 +331,3 @@ def _positive(number: int) -> int:
     if number < 1:
         raise InvalidOption(f"{number} is too small, the least is 1")
     return number
-
-
-def _dialect_of(tx: object) -> str:
-    return "sqlite" if "sqlite" in type(tx).__module__ else "postgresql"
