@@ -10,12 +10,12 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
-_FILE = re.compile(r"# ([\w/.-]+\.\w+)\n")
+_FILE = re.compile(r"(?:#|//) ([\w/.-]+\.\w+)\n")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block: its language and its text. A first line like `# shop/app.py` names the file it is."""
+    """One block: its language and its text. A first line like `# shop/app.py` or `// shop/page.typ` names its file."""
 
     language: str
     text: str
