@@ -61,30 +61,10 @@ def stands_of(store: Store, pairs: Sequence[Held]) -> Op[list[Stand]]:
     return stands
 
 
-AHEAD_US = 60_000_000
-"""Less than this is no reason to move anything."""
-
-FIRST_ID = "00000000-0000-0000-0000-000000000000"
-_MANY = 1_000
-
-
-def ahead_us(store: Store, now: Instant) -> Op[int]:
-    """Return how far the clock is behind what it showed before, by the records of workers, leases and runs."""
-    workers = yield from store.workers.page(_MANY)
-    leases = yield from store.leases.page(_MANY)
-    runs = yield from store.runs.page(1, AHEAD_US // 1000)
-    seen = [
-        *(each.seen_at for each in workers),
-        *(each.claimed_at for each in leases),
-        *(each.started_at for each in runs),
-    ]
-    return max(0, max(seen, default=now) - now)
-
-
 BATCH = 100
 POISON_LIMIT = 3
 RECENT_MS = 600_000
-MOST_WORKERS = 1_000
+MOST_WORKERS = MOST_LEASES = 1_000
 
 
 class ReapReport(msgspec.Struct):
@@ -143,3 +123,22 @@ def fleet_fell_silent(
     there = yield from store.workers.page(MOST_WORKERS, RECENT_MS, now)
     others = [each.seen_at for each in there if each.stopped_at is None and each.id != besides]
     return bool(others) and all(present - seen_at > quiet_ms * 1000 for seen_at in others)
+
+
+AHEAD_US = 60_000_000
+"""Less than this is no reason to move anything."""
+
+FIRST_ID = "00000000-0000-0000-0000-000000000000"
+
+
+def ahead_us(store: Store, now: Instant) -> Op[int]:
+    """Return how far the clock is behind what it showed before, by the records of workers, leases and runs."""
+    workers = yield from store.workers.page(MOST_WORKERS)
+    leases = yield from store.leases.page(MOST_LEASES)
+    runs = yield from store.runs.page(1, AHEAD_US // 1000)
+    seen = [
+        *(each.seen_at for each in workers),
+        *(each.claimed_at for each in leases),
+        *(each.started_at for each in runs),
+    ]
+    return max(0, max(seen, default=now) - now)

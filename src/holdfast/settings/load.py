@@ -21,47 +21,6 @@ from holdfast.settings.definitions import GROUPS, Settings
 from holdfast.settings.fields import Value, Variable, variables_of
 from holdfast.settings.rules import check_rules, derive_timings
 
-_LONGEST_SHOWN = 200
-
-
-class Effective(msgspec.Struct, frozen=True):
-    """One line of `holdfast config show --origin`."""
-
-    name: str
-    value: str
-    origin: str
-
-
-def effective(settings: Settings) -> list[Effective]:
-    """Return every setting with its value and origin."""
-    rows = []
-    for key, group in GROUPS.items():
-        held: Any = getattr(settings, key)
-        for each in variables_of(group):
-            value = display_value(each, getattr(held, each.field))
-            rows.append(Effective(each.name, value, settings.origin(each.name)))
-    return rows
-
-
-def display_value(variable: Variable, value: object) -> str:
-    """Return a value for display: on one line, of bounded length, without secrets."""
-    return MASK if variable.secret and value is not None else display_text(value)
-
-
-def display_text(value: object) -> str:
-    """Return any value on one line, of bounded length, without what looks like a secret."""
-    if value is None:
-        return "(unset)"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple | list):
-        return ",".join(map(str, value))
-    text = redact(str(value))
-    if not text.isprintable():
-        text = repr(text)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
-
-
 PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 """Variables with these prefixes are ours; an unknown one is reported."""
 
@@ -247,6 +206,47 @@ def _invalid_settings(wrong: Sequence[tuple[Variable, object, str, str]]) -> Con
 def _unknown_variable(name: str, origin: str) -> UnknownVariable:
     near = nearest(name, _VARIABLES)
     return UnknownVariable(f"{name} ({origin}) is not a setting", help=near or None)
+
+
+_LONGEST_SHOWN = 200
+
+
+class Effective(msgspec.Struct, frozen=True):
+    """One line of `holdfast config show --origin`."""
+
+    name: str
+    value: str
+    origin: str
+
+
+def effective(settings: Settings) -> list[Effective]:
+    """Return every setting with its value and origin."""
+    rows = []
+    for key, group in GROUPS.items():
+        held: Any = getattr(settings, key)
+        for each in variables_of(group):
+            value = display_value(each, getattr(held, each.field))
+            rows.append(Effective(each.name, value, settings.origin(each.name)))
+    return rows
+
+
+def display_value(variable: Variable, value: object) -> str:
+    """Return a value for display: on one line, of bounded length, without secrets."""
+    return MASK if variable.secret and value is not None else display_text(value)
+
+
+def display_text(value: object) -> str:
+    """Return any value on one line, of bounded length, without what looks like a secret."""
+    if value is None:
+        return "(unset)"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple | list):
+        return ",".join(map(str, value))
+    text = redact(str(value))
+    if not text.isprintable():
+        text = repr(text)
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
 
 
 T = TypeVar("T")

@@ -195,9 +195,9 @@ class LateDeliveries(BackgroundLoop):
             self._on_delivered(delivery)
 
 
-EVERY_S = 0.5
-LONGEST_S = 60.0
-COST_FACTOR = 25
+VACUUM_EVERY_S = 0.5
+VACUUM_LONGEST_S = 60.0
+VACUUM_COST_FACTOR = 25
 """Two runs are so many times their own cost apart: a large table takes long."""
 
 JOBS_BETWEEN = 1_000
@@ -212,7 +212,7 @@ class Vacuum(BackgroundLoop):
 
     def __init__(self, context: WorkerContext, link: Link) -> None:
         super().__init__(context, link)
-        self._pause = EVERY_S
+        self._pause = VACUUM_EVERY_S
         self._seen = 0
 
     async def run(self) -> None:
@@ -225,7 +225,7 @@ class Vacuum(BackgroundLoop):
             try:
                 await self._vacuum()
             except Exception as error:
-                self._pause = LONGEST_S
+                self._pause = VACUUM_LONGEST_S
                 self._context.health.report_error(self._link.purpose, error)
             else:
                 self._context.health.report_ok(self._link.purpose)
@@ -235,10 +235,10 @@ class Vacuum(BackgroundLoop):
         began = clock.monotonic()
         swept = await self._link.run(self._context.store.server_stats.sweep(FEW_DEAD))
         if swept is None:
-            self._pause = EVERY_S
+            self._pause = VACUUM_EVERY_S
             return
-        pause = max(EVERY_S, COST_FACTOR * (clock.monotonic() - began))
+        pause = max(VACUUM_EVERY_S, VACUUM_COST_FACTOR * (clock.monotonic() - began))
         if swept.left > swept.dead // 2:
             # An old snapshot still sees them; trying again at once would be in vain.
             pause = max(pause, 2 * self._pause)
-        self._pause = min(LONGEST_S, pause)
+        self._pause = min(VACUUM_LONGEST_S, pause)
