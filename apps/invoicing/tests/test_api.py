@@ -10,6 +10,7 @@ from apps.invoicing.tests.conftest import Login, an_invoice
 from apps.invoicing.tests.test_pdf import RENDER, break_logo, renders
 from tests.support.until import until
 
+from holdfast.contrib import wait_or_accept
 from holdfast.testing.kit import Kit
 
 __all__ = ["renders"]
@@ -63,6 +64,16 @@ async def test_fifty_requests_for_one_pdf_render_it_once_and_are_all_answered(
     assert {each.status_code for each in answers} == {200}
     assert renders == [invoice.id]
     assert len(seeded.started(RENDER)) == 1
+
+
+async def test_a_client_that_leaves_ends_its_wait(seeded: Kit, login: Login) -> None:
+    invoice = await an_invoice()
+    waiting = asyncio.create_task(login(0).get(f"/invoices/{invoice.id}/pdf"))
+    watches = wait_or_accept._WATCHES.setdefault(asyncio.get_running_loop(), {})
+    await until(lambda: watches)
+    waiting.cancel()
+    await until(lambda: not watches)
+    assert [each.state for each in seeded.started(RENDER)] == ["pending"]
 
 
 async def test_a_failed_pdf_is_422_only_after_the_last_attempt(seeded: Kit, login: Login) -> None:

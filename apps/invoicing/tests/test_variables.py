@@ -5,7 +5,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from apps.invoicing.tests.conftest import run_command
+from apps.invoicing.tests.conftest import SOURCE, run_command
 from apps.invoicing.tests.test_pdf import RENDER
 from sqlalchemy import select
 from sqlalchemy.orm import joinedload
@@ -59,6 +59,15 @@ async def test_the_application_takes_every_variable(sqlite_url: str, tmp_path: P
         assert str(shown[name]["value"]) == value
         assert shown[name]["origin"].startswith("env")
     assert "hush" not in out
+
+
+async def test_the_application_comes_with_its_settings(sqlite_url: str) -> None:
+    command = ("holdfast", "config", "show", "--origin", "-o", "json")
+    code, out, err = await run_command(SOURCE.parent, sqlite_url, *command)
+    assert code == 0, err
+    shown = {each["name"]: each for each in json.loads(out)}
+    found = shown["HOLDFAST_UNHANDLED_AFTER_MS"]
+    assert (str(found["value"]), found["origin"]) == ("60000", "holdfast.toml")
 
 
 @pytest.mark.parametrize("name", sorted(SHOWN.keys() - OWN))
