@@ -103,3 +103,11 @@ def test_what_is_not_dead_cannot_be_dropped(run: Run, scene: Scene) -> None:
     result = run("dead", "drop", scene.start())
     assert result.exit_code == Exit.REFUSED
     assert "only failed jobs" in result.stderr
+
+
+def test_a_job_that_did_not_fail_is_not_shown_as_a_dead_letter(run: Run, scene: Scene) -> None:
+    id = scene.ended("complete")
+    result = run("dead", "show", id)
+    assert (result.exit_code, result.stdout) == (Exit.REFUSED, "")
+    assert f"job {id} is completed, not a dead letter" in result.stderr
+    assert f"holdfast jobs show {id}" in result.stderr

@@ -133,6 +133,7 @@ def test_help_answers_at_once() -> None:
         ("reap --poison-limit many", "'many' is not a valid integer range", "holdfast reap --help"),
         ("reap --poison-limit", "requires an argument", "holdfast reap --help"),
         ("explain HF017 HF018", "unexpected extra argument", "holdfast explain --help"),
+        ("reap --wrong", "no such option '--wrong'", "see `holdfast reap --help`"),
         ("--verion", "no such option '--verion'", "did you mean --version?"),
     ],
 )

@@ -180,7 +180,11 @@ def test_a_signal_before_anything_has_begun_ends_the_command(folder: Path, scene
     [
         ("shp:app", "module shp not found", "did you mean shop?"),
         ("shop:ap", "shop has no ap", "did you mean shop:app?"),
-        ("shop:number", "shop:number is int, not a Holdfast", "did you mean shop:app?"),
+        (
+            "shop:number",
+            "shop:number is an int, not a Holdfast application",
+            "did you mean shop:app?",
+        ),
         ("shop.jobs:app", "module shop.jobs not found", "help: "),
         ("no-module", "'no-module' is not a module name", "help: "),
         ("shop.py", "shop.py is a file", "pass its module: shop:app"),

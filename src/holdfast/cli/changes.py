@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import click
 
-from holdfast.cli.console import is_interactive, pluralize, print_info, print_warning, progress
+from holdfast.cli.console import is_interactive, print_info, print_warning, progress
+from holdfast.core.duration import pluralize
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.output import (
     CHAIN_COLUMNS,

@@ -38,11 +38,6 @@ def is_interactive() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def pluralize(number: int, noun: str) -> str:
-    """Write a number with its noun, as in "1 job" and "2 jobs"."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def progress(items: Sequence[T], size: int, label: str) -> Iterator[Sequence[T]]:
     """Iterate over items in batches, with a progress bar on a terminal."""
     batches = [items[start : start + size] for start in range(0, len(items), size)]

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from holdfast.cli.changes import ChangeOptions, change_options
-from holdfast.cli.console import is_interactive, pluralize, print_info
+from holdfast.cli.console import is_interactive, print_info
+from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.console import pluralize, print_info
+from holdfast.cli.console import print_info
+from holdfast.core.duration import pluralize
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, columns, output_option, write_records

@@ -253,7 +253,9 @@ def _application(module: ModuleType, attribute: str) -> Holdfast:
         message = f"{module.__name__} has no {attribute}"
     else:
         near = ""
-        message = f"{where} is {type(found).__name__}, not a Holdfast"
+        kind = type(found).__name__
+        article = "an" if kind[0].lower() in "aeiou" else "a"
+        message = f"{where} is {article} {kind}, not a Holdfast application"
     if candidates:
         near = f"did you mean {module.__name__}:{candidates[0]}?"
     raise AppNotLoaded(message, help=near or None)

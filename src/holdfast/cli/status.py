@@ -199,7 +199,7 @@ def _type(each: TypeTotals) -> dict[str, Any]:
 
 def _write_screen(health: Health) -> None:
     from holdfast.commands.health import summarize
-    from holdfast.core.duration import spoken
+    from holdfast.core.duration import pluralize, spoken
 
     totals, words = health.totals, health.words()
     oldest = f"   oldest waiting {spoken(health.oldest_us)}" if totals.due else ""
@@ -209,7 +209,7 @@ def _write_screen(health: Health) -> None:
     suffixes = {
         "due": oldest,
         "running": f"   stuck {totals.stuck}",
-        "workers": f" with {health.slots} slots{silent}",
+        "workers": f" with {pluralize(health.slots, 'slot')}{silent}",
     }
     for name, value in words.items():
         click.echo(f"  {name:<9} {value}{suffixes.get(name, '')}")

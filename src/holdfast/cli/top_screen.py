@@ -17,7 +17,7 @@ from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, Tab
 from holdfast.admin.service import Admin
 from holdfast.cli.output import STATE_COLOURS, clean, first_line
 from holdfast.commands.health import Health, read_health, summarize
-from holdfast.core.duration import spoken
+from holdfast.core.duration import pluralize, spoken
 from holdfast.core.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class TopSource:
 def head_line(health: Health) -> str:
     """Return the queue's status in one line."""
     words = " · ".join(f"{name} {value}" for name, value in health.words().items())
-    return f"{summarize(health)} · {words}, {health.slots} slots"
+    return f"{summarize(health)} · {words}, {pluralize(health.slots, 'slot')}"
 
 
 def _cycle(cycle: dict[str, Any]) -> Row:

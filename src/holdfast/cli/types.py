@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.changes import ChangeOptions, change_options, confirm_change
-from holdfast.cli.console import pluralize, print_info, print_warning
+from holdfast.cli.console import print_info, print_warning
+from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     Column,

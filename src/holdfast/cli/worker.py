@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.console import pluralize, print_info, print_warning
+from holdfast.cli.console import print_info, print_warning
+from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
 from holdfast.cli.serving_process import (

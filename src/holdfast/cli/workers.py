@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.changes import ChangeOptions, change_options
-from holdfast.cli.console import pluralize, print_info
+from holdfast.cli.console import print_info
+from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
 from holdfast.cli.session import CliSession, with_database

@@ -146,7 +146,12 @@ def delete_chains(
     references = yield from store.chains.references(sorted(doomed))
     if references:
         waiting = [f"job {each.job_id} of chain {each.waiting_chain_id}" for each in references]
-        raise StillReferenced(f"{len(waiting)} jobs still wait for these chains", waiting)
+        raise StillReferenced(
+            "another job still waits for these chains"
+            if len(waiting) == 1
+            else f"{len(waiting)} jobs still wait for these chains",
+            waiting,
+        )
     held = (yield from store.jobs.get(live)) if live else []
     removed = yield from store.chains.delete(sorted(doomed), now)
     states = {tail.chain_id: tail.state for tail in tails}

@@ -1,4 +1,4 @@
-"""Durations as people write and say them ("1h30m", 0.25, timedelta, "41 s") and as the core counts them, in ms."""
+"""Durations as people write and say them ("1h30m", 0.25, timedelta, "41 s") and as the core has them, in ms; counts."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ def spoken(us: int) -> str:
         if seconds >= size:
             return f"{int(seconds / size)} {unit}"
     return f"{int(seconds * 1000)} ms"
+
+
+def pluralize(number: int, noun: str, more: str = "") -> str:
+    """Write a number with its noun, as in "1 job", "2 jobs" and, where counting stopped, "1000+ jobs"."""
+    return f"{number}{more} {noun}" if number == 1 and not more else f"{number}{more} {noun}s"
 
 
 def _exact_ms(value: object) -> float:

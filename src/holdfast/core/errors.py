@@ -281,8 +281,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     # Only a mistake needs it, and every command would pay for its import.
     from difflib import get_close_matches
 
-    close = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"did you mean {close[0]}?" if close else ""
+    # Dashes, which all options have in common, do not make two of them alike.
+    bare = {each.lstrip("-"): each for each in known}
+    close = get_close_matches(name.lstrip("-"), list(bare), n=1, cutoff=0.5)
+    return f"did you mean {bare[close[0]]}?" if close else ""
 
 
 @dataclass(frozen=True, slots=True)

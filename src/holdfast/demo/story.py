@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from holdfast.cli.console import pluralize
 from holdfast.core.cycle import CycleRecord
+from holdfast.core.duration import pluralize
 from holdfast.core.records import Held, Instant, JobRecord, QueueTotals
 from holdfast.core.schedule import parse_schedule
 from holdfast.demo import tables

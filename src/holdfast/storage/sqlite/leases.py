@@ -83,13 +83,18 @@ class _Dropped(NamedTuple):
     @property
     def error(self) -> str:
         if self.poisoned:
+            if self.crashes == 1:
+                return "WorkerDied: the worker died while it ran this job, alone"
             times = f"the worker died {self.crashes} times while it ran this job"
             return f"WorkerDied: {times}, the last time alone"
-        return f"WorkerDied: the worker died and all {self.attempt} attempts are spent"
+        attempts = (
+            "the only attempt is" if self.attempt == 1 else f"all {self.attempt} attempts are"
+        )
+        return f"WorkerDied: the worker died and {attempts} spent"
 
     def history_error(self, suspected: int) -> str:
         """The error that the history of attempts shows."""
-        ended = f"WorkerDied: the lease of {self.worker} ended {self.stale_ms} ms ago"
+        ended = f"WorkerDied: the lease of {self.worker} ended {_ago(self.stale_ms)} ago"
         if self.alone:
             return f"{ended}; the job ran alone"
         if self.crashes >= suspected:
@@ -99,6 +104,10 @@ class _Dropped(NamedTuple):
     @property
     def fingerprint(self) -> str:
         return "worker-died" if self.poisoned else "worker-died-attempts-spent"
+
+
+def _ago(ms: int) -> str:
+    return f"{ms} ms" if ms < 1_000 else f"{ms / 1000:.1f} s"
 
 
 def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[None]:

@@ -74,7 +74,9 @@ freed as (
 kept as (
   insert into holdfast.outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
   select e.job_id, e.type, 'failed',
-         case when j.poisoned then 'WorkerDied: the worker died ' || j.crashes || ' times while it ran this job, the last time alone'
+         case when j.poisoned and j.crashes = 1 then 'WorkerDied: the worker died while it ran this job, alone'
+              when j.poisoned then 'WorkerDied: the worker died ' || j.crashes || ' times while it ran this job, the last time alone'
+              when e.attempt = 1 then 'WorkerDied: the worker died and the only attempt is spent'
               else 'WorkerDied: the worker died and all ' || e.attempt || ' attempts are spent' end,
          case when j.poisoned then 'worker-died' else 'worker-died-attempts-spent' end,
          e.attempt, j.crashes, e.fence, null, j.worker, j.claimed_at, holdfast.moment(:now::bigint)
@@ -82,7 +84,8 @@ kept as (
 remembered as (
   insert into holdfast.attempt ({attempt_columns})
   select r.job_id, r.fence, r.attempt, 'reap', j.worker, j.claimed_at, holdfast.moment(:now::bigint),
-         'WorkerDied: the lease of ' || j.worker || ' ended ' || j.stale_ms || ' ms ago' || j.verdict
+         'WorkerDied: the lease of ' || j.worker || ' ended '
+           || case when j.stale_ms < 1000 then j.stale_ms || ' ms' else round(j.stale_ms / 1000.0, 1) || ' s' end || ' ago' || j.verdict
     from (select job_id, fence, attempt from ended union all select job_id, fence, attempt from freed) r
     join judged j on j.job_id = r.job_id
   on conflict do nothing),
