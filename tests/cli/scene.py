@@ -89,11 +89,16 @@ class Scene:
         self.finish(job, "continue", next=next_job)
         return id
 
-    def worker(self, *types: str, id: str = WORKER, slots: int = 4) -> None:
+    def worker(
+        self, *types: str, id: str = WORKER, slots: int = 4, ago_s: int = 0, **said: Any
+    ) -> None:
         """Let a worker give a sign of life."""
         listed = "[" + ",".join(f'"{each}"' for each in types) + "]"
-        sign = WorkerSign(id, "w", "host", 1, "0.1.0", slots, listed, '{"processed": 3}', None)
-        self.database.run(self.store.workers.sign(sign))
+        sign = WorkerSign(
+            id, "w", "host", 1, "0.1.0", slots, listed, '{"processed": 3}', None, **said
+        )
+        now = self.database.read(self.store.schema.clock()) - ago_s * 1_000_000
+        self.database.run(self.store.workers.sign(sign, now if ago_s else None))
 
     def subscribe(self, event: str, *handlers: str) -> None:
         """Let handlers subscribe to an event."""

@@ -194,8 +194,45 @@ def test_the_doctor_finds_what_dead_workers_hold_and_fixes_it(run: Run, scene: S
     findings = {each["check"]: each for each in json.loads(result.stdout)}
     assert findings["expired_leases"]["verdict"] == "problem"
     assert findings["expired_leases"]["fix"]
-    assert "recovered 1 jobs" in run("doctor", "--fix").stderr
+    assert "recovered 1 job from" in run("doctor", "--fix").stderr
     assert scene.state(id) == "pending"
+
+
+@pytest.mark.parametrize("words", [("reap",), ("doctor", "--fix")])
+def test_workers_that_fell_silent_together_get_time_to_come_back(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("OUTBOX_REAPER_INTERVAL_MS", "50")
+    scene.worker("mail.send", ago_s=600)
+    id = scene.abandoned()
+    said = run(*words).stderr
+    assert "workers may be about to return; giving them 0.05 s" in said
+    assert scene.state(id) == "pending"
+
+
+def test_the_doctor_knows_the_leases_that_workers_have_by_their_code(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.worker("mail.send", leases='{"mail.send": 4000}')
+    findings = {each["check"]: each for each in json.loads(run("doctor", "-o", "json").stdout)}
+    assert "smallest lease 4000 ms (of mail.send)" in findings["timing"]["measured"]
+    monkeypatch.setenv("OUTBOX_LEASE_HEARTBEAT_MS", "5000")
+    findings = {each["check"]: each for each in json.loads(run("doctor", "-o", "json").stdout)}
+    assert findings["timing"]["verdict"] == "problem"
+
+
+def test_the_doctor_names_a_lease_set_at_run_time_that_workers_started_since_do_not_fit(
+    run: Run, scene: Scene
+) -> None:
+    timings = '{"shutdown_ms": 2000, "reaper_interval_ms": 1000}'
+    scene.worker("mail.send", timings=timings)
+    assert run("types", "set", "mail.send", "--lease", "3s").exit_code == 0
+    findings = {each["check"]: each for each in json.loads(run("doctor", "-o", "json").stdout)}
+    assert findings["overrides"]["verdict"] == "ok"
+    scene.worker("mail.send")
+    findings = {each["check"]: each for each in json.loads(run("doctor", "-o", "json").stdout)}
+    assert findings["overrides"]["verdict"] == "problem"
+    assert "holdfast types set mail.send --lease default" in findings["overrides"]["fix"]
 
 
 @pytest.mark.parametrize("words", [("reap",), ("doctor", "--fix")])

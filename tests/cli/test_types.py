@@ -75,6 +75,32 @@ def test_settings_are_changed_one_by_one_and_taken_back(run: Run, scene: Scene) 
 
 
 @pytest.mark.parametrize(
+    ("timings", "lease", "code"),
+    [
+        ("{}", "1s", "HF018"),
+        ('{"shutdown_ms": 500}', "1s", "HF019"),
+        ('{"shutdown_ms": 500, "reaper_interval_ms": 500}', "400ms", "HF018"),
+    ],
+)
+def test_a_lease_that_does_not_fit_the_timings_of_the_workers_is_refused(
+    run: Run, scene: Scene, timings: str, lease: str, code: str
+) -> None:
+    scene.worker("pdf", timings=timings)
+    result = run("types", "set", "pdf", "--lease", lease)
+    assert result.exit_code == Exit.USAGE
+    assert f"error[{code}]" in result.stderr
+    assert "lease of pdf=" in result.stderr
+    assert scene.database.read(scene.store.workers.settings()) == []
+
+
+def test_a_lease_that_fits_the_workers_of_the_type_is_accepted(run: Run, scene: Scene) -> None:
+    scene.worker("pdf", timings='{"shutdown_ms": 500, "reaper_interval_ms": 500}')
+    scene.worker("mail.send", id="other")
+    assert run("types", "set", "pdf", "--lease", "1s").exit_code == 0
+    assert setting(scene, "pdf").lease_ms == 1_000
+
+
+@pytest.mark.parametrize(
     "words", [("pause", "pfd"), ("resume", "pfd"), ("set", "pfd", "--lease", "1m")]
 )
 def test_an_unknown_type_is_answered_with_the_nearest(

@@ -1,10 +1,18 @@
 """Workers are listed by their standing and asked to stop, on both stores."""
 
+import asyncio
 import json
+import signal
+from pathlib import Path
+from time import monotonic
+
+import pytest
 
 from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
+from tests.cli.processes import Command
 from tests.cli.scene import Scene
+from tests.support.until import SLOWNESS, until
 
 
 def standings(run: Run, *words: str) -> dict[str, str]:
@@ -42,3 +50,36 @@ def test_a_dry_drain_asks_nobody(run: Run, scene: Scene) -> None:
 def test_nobody_is_said_on_stderr(run: Run, scene: Scene) -> None:
     result = run("workers", "list")
     assert (result.stdout, result.stderr) == ("", "no live workers\n")
+
+
+APPLICATION = """
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+@app.job("mail.send")
+def send(job: Job[None]) -> None: ...
+"""
+
+
+def test_a_killed_worker_is_silent_after_three_of_its_own_heartbeats(
+    run: Run, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def live() -> int:
+        return len(scene.database.read(scene.store.workers.page(10, live=True)))
+
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    monkeypatch.chdir(tmp_path)
+    with Command("worker", "shop:app", env={"OUTBOX_LEASE_DURATION_MS": "6000"}) as command:
+        command.wait_for_word("worker_started")
+        asyncio.run(until(live))
+        assert list(standings(run).values()) == ["live"]
+        command.ended_by(signal.SIGKILL)
+    began = monotonic()
+    asyncio.run(until(lambda: not live()))
+    assert 3 < monotonic() - began < 10 * SLOWNESS
+    assert list(standings(run).values()) == ["silent"]
+    findings = {each["check"]: each for each in json.loads(run("doctor", "-o", "json").stdout)}
+    assert findings["workers"]["measured"].startswith("0 live")
+    status = json.loads(run("status", "-o", "json").stdout)
+    assert (status["workers"], status["silent"]) == (0, 1)

@@ -70,7 +70,7 @@ async def test_the_reaper_takes_back_what_a_dead_worker_held_and_tells_everybody
     notifier.listen(heard.append)
     await _start(database, clock, 3)
     await _claim(database, clock, "w-dead")
-    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 3, 60_000, notifier))
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 3, notifier))
     assert (await tick.run()).total_processed == 0
     clock.advance(60)
     assert (await tick.run()).total_processed == 3
@@ -98,7 +98,7 @@ async def test_the_reaper_tells_those_who_wait_that_a_chain_failed(
     await database.run_async(start_chains(database.store, [request], now=clock.now()))
     (claimed,) = await _claim(database, clock, "w-dead")
     await database.run_async(database.store.leases.isolate(claimed.token))
-    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 1, 60_000, notifier))
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 2, 1, notifier))
     clock.advance(60)
     await tick.run()
     await tick.close()
@@ -113,8 +113,7 @@ async def test_a_vanished_worker_is_reported_by_one_of_two_replicas(
     sign = WorkerSign("w-dead", "w", "host", 1, "0.1", 10, "[]", "{}", None)
     await database.run_async(database.store.workers.sign(sign, clock.now()))
     replicas = [
-        _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3, 60_000))
-        for _ in range(2)
+        _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3)) for _ in range(2)
     ]
     for seconds in (59, 1, 60):
         clock.advance(seconds)
@@ -133,7 +132,7 @@ async def test_types_that_nobody_handles_are_told_once_until_somebody_does(
         database,
         clock,
         recorder,
-        ReaperRunner(database.store, 100, 3, 3_600_000),
+        ReaperRunner(database.store, 100, 3),
         mode="background",
     )
     await _start(database, clock, 1)
@@ -154,11 +153,11 @@ async def test_types_that_nobody_handles_are_told_once_until_somebody_does(
 async def test_a_type_is_not_called_unhandled_while_its_workers_start(
     database: Database, clock: ManualClock, recorder: Recorder
 ) -> None:
-    reaper = ReaperRunner(database.store, 100, 3, 3_600_000)
+    reaper = ReaperRunner(database.store, 100, 3)
     tick = _tick(database, clock, recorder, reaper, mode="background")
     await _start(database, clock, 1)
     await tick.run()
-    sign = WorkerSign("w-1", "w", "host", 1, "0.1", 10, '["mail"]', "{}", None)
+    sign = WorkerSign("w-1", "w", "host", 1, "0.1", 10, '["mail"]', "{}", None, live_ms=120_000)
     await database.run_async(database.store.workers.sign(sign, clock.now()))
     clock.advance(60)
     await tick.run()
@@ -172,9 +171,7 @@ async def test_jobs_that_nobody_handles_become_dead_letters_if_asked(
     hints: list[Hint] = []
     notifier = LocalNotifier()
     notifier.listen(hints.append)
-    reaper = ReaperRunner(
-        database.store, 100, 3, 3_600_000, notifier=notifier, unhandled_after_ms=90_000
-    )
+    reaper = ReaperRunner(database.store, 100, 3, notifier=notifier, unhandled_after_ms=90_000)
     tick = _tick(database, clock, recorder, reaper, mode="background")
     job, other = await _start(database, clock, 2)
     edge = NewBlocker(new_id(), 0, job.id, "run")
@@ -256,7 +253,7 @@ async def test_after_an_outage_workers_have_an_interval_to_come_back(
     (job,) = await _claim(database, clock, "w-2")
     # For two minutes the database was away for all of them: the lease has ended, and nobody died.
     clock.advance(120)
-    reaper = ReaperRunner(database.store, 100, 3, 3_600_000, interval_s=10)
+    reaper = ReaperRunner(database.store, 100, 3, interval_s=10)
     tick = _tick(database, clock, recorder, reaper)
     running = asyncio.create_task(tick.run())
     assert await clock.asleep(within=10) == 10
@@ -271,16 +268,56 @@ async def test_after_an_outage_workers_have_an_interval_to_come_back(
     await tick.close()
 
 
-async def test_one_living_worker_shows_that_there_was_no_outage(
+async def test_a_worker_that_beat_all_the_time_shows_that_there_was_no_outage(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    for worker in ("w-2", "w-3"):
+        await database.run_async(database.store.workers.sign(_sign(worker), clock.now()))
+    await _start(database, clock, 1)
+    await _claim(database, clock, "w-2")
+    for _ in range(4):
+        clock.advance(30)
+        await database.run_async(database.store.workers.sign(_sign("w-3"), clock.now()))
+    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3))
+    assert (await tick.run()).total_processed == 1
+    await tick.close()
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["one that is back", "one that is new"])
+async def test_a_tick_waits_for_the_others_when_one_worker_is_back_after_an_outage(
+    database: Database, clock: ManualClock, recorder: Recorder, is_known: bool
+) -> None:
+    for worker in ("w-2", *(["w-3"] if is_known else [])):
+        await database.run_async(database.store.workers.sign(_sign(worker), clock.now()))
+    await _start(database, clock, 1)
+    (job,) = await _claim(database, clock, "w-2")
+    clock.advance(120)
+    await database.run_async(database.store.workers.sign(_sign("w-3"), clock.now()))
+    clock.advance(5)
+    reaper = ReaperRunner(database.store, 100, 3, interval_s=10)
+    tick = _tick(database, clock, recorder, reaper)
+    running = asyncio.create_task(tick.run())
+    assert await clock.asleep(within=10) == 10
+    await database.run_async(database.store.leases.renew([job.token], clock.now()))
+    clock.advance(10)
+    assert (await running).total_processed == 0
+    await tick.close()
+
+
+async def test_workers_that_an_earlier_tick_marked_as_vanished_may_still_come_back(
     database: Database, clock: ManualClock, recorder: Recorder
 ) -> None:
     await database.run_async(database.store.workers.sign(_sign("w-2"), clock.now()))
     await _start(database, clock, 1)
     await _claim(database, clock, "w-2")
-    clock.advance(120)
-    await database.run_async(database.store.workers.sign(_sign("w-3"), clock.now()))
-    tick = _tick(database, clock, recorder, ReaperRunner(database.store, 100, 3, 3_600_000))
-    assert (await tick.run()).total_processed == 1
+    clock.advance(3_600)
+    await database.run_async(database.store.workers.vanished(clock.now()))
+    reaper = ReaperRunner(database.store, 100, 3, interval_s=10)
+    tick = _tick(database, clock, recorder, reaper)
+    running = asyncio.create_task(tick.run())
+    assert await clock.asleep(within=10) == 10
+    clock.advance(10)
+    assert (await running).total_processed == 1
     await tick.close()
 
 
@@ -298,7 +335,7 @@ async def test_after_the_clock_was_set_back_nothing_waits_for_the_time_it_had_sh
 
     tick = Tick(
         database,
-        [ReaperRunner(store, 100, 3, 3_600_000)],
+        [ReaperRunner(store, 100, 3)],
         "w-1",
         clock=clock,
         observer=recorder,
@@ -341,7 +378,7 @@ async def test_the_doctor_names_a_clock_that_was_set_back(
     ahead = clock.now() + HOUR_US
     await database.run_async(database.store.workers.sign(_sign("w-2"), ahead))
     for now, verdict in ((ahead, "ok"), (clock.now(), "warning")):
-        fleet = await database.run_async(read_fleet(database.store, 60_000, now))
+        fleet = await database.run_async(read_fleet(database.store, now))
         (finding,) = [each for each in check_fleet(fleet, 10_000) if each.check == "clock"]
         assert finding.verdict == verdict
     assert "1 h ahead" in finding.measured

@@ -10,7 +10,7 @@ import msgspec
 from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.serializers import plain, redacted, rfc3339
 from holdfast.commands.cycles import pause_cycle, request_cycle
-from holdfast.commands.explain import LIVE_WITHIN_MS
+from holdfast.commands.explain import RUN_COUNTS_MS
 from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.errors import CycleNotFound, ScheduleError, nearest
 from holdfast.core.records import Instant
@@ -60,7 +60,7 @@ class CycleAdmin(NounAdmin):
         """Read the last runs, the newest first, of one cycle or of all cycles and ticks. Raises: CycleNotFound."""
 
         def op(store: Store) -> Op[builtins.list[RunRecord]]:
-            found = yield from store.runs.page(limit, LIVE_WITHIN_MS, name)
+            found = yield from store.runs.page(limit, RUN_COUNTS_MS, name)
             if name is not None and name != TICK and not found:
                 names = [each.name for each in (yield from store.cycles.page())]
                 if name not in names:
@@ -95,7 +95,7 @@ def cycle_facts(store: Store, runs: int) -> Op[list[CycleFacts]]:
     cycles = yield from store.cycles.page()
     facts = []
     for each in cycles:
-        last = (yield from store.runs.page(runs, LIVE_WITHIN_MS, each.name)) if runs else []
+        last = (yield from store.runs.page(runs, RUN_COUNTS_MS, each.name)) if runs else []
         facts.append(_facts(now, each, last))
     return facts
 

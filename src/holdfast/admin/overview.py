@@ -15,7 +15,7 @@ from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.jobs import dead_groups
 from holdfast.admin.serializers import plain, rfc3339
 from holdfast.commands.change import Effect
-from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
 from holdfast.commands.health import Health, read_health, summarize
 from holdfast.commands.retention import id_at
 from holdfast.core.cycle import RunRecord
@@ -255,7 +255,7 @@ def _unready(store: Store, interval_ms: int) -> Op[str | None]:
     """A reaper lives with every worker and in every tick; one that works leaves no lease expired for long."""
     now: Instant = yield from store.schema.clock()
     patience_us = 3 * interval_ms * 1000
-    living = yield from store.workers.page(1, max(patience_us // 1000, 60_000))
+    living = yield from store.workers.page(1, live=True)
     if not living:
         ticks_us = yield from _patience_with_ticks(store, now)
         if ticks_us is None:
@@ -273,13 +273,13 @@ def _patience_with_ticks(store: Store, now: Instant) -> Op[int | None]:
     An installation that only ticks is as ready between two ticks as in them. One whose worker has gone missing since
     the last of them is not.
     """
-    runs = yield from store.runs.page(TICKS_LOOKED_AT, LIVE_WITHIN_MS, TICK)
+    runs = yield from store.runs.page(TICKS_LOOKED_AT, RUN_COUNTS_MS, TICK)
     starts = sorted((each.started_at for each in runs if is_single_tick(each.worker)), reverse=True)
     if not starts:
         return None
     pauses = [later - earlier for later, earlier in pairwise(starts)]
     patience_us = TICKS_MISSED * max(pauses) if pauses else FIRST_TICK_US
-    patience_us = max(patience_us, LIVE_WITHIN_MS * 1000)
+    patience_us = max(patience_us, RUN_COUNTS_MS * 1000)
     everyone = yield from store.workers.page(MOST_WORKERS)
     went_missing = any(each.stopped_at is None and each.seen_at > starts[0] for each in everyone)
     return None if went_missing or now - starts[0] > patience_us else patience_us
@@ -341,8 +341,8 @@ class LegacyStats:
     def _read(self, store: Store) -> Op[dict[str, Any]]:
         health = yield from read_health(store)
         totals = health.totals
-        workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
-        ticks = yield from store.runs.page(MOST_TICKS, LIVE_WITHIN_MS, TICK)
+        workers = yield from store.workers.page(MOST_WORKERS, live=True)
+        ticks = yield from store.runs.page(MOST_TICKS, RUN_COUNTS_MS, TICK)
         return {
             "generated_at": rfc3339(health.now),
             "queue": {

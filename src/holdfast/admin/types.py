@@ -13,7 +13,7 @@ from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.jobs import Expected
 from holdfast.admin.serializers import plain, require, version_of
 from holdfast.commands.change import Change
-from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.start import RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.duration import format_duration, spoken
@@ -189,5 +189,5 @@ def _subscription_facts(store: Store) -> Op[list[SubscriptionFacts]]:
 
 def _count_workers(store: Store) -> Op[Counter[str]]:
     """Count the live workers that handle each type."""
-    living = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+    living = yield from store.workers.page(MOST_WORKERS, live=True)
     return Counter(type for each in living for type in each.types)

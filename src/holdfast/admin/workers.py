@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.serializers import plain, redacted
-from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.workers import drain_worker
 from holdfast.core.records import Instant, WorkerRecord
 from holdfast.storage.operation import Op
@@ -67,6 +67,6 @@ def standing_of(worker: WorkerRecord, now: Instant) -> Standing:
     """Return a worker's status."""
     if worker.stopped_at is not None:
         return "stopped"
-    if now - worker.seen_at > LIVE_WITHIN_MS * 1000:
+    if not worker.is_live(now):
         return "silent"
     return "draining" if worker.draining else "live"

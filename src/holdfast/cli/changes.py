@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import click
 
 from holdfast.cli.console import is_interactive, print_info, print_warning, progress
-from holdfast.core.duration import pluralize
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.output import (
     CHAIN_COLUMNS,
@@ -24,6 +23,7 @@ from holdfast.cli.output import (
     write_table,
 )
 from holdfast.cli.session import CliSession, with_database
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import (
     ChainError,
     ChainNotFound,

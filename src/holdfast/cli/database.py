@@ -8,10 +8,10 @@ import click
 
 from holdfast.cli.changes import ChangeOptions, change_options
 from holdfast.cli.console import is_interactive, print_info
-from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Format, Record, columns, output_option, write_records
 from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import NotConfirmed, SchemaTooNew, SchemaTooOld, WrongDatabase
 
 if TYPE_CHECKING:

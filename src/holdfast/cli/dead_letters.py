@@ -14,8 +14,8 @@ from holdfast.cli.changes import (
     select,
 )
 from holdfast.cli.console import print_warning
-from holdfast.cli.jobs import show as show_job
-from holdfast.cli.lazy import HelpCommand, HelpGroup
+from holdfast.cli.jobs import show_options, write_job
+from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     JOB_COLUMNS,
     Column,
@@ -29,6 +29,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
+from holdfast.core.errors import WrongState
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,12 +139,16 @@ def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -
     return session.run(session.admin.dead_letters.drop(session.caller(change.reason), ids)).ids
 
 
-dead.add_command(
-    HelpCommand(
-        "show",
-        params=list(show_job.params),
-        callback=show_job.callback,
-        help="Show a dead letter: its full error, attempts and input.",
-        examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",),
-    )
-)
+@dead.command("show", examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",))
+@show_options
+@with_database
+def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
+    """Show a dead letter: its full error, attempts and input."""
+    found = session.run(session.admin.jobs.get(session.caller(), id, raw))
+    state = found.job["state"]
+    if state != "failed":
+        raise WrongState(
+            f"job {found.job['id']} is {state}, not a dead letter",
+            help=f"see `holdfast jobs show {found.job['id']}`",
+        )
+    write_job(found, output)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.console import print_info
-from holdfast.core.duration import pluralize
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, columns, output_option, write_records
 from holdfast.cli.session import CliSession, database_options, open_app_or_database
+from holdfast.core.duration import pluralize
 
 if TYPE_CHECKING:
     from holdfast.scheduler.doctor import Finding
@@ -45,23 +45,30 @@ _COLUMNS = (
 def doctor(spec: str | None, fix: bool, url: str | None, schema: str | None, output: Format) -> int:
     """Check configuration, fleet and database; exits 6 if a check fails.
 
-    With APP, the leases of its job types, its cycles and the variables it uses are checked too.
+    The leases of job types are those that live workers report. With APP, those of its job types, its cycles and the
+    variables it uses are checked too.
     """
     from msgspec.structs import asdict
 
-    from holdfast.scheduler.doctor.checks import fix_problems
     from holdfast.settings import load_settings
 
     settings = load_settings({"HOLDFAST_URL": url, "HOLDFAST_SCHEMA": schema})
     with open_app_or_database(spec, url, schema) as session:
         findings = _run_checks(session, settings)
         if fix:
-            app = session.app
-            for each in session.run(fix_problems(app.database, settings, findings, app.notifier)):
+            for each in session.run(_fix(session, settings, findings)):
                 print_info(each)
             findings = _run_checks(session, settings)
     write_records([asdict(each) for each in findings], _COLUMNS, output, id="check")
     return _summarize(findings)
+
+
+async def _fix(session: CliSession, settings: Settings, findings: list[Finding]) -> list[str]:
+    from holdfast.cli.workers import print_wait
+    from holdfast.scheduler.doctor.checks import fix_problems
+
+    app = session.app
+    return await fix_problems(app.database, settings, findings, app.notifier, print_wait)
 
 
 def _run_checks(session: CliSession, settings: Settings) -> list[Finding]:

@@ -45,7 +45,7 @@ from holdfast.core import lifecycle
 from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from holdfast.admin.jobs import JobDetail, Moved
     from holdfast.app import Holdfast
@@ -105,6 +105,12 @@ def list_(
     write_page("jobs", page, JOB_COLUMNS, output)
 
 
+def show_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the argument and options of showing one job."""
+    raw = click.option("--raw", is_flag=True, help="Show payloads unredacted, including secrets.")
+    return click.argument("id")(raw(output_option(command)))
+
+
 @jobs.command(
     "show",
     examples=(
@@ -112,13 +118,15 @@ def list_(
         "holdfast jobs show 0193a6f0-7c00-7000-8000-000000000000 -o json",
     ),
 )
-@click.argument("id")
-@click.option("--raw", is_flag=True, help="Show payloads unredacted, including secrets.")
-@output_option
+@show_options
 @with_database
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
     """Show a job in full, and why it isn't running."""
-    found = session.run(session.admin.jobs.get(session.caller(), id, raw))
+    write_job(session.run(session.admin.jobs.get(session.caller(), id, raw)), output)
+
+
+def write_job(found: JobDetail, output: Format) -> None:
+    """Write everything about a job."""
     rest = {name: getattr(found, name) for name in ("why", "progress", "attempts", "blockers")}
     write_single({**found.job, **rest}, output, lambda: write_detail(_detail(found)))
 

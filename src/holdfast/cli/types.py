@@ -8,7 +8,6 @@ import click
 
 from holdfast.cli.changes import ChangeOptions, change_options, confirm_change
 from holdfast.cli.console import print_info, print_warning
-from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     Column,
@@ -23,6 +22,7 @@ from holdfast.cli.output import (
     write_single,
 )
 from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import CommandUsage, SubscriptionNotFound, nearest
 
 if TYPE_CHECKING:
@@ -264,7 +264,12 @@ def _number(text: str) -> int:
     ),
 )
 @click.argument("type")
-@_setting_option("lease", "DURATION", "Lease duration.", _milliseconds)
+@_setting_option(
+    "lease",
+    "DURATION",
+    "Lease duration; an attempt without a timeout of its own may run three leases.",
+    _milliseconds,
+)
 @_setting_option("timeout", "DURATION", "Maximum duration of an attempt.", _milliseconds)
 @_setting_option("concurrency", "N", "Maximum concurrent handlers per worker.", _number)
 @_setting_option("max-attempts", "N", "Maximum attempts, including the first.", _number)

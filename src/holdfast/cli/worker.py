@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.console import print_info, print_warning
-from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
 from holdfast.cli.serving_process import (
@@ -28,6 +27,7 @@ from holdfast.cli.serving_process import (
     tune_interpreter,
 )
 from holdfast.cli.session import load_app, open_app
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import (
     CommandUsage,
     DatabaseUnreachable,

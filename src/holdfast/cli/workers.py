@@ -8,10 +8,10 @@ import click
 
 from holdfast.cli.changes import ChangeOptions, change_options
 from holdfast.cli.console import print_info
-from holdfast.core.duration import pluralize
 from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import Column, Format, columns, limit_option, output_option, write_records
 from holdfast.cli.session import CliSession, with_database
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import WorkerNotFound, nearest
 
 if TYPE_CHECKING:
@@ -135,17 +135,19 @@ async def _reap(
     database: Database, settings: Settings, on_report: Callable[[ReapReport], None]
 ) -> None:
     from holdfast.worker.clock import SystemClock
-    from holdfast.worker.reaper import OutageGuard, reap_all
+    from holdfast.worker.reaper import OutageGuard, reap_when_calm
 
-    own, clock = settings.holdfast, SystemClock()
+    own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
     link = database.link("reaper", own.statement_timeout_ms)
-    guard = OutageGuard(database.store, clock, settings.outbox.reaper_interval_ms / 1000, "")
+    guard = OutageGuard(database.store, SystemClock(), interval_s, print_wait)
     try:
-        if not await guard.is_calm(link):
-            print_info(f"all workers are silent; giving them {guard.interval_s:g} s to come back")
-            await clock.sleep(guard.interval_s)
-        await reap_all(
-            link.run_atomic, database.store, own.reaper_batch, own.poison_limit, on_report
+        await reap_when_calm(
+            link, database.store, guard, own.reaper_batch, own.poison_limit, on_report
         )
     finally:
         await link.close()
+
+
+def print_wait(seconds: float) -> None:
+    """Say why nothing happens for a moment."""
+    print_info(f"workers may be about to return; giving them {seconds:g} s")

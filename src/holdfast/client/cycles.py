@@ -16,7 +16,7 @@ from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
 from holdfast.commands.change import unanswered
 from holdfast.commands.cycles import pause_cycle, request_cycle
-from holdfast.commands.explain import LIVE_WITHIN_MS
+from holdfast.commands.explain import RUN_COUNTS_MS
 from holdfast.core.cycle import RunOutcome
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -89,7 +89,7 @@ class CycleCommands(Resource):
         return [view_of(CycleInfo, each) for each in (yield from self._client.store.cycles.page())]
 
     def _runs(self, name: str | None, limit: int) -> Op[builtins.list[RunInfo]]:
-        page = self._client.store.runs.page(check_length(limit), LIVE_WITHIN_MS, name)
+        page = self._client.store.runs.page(check_length(limit), RUN_COUNTS_MS, name)
         return [view_of(RunInfo, each) for each in (yield from page)]
 
 

@@ -13,7 +13,6 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
-from holdfast.commands.explain import LIVE_WITHIN_MS
 from holdfast.commands.workers import drain_worker
 from holdfast.storage.operation import Op
 
@@ -48,8 +47,8 @@ class WorkerCommands(Resource):
         return self._client.write(tx, lambda store, _: drain_worker(store, id))
 
     def _list(self, everyone: bool, limit: int) -> Op[builtins.list[WorkerInfo]]:
-        within = None if everyone else LIVE_WITHIN_MS
-        records = yield from self._client.store.workers.page(check_length(limit), within)
+        page = self._client.store.workers.page
+        records = yield from page(check_length(limit), live=not everyone)
         return [view_of(WorkerInfo, each) for each in records]
 
 

@@ -63,7 +63,6 @@ def stands_of(store: Store, pairs: Sequence[Held]) -> Op[list[Stand]]:
 
 BATCH = 100
 POISON_LIMIT = 3
-RECENT_MS = 600_000
 MOST_WORKERS = MOST_LEASES = 1_000
 
 
@@ -112,17 +111,23 @@ def reap_leases(
     return ReapReport(page, [each.chain_id for each in records], fan_in)
 
 
-def fleet_fell_silent(
-    store: Store, quiet_ms: int, besides: str = "", now: Instant | None = None
-) -> Op[bool]:
-    """Whether leases have expired and all recent workers are silent, as after an outage."""
+def is_fleet_returning(store: Store, grace_ms: int, now: Instant | None = None) -> Op[bool]:
+    """Whether leases have expired whose workers may be about to renew them, as after an outage.
+
+    A live worker that has beaten without a gap for `grace_ms` shows that the database was there all the time: workers
+    that are missing then are gone.
+    """
     present = (yield from store.schema.clock()) if now is None else now
-    leases = yield from store.leases.page(1)
-    if not leases or leases[0].expires_at > present:
+    leases = yield from store.leases.page(BATCH)
+    holders = {each.worker for each in leases if each.expires_at <= present}
+    if not holders:
         return False
-    there = yield from store.workers.page(MOST_WORKERS, RECENT_MS, now)
-    others = [each.seen_at for each in there if each.stopped_at is None and each.id != besides]
-    return bool(others) and all(present - seen_at > quiet_ms * 1000 for seen_at in others)
+    there = yield from store.workers.page(MOST_WORKERS, ids=sorted(holders), now=now)
+    if not any(each.is_missing(present) for each in there):
+        return False
+    live = yield from store.workers.page(MOST_WORKERS, live=True, now=now)
+    watched_us = max((present - each.steady_since for each in live), default=0)
+    return watched_us < grace_ms * 1000
 
 
 AHEAD_US = 60_000_000

@@ -21,8 +21,8 @@ from holdfast.core.retry import SUSPECTED_FROM
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
-LIVE_WITHIN_MS = 60_000
-"""A worker that was silent for longer than the usual lease is taken for dead."""
+RUN_COUNTS_MS = 60_000
+"""A run of a tick or cycle that gave no sign of life for longer than the usual lease has crashed."""
 
 MOST_WORKERS = 1_000
 _LONGEST_REASON = 200
@@ -81,7 +81,7 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         return Surroundings(now)
     identity = yield from store.schema.identity()
     settings = yield from store.workers.settings()
-    workers = yield from store.workers.page(MOST_WORKERS, LIVE_WITHIN_MS)
+    workers = yield from store.workers.page(MOST_WORKERS, live=True)
     leases = yield from store.leases.page(MOST_WORKERS)
     live = {each.id for each in workers if job.type in each.types}
     return Surroundings(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.commands.explain import LIVE_WITHIN_MS, MOST_WORKERS
+from holdfast.commands.explain import MOST_WORKERS
 from holdfast.core.duration import spoken
 from holdfast.core.records import Identity, Instant, QueueTotals, TypeTotals
 from holdfast.storage.operation import Op
@@ -97,7 +97,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
     everyone = yield from store.workers.page(MOST_WORKERS)
     identity = yield from store.schema.identity()
     there = [each for each in everyone if each.stopped_at is None]
-    living = [each for each in there if now - each.seen_at <= LIVE_WITHIN_MS * 1000]
+    living = [each for each in there if each.is_live(now)]
     handled = {type for each in living for type in each.types}
     return Health(
         now=now,

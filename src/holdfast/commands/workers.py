@@ -9,7 +9,14 @@ import msgspec
 from holdfast.commands.change import Change, Effect
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.core.errors import InvalidOption, UnknownJobType, WorkerNotFound, nearest
-from holdfast.core.records import TypeSetting
+from holdfast.core.lease import (
+    LONGEST_REAPER_INTERVAL_MS,
+    LONGEST_SHUTDOWN_MS,
+    Timing,
+    check_timing,
+    default_heartbeat_ms,
+)
+from holdfast.core.records import TypeSetting, WorkerRecord
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -61,11 +68,35 @@ def pause_type(store: Store, type: str, paused: bool, by: str | None) -> Op[Chan
 
 
 def set_type(store: Store, type: str, change: TypeChange) -> Op[Change[TypeSetting]]:
-    """Change settings of a type. Raises: UnknownJobType, InvalidOption."""
+    """Change settings of a type. Raises: UnknownJobType, InvalidOption; HF018, HF019 if the lease does not fit."""
     change.check()
     before = yield from read_setting(store, type)
+    if change.lease_ms is not None and change.lease_ms != UNSET:
+        workers = yield from store.workers.page(MOST_WORKERS, live=True)
+        check_lease(type, change.lease_ms, workers)
     yield from store.workers.set_type(type, **msgspec.structs.asdict(change))
     return (yield from _changed(store, type, before))
+
+
+def check_lease(type: str, lease_ms: int, workers: Iterable[WorkerRecord]) -> None:
+    """Refuse a lease that does not fit the timings of the workers that handle a type. Raises: HF018, HF019.
+
+    They keep the shutdown timeout and the reaper interval that they started with; without workers, the defaults count.
+    """
+    handlers = [each for each in workers if type in each.types]
+    shutdown = _longest("WORKER_SHUTDOWN_TIMEOUT_MS", "shutdown_ms", LONGEST_SHUTDOWN_MS, handlers)
+    reaper = _longest(
+        "OUTBOX_REAPER_INTERVAL_MS", "reaper_interval_ms", LONGEST_REAPER_INTERVAL_MS, handlers
+    )
+    # Their heartbeat follows.
+    heartbeat = Timing("OUTBOX_LEASE_HEARTBEAT_MS", default_heartbeat_ms(lease_ms))
+    lease = Timing(f"lease of {type}", lease_ms, "set at run time")
+    check_timing([lease], heartbeat, shutdown, reaper)
+
+
+def _longest(name: str, key: str, default: int, workers: Iterable[WorkerRecord]) -> Timing:
+    found = [Timing(name, each.timings.get(key, default), each.id) for each in workers]
+    return max(found, key=lambda each: each.ms, default=Timing(name, default, "default"))
 
 
 def pause_all(store: Store, paused: bool, by: str | None) -> Op[Change[None]]:

@@ -13,6 +13,8 @@ LONGEST_SHUTDOWN_MS = 30_000
 LONGEST_REAPER_INTERVAL_MS = 10_000
 SHORTEST_LEASE_MS = 100
 TIMEOUT_IN_LEASES = 3
+SHORTEST_SIGN_MS = 5_000
+"""A busy machine delays a heartbeat by seconds; nobody needs to know sooner that a worker is gone."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -69,6 +71,11 @@ class Timing:
 def default_heartbeat_ms(lease_ms: int) -> int:
     """Return the heartbeat of a lease when nobody set one."""
     return min(LONGEST_HEARTBEAT_MS, lease_ms * 3 // 10)
+
+
+def live_ms(heartbeat_ms: int) -> int:
+    """Return for how long a worker's sign of life counts: three heartbeats, of which two may be lost."""
+    return max(SHORTEST_SIGN_MS, 3 * heartbeat_ms)
 
 
 def default_shutdown_ms(lease_ms: int) -> int:

@@ -321,8 +321,18 @@ class TypeSetting(msgspec.Struct, frozen=True):
     max_attempts: int | None = None
 
 
+SIGN_COUNTS_MS = 60_000
+"""For how long the sign of life of a worker counts that does not say it: those of older versions."""
+
+VANISHED = "vanished: no heartbeat"
+"""The last error of a worker that was marked as stopped because its signs of life ended."""
+
+
 class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker's presence and counters."""
+    """A worker's presence and counters; `back_at` is its first sign of life after its signs had ended for a while.
+
+    `timings` are those it runs with, `leases` those that its types set in code, in milliseconds.
+    """
 
     id: str
     name: str
@@ -337,6 +347,23 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     draining: bool
     counters: dict[str, int]
     last_error: str | None
+    live_ms: int = SIGN_COUNTS_MS
+    back_at: Instant | None = None
+    timings: dict[str, int] = {}
+    leases: dict[str, int] = {}
+
+    @property
+    def steady_since(self) -> Instant:
+        """Since when its signs of life have come without a gap."""
+        return max(self.started_at, self.back_at or 0)
+
+    def is_live(self, now: Instant) -> bool:
+        """Whether it has not stopped and its last sign of life still counts."""
+        return self.stopped_at is None and now - self.seen_at < self.live_ms * 1000
+
+    def is_missing(self, now: Instant) -> bool:
+        """Whether its signs of life ended without a stop, so that it may be back any moment."""
+        return not self.is_live(now) and (self.stopped_at is None or self.last_error == VANISHED)
 
 
 class QueueTotals(msgspec.Struct, frozen=True):
@@ -464,7 +491,10 @@ class WaitingEvent(msgspec.Struct, frozen=True):
 
 
 class WorkerSign(msgspec.Struct, frozen=True):
-    """What a worker says of itself at each heartbeat; `types` and `counters` are JSON texts."""
+    """What a worker says of itself at each heartbeat, and for how long that counts.
+
+    `types`, `counters`, `timings` and `leases` are JSON texts.
+    """
 
     id: str
     name: str
@@ -475,6 +505,9 @@ class WorkerSign(msgspec.Struct, frozen=True):
     types: str
     counters: str
     last_error: str | None
+    live_ms: int = SIGN_COUNTS_MS
+    timings: str = "{}"
+    leases: str = "{}"
 
 
 class VanishedWorker(msgspec.Struct, frozen=True):

@@ -71,7 +71,6 @@ class Assembly:
         reaper = WorkerReaperRunner(
             self.database.store,
             worker.counters,
-            settings.outbox.lease_duration_ms,
             self.notifier,
             settings.holdfast.unhandled_after_ms,
         )
@@ -136,7 +135,6 @@ class Assembly:
             self.database.store,
             own.reaper_batch,
             own.poison_limit,
-            grace_ms=self.settings.outbox.lease_duration_ms,
             notifier=self.notifier,
             interval_s=self.settings.outbox.reaper_interval_ms / 1000,
             unhandled_after_ms=own.unhandled_after_ms,

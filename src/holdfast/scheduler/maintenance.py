@@ -37,7 +37,6 @@ class ReaperRunner:
         store: Store,
         batch: int,
         poison_limit: int,
-        grace_ms: int,
         notifier: Notifier | None = None,
         interval_s: float = 10.0,
         unhandled_after_ms: int | None = None,
@@ -45,7 +44,7 @@ class ReaperRunner:
         self._store = store
         self._batch = batch
         self._poison_limit = poison_limit
-        self._workers = WorkerMonitor(store, grace_ms, notifier, unhandled_after_ms)
+        self._workers = WorkerMonitor(store, notifier, unhandled_after_ms)
         self._clock = ClockMonitor(store)
         self._notifier = notifier
         self._interval_s = interval_s
@@ -64,7 +63,7 @@ class ReaperRunner:
     async def _wait_after_outage(self, context: RunnerContext) -> None:
         """Wait an interval after an outage, so that workers can renew; never so long that no time is left."""
         if self._guard is None:
-            self._guard = OutageGuard(self._store, context.clock, self._interval_s, context.worker)
+            self._guard = OutageGuard(self._store, context.clock, self._interval_s)
         if not await self._guard.is_calm(context.link, self._unreachable_at, context.now()):
             left_ms = context.budget.remaining_ms(context.now_ms())
             left_s = self._interval_s if left_ms is None else left_ms / 2_000
@@ -121,13 +120,12 @@ class WorkerReaperRunner:
         self,
         store: Store,
         counters: Counters,
-        grace_ms: int,
         notifier: Notifier | None = None,
         unhandled_after_ms: int | None = None,
     ) -> None:
         self._counters = counters
         self._reported = counters.recovered
-        self._workers = WorkerMonitor(store, grace_ms, notifier, unhandled_after_ms)
+        self._workers = WorkerMonitor(store, notifier, unhandled_after_ms)
         self._clock = ClockMonitor(store)
 
     async def run(self, context: RunnerContext) -> RunnerReport:
@@ -147,12 +145,10 @@ class WorkerMonitor:
     def __init__(
         self,
         store: Store,
-        grace_ms: int,
         notifier: Notifier | None = None,
         unhandled_after_ms: int | None = None,
     ) -> None:
         self._store = store
-        self._grace_ms = grace_ms
         self._notifier = notifier
         self._unhandled_after_ms = unhandled_after_ms
         self._every_ms = min(CHECK_EVERY_MS, unhandled_after_ms or CHECK_EVERY_MS)
@@ -174,7 +170,7 @@ class WorkerMonitor:
 
     async def _report_vanished(self, context: RunnerContext) -> None:
         """Each vanished worker is reported by the one replica that marks it."""
-        op = self._store.workers.vanished(self._grace_ms, context.now())
+        op = self._store.workers.vanished(context.now())
         gone = await context.link.run_atomic(op)
         if not gone:
             return
@@ -192,7 +188,7 @@ class WorkerMonitor:
 
     async def _report_unhandled(self, context: RunnerContext) -> None:
         now, link, store = context.now(), context.link, self._store.workers
-        workers = await link.run(store.page(_MANY, self._grace_ms, now))
+        workers = await link.run(store.page(_MANY, live=True, now=now))
         found = set(unhandled_types(workers, await link.run(store.type_totals(now))))
         for type in sorted(found - self._reported):
             context.emit("type_unhandled", type=type, worker=context.worker)

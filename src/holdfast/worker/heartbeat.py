@@ -17,7 +17,7 @@ import msgspec
 from holdfast.commands.attempts import ReapReport, reaped_hints
 from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
-from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
+from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
 from holdfast.core.records import Finish, Held, JobRef, NewProgress, TypeSetting, WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
@@ -120,14 +120,15 @@ class Heartbeat(BackgroundLoop):
         self._reported = progress
 
     async def _report_presence(self) -> None:
-        """Write that the worker is alive, and read what was set at run time."""
+        """Read what was set at run time, and write that the worker is alive until well after the next beat."""
         store = self._context.store
-        is_draining = await self._link.run(store.workers.sign(make_sign(self._context)))
         settings = await self._link.run(store.workers.settings())
         identity = await self._link.run(store.schema.identity())
         is_paused = identity is not None and identity.paused
         ours = {each.type: each for each in settings if each.type in self._context.types}
         self._fit_interval(ours)
+        sign = make_sign(self._context, int(self._interval * 1000))
+        is_draining = await self._link.run(store.workers.sign(sign))
         self._events.on_settings(ours, is_paused)
         if is_draining:
             self._events.on_drain_requested()
@@ -139,8 +140,9 @@ class Heartbeat(BackgroundLoop):
         self._interval = min([self._context.timings.heartbeat_ms, *fitting]) / 1000
 
 
-def make_sign(context: WorkerContext) -> WorkerSign:
-    """Make the sign of life of a worker."""
+def make_sign(context: WorkerContext, heartbeat_ms: int) -> WorkerSign:
+    """Make the sign of life of a worker that beats so often."""
+    leases = {name: each.lease for name, each in context.types.items()}
     return WorkerSign(
         id=context.id,
         name=context.options.name,
@@ -151,6 +153,11 @@ def make_sign(context: WorkerContext) -> WorkerSign:
         types=msgspec.json.encode(sorted(context.types)).decode(),
         counters=encode_counters(context),
         last_error=context.emitter.last_error,
+        live_ms=live_ms(heartbeat_ms),
+        timings=msgspec.json.encode(context.timings).decode(),
+        leases=msgspec.json.encode(
+            {name: each.duration_ms for name, each in leases.items() if each is not None}
+        ).decode(),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.commands.attempts import ReapReport, fleet_fell_silent, reap_leases
+from holdfast.commands.attempts import ReapReport, is_fleet_returning, reap_leases
 from holdfast.commands.start import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
 from holdfast.core.records import Instant, JobRef, Subscription
 from holdfast.storage.database import Link
@@ -27,7 +27,7 @@ class Reaper(BackgroundLoop):
         super().__init__(context, link)
         self._on_reaped = on_reaped
         self._interval = context.timings.reaper_interval_ms / 1000
-        self._guard = OutageGuard(context.store, context.clock, self._interval, context.id)
+        self._guard = OutageGuard(context.store, context.clock, self._interval)
 
     async def run(self) -> None:
         """Reap at once, then at every interval, a little apart from other replicas."""
@@ -60,44 +60,65 @@ async def reap_all(run: Run, store: Store, batch: int, poison: int, on_reaped: O
         after = report.page.last
 
 
-class OutageGuard:
-    """Whether the database has been reachable for an interval, as far as this process and the fleet can tell.
+async def reap_when_calm(
+    link: Link, store: Store, guard: OutageGuard, batch: int, poison: int, on_reaped: OnReaped
+) -> int:
+    """Reap once, for a process that has just begun: after an outage workers get an interval to return first."""
+    if not await guard.is_calm(link):
+        await guard.wait()
+    return await reap_all(link.run_atomic, store, batch, poison, on_reaped)
 
-    Workers that lost it need the time to renew or give back what they hold; reaped at once, their jobs would count as
-    crashed although no worker died.
+
+class OutageGuard:
+    """Whether what has expired was abandoned, as far as this process and the fleet's heartbeats can tell.
+
+    Workers that lost the database need an interval to renew or give back what they hold; reaped at once, their jobs
+    would count as crashed although no worker died.
     """
 
-    def __init__(self, store: Store, clock: Clock, interval_s: float, worker: str) -> None:
-        self.interval_s = interval_s
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        interval_s: float,
+        on_wait: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self._store = store
         self._clock = clock
-        self._worker = worker
+        self._interval_s = interval_s
+        self._on_wait = on_wait
         self._calm_since = float("-inf")
-        self._is_new = True
+        self._returning_since: float | None = None
 
     async def is_calm(
         self, link: Link, unreachable_at: float = float("-inf"), now: Instant | None = None
     ) -> bool:
-        """Return whether what has expired was abandoned; `unreachable_at` is when we last missed the database."""
+        """Return whether leases may be reaped now; `unreachable_at` is when we last missed the database."""
         asked_at = self._clock.monotonic()
         if unreachable_at > self._calm_since:
             await link.run(self._store.schema.clock())
-            self._calm_since, self._is_new = asked_at, False
+            self._calm_since = asked_at
             return False
-        if self._is_new:
-            # A process that has just begun knows of no outage, but an outage would have silenced all others.
-            silent = await link.run(
-                fleet_fell_silent(self._store, self._quiet_ms, self._worker, now)
-            )
-            self._is_new = False
-            if silent:
-                self._calm_since = asked_at
-                return False
-        return asked_at - self._calm_since >= self.interval_s * 0.9
+        if asked_at - self._calm_since < self._patience_s:
+            return False
+        grace_ms = int(self._patience_s * 1000)
+        if not await link.run(is_fleet_returning(self._store, grace_ms, now)):
+            self._returning_since = None
+            return True
+        if self._returning_since is None:
+            self._returning_since = asked_at
+        # A worker that did not come back in an interval that we saw ourselves is gone.
+        return asked_at - self._returning_since >= self._patience_s
+
+    async def wait(self) -> None:
+        """Give workers an interval to return."""
+        self._on_wait(self._interval_s)
+        await self._clock.sleep(self._interval_s)
 
     @property
-    def _quiet_ms(self) -> int:
-        return int(self.interval_s * 2_000)
+    def _patience_s(self) -> float:
+        """Reapers look a little more often than once an interval."""
+        return self._interval_s * 0.9
 
 
 class OrphanedClaims(BackgroundLoop):

@@ -95,7 +95,7 @@ async def test_leases_that_no_reaper_recovers_are_a_problem_that_can_be_fixed(
     expired = next(each for each in findings if each.check == "expired_leases")
     assert (expired.verdict, expired.fix) == ("problem", "holdfast reap")
     done = await fix_problems(database, SETTINGS, findings, SILENT)
-    assert done == ["recovered 1 jobs from expired leases"]
+    assert done == ["recovered 1 job from expired leases"]
     assert (await _found(database))["expired_leases"].verdict == "ok"
     assert (
         await fix_problems(database, SETTINGS, await run_checks(database, SETTINGS), SILENT) == []

@@ -225,6 +225,6 @@ def test_timings_are_shown_as_they_are_under_the_smallest_lease() -> None:
 
 def test_a_count_that_stopped_early_is_not_told_as_the_whole() -> None:
     totals = QueueTotals(3_000, 0, 0, 1_000, 0, 0, 0, 0, 0, bounded=True)
-    fleet = Fleet(0, None, [], [], totals, [], [], [], [])
+    fleet = Fleet(0, None, [], [], totals, [], [], [], [], [])
     (workers,) = [each for each in check_fleet(fleet, 10_000) if each.check == "workers"]
     assert workers.measured == "0 live, 1000+ jobs due"

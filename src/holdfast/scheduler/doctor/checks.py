@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.core.cycle import CycleSpec
+from holdfast.core.duration import pluralize
 from holdfast.core.errors import ConfigError, HoldfastError
 from holdfast.core.lease import Lease
 from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
-from holdfast.scheduler.doctor.fleet import Fleet, check_fleet, read_fleet
+from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite
 from holdfast.settings import (
@@ -22,7 +23,8 @@ from holdfast.settings import (
     unknown_variables,
 )
 from holdfast.storage.database import Database
-from holdfast.worker.reaper import reap_all
+from holdfast.worker.clock import SystemClock
+from holdfast.worker.reaper import OutageGuard, reap_when_calm
 
 READ_TIMEOUT_MS = 10_000
 
@@ -38,19 +40,22 @@ async def run_checks(
     leases: Mapping[str, Lease] | None = None,
     owners: Owners = (),
 ) -> list[Finding]:
-    """Check everything; what cannot be read becomes a finding. Nothing is written."""
-    findings = check_configuration(settings, leases or {}, owners)
-    schema = await asyncio.to_thread(_check_schema, database)
-    findings.append(schema)
-    if schema.verdict != "ok":
-        return findings
-    try:
-        fleet = await _read_fleet(database, settings)
-        findings += check_fleet(fleet, settings.outbox.reaper_interval_ms)
-        findings += await _check_database(database, settings, len(fleet.workers))
-    except HoldfastError as error:
-        findings.append(problem("database", error.message, "it could not be checked", error.help))
-    return findings
+    """Check everything; what cannot be read becomes a finding. Nothing is written.
+
+    Leases are those of the application, if it is given, and those that the live workers say their types have.
+    """
+    own, about_database = leases or {}, [await asyncio.to_thread(_check_schema, database)]
+    known: Mapping[str, Lease] = {}
+    if about_database[0].verdict == "ok":
+        try:
+            fleet = await database.read_async(read_fleet(database.store), READ_TIMEOUT_MS)
+            known = fleet.leases_in_code
+            about_database += check_fleet(fleet, settings.outbox.reaper_interval_ms)
+            about_database += await _check_database(database, settings, len(fleet.workers))
+        except HoldfastError as error:
+            text = "it could not be checked"
+            about_database.append(problem("database", error.message, text, error.help))
+    return [*check_configuration(settings, {**known, **own}, owners), *about_database]
 
 
 def _check_schema(database: Database) -> Finding:
@@ -59,11 +64,6 @@ def _check_schema(database: Database) -> Finding:
     except HoldfastError as error:
         return problem("schema", error.message, "nothing else can be checked", error.help)
     return ok("schema", f"version {max(each.version for each in applied)} at {database.url}")
-
-
-async def _read_fleet(database: Database, settings: Settings) -> Fleet:
-    grace_ms = settings.outbox.lease_duration_ms
-    return await database.read_async(read_fleet(database.store, grace_ms), READ_TIMEOUT_MS)
 
 
 async def _check_database(database: Database, settings: Settings, workers: int) -> list[Finding]:
@@ -75,25 +75,41 @@ async def _check_database(database: Database, settings: Settings, workers: int) 
 
 
 async def fix_problems(
-    database: Database, settings: Settings, findings: Sequence[Finding], notifier: Notifier
+    database: Database,
+    settings: Settings,
+    findings: Sequence[Finding],
+    notifier: Notifier,
+    on_wait: Callable[[float], None] = lambda seconds: None,
 ) -> list[str]:
     """Fix what is safe to fix, hint workers about jobs that are due again, and return what was done."""
     wrong = {each.check for each in findings if each.verdict != "ok"} & FIXABLE
     done: list[str] = []
     if "schema" in wrong:
         applied = await asyncio.to_thread(database.migrate)
-        done.append(f"applied {len(applied)} migrations")
+        done.append(f"applied {pluralize(len(applied), 'migration')}")
     if "expired_leases" in wrong:
-        own = settings.holdfast
-        count = await reap_all(
-            database.run_async,
+        count = await _reap(database, settings, notifier, on_wait)
+        done.append(f"recovered {pluralize(count, 'job')} from expired leases")
+    return done
+
+
+async def _reap(
+    database: Database, settings: Settings, notifier: Notifier, on_wait: Callable[[float], None]
+) -> int:
+    own, interval_s = settings.holdfast, settings.outbox.reaper_interval_ms / 1000
+    guard = OutageGuard(database.store, SystemClock(), interval_s, on_wait)
+    link = database.link("reaper", own.statement_timeout_ms)
+    try:
+        return await reap_when_calm(
+            link,
             database.store,
+            guard,
             own.reaper_batch,
             own.poison_limit,
             lambda report: notifier.send(report.hints()),
         )
-        done.append(f"recovered {count} jobs from expired leases")
-    return done
+    finally:
+        await link.close()
 
 
 def check_configuration(

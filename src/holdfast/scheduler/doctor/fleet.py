@@ -7,14 +7,19 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.commands.attempts import AHEAD_US, ahead_us
+from holdfast.commands.explain import RUN_COUNTS_MS
+from holdfast.commands.workers import check_lease
 from holdfast.core.cycle import CycleRecord, RunRecord
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_duration, pluralize, spoken
+from holdfast.core.errors import ConfigError
+from holdfast.core.lease import Lease
 from holdfast.core.records import (
     Identity,
     Instant,
     LeaseRecord,
     QueueTotals,
     SubscriptionRecord,
+    TypeSetting,
     TypeTotals,
     WorkerRecord,
 )
@@ -40,23 +45,32 @@ class Fleet(msgspec.Struct, frozen=True):
     cycles: list[CycleRecord]
     runs: list[RunRecord]
     subscriptions: list[SubscriptionRecord]
+    settings: list[TypeSetting]
     ahead_us: int = 0
 
+    @property
+    def leases_in_code(self) -> dict[str, Lease]:
+        """The leases that the types of the live workers set in code."""
+        return {
+            name: Lease(ms / 1000) for worker in self.workers for name, ms in worker.leases.items()
+        }
 
-def read_fleet(store: Store, grace_ms: int, now: Instant | None = None) -> Op[Fleet]:
+
+def read_fleet(store: Store, now: Instant | None = None) -> Op[Fleet]:
     """Read everything that the checks need; nothing is written."""
     instant = (yield from store.schema.clock()) if now is None else now
     totals, types = yield from store.workers.totals(_MANY, now)
     return Fleet(
         now=instant,
         identity=(yield from store.schema.identity()),
-        workers=(yield from store.workers.page(_MANY, grace_ms, now)),
+        workers=(yield from store.workers.page(_MANY, live=True, now=now)),
         types=types,
         totals=totals,
         leases=(yield from store.leases.page(1)),
         cycles=(yield from store.cycles.page(now)),
-        runs=(yield from store.runs.page(_RUNS, grace_ms, None, now)),
+        runs=(yield from store.runs.page(_RUNS, RUN_COUNTS_MS, None, now)),
         subscriptions=(yield from store.events.page(_MANY)),
+        settings=(yield from store.workers.settings()),
         ahead_us=(yield from ahead_us(store, instant)),
     )
 
@@ -68,6 +82,7 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _pause(fleet.identity),
         _workers(fleet),
         _versions(fleet.workers),
+        _overrides(fleet),
         _unhandled(fleet),
         _subscriptions(fleet),
         _expired(fleet, reaper_interval_ms),
@@ -113,7 +128,7 @@ def _pause(identity: Identity | None) -> Finding:
 
 def _workers(fleet: Fleet) -> Finding:
     more = "+" if fleet.totals.bounded else ""
-    measured = f"{len(fleet.workers)} live, {fleet.totals.due}{more} jobs due"
+    measured = f"{len(fleet.workers)} live, {pluralize(fleet.totals.due, 'job', more)} due"
     if fleet.workers or not fleet.totals.due:
         return ok("workers", measured)
     return problem("workers", measured, "jobs are due and no worker is live", "holdfast worker APP")
@@ -130,6 +145,20 @@ def _versions(workers: Sequence[WorkerRecord]) -> Finding:
         "workers of several versions run together, which is only meant for an upgrade",
         "restart the older ones: holdfast workers list",
     )
+
+
+def _overrides(fleet: Fleet) -> Finding:
+    leases = {each.type: each.lease_ms for each in fleet.settings if each.lease_ms is not None}
+    count = sum(each != TypeSetting(each.type) for each in fleet.settings)
+    measured = f"{pluralize(count, 'job type')} set at run time"
+    for type, lease_ms in leases.items():
+        try:
+            check_lease(type, lease_ms, fleet.workers)
+        except ConfigError as error:
+            measured = f"lease of {type} {format_duration(lease_ms)}, set at run time"
+            fix = f"holdfast types set {type} --lease default; or {error.help}"
+            return problem("overrides", measured, error.message, fix)
+    return ok("overrides", measured)
 
 
 def _unhandled(fleet: Fleet) -> Finding:
@@ -164,7 +193,8 @@ def _subscriptions(fleet: Fleet) -> Finding:
 def _expired(fleet: Fleet, reaper_interval_ms: int) -> Finding:
     oldest = fleet.leases[0].expires_at if fleet.leases else fleet.now
     late_ms = max(0, fleet.now - oldest) // 1000
-    measured = f"{fleet.totals.stuck} jobs under expired leases, the oldest for {late_ms} ms"
+    stuck = pluralize(fleet.totals.stuck, "job")
+    measured = f"{stuck} under expired leases, the oldest for {spoken(late_ms * 1000)}"
     if late_ms <= 3 * reaper_interval_ms:
         return ok("expired_leases", measured)
     return problem(

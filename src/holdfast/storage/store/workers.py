@@ -20,7 +20,7 @@ from holdfast.core.records import (
     WorkerSign,
 )
 from holdfast.storage.operation import Op, Statement
-from holdfast.storage.store.params import document, records_of
+from holdfast.storage.store.params import document, records_of, texts
 
 
 class WorkerStore:
@@ -41,23 +41,23 @@ class WorkerStore:
         return bool(rows)
 
     def page(
-        self, limit: int, live_within_ms: int | None = None, now: Instant | None = None
+        self,
+        limit: int,
+        *,
+        live: bool = False,
+        ids: Sequence[str] | None = None,
+        now: Instant | None = None,
     ) -> Op[list[WorkerRecord]]:
-        """Read workers, newest first; only live ones when a grace is given. One statement."""
+        """Read workers, newest first: all, live ones, or these. One statement."""
+        named = None if ids is None else texts(ids)
         rows = yield Statement(
-            "worker_list",
-            {
-                "limit": limit,
-                "live": live_within_ms is not None,
-                "grace_ms": live_within_ms or 0,
-                "now": now,
-            },
+            "worker_list", {"limit": limit, "live": live, "ids": named, "now": now}
         )
         return records_of(WorkerRecord, rows)
 
-    def vanished(self, grace_ms: int, now: Instant | None = None) -> Op[list[VanishedWorker]]:
+    def vanished(self, now: Instant | None = None) -> Op[list[VanishedWorker]]:
         """Mark and return workers that stopped giving signs; each is returned to one caller. One statement."""
-        rows = yield Statement("worker_vanished", {"grace_ms": grace_ms, "now": now})
+        rows = yield Statement("worker_vanished", {"now": now})
         return records_of(VanishedWorker, rows)
 
     def settings(self) -> Op[list[TypeSetting]]:

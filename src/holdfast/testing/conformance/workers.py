@@ -82,8 +82,10 @@ SIGN = WorkerSign(
     types='["mail"]',
     counters='{"completed": 0}',
     last_error=None,
+    live_ms=20_000,
+    timings='{"shutdown_ms": 9}',
+    leases='{"mail": 30000}',
 )
-GRACE_MS = 60_000
 
 
 class WorkerPresenceConformance(Conformance):
@@ -92,10 +94,8 @@ class WorkerPresenceConformance(Conformance):
     async def _sign(self, fixture: StoreFixture, sign: WorkerSign = SIGN) -> bool:
         return await fixture.run(fixture.store.workers.sign(sign, fixture.now))
 
-    async def _workers(
-        self, fixture: StoreFixture, grace_ms: int | None = None
-    ) -> list[WorkerRecord]:
-        return await fixture.run(fixture.store.workers.page(10, grace_ms, fixture.now))
+    async def _workers(self, fixture: StoreFixture, live: bool = False) -> list[WorkerRecord]:
+        return await fixture.run(fixture.store.workers.page(10, live=live, now=fixture.now))
 
     async def test_the_first_sign_registers_a_worker(self, fixture: StoreFixture) -> None:
         assert await self._sign(fixture) is False
@@ -114,6 +114,10 @@ class WorkerPresenceConformance(Conformance):
                 draining=False,
                 counters={"completed": 0},
                 last_error=None,
+                live_ms=20_000,
+                back_at=None,
+                timings={"shutdown_ms": 9},
+                leases={"mail": 30_000},
             )
         ]
 
@@ -136,7 +140,7 @@ class WorkerPresenceConformance(Conformance):
             fixture.pass_time(seconds=1)
         workers = await self._workers(fixture)
         assert [each.id for each in workers] == ["worker-2", "worker-1", "worker-0"]
-        assert len(await fixture.run(fixture.store.workers.page(2, None, fixture.now))) == 2
+        assert len(await fixture.run(fixture.store.workers.page(2, now=fixture.now))) == 2
 
     async def test_a_worker_that_stopped_is_not_live(self, fixture: StoreFixture) -> None:
         await self._sign(fixture)
@@ -146,14 +150,50 @@ class WorkerPresenceConformance(Conformance):
         (worker,) = await self._workers(fixture)
         assert (worker.stopped_at, worker.seen_at) == (fixture.now, fixture.now)
         assert worker.counters == {"completed": 9}
-        assert await self._workers(fixture, GRACE_MS) == []
+        assert not worker.is_missing(fixture.now)
+        assert await self._workers(fixture, live=True) == []
 
-    async def test_a_worker_is_live_within_the_grace(self, fixture: StoreFixture) -> None:
+    async def test_a_worker_is_live_for_as_long_as_its_sign_says(
+        self, fixture: StoreFixture
+    ) -> None:
         await self._sign(fixture)
-        fixture.pass_time(ms=GRACE_MS - 1)
-        assert len(await self._workers(fixture, GRACE_MS)) == 1
+        fixture.pass_time(ms=SIGN.live_ms - 1)
+        (worker,) = await self._workers(fixture, live=True)
+        assert worker.is_live(fixture.now)
         fixture.pass_time(ms=1)
-        assert await self._workers(fixture, GRACE_MS) == []
+        assert await self._workers(fixture, live=True) == []
+        assert not worker.is_live(fixture.now)
+
+    async def test_each_sign_says_anew_how_long_it_counts(self, fixture: StoreFixture) -> None:
+        await self._sign(fixture)
+        await self._sign(fixture, msgspec.structs.replace(SIGN, live_ms=60_000))
+        fixture.pass_time(seconds=59)
+        assert len(await self._workers(fixture, live=True)) == 1
+
+    async def test_workers_are_read_by_id(self, fixture: StoreFixture) -> None:
+        for id in ("a", "b", "c"):
+            await self._sign(fixture, msgspec.structs.replace(SIGN, id=id))
+        page = fixture.store.workers.page(10, ids=["c", "a", "x"], now=fixture.now)
+        assert {each.id for each in await fixture.run(page)} == {"a", "c"}
+
+    async def test_a_worker_whose_signs_lapsed_says_since_when_it_is_back(
+        self, fixture: StoreFixture
+    ) -> None:
+        await self._sign(fixture)
+        fixture.pass_time(ms=SIGN.live_ms - 1)
+        await self._sign(fixture)
+        (worker,) = await self._workers(fixture)
+        assert worker.back_at is None
+        assert worker.steady_since == worker.started_at
+        fixture.pass_time(ms=SIGN.live_ms)
+        assert worker.is_missing(fixture.now)
+        back = fixture.now
+        await self._sign(fixture)
+        fixture.pass_time(seconds=1)
+        await self._sign(fixture)
+        (worker,) = await self._workers(fixture)
+        assert worker.back_at == worker.steady_since == back
+        assert not worker.is_missing(fixture.now)
 
     async def test_a_worker_learns_by_its_sign_that_it_must_drain(
         self, fixture: StoreFixture
@@ -173,23 +213,22 @@ class WorkerPresenceConformance(Conformance):
     async def test_a_vanished_worker_is_reported_to_one_caller(self, fixture: StoreFixture) -> None:
         await self._sign(fixture)
         seen = fixture.now
-        fixture.pass_time(ms=GRACE_MS - 1)
+        fixture.pass_time(ms=SIGN.live_ms - 1)
         vanished = fixture.store.workers.vanished
-        assert await fixture.run(vanished(GRACE_MS, fixture.now)) == []
+        assert await fixture.run(vanished(fixture.now)) == []
         fixture.pass_time(ms=1)
-        reports = await asyncio.gather(
-            *(fixture.run(vanished(GRACE_MS, fixture.now)) for _ in range(4))
-        )
+        reports = await asyncio.gather(*(fixture.run(vanished(fixture.now)) for _ in range(4)))
         assert sorted(reports) == [[], [], [], [VanishedWorker("worker-1", "mailer", seen)]]
         (worker,) = await self._workers(fixture)
         assert worker.stopped_at == seen
+        assert worker.is_missing(fixture.now)
 
     async def test_a_worker_that_comes_back_is_live_again(self, fixture: StoreFixture) -> None:
         await self._sign(fixture)
-        fixture.pass_time(ms=GRACE_MS)
-        await fixture.run(fixture.store.workers.vanished(GRACE_MS, fixture.now))
+        fixture.pass_time(ms=SIGN.live_ms)
+        await fixture.run(fixture.store.workers.vanished(fixture.now))
         await self._sign(fixture)
-        (worker,) = await self._workers(fixture, GRACE_MS)
+        (worker,) = await self._workers(fixture, live=True)
         assert (worker.stopped_at, worker.last_error) == (None, None)
 
 

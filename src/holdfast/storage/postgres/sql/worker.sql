@@ -18,12 +18,15 @@ on conflict (type) do update
        changed_at = excluded.changed_at;
 
 -- name: worker_put
--- Presence and counters; the first write of a worker registers it.
-insert into holdfast.worker as w (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error)
-values (:id, :name, :host, :pid::integer, :version, :slots::integer, :types, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint), :counters, :last_error)
+-- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
+insert into holdfast.worker as w
+  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases)
+values (:id, :name, :host, :pid::integer, :version, :slots::integer, :types, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint),
+        :counters, :last_error, :live_ms::integer, :timings, :leases)
 on conflict (id) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
-       last_error = excluded.last_error, stopped_at = null
+       last_error = excluded.last_error, stopped_at = null, live_ms = excluded.live_ms, timings = excluded.timings, leases = excluded.leases,
+       back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * interval '1 ms' then excluded.seen_at else w.back_at end
 returning draining;
 
 -- name: worker_stop
@@ -33,19 +36,22 @@ update holdfast.worker set stopped_at = holdfast.moment(:now::bigint), seen_at =
 update holdfast.worker set draining = true where id = :id and stopped_at is null returning id;
 
 -- name: worker_list
-select id, name, host, pid, version, slots, types, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(stopped_at), draining, counters, last_error
+-- One that is live gave a sign that still counts.
+select id, name, host, pid, version, slots, types, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(stopped_at), draining, counters,
+       last_error, live_ms, holdfast.us(back_at), timings, leases
   from holdfast.worker
- where (not :live::boolean or (stopped_at is null and seen_at > holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms'))
+ where (not :live::boolean or (stopped_at is null and seen_at > holdfast.moment(:now::bigint) - live_ms * interval '1 ms'))
+   and (:ids::text is null or id = any (array (select json_array_elements_text(:ids::json))))
  order by started_at desc, id
  limit :limit::integer;
 
 -- name: worker_vanished
--- Workers that stopped giving signs without saying goodbye; each is reported by the one that marks it.
+-- Workers whose last sign has lapsed without a goodbye; each is reported by the one that marks it.
 update holdfast.worker
    set stopped_at = seen_at, last_error = 'vanished: no heartbeat'
  where id = any (array (
    select id from holdfast.worker
-    where stopped_at is null and seen_at <= holdfast.moment(:now::bigint) - :grace_ms::bigint * interval '1 ms'
+    where stopped_at is null and seen_at <= holdfast.moment(:now::bigint) - live_ms * interval '1 ms'
     order by id limit 100 for update skip locked))
 returning id, name, holdfast.us(seen_at);
 

@@ -18,13 +18,15 @@ on conflict (type) do update
        changed_at = excluded.changed_at;
 
 -- name: worker_put
--- Presence and counters; the first write of a worker registers it.
-insert into holdfast_worker (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error)
+-- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
+insert into holdfast_worker as w
+  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases)
 values (:id, :name, :host, :pid, :version, :slots, :types, {now},
-        {now}, :counters, :last_error)
+        {now}, :counters, :last_error, :live_ms, :timings, :leases)
 on conflict (id) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
-       last_error = excluded.last_error, stopped_at = null
+       last_error = excluded.last_error, stopped_at = null, live_ms = excluded.live_ms, timings = excluded.timings, leases = excluded.leases,
+       back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * 1000 then excluded.seen_at else w.back_at end
 returning draining;
 
 -- name: worker_stop
@@ -37,19 +39,22 @@ update holdfast_worker
 update holdfast_worker set draining = 1 where id = :id and stopped_at is null returning id;
 
 -- name: worker_list
-select id, name, host, pid, version, slots, types, started_at, seen_at, stopped_at, draining, counters, last_error
+-- One that is live gave a sign that still counts.
+select id, name, host, pid, version, slots, types, started_at, seen_at, stopped_at, draining, counters, last_error, live_ms, back_at,
+       timings, leases
   from holdfast_worker
- where not :live or (stopped_at is null and seen_at > {now} - :grace_ms * 1000)
+ where (not :live or (stopped_at is null and seen_at > {now} - live_ms * 1000))
+   and (:ids is null or id in (select value from json_each(:ids)))
  order by started_at desc, id
  limit :limit;
 
 -- name: worker_vanished
--- Workers that stopped giving signs without saying goodbye; each is reported by the one that marks it.
+-- Workers whose last sign has lapsed without a goodbye; each is reported by the one that marks it.
 update holdfast_worker
    set stopped_at = seen_at, last_error = 'vanished: no heartbeat'
  where id in (
    select id from holdfast_worker
-    where stopped_at is null and seen_at <= {now} - :grace_ms * 1000
+    where stopped_at is null and seen_at <= {now} - live_ms * 1000
     order by id limit 100)
 returning id, name, seen_at;
 
