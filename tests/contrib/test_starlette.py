@@ -226,3 +226,24 @@ async def has_started(client: httpx.AsyncClient, chains: str) -> None:
     """Wait until there is a chain; its request waits for it right after that."""
     while not (await client.get(chains)).json()["items"]:
         await breath()
+
+
+@pytest.mark.parametrize(
+    ("absent", "help"), [("jinja2", "the dashboard needs jinja2"), ("starlette", "needs starlette")]
+)
+def test_without_its_packages_the_error_says_what_to_install(absent: str, help: str) -> None:
+    script = (
+        f"import sys; sys.modules[{absent!r}] = None\n"
+        "from holdfast import Holdfast, HoldfastError\n"
+        "try:\n"
+        "    from holdfast.contrib.starlette import mount_dashboard\n"
+        "    from starlette.applications import Starlette\n"
+        "    mount_dashboard(Starlette(), Holdfast('sqlite:///x.db'))\n"
+        "except HoldfastError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert f"{help} (pip install" in done.stdout
+    assert 'holdfast-jobs[web]"' in done.stdout
