@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Job
+from holdfast.core.errors import WrongDatabase
 from holdfast.settings import load_settings
+from tests.support.until import until
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -57,4 +59,17 @@ async def test_cycles_run_beside_the_jobs(app: Holdfast) -> None:
     async with app.worker(settings):
         async with asyncio.timeout(30):
             await ran.wait()
+    await app.aclose()
+
+
+async def test_what_ends_it_early_is_logged_at_once_and_raised_at_the_end(
+    sqlite_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Holdfast(sqlite_url)
+    worker = app.worker(load_settings(environ={"OUTBOX_WORKER_ENABLED": "true"}))
+    await worker.__aenter__()
+    await until(lambda: not worker.is_running and caplog.text)
+    assert "has stopped, this process runs no more jobs: [HF040]" in caplog.text
+    with pytest.raises(WrongDatabase):
+        await worker.__aexit__()
     await app.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from holdfast.scheduler.tick import Tick
 from holdfast.worker.background_loops import call_on
 from holdfast.worker.clock import Clock, SystemClock
 from holdfast.worker.worker import Worker, WorkerReport
+
+log = logging.getLogger("holdfast.worker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +260,7 @@ class EmbeddedWorker:
             self._task = asyncio.create_task(
                 self._background.run(), name="holdfast embedded worker"
             )
+            self._task.add_done_callback(_log_failure)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -265,3 +269,9 @@ class EmbeddedWorker:
             return
         self._background.stop("the application stops")
         await self._task
+
+
+def _log_failure(task: asyncio.Task[object]) -> None:
+    """Log what ended a worker at once: its application goes on and would raise it only at its own end."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.error("the embedded worker has stopped, this process runs no more jobs: %s", error)
