@@ -7,6 +7,7 @@ from typing import TypeAlias
 import pytest
 from rich.text import Text
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import DataTable, Input, Static
 
 from holdfast.admin.access import Caller, Gateway, Principal, Role
@@ -93,6 +94,17 @@ async def test_a_small_letter_asks_and_a_capital_one_does_not(shown: Shown, scen
         ("job.retry", f"job {second}", "by hand"),
         ("job.retry", f"job {first}", "by hand"),
     ]
+
+
+@pytest.mark.parametrize(("key", "dialog"), [("r", ConfirmDialog), ("enter", DetailDialog)])
+async def test_a_dialog_is_in_the_middle_of_the_screen(
+    key: str, dialog: type[Screen[object]], shown: Shown, scene: Scene
+) -> None:
+    scene.failed("Timeout: gone")
+    async with shown() as (top, pilot):
+        await pilot.press(key)
+        await until(lambda: isinstance(top.screen, dialog))
+        assert top.screen.styles.align == ("center", "middle")
 
 
 async def test_types_workers_and_dead_letters_are_acted_on(shown: Shown, scene: Scene) -> None:
