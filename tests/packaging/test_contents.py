@@ -61,6 +61,7 @@ def test_what_is_not_python_comes_along(wheel: Path) -> None:
         "holdfast/bench/peers/kit.mjs",
         "holdfast/bench/peers/kit.py",
         "holdfast/bench/sql/limit_loop.sql",
+        "holdfast/demo/sql/shop.sql",
         "holdfast/cli/starter/app.txt",
         "holdfast/observe/grafana/dashboard.json",
         "holdfast/observe/grafana/alerts.yml",
