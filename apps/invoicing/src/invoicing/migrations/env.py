@@ -17,7 +17,7 @@ with engine.connect() as connection:
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,
-        include_name=lambda name, kind, _: kind != "table" or name in Base.metadata.tables,
+        include_name=lambda name, *_: not (name or "").startswith("holdfast"),
         render_as_batch=True,
     )
     with context.begin_transaction():
