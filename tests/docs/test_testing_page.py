@@ -5,15 +5,43 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.newcomer import move_in, run
 from tests.docs.snippets import blocks
 
+FOLDERS = ("shop/committed", "shop/joined")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode=importlib")
 
-def test_the_tests_on_the_page_pass(tmp_path: Path) -> None:
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A newcomer's folder with every file of the page."""
     move_in(tmp_path)
     for block in blocks("docs/do/testing.md"):
         if block.file is not None:
-            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
-    assert "3 passed" in run(
-        tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"
-    )
+            file = tmp_path / block.file
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text, encoding="utf-8")
+    tests = tmp_path / "shop/committed/test_orders.py"
+    (tmp_path / "shop/joined/test_orders.py").write_text(tests.read_text(encoding="utf-8"))
+    return tmp_path
+
+
+def test_the_tests_on_the_page_pass(folder: Path) -> None:
+    assert "3 passed" in run(folder, *PYTEST, "test_app.py")
+
+
+@pytest.mark.parametrize("recipe", FOLDERS)
+def test_a_recipe_for_postgres_passes_again_and_again(
+    folder: Path, recipe: str, postgres_url: str
+) -> None:
+    url = postgres_url.replace("postgresql:", "postgresql+psycopg:")
+    assert "2 passed" in run(folder, *PYTEST, recipe, TEST_DATABASE_URL=url)
+    assert "2 passed" in run(folder, *PYTEST, recipe, TEST_DATABASE_URL=url)
+
+
+def test_the_recipe_that_rolls_back_passes_in_parallel(folder: Path, postgres_url: str) -> None:
+    url = postgres_url.replace("postgresql:", "postgresql+psycopg:")
+    answer = run(folder, *PYTEST, "-n", "2", "shop/joined", TEST_DATABASE_URL=url)
+    assert "2 passed" in answer

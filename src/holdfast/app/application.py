@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -90,20 +92,43 @@ class Holdfast(Registration, Producer):
         self._time_zone = str(values["WORKER_TIME_ZONE"])
         self._sender = HintSender(lambda: self.notifier)
         self._targets = Targets(self.registry, open_types, payload_limit)
-        self._bind(str(values["HOLDFAST_URL"]))
+        self._bind(str(values["HOLDFAST_URL"]), self._options)
 
-    def bind(self, url: str, instant: Callable[[], Instant | None] = lambda: None) -> None:
-        """Use another database from now on and close the current one. For tests and tools. Raises: UnusableUrl.
+    def bind(
+        self,
+        url: str,
+        instant: Callable[[], Instant | None] = lambda: None,
+        *,
+        schema: str | None = None,
+        database: Database | None = None,
+    ) -> Callable[[], None]:
+        """Use another database from now on and close the current one. For tests and tools.
 
-        `instant` replaces the database's clock unless it returns None.
+        `instant` replaces the database's clock unless it returns None; `schema` replaces the PostgreSQL schema;
+        `database` is used as it is, without hints. Returns what binds the previous one again.
+        Raises: UnusableUrl, InvalidIdentifier.
         """
         parse_url(url)
+        options = self._options if schema is None else self._options.in_schema(schema)
+        previous = partial(self._rebind, self._url, self._bound)
         self._resources.close()
-        self._bind(url, instant)
+        self._bind(url, options if database is None else options.joined(), instant, database)
+        return previous
 
-    def _bind(self, url: str, instant: Callable[[], Instant | None] = lambda: None) -> None:
-        address, options = parse_url(url), self._options
-        self._resources = Resources(address, options)
+    def _rebind(self, url: str, options: ResourceOptions) -> None:
+        self._resources.close()
+        self._bind(url, options)
+
+    def _bind(
+        self,
+        url: str,
+        options: ResourceOptions,
+        instant: Callable[[], Instant | None] = lambda: None,
+        database: Database | None = None,
+    ) -> None:
+        address = parse_url(url)
+        self._url, self._bound = url, options
+        self._resources = Resources(address, options, database)
         self._voice.sender = self._sender if options.hints else None
         self._voice.channel = options.channel(address)
         client = Client(address, options.schema, lambda: self.database, self._voice, instant)
@@ -118,9 +143,14 @@ class Holdfast(Registration, Producer):
         self.aio = Aio(client, self._targets, waiting)
 
     @property
+    def url(self) -> str:
+        """The database's URL, password included."""
+        return self._url
+
+    @property
     def schema(self) -> str:
         """The PostgreSQL schema of Holdfast's tables."""
-        return self._options.schema
+        return self._bound.schema
 
     @property
     def database(self) -> Database:
@@ -150,9 +180,11 @@ class Holdfast(Registration, Producer):
         *,
         types: Iterable[str] | None = None,
         database: Database | None = None,
+        threads: Executor | None = None,
     ) -> Worker:
         """Make a bare worker for this application's job types, or for some of them: no cycles, no retention.
 
+        `threads` runs the sync handlers instead of threads of its own.
         Raises: UnknownJobType, HandlerInvalid, and HF017 to HF019 for timings that do not fit.
         """
         from holdfast.worker.worker import Worker
@@ -163,10 +195,11 @@ class Holdfast(Registration, Producer):
             database or self.database,
             {name: self.registry.get(name) for name in names},
             options,
-            notifier=self.notifier if self._options.hints else None,
+            notifier=self.notifier if self._bound.hints else None,
             observer=self._observer(),
             middlewares=self._middlewares,
             targets=self._targets,
+            threads=threads,
         )
 
     def assembly(self, settings: Settings, types: Iterable[str] | None = None) -> Assembly:
@@ -183,7 +216,7 @@ class Holdfast(Registration, Producer):
             ),
             cycles=tuple(self.cycle_specs.values()),
             wrap_run=self._wrap_cycle_run or wrap_nothing,
-            notifier=self.notifier if self._options.hints else None,
+            notifier=self.notifier if self._bound.hints else None,
             observer=self._observer(),
         )
 
@@ -202,6 +235,11 @@ class Holdfast(Registration, Producer):
     def migrate(self) -> list[AppliedMigration]:
         """Bring the schema up to date and subscribe this application's handlers to their events."""
         applied = self.database.migrate()
+        self.subscribe_handlers()
+        return applied
+
+    def subscribe_handlers(self) -> None:
+        """Subscribe this application's handlers to their events; `migrate` and workers do it too."""
         subscriptions = [
             Subscription(each.event, each.name.removeprefix(f"{each.event}/"))
             for each in self.registry
@@ -211,9 +249,8 @@ class Holdfast(Registration, Producer):
             store = self.database.store
             deliveries = self.database.run(subscribe_handlers(store, subscriptions, new_id))
             hints = [hint for each in deliveries for hint in each.hints()]
-            if hints and self._options.hints:
+            if hints and self._bound.hints:
                 self._sender.send(hints)
-        return applied
 
     def close(self) -> None:
         """Close all connections; the next use opens them again."""
@@ -262,6 +299,14 @@ class ResourceOptions:
             ),
         )
 
+    def in_schema(self, schema: str) -> ResourceOptions:
+        """Return the same options for another schema. Raises: InvalidIdentifier."""
+        return replace(self, schema=check_identifier(schema))
+
+    def joined(self) -> ResourceOptions:
+        """Return the same options for a database that nobody else can see: it needs no hints."""
+        return replace(self, hints=False)
+
     def channel(self, address: Address) -> str | None:
         """Return the channel for hints inside a raw connection's transaction, None if hints take another way."""
         if not self.hints or address.dialect != "postgresql":
@@ -276,11 +321,13 @@ class ResourceOptions:
 class Resources:
     """The database and the notifier at one address."""
 
-    def __init__(self, address: Address, options: ResourceOptions) -> None:
+    def __init__(
+        self, address: Address, options: ResourceOptions, database: Database | None = None
+    ) -> None:
         self._address = address
         self._options = options
         self._opening = RLock()
-        self._database: Database | None = None
+        self._database = database
         self._notifier: Notifier | None = None
 
     @property

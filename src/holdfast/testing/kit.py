@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
@@ -14,25 +13,63 @@ from holdfast.commands.attempts import reap_leases
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
 from holdfast.storage.id_generator import new_id
+from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
+from holdfast.testing.joined import JoinedDatabase
 from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions
-from holdfast.worker.worker import WorkerReport
+from holdfast.worker.worker import Worker, WorkerReport
 
 T = TypeVar("T")
 
 _NIL = "00000000-0000-0000-0000-000000000000"
 _LOOK = 1_000
 _DEAD_WORKERS_LEASE_MS = 60_000
+_LAST_WRITES_S = 1.0
 
 
 class Kit:
-    """An application bound to a database of the test's own. Its clock goes on by itself and can be moved ahead."""
+    """An application bound to a test's database. Its clock goes on by itself and can be moved ahead."""
 
-    def __init__(self, app: Holdfast, url: str) -> None:
+    def __init__(
+        self,
+        app: Holdfast,
+        url: str,
+        schema: str | None = None,
+        *,
+        database: JoinedDatabase | None = None,
+        prepare: Callable[[Holdfast], object] = Holdfast.migrate,
+    ) -> None:
+        """Bind the application to a database and prepare that; jobs which are there already stay."""
         self.app = app
         self._ahead_us = 0
-        app.bind(url, self._instant)
-        app.migrate()
+        self._caller = None if database is None else database.caller
+        self._restore = app.bind(url, self._instant, schema=schema, database=database)
+        try:
+            prepare(app)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def fresh(cls, app: Holdfast, url: str, schema: str | None = None) -> Kit:
+        """Bind the application to a database for tests, and empty Holdfast's tables there.
+
+        Raises: WrongDatabase for a database that has jobs of others.
+        """
+        return cls(app, url, schema, prepare=prepare_fresh_state)
+
+    @classmethod
+    def joined(cls, app: Holdfast, connection: Any) -> Kit:
+        """Have everything happen in the open transaction of a test's own sync connection; nothing is committed.
+
+        Raises: UnsupportedConnection, NoTransaction.
+        """
+        database = JoinedDatabase(connection, app.database, app.schema)
+        return cls(app, app.url, app.schema, database=database, prepare=clear_in_transaction)
+
+    def close(self) -> None:
+        """Bind the application to its own database again."""
+        self._restore()
 
     def _instant(self) -> Instant | None:
         if self._ahead_us == 0:
@@ -43,24 +80,50 @@ class Kit:
         """Let time pass: retries, deferred starts and leases see it at once."""
         self._ahead_us += milliseconds(duration) * 1000
 
-    def run_until_idle(self, limit: int = 10_000) -> WorkerReport:
-        """Run every job that is due, and those they lead to, until nothing is; waits for the handlers."""
-        return _complete(self.run_until_idle_async(limit))
+    def run_until_idle(self, limit: int = 10_000, timeout: Duration = "30s") -> WorkerReport:
+        """Run every job that is due, and those they lead to, until nothing is; waits for the handlers.
 
-    async def run_until_idle_async(self, limit: int = 10_000) -> WorkerReport:
+        Raises: TimeoutError, naming what runs and the latest error; RuntimeError inside a running loop.
+        """
+        return self._complete(self._work, "run_until_idle_async", limit, timeout)
+
+    async def run_until_idle_async(
+        self, limit: int = 10_000, timeout: Duration = "30s"
+    ) -> WorkerReport:
         """Async version of `run_until_idle`."""
-        return await self._work(limit)
+        return await self._work(limit, timeout)
 
-    def run_one(self) -> WorkerReport:
-        """Run at most one job that is due."""
-        return _complete(self._work(1))
+    def run_one(self, timeout: Duration = "30s") -> WorkerReport:
+        """Run at most one job that is due. Raises: as `run_until_idle`."""
+        return self._complete(self._work, "run_one_async", 1, timeout)
 
-    async def _work(self, limit: int) -> WorkerReport:
+    async def run_one_async(self, timeout: Duration = "30s") -> WorkerReport:
+        """Async version of `run_one`."""
+        return await self._work(1, timeout)
+
+    async def _work(self, limit: int, timeout: Duration) -> WorkerReport:
         database = TimedDatabase(self.app.database, self._instant)
         # The worker's own reaper has a timer; a test must not depend on which comes first.
         await database.run_async(reap_leases(database.store))
         options = WorkerOptions(name="test", stop_when_idle=True, max_items=limit)
-        return await self.app.make_worker(options, database=database).run()
+        worker = self.app.make_worker(options, database=database, threads=self._caller)
+        return await _run_within(worker, timeout)
+
+    def _complete(
+        self, work: Callable[..., Coroutine[Any, Any, T]], async_name: str, *arguments: Any
+    ) -> T:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise RuntimeError(
+                f"an event loop is running in this thread: `await holdfast.{async_name}()` instead"
+            )
+        run: Callable[[Coroutine[Any, Any, T]], T] = (
+            asyncio.run if self._caller is None else self._caller.complete
+        )
+        return run(work(*arguments))
 
     def started(self, type: str | None = None) -> list[JobInfo]:
         """The jobs that exist, oldest first; of one type when it is given."""
@@ -100,14 +163,20 @@ def _has(input: Any, fields: dict[str, Any]) -> bool:
     return all(name in known and known[name] == value for name, value in fields.items())
 
 
-def _complete(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, in a thread when the test's own loop is running."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
-    answers: list[T] = []
-    thread = threading.Thread(target=lambda: answers.append(asyncio.run(work)))
-    thread.start()
-    thread.join()
-    return answers[0]
+async def _run_within(worker: Worker, timeout: Duration) -> WorkerReport:
+    """Run a worker to its end. Raises: TimeoutError with what it was doing."""
+    running = asyncio.create_task(worker.run())
+    done, _ = await asyncio.wait({running}, timeout=milliseconds(timeout) / 1000)
+    if done:
+        return running.result()
+    holding = worker.holding
+    worker.stop("timeout")
+    worker.stop("timeout")
+    await asyncio.wait({running}, timeout=_LAST_WRITES_S)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    running_now = f"still running: {'; '.join(holding)}" if holding else "no job was running"
+    raise TimeoutError(
+        f"the jobs did not end within {timeout}; {running_now}; "
+        f"latest error: {worker.last_error or 'none'}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from typing import Any
 
 import msgspec
@@ -239,7 +239,7 @@ class HandlerCalls:
         self,
         types: Mapping[str, JobType],
         middlewares: Sequence[Middleware],
-        threads: ThreadPoolExecutor,
+        threads: futures.Executor,
         processes: ProcessHandlers,
     ) -> None:
         """Raises: HandlerInvalid for combinations that cannot work."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -91,11 +91,12 @@ class Worker:
         targets: Targets | None = None,
         clock: Clock | None = None,
         own_thread: bool = True,
+        threads: futures.Executor | None = None,
     ) -> None:
         """Raises: HF017, HF018, HF019 for timings that do not fit, HandlerInvalid.
 
         `targets` knows the types a chain may continue with, without it any name will do; without `own_thread` the
-        heartbeat shares the loop.
+        heartbeat shares the loop; `threads` runs the sync handlers.
         """
         self._context = WorkerContext.create(
             database, types, options or WorkerOptions(), observer, clock or SystemClock()
@@ -113,7 +114,7 @@ class Worker:
         )
         self._build_claiming(notifier)
         self._build_recording()
-        self._build_running(middlewares)
+        self._build_running(middlewares, threads)
         self._build_background(own_thread)
         self._connect_callbacks()
 
@@ -126,6 +127,11 @@ class Worker:
     def counters(self) -> Counters:
         """What the worker has done since its start."""
         return self._context.counters
+
+    @property
+    def last_error(self) -> str | None:
+        """The latest error that a connection to the database began to fail with."""
+        return self._context.emitter.last_error
 
     @property
     def running(self) -> int:
@@ -233,9 +239,13 @@ class Worker:
             context, links["complete"], self._recorder, self._claimer, self._slow_completer
         )
 
-    def _build_running(self, middlewares: Sequence[Middleware]) -> None:
+    def _build_running(
+        self, middlewares: Sequence[Middleware], threads: futures.Executor | None
+    ) -> None:
         context = self._context
-        self._threads = ThreadPoolExecutor(context.options.slots, "holdfast-handler")
+        self._threads = threads or futures.ThreadPoolExecutor(
+            context.options.slots, "holdfast-handler"
+        )
         self._processes = ProcessHandlers(
             lambda job: self._slots.restart_timeout(job.attempt_state)
         )

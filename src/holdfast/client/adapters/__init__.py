@@ -15,6 +15,8 @@ _ADAPTERS = {
     "holdfast.PostgresAsyncTransaction": ("base", "OwnAsyncAdapter"),
     "holdfast.SqliteTransaction": ("base", "OwnAdapter"),
     "holdfast.SqliteAsyncTransaction": ("base", "OwnAsyncAdapter"),
+    "holdfast.JoinedTransaction": ("base", "OwnJoinedAdapter"),
+    "holdfast.JoinedAsyncTransaction": ("base", "OwnJoinedAsyncAdapter"),
     "psycopg.Connection": ("psycopg", "PsycopgAdapter"),
     "psycopg.AsyncConnection": ("psycopg", "PsycopgAsyncAdapter"),
     "asyncpg.Connection": ("asyncpg", "AsyncpgAdapter"),

@@ -1,0 +1,33 @@
+-- Written once for both dialects: SQLite's names have an underscore where PostgreSQL's have a dot.
+
+-- name: is_marked_postgresql
+select 1 where to_regclass('holdfast.test_kit') is not null;
+
+-- name: is_marked_sqlite
+select 1 from sqlite_master where name = 'holdfast_test_kit';
+
+-- name: has_jobs
+select 1 from holdfast.job limit 1;
+
+-- name: mark
+create table holdfast.test_kit (emptied_before_each_test integer);
+
+-- name: clear
+update holdfast.identity set paused = false, paused_by = null, paused_at = null where paused;
+delete from holdfast.queue;
+delete from holdfast.lease;
+delete from holdfast.outcome;
+delete from holdfast.attempt;
+delete from holdfast.progress;
+delete from holdfast.blocker;
+delete from holdfast.chain_key;
+delete from holdfast.job;
+delete from holdfast.subscription;
+delete from holdfast.type_setting;
+delete from holdfast.worker;
+delete from holdfast.worker_runs;
+delete from holdfast.cycle_slot;
+delete from holdfast.cycle;
+delete from holdfast.tally;
+delete from holdfast.audit;
+delete from holdfast.api_token;

@@ -1,0 +1,122 @@
+"""Jobs in the transaction of a test: they run there, and go with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.orm import sessionmaker
+from sqlalchemy.pool import NullPool
+
+from holdfast import Continue, Holdfast, Job, Retry
+from holdfast.errors import UnsupportedConnection
+from holdfast.testing.kit import Kit
+
+app = Holdfast()
+NewSession = sessionmaker()
+threads: list[int] = []
+
+
+@app.job("order.charge", retry=Retry(base="10s", max_attempts=3))
+def charge(job: Job[int]) -> None:
+    threads.append(threading.get_ident())
+    with NewSession.begin() as session:
+        session.execute(text("insert into paid values (:id)"), {"id": job.input})
+        if job.input == 13 and job.attempt == 1:
+            raise RuntimeError("declined")
+        job.complete(tx=session, output=Continue("order.ship", job.input))
+
+
+@app.job("order.ship", atomic=True)
+def ship(job: Job[int]) -> str:
+    job.transaction.execute("insert into paid values (1000)")
+    return f"shipped {job.input}"
+
+
+@app.job("order.note")
+async def note(job: Job[int]) -> None:
+    async with app.transaction() as tx:
+        await app.start(tx, "order.ship", job.input)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def connection(request: pytest.FixtureRequest) -> Iterator[Connection]:
+    url = str(request.getfixturevalue(f"{request.param}_url"))
+    restore = app.bind(url)
+    app.migrate()
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    with engine.begin() as made:
+        made.execute(text("create table paid (id integer)"))
+    with engine.connect() as connection:
+        transaction = connection.begin()
+        NewSession.configure(bind=connection, join_transaction_mode="create_savepoint")
+        yield connection
+        transaction.rollback()
+    with engine.connect() as after:
+        assert after.execute(text("select count(*) from paid")).scalar() == 0
+    assert not app.jobs.list().items
+    restore()
+
+
+@pytest.fixture
+def kit(connection: Connection) -> Iterator[Kit]:
+    threads.clear()
+    kit = Kit.joined(app, connection)
+    yield kit
+    kit.close()
+
+
+def paid(connection: Connection) -> list[int]:
+    return list(connection.execute(text("select id from paid order by id")).scalars())
+
+
+def test_jobs_run_in_the_transaction_and_the_thread_of_the_test(
+    kit: Kit, connection: Connection
+) -> None:
+    with NewSession.begin() as session:
+        chain = app.start(session, charge, 1)
+    kit.run_until_idle()
+    assert app.chains.get(chain.id).output == "shipped 1"
+    assert paid(connection) == [1, 1000]
+    assert threads == [threading.get_ident()]
+
+
+def test_a_failed_attempt_leaves_nothing_but_its_retry(kit: Kit, connection: Connection) -> None:
+    with NewSession.begin() as session:
+        chain = app.start(session, charge, 13)
+    kit.run_until_idle()
+    assert app.chains.get(chain.id).state == "pending"
+    assert paid(connection) == []
+    kit.advance("11s")
+    kit.run_until_idle()
+    assert app.chains.get(chain.id).state == "completed"
+    assert paid(connection) == [13, 1000]
+
+
+def test_async_handlers_use_transactions_of_the_application(
+    kit: Kit, connection: Connection
+) -> None:
+    with app.transaction() as tx:
+        app.start(tx, note, 5)
+    kit.run_until_idle()
+    assert kit.assert_started("order.ship").state == "completed"
+    assert paid(connection) == [1000]
+
+
+def test_a_rolled_back_session_takes_its_jobs_with_it(kit: Kit) -> None:
+    with NewSession() as session:
+        app.start(session, charge, 1)
+        assert len(kit.started()) == 1
+        session.rollback()
+    assert kit.started() == []
+
+
+async def test_an_async_connection_is_refused_with_what_to_do(sqlite_url: str) -> None:
+    other = Holdfast(sqlite_url)
+    other.migrate()
+    async with other.transaction() as tx:
+        with pytest.raises(UnsupportedConnection, match="only a sync connection can be joined"):
+            Kit.joined(other, tx)
+    await other.aclose()
