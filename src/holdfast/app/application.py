@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -131,7 +133,14 @@ class Holdfast(Registration, Producer):
         self._resources = Resources(address, options, database)
         self._voice.sender = self._sender if options.hints else None
         self._voice.channel = options.channel(address)
-        client = Client(address, options.schema, lambda: self.database, self._voice, instant)
+        client = Client(
+            address,
+            options.schema,
+            lambda: self.database,
+            self._voice,
+            instant,
+            lambda: _find_name(self),
+        )
         waiting = Waiting(lambda: self.database, (lambda: self.notifier) if options.hints else None)
         self._connect(client, self._targets)
         self.jobs = Jobs(client)
@@ -378,3 +387,14 @@ class Resources:
             database, self._database = self._database, None
             notifier, self._notifier = self._notifier, None
         return database, notifier
+
+
+def _find_name(app: Holdfast) -> str | None:
+    """Find the module and attribute by which commands reach an application; only errors ask."""
+    for name, module in list(sys.modules.items()):
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if value is app and name != "__main__":
+                return f"{name}:{attribute}"
+            if value is app and (file := getattr(module, "__file__", None)):
+                return f"{Path(file).stem}:{attribute}"
+    return None

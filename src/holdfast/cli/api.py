@@ -10,7 +10,7 @@ import click
 from holdfast.cli.console import print_info
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.serving_process import log_options, port_option, set_up_logging, tune_interpreter
-from holdfast.cli.session import database_options, open_app_or_database
+from holdfast.cli.session import app_argument, database_options, open_app_or_database
 from holdfast.core.errors import CommandUsage, MissingExtra
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def api() -> None:
         "holdfast api serve shop.jobs:app --root-path /ops",
     ),
 )
-@click.argument("spec", metavar="[APP]", required=False)
+@app_argument()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @port_option("The port; 0 picks a free one.")
 @click.option(

@@ -10,7 +10,13 @@ from holdfast.cli.changes import ChangeOptions, change_options
 from holdfast.cli.console import is_interactive, print_info
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Format, Record, columns, output_option, write_records
-from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
+from holdfast.cli.session import (
+    CliSession,
+    app_option,
+    database_options,
+    open_app_or_database,
+    with_database,
+)
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import NotConfirmed, SchemaTooNew, SchemaTooOld, WrongDatabase
 
@@ -36,9 +42,7 @@ _COLUMNS = columns("version", "name", "state")
     ),
 )
 @click.argument("action", type=click.Choice(ACTIONS), default="up")
-@click.option(
-    "--app", "spec", metavar="APP", help="module:attribute; also subscribes its handlers."
-)
+@app_option
 @database_options
 @output_option
 def migrate(

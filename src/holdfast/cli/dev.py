@@ -18,7 +18,7 @@ import click
 from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.serving_process import port_option, slots_option
-from holdfast.cli.session import load_app, open_app
+from holdfast.cli.session import app_argument, load_app, open_app
 from holdfast.core.errors import NotConfirmed
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _modification_times(root: Path) -> Iterator[tuple[Path, tuple[int, int]]]:
         "holdfast dev app:app --no-dashboard --slots 2",
     ),
 )
-@click.argument("spec", metavar="APP")
+@app_argument(required=True)
 @port_option("The dashboard's port; 0 picks a free one.")
 @click.option("--no-dashboard", is_flag=True, help="Run only the worker.")
 @slots_option

@@ -10,7 +10,7 @@ from holdfast.cli.console import print_info
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import HelpCommand
 from holdfast.cli.output import Column, Format, columns, output_option, write_records
-from holdfast.cli.session import CliSession, database_options, open_app_or_database
+from holdfast.cli.session import CliSession, app_argument, database_options, open_app_or_database
 from holdfast.core.duration import pluralize
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _COLUMNS = (
         "holdfast doctor -o json",
     ),
 )
-@click.argument("spec", metavar="[APP]", required=False)
+@app_argument()
 @click.option(
     "--fix", is_flag=True, help="Fix what is safe to fix automatically, then check again."
 )

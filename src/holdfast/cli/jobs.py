@@ -40,7 +40,13 @@ from holdfast.cli.output import (
     write_records,
     write_single,
 )
-from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
+from holdfast.cli.session import (
+    CliSession,
+    app_option,
+    database_options,
+    open_app_or_database,
+    with_database,
+)
 from holdfast.core import lifecycle
 from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
 
@@ -242,7 +248,7 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
 )
 @click.argument("type")
 @click.argument("input", default="null")
-@click.option("--app", "spec", metavar="APP", help="module:attribute; validates the input.")
+@app_option
 @click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")
 @click.option("--key", help="Deduplication key: returns the open chain with the same key, if any.")
 @click.option("--after", metavar="DURATION", help="Delay before the job is due.")

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.lazy import HelpCommand, HelpGroup
 from holdfast.cli.output import Format, columns, output_option, write_records, write_single
-from holdfast.cli.session import load_app
+from holdfast.cli.session import app_argument, load_app
 from holdfast.core.errors import CommandUsage, Explanation, explanations, nearest
 
 _WIDTH = 90
@@ -63,7 +63,7 @@ def config() -> None:
         "OUTBOX_BATCH_SIZE=20 holdfast config show --origin -o json",
     ),
 )
-@click.argument("spec", metavar="[APP]", required=False)
+@app_argument()
 @click.option("--origin", is_flag=True, help="Show where each value comes from.")
 @output_option
 def show_config(spec: str | None, origin: bool, output: Format) -> None:

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.core.errors import AppNotLoaded, CommandUsage, HoldfastError, WrongDatabase, nearest
+from holdfast.core.errors import (
+    AppNotLoaded,
+    CommandUsage,
+    HoldfastError,
+    SchemaTooOld,
+    WrongDatabase,
+    nearest,
+)
 
 if TYPE_CHECKING:
     from asyncio import Runner
@@ -38,6 +45,9 @@ _SHOWN_FRAMES = 3
 _URL = click.option(
     "--url", metavar="URL", help="The database.  [HOLDFAST_URL; default: sqlite:///holdfast.db]"
 )
+_APP = click.option(
+    "--app", "spec", metavar="APP", help="The application, as module:attribute, and its database."
+)
 _SCHEMA = click.option(
     "--schema",
     metavar="NAME",
@@ -51,14 +61,24 @@ class CliSession:
     Its database is opened on first use.
     """
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Holdfast, target: str | None = "") -> None:
+        """Take the application and the options by which commands find it; None stands for its URL and schema."""
         self.app = app
+        self._known_target = target
         self._runner: Runner | None = None
 
     @property
     def store(self) -> Store:
         """The operations of the database."""
         return self.app.database.store
+
+    @property
+    def _target(self) -> str:
+        """The options by which another command finds the same database, without secrets."""
+        if self._known_target is not None:
+            return self._known_target
+        schema = "" if self.app.schema == "holdfast" else f" --schema {self.app.schema}"
+        return f" --url {self.app.database.url}{schema}"
 
     @property
     def gateway(self) -> Gateway:
@@ -100,13 +120,13 @@ class CliSession:
         if address.dialect == "sqlite" and not Path(address.path).exists():
             raise WrongDatabase(
                 f"database {address.path} does not exist",
-                help="create it with `holdfast migrate`, or set --url or HOLDFAST_URL",
+                help=f"create it with `holdfast migrate{self._target}`, or set --app, --url or HOLDFAST_URL",
             )
 
     def check(self) -> None:
         """Reject a database that is missing, or whose schema this code does not support."""
         self.require_database()
-        self.app.database.check()
+        check_schema(self.app, self._target)
 
     def close(self) -> None:
         """Close what was opened."""
@@ -122,13 +142,44 @@ def database_options(command: Callable[..., T]) -> Callable[..., T]:
     return _URL(_SCHEMA(command))
 
 
-def with_database(command: Callable[..., T]) -> Callable[..., T]:
-    """Give a command `--url` and `--schema`, and a session with the checked database as its first argument."""
+def app_option(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command `--app`, as `spec`."""
+    return _APP(command)
 
+
+def app_argument(required: bool = False) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """Give a command its application as `spec`: by `--app`, as in every command, or as an argument."""
+
+    def give(command: Callable[..., T]) -> Callable[..., T]:
+        @click.argument("argument", metavar="APP" if required else "[APP]", required=False)
+        @app_option
+        @wraps(command)
+        def with_spec(*arguments: Any, argument: str | None, spec: str | None, **options: Any) -> T:
+            if argument is not None and spec is not None:
+                raise CommandUsage("the application is given twice", help="omit --app")
+            found = argument or spec
+            if required and found is None:
+                raise CommandUsage(
+                    f"{click.get_current_context().command_path}: missing the application",
+                    help="name it as module:attribute, for example --app shop.jobs:app",
+                )
+            return command(*arguments, spec=found, **options)
+
+        return with_spec
+
+    return give
+
+
+def with_database(command: Callable[..., T]) -> Callable[..., T]:
+    """Give a command `--app`, `--url` and `--schema`, and a session with the checked database as its first argument."""
+
+    @app_option
     @database_options
     @wraps(command)
-    def with_session(*arguments: Any, url: str | None, schema: str | None, **options: Any) -> T:
-        with open_database(url, schema) as session:
+    def with_session(
+        *arguments: Any, spec: str | None, url: str | None, schema: str | None, **options: Any
+    ) -> T:
+        with open_app_or_database(spec, url, schema) as session:
             session.check()
             return command(session, *arguments, **options)
 
@@ -145,7 +196,7 @@ def open_database(url: str | None, schema: str | None) -> Iterator[CliSession]:
     app = Holdfast(
         own.url, schema=own.schema, notifier=own.notifier, hints=own.hints, open_types=True
     )
-    with open_app(app) as session:
+    with open_app(app, "" if url is None and schema is None else None) as session:
         yield session
 
 
@@ -158,13 +209,13 @@ def open_app_or_database(
     if url is not None or schema is not None:
         raise CommandUsage("an application has its own database", help="omit --url and --schema")
 
-    return open_app(load_app(spec))
+    return open_app(load_app(spec), f" --app {spec}")
 
 
 @contextmanager
-def open_app(app: Holdfast) -> Iterator[CliSession]:
-    """Open a session with an application."""
-    session = CliSession(app)
+def open_app(app: Holdfast, target: str | None = "") -> Iterator[CliSession]:
+    """Open a session with an application; for `target` see `CliSession`."""
+    session = CliSession(app, target)
     try:
         yield session
     finally:
@@ -177,6 +228,16 @@ def _user_name() -> str:
     except (KeyError, OSError):
         # A container may run under a number that has no name.
         return "unknown"
+
+
+def check_schema(app: Holdfast, target: str) -> None:
+    """Reject a schema that this code does not support, with the command that would migrate this database."""
+    try:
+        app.database.check()
+    except SchemaTooOld as error:
+        raise SchemaTooOld(
+            f"{error.message} ({app.database.url})", help=f"run `holdfast migrate{target}`"
+        ) from error
 
 
 def load_app(spec: str) -> Holdfast:

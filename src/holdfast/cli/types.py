@@ -21,7 +21,13 @@ from holdfast.cli.output import (
     write_records,
     write_single,
 )
-from holdfast.cli.session import CliSession, database_options, open_app_or_database, with_database
+from holdfast.cli.session import (
+    CliSession,
+    app_argument,
+    database_options,
+    open_app_or_database,
+    with_database,
+)
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import CommandUsage, SubscriptionNotFound, nearest
 
@@ -95,7 +101,7 @@ def list_(session: CliSession, output: Format) -> None:
     ),
 )
 @click.argument("type")
-@click.argument("spec", metavar="[APP]", required=False)
+@app_argument()
 @database_options
 @output_option
 def show(type: str, spec: str | None, url: str | None, schema: str | None, output: Format) -> None:

@@ -26,7 +26,7 @@ from holdfast.cli.serving_process import (
     stop_on_signal,
     tune_interpreter,
 )
-from holdfast.cli.session import load_app, open_app
+from holdfast.cli.session import app_argument, check_schema, load_app, open_app
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import (
     CommandUsage,
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
         "holdfast worker shop.jobs:app --drain    # until nothing is due",
     ),
 )
-@click.argument("spec", metavar="APP")
+@app_argument(required=True)
 @slots_option
 @click.option(
     "--processes",
@@ -104,9 +104,9 @@ def worker(
     chosen = select_types(app, types)
     if drain:
         # A script that waits for the drain would wait for a database that may never come.
-        app.database.check()
+        check_schema(app, f" --app {spec}")
     else:
-        check_schema(app)
+        check_schema_if_reachable(app, spec)
     if settings.holdfast.processes > 1:
         if probe_port is not None:
             raise CommandUsage(
@@ -181,10 +181,10 @@ def select_types(app: Holdfast, types: str | None) -> dict[str, JobType]:
     return chosen
 
 
-def check_schema(app: Holdfast) -> None:
+def check_schema_if_reachable(app: Holdfast, spec: str) -> None:
     """Reject a schema that this code does not support; an unreachable database is only a warning."""
     try:
-        app.database.check()
+        check_schema(app, f" --app {spec}")
     except DatabaseUnreachable as error:
         # A worker may start before its database; it begins once the database is reachable.
         print_warning(f"{error.message}; waiting for it")
@@ -272,7 +272,7 @@ _RUNNER_COLUMNS = (
         "holdfast tick shop.jobs:app -o json | jq .totalProcessed",
     ),
 )
-@click.argument("spec", metavar="APP")
+@app_argument(required=True)
 @click.option(
     "--runners", metavar="A,B,…", help="Only these runners, in this order.  [WORKER_TICK_RUNNERS]"
 )
@@ -299,7 +299,7 @@ def tick(
     set_up_logging(log_level, log_format, log_jobs)
     app = load_app(spec)
     warn_of_unknown(settings)
-    check_schema(app)
+    check_schema_if_reachable(app, spec)
     with open_app(app) as session:
         summary = session.run(_tick(app, settings, output))
     _write(summary, output)

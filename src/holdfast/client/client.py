@@ -20,7 +20,7 @@ from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import Access, AsyncAdapter, AsyncTx, Need, SyncAdapter, SyncTx
 from holdfast.client.url import Address
 from holdfast.commands.change import Change
-from holdfast.core.errors import HoldfastError, UnsupportedConnection
+from holdfast.core.errors import HoldfastError, SchemaTooOld, UnsupportedConnection, WrongDatabase
 from holdfast.core.events import Event, Observer
 from holdfast.core.records import Instant
 from holdfast.notify.base import Hint, Notifier
@@ -75,8 +75,11 @@ class Client:
         database: Callable[[], Database],
         outputs: Outputs,
         instant: Callable[[], Instant | None] = lambda: None,
+        name_app: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """`name_app` returns the application as module:attribute, for the error that names it."""
         self.store = _store_of(address)
+        self._name_app = name_app
         self._instant = instant
         self._dialect = address.dialect
         self._database = database
@@ -137,10 +140,21 @@ class Client:
         return op if self._schema_is_known else self._first(op)
 
     def _first(self, op: Op[T]) -> Op[T]:
-        applied = yield from self.store.schema.applied()
-        check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
+        try:
+            applied = yield from self.store.schema.applied()
+            check_schema(load_migrations(_PACKAGES[self._dialect]), applied)
+        except (SchemaTooOld, WrongDatabase) as error:
+            raise self._not_migrated(error) from error
         self._schema_is_known = True
         return (yield from op)
+
+    def _not_migrated(self, error: SchemaTooOld | WrongDatabase) -> SchemaTooOld | WrongDatabase:
+        """Name the database, and the command that migrates this one and no other."""
+        url, app = self._database().url, self._name_app()
+        target = f"--app {app}" if app else f"--url {url}"
+        return type(error)(
+            f"{error.message} ({url})", help=f"run `holdfast migrate {target}`, or app.migrate()"
+        )
 
     def _with_hints(self, command: Command[T], conditions: Conditions) -> Op[Change[T]]:
         """Send the hints within the transaction where its commit cannot be observed."""

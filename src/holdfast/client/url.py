@@ -62,6 +62,12 @@ def _sqlite(rest: str) -> Address:
     path = rest.removeprefix("/")
     if path == rest or not path:
         raise _unusable("the SQLite URL names no file: a path follows three slashes")
+    if "mode=memory" in path:
+        raise UnusableUrl(
+            "only the connection that made this database in memory can reach it",
+            help="for Django's test database, give the test kit Django's connection, or name a file: "
+            'DATABASES["default"]["TEST"] = {"NAME": BASE_DIR / "test.sqlite3"}',
+        )
     if "?" in path or "\0" in path:
         raise _unusable("the SQLite URL has parameters after its path")
     return Address("sqlite", f"sqlite:///{path}", path)

@@ -1,0 +1,50 @@
+"""A Django app for INSTALLED_APPS: Holdfast in Django's own database, migrated and run by `manage.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from holdfast.client.url import parse_url
+from holdfast.core.errors import UnusableUrl
+
+_SQLITE = "django.db.backends.sqlite3"
+_POSTGRESQL = frozenset({"django.db.backends.postgresql", "django.contrib.gis.db.backends.postgis"})
+
+
+def database_url(alias: str = "default") -> str:
+    """Return the URL of one of Django's DATABASES, for `Holdfast(database_url())`.
+
+    While tests run, this is Django's test database. Raises: UnusableUrl for other engines, and for
+    a test database in memory, which only Django's own connection reaches.
+    """
+    from django.db import connections
+
+    settings: dict[str, Any] = connections[alias].settings_dict
+    engine, name = settings["ENGINE"], str(settings["NAME"] or "")
+    if engine == _SQLITE:
+        return parse_url(f"sqlite:///{name}").url
+    if engine in _POSTGRESQL:
+        return _postgresql_url(settings, name)
+    raise UnusableUrl(
+        f"Holdfast has no store for {engine}",
+        help="use PostgreSQL or SQLite for this alias of DATABASES",
+    )
+
+
+def is_in_memory(name: str) -> bool:
+    """Whether a SQLite database of Django lives in memory, where only Django's own connection reaches it."""
+    return name == ":memory:" or "mode=memory" in name
+
+
+def _postgresql_url(settings: dict[str, Any], name: str) -> str:
+    query = {"dbname": name}
+    for key, option in (("HOST", "host"), ("PORT", "port"), ("USER", "user")):
+        if settings.get(key):
+            query[option] = str(settings[key])
+    if settings.get("PASSWORD"):
+        query["password"] = str(settings["PASSWORD"])
+    for option in ("service", "sslmode", "sslrootcert", "sslcert", "sslkey"):
+        if settings.get("OPTIONS", {}).get(option):
+            query[option] = str(settings["OPTIONS"][option])
+    return f"postgresql:///?{urlencode(query, quote_via=quote)}"
