@@ -267,7 +267,7 @@ BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception]]] = [
     ({"key": "\ud800"}, InvalidOption),
     ({"key": "é" * 513}, InvalidOption),
     ({"key": 7}, InvalidOption),
-    ({"colour": "red"}, TypeError),
+    ({"colour": "red"}, InvalidOption),
 ]
 
 

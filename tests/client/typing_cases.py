@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from holdfast import Chain, Holdfast, JobInfo, Page, Start
+from holdfast import Chain, Holdfast, Job, JobInfo, Page, Start
 
 
 def sync_connections_answer_at_once(
@@ -66,3 +66,25 @@ def mistakes_are_seen(app: Holdfast, session: Session, cursor: sqlite3.Cursor) -
     app.start(session, "mail", colour="red")  # type: ignore[call-overload]
     app.start(cursor, "mail")  # type: ignore[call-overload]
     app.start("sqlite:///file.db", "mail")  # type: ignore[call-overload]
+
+
+def inputs_are_checked_against_the_handler(app: Holdfast, session: Session) -> None:
+    @app.job("order.charge")
+    def charge(job: Job[str]) -> int:
+        return len(job.input)
+
+    @app.job("order.ship", batch=10)
+    async def ship(jobs: list[Job[int]]) -> None:
+        pass
+
+    @app.job("clean")
+    async def clean(job: Job[None]) -> None:
+        pass
+
+    assert_type(app.start(session, charge, "order 7", key="k"), Chain)
+    assert_type(app.start(session, ship, 7), Chain)
+    assert_type(app.start(session, clean), Chain)
+    assert_type(app.start_many(session, charge, ["a", "b"]), list[Chain])
+    app.start(session, charge, 7)  # type: ignore[arg-type]
+    app.start(session, ship, "7")  # type: ignore[arg-type]
+    app.start_many(session, charge, [7])  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from inspect import isroutine
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
 
 from holdfast.client.client import Outputs
@@ -11,7 +12,7 @@ from holdfast.core.codec import TypeCodec
 from holdfast.core.cycle import CycleSpec, cycle_spec, resolve_cycle_options
 from holdfast.core.duration import Duration
 from holdfast.core.env_options import FromEnv
-from holdfast.core.errors import DuplicateCycle, InvalidOption
+from holdfast.core.errors import DuplicateCycle, InvalidName, InvalidOption, nearest
 from holdfast.core.registry import (
     JobType,
     Registry,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.scheduler.cycle_run import WrapRun
 
 H = TypeVar("H", bound=Callable[..., Any])
+T = TypeVar("T")
 M = TypeVar("M", bound=Callable[..., Any])
 
 
@@ -64,7 +66,7 @@ class Registration:
 
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.
         """
-        check_name(name)
+        check_name(_not_a_function(name, 'job("order.charge")'))
 
         def register(handler: H) -> H:
             self.registry.add(job_type_of(handler, name, _job_class(), options))
@@ -79,7 +81,7 @@ class Registration:
 
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.
         """
-        check_name(event)
+        check_name(_not_a_function(event, 'on("order.paid")'))
 
         def register(handler: H) -> H:
             type_name = delivery_name(event, name or str(getattr(handler, "__name__", "")))
@@ -107,6 +109,11 @@ class Registration:
 
         Raises: InvalidName, InvalidSchedule, InvalidOption, ConfigError, DuplicateCycle.
         """
+        _not_a_function(name, 'cycle("reminders", every="1h")')
+        for each in options:
+            if each not in CycleOptions.__optional_keys__:
+                near = nearest(each, CycleOptions.__optional_keys__)
+                raise InvalidOption(f"a cycle has no option {each!r}", help=near or None)
         given, variables = resolve_cycle_options(name, options)
         if given.get("cron") is not None and given.get("tz") is None:
             given["tz"] = self._time_zone
@@ -177,6 +184,16 @@ class Registration:
         from holdfast.observe import CompositeObserver
 
         return CompositeObserver(*self._observers) if self._observers else None
+
+
+def _not_a_function(name: T, written: str) -> T:
+    """Return a decorator's first argument. Raises: InvalidName when it is the function to be decorated."""
+    if isroutine(name):
+        raise InvalidName(
+            f"the decorator of {name.__name__} needs parentheses and a name",
+            help=f"write @app.{written}",
+        )
+    return name
 
 
 def _job_class() -> type:

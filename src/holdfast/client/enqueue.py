@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import datetime
-from typing import Any, TypedDict, Unpack, get_args, overload
+from inspect import isroutine
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeVar, Unpack, get_args, overload
 from uuid import UUID
 
 import msgspec
@@ -18,6 +19,7 @@ from holdfast.client.start_options import (
     check_attempts,
     check_choice,
     check_key,
+    check_options,
     check_priority,
     check_time,
     id_texts,
@@ -28,7 +30,14 @@ from holdfast.commands.change import Change, due_hints
 from holdfast.commands.start import Started, StartRequest, publish_events, start_chains
 from holdfast.core.codec import SIZE_LIMIT, TypeCodec
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidId, InvalidOption
+from holdfast.core.errors import (
+    HoldfastError,
+    InvalidId,
+    InvalidName,
+    InvalidOption,
+    UnknownJobType,
+    UnsupportedConnection,
+)
 from holdfast.core.events import Event, event
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
@@ -46,11 +55,20 @@ from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
+if TYPE_CHECKING:
+    from holdfast.worker.job import Job
+
 _ANYTHING = TypeCodec(Any)
 
 SCOPES = get_args(KeyScope)
 
 POLICIES = get_args(OnBlockerFailure)
+
+
+InputT = TypeVar("InputT")
+
+HandlerOf: TypeAlias = "Callable[[Job[InputT]], Any] | Callable[[list[Job[InputT]]], Any]"
+"""A handler of jobs with this input, so that type checkers see a wrong one."""
 
 
 class PublishOptions(TypedDict, total=False):
@@ -83,11 +101,27 @@ class Producer:
 
     @overload
     def start(
-        self, tx: SyncTx, target: Target, input: Any = None, **options: Unpack[StartOptions]
+        self,
+        tx: SyncTx,
+        target: HandlerOf[InputT],
+        input: InputT = ...,
+        **options: Unpack[StartOptions],
     ) -> Chain: ...
     @overload
     def start(
-        self, tx: AsyncTx, target: Target, input: Any = None, **options: Unpack[StartOptions]
+        self,
+        tx: AsyncTx,
+        target: HandlerOf[InputT],
+        input: InputT = ...,
+        **options: Unpack[StartOptions],
+    ) -> Coroutine[Any, Any, Chain]: ...
+    @overload
+    def start(
+        self, tx: SyncTx, target: str, input: Any = None, **options: Unpack[StartOptions]
+    ) -> Chain: ...
+    @overload
+    def start(
+        self, tx: AsyncTx, target: str, input: Any = None, **options: Unpack[StartOptions]
     ) -> Coroutine[Any, Any, Chain]: ...
     def start(
         self, tx: Any, target: Target, input: Any = None, **options: Unpack[StartOptions]
@@ -97,16 +131,29 @@ class Producer:
         Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption, ChainNotFound for a
         blocker, and the errors of connections and schema; nothing is written then.
         """
-        if not options:
-            return self._client.write(tx, plain_command(self._starter.plain(target, input)))
-        batch = self._starter.one(target, input, options)
+        try:
+            if not options:
+                return self._client.write(tx, plain_command(self._starter.plain(target, input)))
+            batch = self._starter.one(target, input, options)
+        except UnknownJobType as error:
+            raise _without_transaction(tx, "start", error) from error
         return self._client.write(tx, _only(start_command(batch)))
 
     @overload
     def start_many(
         self,
         tx: SyncTx,
-        target: Target,
+        target: HandlerOf[InputT],
+        inputs: Iterable[InputT],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> list[Chain]: ...
+    @overload
+    def start_many(
+        self,
+        tx: SyncTx,
+        target: str,
         inputs: Iterable[Any],
         *,
         keys: Iterable[str | None] | None = None,
@@ -116,7 +163,17 @@ class Producer:
     def start_many(
         self,
         tx: AsyncTx,
-        target: Target,
+        target: HandlerOf[InputT],
+        inputs: Iterable[InputT],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    @overload
+    def start_many(
+        self,
+        tx: AsyncTx,
+        target: str,
         inputs: Iterable[Any],
         *,
         keys: Iterable[str | None] | None = None,
@@ -162,7 +219,12 @@ class Producer:
 
         Until a handler subscribes it is one chain under the event's own name, which waits.
         """
-        return self._client.write(tx, publish_command(self._targets, event, input, **options))
+        check_options(options, PublishOptions)
+        try:
+            command = publish_command(self._targets, event, input, **options)
+        except InvalidName as error:
+            raise _without_transaction(tx, "publish", error) from error
+        return self._client.write(tx, command)
 
     @overload
     def use_key(self, tx: SyncTx, scope: str, key: str) -> bool: ...
@@ -175,6 +237,18 @@ class Producer:
         unused again. Keys are kept for HOLDFAST_KEY_DAYS. Raises: InvalidOption.
         """
         return self._client.write(tx, use_key_command(scope, key))
+
+
+def _without_transaction(tx: Any, method: str, error: HoldfastError) -> HoldfastError:
+    """Return the error for a call whose first argument was left out, else the one that was raised."""
+    if not isinstance(tx, str) and not isroutine(tx):
+        return error
+    name = repr(tx) if isinstance(tx, str) else tx.__name__
+    return UnsupportedConnection(
+        f"the first argument of app.{method} is your transaction, not {name}",
+        help=f"write app.{method}(tx, {name}, …), inside `with app.transaction() as tx` "
+        "or with your own connection",
+    )
 
 
 def _only(command: Command[list[Chain]]) -> Command[Chain]:
@@ -202,11 +276,15 @@ class Starter:
 
     def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
         """Check one start. Raises: the errors of names, payloads and options."""
+        check_options(options, StartOptions)
         request, delay = self._pair(target, input, **options)
         return Batch([request], [delay] if delay else None)
 
     def all(self, starts: Iterable[Start]) -> Batch:
         """Check starts of different types and options."""
+        starts = list(starts)
+        for each in starts:
+            check_options(each.options, StartOptions)
         pairs = [self._pair(each.target, each.input, **each.options) for each in starts]
         delays = [delay for _, delay in pairs]
         return Batch([request for request, _ in pairs], delays if any(delays) else None)
@@ -219,6 +297,7 @@ class Starter:
         options: SharedOptions,
     ) -> Batch:
         """Check many starts of one type, whose options are checked once."""
+        check_options(options, SharedOptions)
         plan = self._plan(target, **options)
         if keys is None and plan.is_about_keys:
             raise InvalidOption("scope, window and exclude mean nothing without keys")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol, TypeAlias, TypedDict, TypeVar
+from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
 from holdfast.core.duration import Duration
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import InvalidOption, nearest
 from holdfast.core.ids import parse_id, parse_new_id
 from holdfast.core.records import PRIORITIES, Instant, KeyScope, OnBlockerFailure, to_instant
 from holdfast.core.retry import is_attempt_limit
@@ -61,6 +61,37 @@ class StartOptions(SharedOptions, total=False):
 
     key: str | None
     id: UUID | str | None
+
+
+_ELSEWHERE = {
+    "delay": "after",
+    "countdown": "after",
+    "schedule_in": "after",
+    "eta": "at",
+    "run_at": "at",
+    "schedule_at": "at",
+    "retries": "max_attempts",
+    "depends_on": "blockers",
+    "unique_key": "key",
+    "job_id": "id",
+}
+"""What other queues call our options."""
+
+
+def check_options(options: Mapping[str, object], known: Any) -> None:
+    """Refuse an option that a TypedDict of options does not have. Raises: InvalidOption with the nearest name."""
+    names = known.__optional_keys__
+    for name in options:
+        if name not in names:
+            raise InvalidOption(f"there is no option {name!r} here", help=_meant(name, names))
+
+
+def _meant(name: str, names: Iterable[str]) -> str:
+    others = {theirs: ours for theirs, ours in _ELSEWHERE.items() if ours in names}
+    found = nearest(name, [*names, *others]).removeprefix("did you mean ").removesuffix("?")
+    if found:
+        return f"did you mean {others.get(found, found)}?"
+    return f"use one of {', '.join(sorted(names))}"
 
 
 def id_text(value: Id) -> str:
