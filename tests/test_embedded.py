@@ -28,6 +28,16 @@ async def test_it_is_off_unless_switched_on(app: Holdfast) -> None:
     await app.aclose()
 
 
+@pytest.mark.parametrize(("given", "lines"), [({}, 1), ({"OUTBOX_WORKER_ENABLED": "false"}, 0)])
+async def test_one_that_nobody_switched_off_says_once_that_it_is_off(
+    app: Holdfast, given: dict[str, str], lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with app.worker(load_settings(environ=given)):
+        said = [each for each in caplog.messages if "OUTBOX_WORKER_ENABLED" in each]
+    assert len(said) == lines
+    await app.aclose()
+
+
 async def test_it_works_jobs_off_while_the_application_runs(app: Holdfast) -> None:
     ran = asyncio.Event()
 

@@ -3,6 +3,8 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from holdfast.cli.exit_codes import Exit
 from holdfast.storage.id_generator import new_id
 from tests.cli.conftest import Run
@@ -65,6 +67,32 @@ def test_waiting_returns_the_output_of_a_chain_that_ends_meanwhile(run: Run, sce
         result = run("chains", "wait", job.id, "--timeout", "30s")
         ending.result()
     assert (result.exit_code, json.loads(result.stdout)) == (0, {"url": "/1.pdf"})
+
+
+def test_a_later_job_is_named_with_its_chain(run: Run, scene: Scene) -> None:
+    chain = scene.start()
+    later = new_id()
+    scene.start(id=later, chain_id=chain, chain_index=1)
+    for verb in ("wait", "show"):
+        result = run("chains", verb, later)
+        assert result.exit_code == Exit.NOT_FOUND
+        assert f"job 2 of chain {chain}" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (("dead", "redrive", "type:nothing.*"), "nothing matched: there is no job to re"),
+        (("jobs", "retry", "type:nothing.*", "--dry-run"), "nothing matched"),
+        (("chains", "cancel", "type:nothing.*"), "nothing matched: there is no chain to cancel"),
+    ],
+)
+def test_a_filter_that_matches_nothing_says_so(
+    run: Run, scene: Scene, command: tuple[str, ...], words: str
+) -> None:
+    result = run(*command, "--yes")
+    assert result.exit_code == 0
+    assert words in result.stderr
 
 
 def test_waiting_in_vain_says_how_it_ended(run: Run, scene: Scene) -> None:

@@ -13,7 +13,7 @@ from holdfast.admin.serializers import chain_version, payloads_of, require, show
 from holdfast.client.pagination import read_page
 from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain, Page
-from holdfast.commands.chains import cancel_chain, delete_chains
+from holdfast.commands.chains import cancel_chain, delete_chains, no_such_chain
 from holdfast.commands.change import Change, Effect, counted
 from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound
@@ -32,7 +32,7 @@ def read_tree(store: Store, chain_id: str, depth: int) -> Op[dict[str, Any]]:
     """Read a chain with its jobs and, down to a depth, the chains they wait for. Raises: ChainNotFound."""
     tree = yield from _read(store, chain_id, depth, {chain_id})
     if tree is None:
-        raise ChainNotFound(f"there is no chain {chain_id}")
+        raise (yield from no_such_chain(store, chain_id))
     return tree
 
 

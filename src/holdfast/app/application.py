@@ -181,7 +181,11 @@ class Holdfast(Registration, Producer):
 
         settings = settings or load_settings()
         assembly = self.assembly(settings)
-        return EmbeddedWorker(settings.embedded.enabled, lambda: assembly.background(True))
+        return EmbeddedWorker(
+            settings.embedded.enabled,
+            lambda: assembly.background(True),
+            is_default=settings.origin("OUTBOX_WORKER_ENABLED") == "default",
+        )
 
     def make_worker(
         self,

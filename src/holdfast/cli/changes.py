@@ -223,6 +223,10 @@ def run_bulk_action(
     unable = [each for each in selection.found if not command.allows(each.state)]
     if not selection.by_filter and not able:
         raise _refusal(selection, unable, action)
+    if not selection.found:
+        write_records([], _CHANGED_COLUMNS, change.output)
+        print_info(f"nothing matched: there is no {noun} to {command.verb}")
+        return Exit.OK
     if not confirm_change(
         change,
         command.verb,

@@ -20,13 +20,14 @@ from holdfast.commands.chains import (
     complete_chain,
     continue_chain,
     delete_chains,
+    no_such_chain,
     retry_chain,
     run_chain_now,
 )
 from holdfast.commands.change import Change, counted
 from holdfast.core.codec import encode_output
 from holdfast.core.duration import Duration
-from holdfast.core.errors import ChainNotFound, InvalidOption
+from holdfast.core.errors import InvalidOption
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import NewJob
 from holdfast.core.registry import Target
@@ -139,7 +140,7 @@ class ChainCommands(Resource):
         wanted = id_text(id)
         records = yield from self._client.store.chains.get([wanted])
         if not records:
-            raise ChainNotFound(f"there is no chain {wanted}")
+            raise (yield from no_such_chain(self._client.store, wanted))
         yield from self._client.store.schema.confirm()
         return chain_of(records[0])
 
@@ -150,7 +151,7 @@ class ChainCommands(Resource):
         wanted = id_text(id)
         records = yield from self._client.store.chains.jobs(wanted)
         if not records:
-            raise ChainNotFound(f"there is no chain {wanted}")
+            raise (yield from no_such_chain(self._client.store, wanted))
         return [job_of(each) for each in records]
 
     def _waiting_jobs(self, id: Id, limit: int) -> Op[builtins.list[BlockerInfo]]:

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 from holdfast.client.start_options import Id, id_text
 from holdfast.client.views import Chain, chain_of
+from holdfast.commands.chains import no_such_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (
     ChainCancelled,
@@ -149,7 +150,13 @@ class Waiting:
             batch = wanted[place : place + BATCH]
             try:
                 database = self._database()
-                found = {each.id: each for each in database.read(_ended(database.store, batch))}
+                store = database.store
+                found = {each.id: each for each in database.read(_ended(store, batch))}
+                missing = {
+                    each: database.read(no_such_chain(store, each))
+                    for each in batch
+                    if each not in found
+                }
             except (ConnectionClosed, DatabaseError):
                 # The waiters' own timeouts bound this; it resumes when the database is back.
                 with self._lock:
@@ -158,12 +165,12 @@ class Waiting:
                 time.sleep(SHORTEST_S)
                 continue
             for chain in batch:
-                answered += self._answer(chain, found.get(chain))
+                answered += self._answer(chain, found.get(chain) or missing[chain])
         return answered
 
-    def _answer(self, chain: str, record: ChainRecord | None) -> int:
+    def _answer(self, chain: str, found: ChainRecord | ChainNotFound) -> int:
         with self._lock:
-            if record is not None and record.state not in TERMINAL:
+            if isinstance(found, ChainRecord) and found.state not in TERMINAL:
                 self._seen.add(chain)
                 self._mark(chain)
                 return 0
@@ -172,12 +179,12 @@ class Waiting:
         for each in waiters:
             if each.done() or not each.set_running_or_notify_cancel():
                 continue
-            if record is not None:
-                each.set_result(record)
+            if isinstance(found, ChainRecord):
+                each.set_result(found)
             elif existed:
                 each.set_exception(ChainDeleted(f"chain {chain} was deleted"))
             else:
-                each.set_exception(ChainNotFound(f"there is no chain {chain}"))
+                each.set_exception(found)
         return len(waiters)
 
     def _mark(self, chain: str) -> None:

@@ -30,6 +30,16 @@ from holdfast.storage.store import Store
 _ROUNDS = 1000
 
 
+def no_such_chain(store: Store, id: str) -> Op[ChainNotFound]:
+    """Return the error for a chain that does not exist; the id may be that of a later job. One statement."""
+    for job in (yield from store.jobs.get([id])):
+        return ChainNotFound(
+            f"there is no chain {id}",
+            help=f"this is job {job.chain_index + 1} of chain {job.chain_id}: use the chain's id",
+        )
+    return ChainNotFound(f"there is no chain {id}")
+
+
 def complete_chain(
     store: Store, chain_id: str, output: str, now: Instant | None = None
 ) -> Op[Change[str]]:

@@ -243,8 +243,12 @@ def _succeeded(task: asyncio.Task[WorkerReport]) -> bool:
 class EmbeddedWorker:
     """`async with app.worker(): …` runs the background mode during the block if OUTBOX_WORKER_ENABLED is set."""
 
-    def __init__(self, enabled: bool, make: Callable[[], Background]) -> None:
+    def __init__(
+        self, enabled: bool, make: Callable[[], Background], is_default: bool = False
+    ) -> None:
+        """`is_default` says that nobody set it, so that a worker that is off may surprise."""
         self._enabled = enabled
+        self._is_default = is_default
         self._make = make
         self._background: Background | None = None
         self._task: asyncio.Task[object] | None = None
@@ -261,6 +265,11 @@ class EmbeddedWorker:
                 self._background.run(), name="holdfast embedded worker"
             )
             self._task.add_done_callback(_log_failure)
+        elif self._is_default:
+            log.warning(
+                "the embedded worker is off, so this process runs no jobs; "
+                "set OUTBOX_WORKER_ENABLED to true or false"
+            )
         return self
 
     async def __aexit__(self, *_: object) -> None:
