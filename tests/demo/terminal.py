@@ -27,7 +27,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 class Terminal:
     """A pseudo-terminal with the demo in it; leaving its block ends it."""
 
-    def __init__(self, cwd: Path, *words: str) -> None:
+    def __init__(self, cwd: Path, *words: str, size: tuple[int, int] = SIZE) -> None:
         self.pid, self._descriptor = pty.fork()
         if self.pid == 0:
             os.chdir(cwd)
@@ -36,7 +36,7 @@ class Terminal:
             # readline adds a size to the real environment, behind Python's back.
             env = {name: text for name, text in os.environ.items() if name not in _SIZES}
             os.execve(sys.executable, [sys.executable, "-m", "holdfast.demo", *words], env)
-        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *SIZE, 0, 0))
+        fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
         self._shown = ""
         self._read_to = 0
         self._code: int | None = None
@@ -55,6 +55,10 @@ class Terminal:
                 return match.group()
             assert time.monotonic() < deadline, f"no {pattern!r} in:\n{self._shown[-3000:]}"
             assert self._read(), f"no {pattern!r} before the end:\n{self._shown[-3000:]}"
+
+    def find(self, pattern: str) -> list[str]:
+        """Return everything that has been shown and matches."""
+        return re.findall(pattern, self._shown)
 
     def end(self) -> int:
         """Wait for the demo's end; return its exit code."""

@@ -37,6 +37,25 @@ def test_keys_kill_break_pause_and_order(tmp_path: Path) -> None:
         assert terminal.end() == 0
 
 
+def test_orders_flow_until_you_quit_so_that_every_kill_hits_something(tmp_path: Path) -> None:
+    with Terminal(tmp_path, *QUICK) as terminal:
+        terminal.wait_for(r" [3-9]\d\d/\d+ ")
+        for worker in ("w-1", "w-2"):
+            terminal.press("k")
+            terminal.wait_for(rf"{worker} killed in the middle of \d+ payments?; it held \d+ jobs?")
+            terminal.wait_for(r"\d+ jobs? recovered after \d+\.\d s · 0 lost · 0 paid twice")
+        assert {int(each) for each in terminal.find(r"running (\d+)")} <= set(range(5))
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
+def test_a_small_terminal_keeps_the_way_out(tmp_path: Path) -> None:
+    with Terminal(tmp_path, "--orders", "1", *QUICK, size=(24, 50)) as terminal:
+        terminal.wait_for(r"\[q\] quit")
+        terminal.press("q")
+        assert terminal.end() == 0
+
+
 def test_the_page_shows_the_shop_and_kills_its_worker(tmp_path: Path) -> None:
     with Terminal(tmp_path, "--orders", "30", *QUICK) as terminal:
         address = terminal.wait_for(r"http://127\.0\.0\.1:\d+")

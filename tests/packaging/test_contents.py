@@ -20,6 +20,8 @@ BESIDE = frozenset(
         "LICENSE",
         "Makefile",
         "README.md",
+        "requirements-demo-postgres.in",
+        "requirements-demo-postgres.txt",
         "requirements-demo.in",
         "requirements-demo.txt",
         "requirements-dev.in",
@@ -153,7 +155,7 @@ def test_the_distribution_has_our_name_and_the_command_its_own(wheel: Path) -> N
     assert not re.search(r"^Requires-Dist: holdfast(?!-jobs)", told, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["demo", "invoicing", "invoicing-postgres"])
+@pytest.mark.parametrize("name", ["demo", "demo-postgres", "invoicing", "invoicing-postgres"])
 def test_a_first_look_locks_what_development_locks(name: str) -> None:
     locked = pins(f"requirements-{name}.txt")
     assert locked

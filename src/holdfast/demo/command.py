@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SHOWN_LEASE = "15s"
 QUICK_LEASE = "3s"
 PORT = 8750
+ORDERS = 200
 FILE = Path("holdfast-demo.db")
 DIRECTORY = "holdfast-demo-postgres"
 
@@ -40,9 +41,7 @@ DIRECTORY = "holdfast-demo-postgres"
 @click.option(
     "--orders",
     type=click.IntRange(0, 100_000),
-    default=200,
-    show_default=True,
-    help="Orders to place.",
+    help=f"Orders to place.  [default: until you quit; {ORDERS} with --headless or --exit]",
 )
 @click.option(
     "--rate", type=click.FloatRange(0.1, 1_000), default=25.0, show_default=True, help="Orders/s."
@@ -69,7 +68,7 @@ DIRECTORY = "holdfast-demo-postgres"
 @click.option("--url", metavar="URL", help="Use your own database, in separate tables.")
 @click.option("--fresh", is_flag=True, help="Delete the data of earlier runs.")
 def demo(
-    orders: int,
+    orders: int | None,
     rate: float,
     kill: bool,
     exits: bool,
@@ -100,7 +99,9 @@ def demo(
 
         if port is None and not headless:
             port = PORT
-        options = DemoOptions(orders, rate, kill, exits, lease_ms, headless, port)
+        is_endless = orders is None and not headless and not exits
+        wanted = ORDERS if orders is None else orders
+        options = DemoOptions(wanted, rate, kill, exits, lease_ms, headless, port, is_endless)
         return Demo(options, database, guard).run()
 
 

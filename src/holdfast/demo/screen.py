@@ -58,7 +58,7 @@ def figure_lines(story: Story) -> list[str]:
     queue, ledger = figures.queue, figures.ledger
     lines = [
         f"  orders {ledger.paid}/{story.total} paid · {ledger.per_second:.0f}/s · p95 wait {figures.wait}"
-        f" · due {queue.due} · running {queue.running} · blocked {queue.blocked}"
+        f" · due {story.due} · running {story.running} · blocked {queue.blocked}"
         f" · done {queue.completed} · dead {queue.failed}"
     ]
     for each in story.recoveries:
@@ -69,6 +69,7 @@ def figure_lines(story: Story) -> list[str]:
 _BAR = 28
 _NARROW_BAR = 20
 _NARROW = 94
+_SMALL = 79
 
 
 class Keyboard:
@@ -164,7 +165,8 @@ class Screen:
     def _jobs(self) -> Text:
         queue = self._story.figures.queue
         line = Text("  Jobs       ")
-        line.append(f"due {queue.due} · running {queue.running} · blocked {queue.blocked} · ")
+        story = self._story
+        line.append(f"due {story.due} · running {story.running} · blocked {queue.blocked} · ")
         line.append(f"done {queue.completed} · ")
         line.append(f"dead {queue.failed}", "red" if queue.failed else "")
         if self._story.is_paused:
@@ -192,7 +194,10 @@ class Screen:
     def _help(self) -> Text:
         pause = "resume" if self._story.is_paused else "pause"
         gateway = "fix payments" if self._story.gateway_is_down else "make payments fail"
-        if self._is_narrow:
+        if self._console.width < _SMALL:
+            # A line that is cut off must not lose the way out.
+            words = f"[q] quit [k] kill [p] {pause} [f] fail [o] order"
+        elif self._is_narrow:
             gateway = "fix payments" if self._story.gateway_is_down else "fail payments"
             words = f"[k] kill worker  [f] {gateway}  [p] {pause}  [o] order {MORE}  [q] quit"
         else:

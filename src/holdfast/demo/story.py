@@ -5,6 +5,7 @@ All figures come from the database: the shop's own tables, the queue and its wai
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from holdfast.core.duration import pluralize
 from holdfast.core.records import Held, Instant, JobRecord, QueueTotals
 from holdfast.core.schedule import parse_schedule
 from holdfast.demo import tables
-from holdfast.demo.actors import Customers, WorkerProcess
+from holdfast.demo.actors import SLOTS, Customers, WorkerProcess
 from holdfast.demo.shop import CHARGE, app
 from holdfast.storage.operation import run
 from holdfast.storage.store.pagination import JobQuery
@@ -129,6 +130,7 @@ class DemoOptions:
     lease_ms: int
     headless: bool
     port: int | None
+    is_endless: bool = False
 
 
 class Recovery:
@@ -199,6 +201,19 @@ class Story:
         return quiet and self._open_orders == 0 and self.figures.is_drained
 
     @property
+    def running(self) -> int:
+        """How many jobs run now; a worker holds some more that wait for a slot, and a dead one holds those it had."""
+        lost = sum(len(each.held) for each in self.recoveries)
+        return min(SLOTS, max(0, self.figures.queue.running - lost))
+
+    @property
+    def due(self) -> int:
+        """How many jobs wait for a slot, claimed or not."""
+        queue = self.figures.queue
+        lost = sum(len(each.held) for each in self.recoveries)
+        return queue.due + max(0, queue.running - lost - SLOTS)
+
+    @property
     def is_sound(self) -> bool:
         """Whether every order is paid, exactly once."""
         ledger = self.figures.ledger
@@ -207,6 +222,9 @@ class Story:
     def step(self) -> None:
         """Read the books, run requested actions, replace a dead worker, and follow the recovery of killed ones."""
         self.refresh()
+        if self.options.is_endless and self._open_orders < self.options.rate:
+            # Whenever the worker is killed, it is in the middle of something.
+            self.order(math.ceil(self.options.rate))
         self._run_requests()
         code = self.worker.poll()
         if code is not None:
