@@ -104,19 +104,19 @@ def test_dev_runs_the_worker_and_starts_again_when_the_code_changes(folder: Path
     code = folder / "shop.py"
     code.write_text(APPLICATION.format(version="one"))
     with Command("dev", "shop:app", "--no-dashboard") as dev:
-        wait_for(dev, "worker_started")
+        wait_for(dev, "worker started")
         assert run("jobs", "start", "hello", "--new-type").exit_code == 0
         wait_for(dev, "hello one")
-        wait_for(dev, "job_completed")
+        wait_for(dev, "job completed")
         code.write_text(APPLICATION.format(version="number two"))
-        wait_for(dev, "worker_stopped")
-        wait_for(dev, "worker_started")
+        wait_for(dev, "worker stopped")
+        wait_for(dev, "worker started")
         assert run("jobs", "start", "hello", "--new-type").exit_code == 0
         wait_for(dev, "hello number two")
         code.write_text("this is no Python")
         dev.wait_for_word("the worker exited with code 2")
         code.write_text(APPLICATION.format(version="three, mended"))
-        wait_for(dev, "worker_started")
+        wait_for(dev, "worker started")
         children = psutil.Process(dev.process.pid).children(recursive=True)
         assert dev.interrupt() == 0
     gone, _ = psutil.wait_procs(children, timeout=PATIENCE_S)
@@ -144,7 +144,7 @@ def test_dev_says_what_it_cannot_load(folder: Path, run: Run) -> None:
 def test_a_killed_dev_leaves_nobody_behind(folder: Path) -> None:
     (folder / "shop.py").write_text(APPLICATION.format(version="one"))
     with Command("dev", "shop:app", "--no-dashboard") as dev:
-        wait_for(dev, "worker_started")
+        wait_for(dev, "worker started")
         children = psutil.Process(dev.process.pid).children(recursive=True)
         dev.process.kill()
         gone, _ = psutil.wait_procs(children, timeout=PATIENCE_S)

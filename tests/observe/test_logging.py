@@ -2,13 +2,14 @@
 
 import json
 import logging
+import re
 from typing import Any
 
 import pytest
 
 from holdfast.core.events import CATALOGUE, Event
 from holdfast.observe.context import JobContext, JobContextFilter, current_job
-from holdfast.observe.logging import JOBS, LEVELS, JsonFormatter, LoggingObserver
+from holdfast.observe.logging import JOBS, LEVELS, JsonFormatter, LoggingObserver, PrettyFormatter
 from tests.observe.samples import sample
 
 
@@ -156,3 +157,39 @@ def test_lines_of_the_applications_own_loggers_name_the_job(records: Records) ->
     inside, outside = lines_of(records)
     assert inside.items() >= {"job_id": "job-1", "type": "mail", "attempt": 2}.items()
     assert "job_id" not in outside
+
+
+def pretty(record: logging.LogRecord, colour: bool = False) -> list[str]:
+    return PrettyFormatter(colour).format(record).splitlines()
+
+
+def event_record(name: str, level: int = logging.WARNING, **fields: object) -> logging.LogRecord:
+    record = logging.LogRecord("holdfast", level, "", 0, "%s", (name,), None)
+    record.__dict__.update({"event": name, **fields})
+    return record
+
+
+def test_people_read_words_short_ids_and_errors_on_lines_of_their_own() -> None:
+    first, *rest = pretty(
+        event_record(
+            "job_retried",
+            worker="worker-1",
+            job_id="01a1e061-7c00-7000-8000-0000deadbeef",
+            type="mail.send",
+            error="Traceback:\n  boom\x1b[2J\nSMTPError: no",
+            delay_ms=10_000,
+        )
+    )
+    assert re.fullmatch(r"\d\d:\d\d:\d\d warning: job retried mail\.send .*", first)
+    assert "job_id=…deadbeef" in first
+    assert "delay=10000ms" in first
+    assert "worker" not in first
+    assert [each.strip() for each in rest] == ["Traceback:", r"boom\x1b[2J", "SMTPError: no"]
+
+
+def test_people_get_colours_where_they_are_wanted_and_other_records_as_they_are() -> None:
+    record = logging.LogRecord("uvicorn", logging.ERROR, "", 0, "port %d", (80,), None)
+    (plain,) = pretty(record)
+    assert plain.endswith(" error: port 80")
+    (painted,) = pretty(record, colour=True)
+    assert "\x1b[31merror: port 80\x1b[0m" in painted

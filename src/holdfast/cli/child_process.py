@@ -99,6 +99,9 @@ class RelayedProcess(ProcessGroup):
     def start(self) -> None:
         """Run the command."""
         environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+        if wants_colour(sys.stdout):
+            # The child writes to a pipe, and what comes out of it is shown here.
+            environment["FORCE_COLOR"] = "1"
         lines = self._run(self._words, environment, subprocess.PIPE)
         self._relay = threading.Thread(target=self._print_lines, args=[lines], daemon=True)
         self._relay.start()

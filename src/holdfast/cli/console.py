@@ -15,8 +15,10 @@ T = TypeVar("T")
 
 
 def wants_colour(stream: TextIO) -> bool:
-    """Whether a stream may get colours."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether a stream may get colours; FORCE_COLOR says so of one that is passed on to a terminal."""
+    return (stream.isatty() or bool(os.environ.get("FORCE_COLOR"))) and not (
+        os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    )
 
 
 def print_info(text: str) -> None:

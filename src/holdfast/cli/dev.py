@@ -99,15 +99,20 @@ def dev(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
             _stop(children)
 
 
+_LOGS = ("--log-format", "pretty")
+
+
 def _children(
     spec: str, port: int, no_dashboard: bool, slots: int | None, guard: OrphanGuard
 ) -> list[RelayedProcess]:
     from holdfast.cli.child_process import RelayedProcess
 
     more = ["--slots", str(slots)] if slots is not None else []
-    children = [RelayedProcess("worker", "cyan", ["worker", spec, "--log-jobs", *more], guard)]
+    children = [
+        RelayedProcess("worker", "cyan", ["worker", spec, *_LOGS, "--log-jobs", *more], guard)
+    ]
     if not no_dashboard and _has_web_extra():
-        words = ["api", "serve", spec, "--port", str(port)]
+        words = ["api", "serve", spec, *_LOGS, "--port", str(port)]
         children.append(RelayedProcess("pages", "magenta", words, guard))
     return children
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
+from holdfast.cli.console import wants_colour
+
 if TYPE_CHECKING:
     from logging import Formatter
 
@@ -135,12 +137,16 @@ def port_option(help: str) -> Callable[[Callable[..., T]], Callable[..., T]]:
 def log_options(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command `--log-level` and `--log-format`."""
     levels = click.Choice(("debug", "info", "warning", "error"))
-    forms = click.Choice(("plain", "json"))
+    forms = click.Choice(("auto", "pretty", "plain", "json"))
     level = click.option(
         "--log-level", type=levels, default="info", show_default=True, help="Minimum log level."
     )
     form = click.option(
-        "--log-format", type=forms, default="plain", show_default=True, help="Text or JSON."
+        "--log-format",
+        type=forms,
+        default="auto",
+        show_default=True,
+        help="auto is pretty on a terminal, else plain.",
     )
     return level(form(command))
 
@@ -149,13 +155,23 @@ def set_up_logging(level: str, form: str, jobs: bool = False) -> None:
     """Log to stderr from this level on, and every job's outcome if `jobs` is set."""
     import logging
 
-    from holdfast.observe.logging import JOBS, JsonFormatter
+    from holdfast.observe.logging import JOBS
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else _plain())
+    handler.setFormatter(_formatter(form))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     if jobs:
         logging.getLogger(JOBS).setLevel(logging.DEBUG)
+
+
+def _formatter(form: str) -> Formatter:
+    from holdfast.observe.logging import JsonFormatter, PrettyFormatter
+
+    if form == "json":
+        return JsonFormatter()
+    if form == "pretty" or (form == "auto" and sys.stderr.isatty()):
+        return PrettyFormatter(wants_colour(sys.stderr))
+    return _plain()
 
 
 def _plain() -> Formatter:

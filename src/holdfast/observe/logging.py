@@ -90,6 +90,66 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line, default=str)
 
 
+class PrettyFormatter(logging.Formatter):
+    """Lines for people: local time, the event in words, short ids, and an error on lines of its own."""
+
+    def __init__(self, colour: bool = False) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and below it what does not fit into one."""
+        time = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
+        words, below = self._words(record)
+        if record.exc_info:
+            below += self.formatException(record.exc_info)
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
+        style = _STYLES.get(record.levelno, "")
+        lines = [f"{self._paint(time, _DIM)} {self._paint(f'{level}{words}', style)}"]
+        lines += [self._paint(f"{'':9}{each}", style) for each in _printable(below).splitlines()]
+        return "\n".join(lines)
+
+    def _words(self, record: logging.LogRecord) -> tuple[str, str]:
+        """Return an event as one line, and its error; any other record as its message."""
+        event = getattr(record, "event", None)
+        if not isinstance(event, str) or event not in CATALOGUE:
+            first, _, rest = record.getMessage().partition("\n")
+            return _printable(first), rest
+        fields = {name: getattr(record, name, None) for name in CATALOGUE[event].fields}
+        error = str(fields.pop("error", None) or "")
+        about = [str(fields.pop(each, None) or "") for each in ("type", "cycle", "runner")]
+        parts = [event.replace("_", " "), *filter(None, about)]
+        parts += [
+            f"{name.removesuffix('_ms')}={_short(name, value)}"
+            for name, value in fields.items()
+            if value is not None and name not in _UNINTERESTING
+        ]
+        return _printable(" ".join(parts)), error
+
+    def _paint(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._colour and style else text
+
+
+_DIM = "2"
+_STYLES = {logging.DEBUG: _DIM, logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
+_UNINTERESTING = frozenset({"worker", "run_id", "chain_id", "fence", "trace", "fingerprint"})
+_SHORT_ID = 8
+
+
+def _short(name: str, value: object) -> str:
+    if name.endswith("_ms"):
+        return f"{value}ms"
+    text = _value(value)
+    return f"…{text[-_SHORT_ID:]}" if name.endswith("_id") else text
+
+
+def _printable(text: str) -> str:
+    """Escape what a terminal would obey."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else ascii(each)[1:-1] for each in text
+    )
+
+
 def _format(event: Event) -> str:
     fields = (f" {name}={_value(value)}" for name, value in event.fields.items())
     return event.name + "".join(fields)
