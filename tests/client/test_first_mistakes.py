@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -58,12 +59,13 @@ def test_a_misspelled_option_names_the_one_that_was_meant(
     options: Any = {option: "5s"}
     calls: Any = app
     with app.transaction() as tx:
-        for call in (
+        attempts: list[Callable[[], object]] = [
             lambda: calls.start(tx, "order.charge", 1, **options),
             lambda: calls.start_many(tx, "order.charge", [1], **options),
             lambda: calls.start_all(tx, [Start("order.charge", 1, **options)]),
             lambda: calls.publish(tx, "order.paid", 1, **options),
-        ):
+        ]
+        for call in attempts:
             with pytest.raises(InvalidOption, match=rf"no option '{option}'.*mean {meant}\?"):
                 call()
 
