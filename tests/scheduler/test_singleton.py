@@ -106,3 +106,13 @@ async def test_an_unreachable_server_is_told_from_a_lock_that_is_taken() -> None
     lock = PostgresDatabase("postgresql://nobody@127.0.0.1:1/nothing").singleton(KEY)
     with pytest.raises(DatabaseUnreachable):
         await lock.acquire()
+
+
+async def test_cycles_of_two_schemas_in_one_database_do_not_exclude_each_other(
+    database: PostgresDatabase, postgres_url: str
+) -> None:
+    mine, theirs = database.singleton(KEY), PostgresDatabase(postgres_url, "other").singleton(KEY)
+    assert await mine.acquire()
+    assert await theirs.acquire()
+    for each in (mine, theirs):
+        await each.release()

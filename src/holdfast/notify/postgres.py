@@ -21,7 +21,7 @@ except ImportError as error:
         "hints over PostgreSQL need psycopg", help='pip install "holdfast-jobs[postgres]"'
     ) from error
 
-from holdfast.storage.postgres.connection import connection_string, parse_url
+from holdfast.storage.postgres.connection import connection_string, parse_url, remember_host
 
 STATEMENT_TIMEOUT_MS = 5_000
 # A command and not a query of pg_notify(): it needs no plan.
@@ -45,6 +45,7 @@ def postgres_notifier(
         # A hint is about what is committed already, so its own commit need not wait for the disk.
         text = connection_string(urls[purpose], purpose, STATEMENT_TIMEOUT_MS, durable=False)
         connection = await AsyncConnection.connect(text, autocommit=True, prepare_threshold=None)
+        remember_host(urls[purpose], connection)
         return PostgresConnection(connection, channel)
 
     return ServerNotifier(connect, listener_timings=timings)

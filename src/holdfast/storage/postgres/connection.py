@@ -34,6 +34,8 @@ from holdfast.storage.postgres.store import (
 )
 
 CONNECT_TIMEOUT_S = 10
+HOST_TIMEOUT_S = 2
+"""The same for each host of a URL that names several: a silent one must not use up the time of the others."""
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
 
@@ -72,10 +74,39 @@ def parse_url(url: str) -> dict[str, Any]:
 def url_without_password(url: str) -> str:
     """Return the URL as it may be printed."""
     known = parse_url(url)
-    host = known.get("host") or "localhost"
-    port = f":{known['port']}" if known.get("port") else ""
+    hosts = [f"{host}:{port}" if port else host for host, port in hosts_of(known)]
     user = f"{known['user']}@" if known.get("user") else ""
-    return f"postgresql://{user}{host}{port}/{known.get('dbname') or ''}"
+    return f"postgresql://{user}{','.join(hosts)}/{known.get('dbname') or ''}"
+
+
+def hosts_of(known: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the hosts of a connection string with their ports; one port counts for all hosts."""
+    hosts = str(known.get("host") or "localhost").split(",")
+    ports = str(known.get("port") or "").split(",")
+    return list(zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False))
+
+
+_answered: dict[str, tuple[str, str]] = {}
+
+
+def remember_host(url: str, connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Have the host that answered tried first from now on, where the URL names several."""
+    _answered[url] = (connection.info.host, str(connection.info.port))
+
+
+def _in_order(url: str, known: dict[str, Any]) -> dict[str, str]:
+    """Return the hosts in the order in which they are tried, and how long each may take; nothing for a single one."""
+    hosts = hosts_of(known)
+    if len(hosts) < 2:
+        return {}
+    given = {"connect_timeout": str(known.get("connect_timeout") or HOST_TIMEOUT_S)}
+    if "hostaddr" in known or _answered.get(url) not in hosts:
+        return given
+    hosts.sort(key=lambda each: each != _answered[url])
+    return given | {
+        "host": ",".join(host for host, _ in hosts),
+        "port": ",".join(port for _, port in hosts),
+    }
 
 
 def connection_string(
@@ -97,9 +128,10 @@ def connection_string(
     if not durable:
         options = f"{options} -c synchronous_commit=off"
     own = parse_url(url)
+    hosts = {"connect_timeout": own.get("connect_timeout") or CONNECT_TIMEOUT_S}
     return make_conninfo(
         url,
-        connect_timeout=own.get("connect_timeout") or CONNECT_TIMEOUT_S,
+        **hosts | _in_order(url, own),
         application_name=f"holdfast {purpose}",
         options=f"{own.get('options') or ''} {options}".strip(),
         # What the environment or the database would choose may not be able to say every text.

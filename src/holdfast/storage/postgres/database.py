@@ -26,6 +26,7 @@ from holdfast.storage.postgres.connection import (
     connection_string,
     is_pooled,
     is_pooled_async,
+    remember_host,
     unreachable,
     url_without_password,
 )
@@ -155,7 +156,9 @@ class PostgresDatabase:
         )
 
     def singleton(self, key: str) -> PostgresSingleton:
-        return PostgresSingleton(self._url, key, LOCK_ANSWER_MS)
+        # A lock belongs to the whole database, the cycle to one schema of it.
+        own = key if self.schema == DEFAULT_SCHEMA else f"{self.schema}:{key}"
+        return PostgresSingleton(self._url, own, LOCK_ANSWER_MS)
 
     def migrate(self) -> list[AppliedMigration]:
         with self._direct("migrate") as connection:
@@ -193,6 +196,7 @@ class PostgresDatabase:
             )
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
+        remember_host(self._url, connection)
         with connection:
             yield connection
 
@@ -262,6 +266,7 @@ class PostgresDatabase:
             _configure(connection)
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
+        remember_host(self._url, connection)
         return connection
 
     async def _connect_async(self) -> PooledAsyncConnection:
@@ -274,6 +279,7 @@ class PostgresDatabase:
             await _configure_async(connection)
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
+        remember_host(self._url, connection)
         return connection
 
     def _forget_parent(self) -> None:

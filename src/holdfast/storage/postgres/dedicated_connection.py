@@ -29,6 +29,7 @@ from holdfast.storage.postgres.connection import (
     connection_string,
     has_no_room,
     is_pooled_async,
+    remember_host,
     unreachable,
 )
 
@@ -217,6 +218,7 @@ class PostgresLink:
             if has_no_room(error):
                 raise _NoRoom(refusal) from error
             raise refusal from error
+        remember_host(self._url, self._connection)
         self._pause_s = self._ask_again_at = 0.0
         self._executor = PsycopgAsyncExecutor(self._connection, self._schema)
         self.loop = asyncio.get_running_loop()
@@ -370,6 +372,7 @@ class PostgresSingleton:
             autocommit=True,
             prepare_threshold=None,
         )
+        remember_host(self._url, connection)
         self._connection = connection
         await connection.execute(_BEGIN)
         cursor = await connection.execute(_LOCK.format(sql.Literal(self.key)))
