@@ -2,11 +2,15 @@
 
 import json
 import re
-from importlib.resources import files
+import shutil
+import subprocess
+from importlib.resources import as_file, files
+from pathlib import Path
 
 import pytest
 
 from holdfast.observe.metrics import METRICS
+from tests.support.absent import skip_because_absent
 
 FILES = files("holdfast.observe.grafana")
 SUFFIXES = ("_bucket", "_count", "_sum")
@@ -51,3 +55,73 @@ def test_that_nobody_reaps_is_told_when_no_series_are_left() -> None:
     assert len(sides) == 2
     for side in sides:
         assert re.search(r"\((max|sum)\(.*\) or vector\(0\)\) == 0", side)
+
+
+RULE_TESTS = """
+rule_files: [{rules}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    alert_rule_test:
+      - {{eval_time: 4m, alertname: HoldfastNobodyReaps}}
+      - eval_time: 6m
+        alertname: HoldfastNobodyReaps
+        exp_alerts: [{nobody}]
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_fleet_reaping', values: '1+0x10 _x20'}}
+    alert_rule_test:
+      - {{eval_time: 10m, alertname: HoldfastNobodyReaps}}
+      - eval_time: 30m
+        alertname: HoldfastNobodyReaps
+        exp_alerts: [{nobody}]
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_fleet_reaping', values: '0+0x30'}}
+      - {{series: 'holdfast_reaper_runs_total{{worker="w-1"}}', values: '0+6x30'}}
+    alert_rule_test:
+      - {{eval_time: 30m, alertname: HoldfastNobodyReaps}}
+  - interval: 1m
+    input_series:
+      - {{series: 'holdfast_fleet_reaping', values: '0+0x30'}}
+      - {{series: 'holdfast_reaper_runs_total{{worker="w-1"}}', values: '6+0x30'}}
+      - {{series: 'holdfast_worker_vanished_total', values: '0+0x10 1+0x20'}}
+    alert_rule_test:
+      - eval_time: 20m
+        alertname: HoldfastNobodyReaps
+        exp_alerts: [{nobody}]
+      - {{eval_time: 9m, alertname: HoldfastWorkersVanish}}
+      - eval_time: 12m
+        alertname: HoldfastWorkersVanish
+        exp_alerts: [{vanish}]
+"""
+"""Nothing at all; a fleet that is gone at last; a reaper that counts; one that stopped, and a worker that vanished."""
+
+
+def _expected(rules: str, alert: str) -> str:
+    _, _, rule = rules.partition(f"alert: {alert}\n")
+    label = re.search(r"severity: (\w+)", rule)
+    texts = re.search(r"summary: (.+)\n +action: (.+)\n", rule)
+    assert label
+    assert texts
+    annotations = json.dumps({"summary": texts[1], "action": texts[2]})
+    return f'{{"exp_labels": {{"severity": "{label[1]}"}}, "exp_annotations": {annotations}}}'
+
+
+def test_the_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        skip_because_absent("promtool", "Debian's package `prometheus` has it")
+    with as_file(FILES / "alerts.yml") as rules:
+        text = rules.read_text()
+        tests = tmp_path / "tests.yml"
+        tests.write_text(
+            RULE_TESTS.format(
+                rules=json.dumps(str(rules)),
+                nobody=_expected(text, "HoldfastNobodyReaps"),
+                vanish=_expected(text, "HoldfastWorkersVanish"),
+            )
+        )
+        for words in (("check", "rules", str(rules)), ("test", "rules", str(tests))):
+            done = subprocess.run([promtool, *words], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
