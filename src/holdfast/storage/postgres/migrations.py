@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import sleep
 from typing import Any
 
 import psycopg
@@ -25,7 +26,8 @@ from holdfast.storage.store.schema import SchemaStore
 
 PACKAGE = "holdfast.storage.postgres"
 
-_LOCK = "select pg_advisory_lock(hashtextextended(%s, 0))"
+_TRY_LOCK = "select pg_try_advisory_lock(hashtextextended(%s, 0))"
+_LOOK_EVERY_S = 0.1
 _UNLOCK = "select pg_advisory_unlock(hashtextextended(%s, 0))"
 _LOCK_TIMEOUT = "select set_config('lock_timeout', %s, false)"
 _RECORD = sql.SQL(
@@ -66,8 +68,7 @@ def apply_migrations(
     Concurrency: one at a time per schema; those that waited find the work done.
     """
     key = f"holdfast:migrate:{schema}"
-    with _waiting_without_limit(connection):
-        connection.execute(_LOCK, [key])
+    _lock(connection, key)
     try:
         known = load_migrations(PACKAGE)
         applied = read_applied(connection, schema)
@@ -83,9 +84,18 @@ def apply_migrations(
             connection.execute(_UNLOCK, [key])
 
 
+def _lock(connection: Connection[Any], key: str) -> None:
+    """Wait for other migrations as long as they take, between statements.
+
+    An index that another one builds concurrently waits for every running statement: waiting in one would be a deadlock.
+    """
+    while not connection.execute(_TRY_LOCK, [key]).fetchall()[0][0]:
+        sleep(_LOOK_EVERY_S)
+
+
 @contextmanager
 def _waiting_without_limit(connection: Connection[Any]) -> Iterator[None]:
-    """Wait for other migrations and old transactions as long as they take: nobody queues behind these waits."""
+    """Wait for old transactions as long as they take: nobody queues behind these waits."""
     row = connection.execute("show lock_timeout").fetchone()
     assert row is not None
     connection.execute(_LOCK_TIMEOUT, ["0"])
