@@ -111,9 +111,8 @@ docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
 bench: setup ## Measure this machine.
 	@$(BIN)/holdfast bench $(ARGS)
 
-# Debian's pip does not take a pin with an extra for a pin of the package itself.
 COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
-	--generate-hashes --strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs
+	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs
 
 # Releases younger than two months are left out: most hijacked ones are found by then.
 lock: ## Make the requirements-*.txt again from their .in files.
