@@ -17,6 +17,7 @@ NAMES = {
     "Cancel",
     "Chain",
     "Continue",
+    "CycleRun",
     "Holdfast",
     "HoldfastError",
     "Job",

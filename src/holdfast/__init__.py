@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Continue as Continue
     from holdfast.core.outcome import Snooze as Snooze
     from holdfast.core.retry import Retry as Retry
+    from holdfast.scheduler.cycle_run import CycleRun as CycleRun
     from holdfast.settings.load import from_env as from_env
     from holdfast.worker.job import Job as Job
 
@@ -38,6 +39,7 @@ _HOMES = {
     "Cancel": "holdfast.core.outcome",
     "Chain": "holdfast.client.views",
     "Continue": "holdfast.core.outcome",
+    "CycleRun": "holdfast.scheduler.cycle_run",
     "Holdfast": "holdfast.app",
     "HoldfastError": "holdfast.core.errors",
     "Job": "holdfast.worker.job",
@@ -59,6 +61,7 @@ __all__ = [
     "Cancel",
     "Chain",
     "Continue",
+    "CycleRun",
     "Holdfast",
     "HoldfastError",
     "Job",

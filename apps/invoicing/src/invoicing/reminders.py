@@ -7,8 +7,8 @@ from datetime import date, timedelta
 from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from holdfast import from_env
-from holdfast.scheduler.cycle_run import CycleRun, Shard
+from holdfast import CycleRun, from_env
+from holdfast.scheduler.cycle_run import Shard
 from invoicing.emails import request_email
 from invoicing.invoices import WITH_EVERYTHING
 from invoicing.jobs import jobs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from holdfast import CycleRun
 from holdfast.contrib.service_calls import ServiceClient
-from holdfast.scheduler.cycle_run import CycleRun
 
 T = TypeVar("T")
 
