@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from apps.invoicing.tests.conftest import SOURCE
+from apps.invoicing.tests.conftest import SOURCE, run_command
 from apps.invoicing.tests.test_variables import OWN
 from tests.docs.snippets import ROOT, blocks
 from tests.docs.walk import walking
@@ -21,13 +21,26 @@ def test_the_readme_works_as_printed(url: str, tmp_path: Path) -> None:
     if url.startswith("postgresql"):
         variables["HOLDFAST_URL"] = url
     with walking(folder, variables) as reader:
-        printed = [reader.follow(block) for block in blocks("apps/invoicing/README.md")[:6]]
+        printed = "".join(reader.follow(block) for block in blocks("apps/invoicing/README.md"))
         assert len(reader.servers) == 2
-    assert "nordlicht-demo" in printed[2]
+    assert "nordlicht-demo" in printed
     assert (folder / "invoice.pdf").read_bytes().startswith(b"%PDF-")
     (mail,) = (folder / "invoicing-mail").glob("*.eml")
     assert "Content-Type: application/pdf" in mail.read_text()
-    assert mail.name in printed[5]
+    assert mail.name in printed
+
+
+async def test_the_command_that_runs_it_all_has_the_options_shown(tmp_path: Path) -> None:
+    shown = re.findall(r'^make invoicing ARGS="(.*)"', README, re.MULTILINE)
+    code, options, _ = await run_command(
+        tmp_path, "sqlite:///unused.db", "invoicing.local", "--help"
+    )
+    assert code == 0
+    assert len(shown) == 3
+    assert [
+        each for each in " ".join(shown).split() if not each.isdigit() and each not in options
+    ] == []
+    assert "\ninvoicing: " in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_every_variable_of_the_application_is_in_the_readme() -> None:
