@@ -458,6 +458,8 @@ async def commit_of_a_claim(place: Place) -> Any:
             app.start(tx, quick)
         await place.tick(app)
         ((level,),) = connection.execute("select distinct level from commit_level").fetchall()
+        # The database goes on to other tests, without its tables that are not ours.
+        connection.execute("drop function note_commit_level cascade; drop table commit_level")
     return level
 
 
