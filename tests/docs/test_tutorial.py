@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,22 @@ def test_the_tutorial_works_as_printed(folder: Path, variables: dict[str, str]) 
         printed = follow(reader)
         assert len(reader.servers) == 2
     check(folder, printed)
+    redrive(Walk(folder, variables))
+
+
+def redrive(reader: Walk) -> None:
+    """Add the title that the page adds, and run the failed job again."""
+    module = reader.folder / "billing" / "pdf.py"
+    before = re.search("^TITLES.*\n", module.read_text(encoding="utf-8"), re.MULTILINE)
+    (after,) = (each.text for each in blocks(PAGE) if each.text.startswith("TITLES"))
+    (command,) = (each.text for each in blocks(PAGE) if "dead redrive" in each.text)
+    assert before is not None
+    fixed = module.read_text(encoding="utf-8").replace(before[0], after)
+    module.write_text(fixed, encoding="utf-8")
+    reader.type(command)
+    reader.type("holdfast worker billing.pdf:jobs --drain")
+    states = json.loads(reader.type("holdfast jobs list -o json"))
+    assert [each["state"] for each in states] == ["completed", "completed"]
 
 
 def test_alembic_would_drop_the_tables_of_holdfast_without_the_filter(folder: Path) -> None:
