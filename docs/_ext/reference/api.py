@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Permanent",
         "holdfast.Busy",
         "holdfast.Aborted",
-        "holdfast.scheduler.cycle_run.CycleRun",
+        "holdfast.CycleRun",
     ),
     "Resources": (
         "holdfast.client.chains.Chains",
