@@ -136,7 +136,8 @@ def read_addresses(lines: IO[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 0), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "code"),
+    [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)],
 )
 def test_what_it_starts_is_reachable_and_ends_with_it(
     running: tuple[subprocess.Popen[str], IO[str]],

@@ -40,6 +40,7 @@ from invoicing.models import (
     TaxSnapshot,
     Tenant,
 )
+from invoicing.pages import router as pages
 from invoicing.pdf import file_store, request_pdf
 from invoicing.reminders import send_reminders
 from invoicing.schemas import (
@@ -64,6 +65,7 @@ api = FastAPI(
     lifespan=lifespan(jobs),  # an embedded worker runs if OUTBOX_WORKER_ENABLED=true
     exception_handlers={HoldfastError: problem_handler},
 )
+api.include_router(pages)
 mount_dashboard(api, jobs)
 
 

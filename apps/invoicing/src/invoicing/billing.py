@@ -49,11 +49,11 @@ async def bill_classes(
     runs: list[BillingRun] = []
     for tenant in await tenants_of(session, shard):
         if len(runs) < max_items:
-            runs += await _bill_tenant(session, tenant, on)
+            runs += await bill_tenant(session, tenant, on)
     return runs
 
 
-async def _bill_tenant(session: AsyncSession, tenant: Tenant, on: date) -> list[BillingRun]:
+async def bill_tenant(session: AsyncSession, tenant: Tenant, on: date) -> list[BillingRun]:
     """Write one invoice per customer; the run's row sees to it that a month is billed once."""
     courses = await _courses(session, tenant, on)
     if not courses:

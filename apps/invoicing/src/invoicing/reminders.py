@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 from sqlalchemy import and_, or_, select
@@ -12,9 +13,9 @@ from holdfast.scheduler.cycle_run import Shard
 from invoicing.emails import request_email
 from invoicing.invoices import WITH_EVERYTHING
 from invoicing.jobs import jobs
-from invoicing.models import Invoice, InvoiceStatus, Reminder
+from invoicing.models import Invoice, InvoiceStatus, Reminder, Tenant
 from invoicing.schemas import ReminderReport
-from invoicing.service import call_api
+from invoicing.service import MAX_ITEMS, call_api
 from invoicing.tenants import tenants_of
 
 DAYS_BETWEEN = 7
@@ -35,6 +36,15 @@ async def invoice_reminders(run: CycleRun) -> None:
 
 async def send_reminders(session: AsyncSession, on: date, max_items: int, shard: Shard) -> int:
     """Request a reminder of every overdue invoice: a week after the last one, three at most."""
+    return await _send(session, on, max_items, await tenants_of(session, shard))
+
+
+async def remind_tenant(session: AsyncSession, tenant: Tenant, on: date) -> int:
+    """Do the same for one tenant."""
+    return await _send(session, on, MAX_ITEMS, [tenant])
+
+
+async def _send(session: AsyncSession, on: date, max_items: int, tenants: Sequence[Tenant]) -> int:
     is_due = or_(
         Reminder.level.is_(None),
         and_(
@@ -46,7 +56,7 @@ async def send_reminders(session: AsyncSession, on: date, max_items: int, shard:
         select(Invoice, Reminder)
         .outerjoin(Reminder, Reminder.invoice_id == Invoice.id)
         .where(
-            Invoice.tenant_id.in_([each.id for each in await tenants_of(session, shard)]),
+            Invoice.tenant_id.in_([each.id for each in tenants]),
             Invoice.status == InvoiceStatus.OPEN,
             Invoice.due_on < on,
             is_due,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -80,6 +81,8 @@ def main(
     It starts over each time; what it has made stays in ./invoicing-demo until the next run.
     """
     options = Options(invoices, kill, exits, headless, port)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
     try:
@@ -188,6 +191,7 @@ def _listen(port: int) -> socket.socket:
 
 
 def _print_addresses(address: str, smtp: str) -> None:
+    _print_ready("page", f"{address}/")
     _print_ready("API", f"{address}/docs")
     _print_ready("dashboard", f"{address}/holdfast/")
     _print_ready("mailbox", f"./{HOME / 'mail'} ({smtp})")

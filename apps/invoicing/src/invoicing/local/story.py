@@ -142,10 +142,13 @@ class Story:
         desks = [Desk(address, each) for each in BUSINESSES]
         for desk in desks:
             desk.open()
-        with ThreadPoolExecutor(AT_ONCE) as pool:
+        pool = ThreadPoolExecutor(AT_ONCE)
+        try:
             spent = [pool.submit(desks[each % len(desks)].spend, each) for each in range(expenses)]
             issued = [pool.submit(desks[each % len(desks)].issue, each) for each in range(count)]
-            victim = self._follow(lambda: [each.result() for each in issued if each.done()], victim)
+            self._follow(lambda: [each.result() for each in issued if each.done()], victim)
+        finally:
+            pool.shutdown(cancel_futures=True)
         seconds = time.monotonic() - started
         if count:
             self._say(
@@ -164,7 +167,7 @@ class Story:
             self._replace_exited()
             time.sleep(POLL_S)
 
-    def _follow(self, issued: Callable[[], list[UUID]], victim: str) -> str:
+    def _follow(self, issued: Callable[[], list[UUID]], victim: str) -> None:
         """Watch until every invoice has been mailed and nothing is left to do."""
         while True:
             progress = read_progress(self._engine, issued())
@@ -175,7 +178,7 @@ class Story:
                 victim = self._kill(victim)
             is_done = progress.sent + progress.failed >= self._plan.invoices
             if is_done and not self._recoveries and self._is_drained():
-                return victim
+                return
             time.sleep(POLL_S)
 
     def _is_drained(self) -> bool:
