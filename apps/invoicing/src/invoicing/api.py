@@ -170,7 +170,10 @@ async def get_pdf(
         request, jobs, document.chain_id, look=look, key=document.id, wait_ms=wait_ms
     )
     return waited.response(
-        failed=lambda error: {"error": "INVOICE_PDF_RENDER_FAILED", "message": str(error)}
+        failed=lambda error: {
+            "error": "INVOICE_PDF_RENDER_FAILED",
+            "message": getattr(error, "message", error),  # without the advice to operators
+        }
     )
 
 

@@ -136,6 +136,7 @@ async def write_message(delivery: EmailDelivery, sender: str) -> EmailMessage:
         subtype="pdf",
         filename=f"{invoice.number}.pdf",
     )
+    message.set_boundary(f"part-{delivery.id}")
     return message
 
 
