@@ -99,7 +99,7 @@ def fail_unhandled(
     store: Store, type: str, after_ms: int, limit: int, now: Instant | None = None
 ) -> Op[EndReport]:
     """Fail jobs of a type that no worker handles, once they have been due for so long; at most `limit`."""
-    ids = yield from store.jobs.unhandled(type, after_ms, limit, now)
+    ids = yield from store.events.unhandled(type, after_ms, limit, now)
     message = f"no live worker handles {type}"
     error, print_ = clean_error("UnhandledType", message), fingerprint("UnhandledType", message)
     endings = [Ending(id=each, state="failed", error=error, fingerprint=print_) for each in ids]

@@ -141,15 +141,6 @@ class JobStore(Lists[JobRecord]):
         rows = yield Statement("job_lock", {"ids": texts(ids)})
         return {row[0] for row in rows}
 
-    def unhandled(
-        self, type: str, after_ms: int, limit: int, now: Instant | None = None
-    ) -> Op[list[str]]:
-        """Lock and read jobs of a type that have been due for so long. One statement."""
-        rows = yield Statement(
-            "job_unhandled", {"type": type, "after_ms": after_ms, "limit": limit, "now": now}
-        )
-        return [row[0] for row in rows]
-
     def end(self, endings: Sequence[Ending], now: Instant | None = None) -> Op[list[EndedJob]]:
         """End live jobs from outside, even if a worker holds them; jobs that are not live are not returned."""
         rows = yield Statement("job_end", {"rows": document(endings), "now": now})
@@ -238,7 +229,7 @@ class DeadLetterStore:
 
 
 class EventStore:
-    """Who subscribes to which event."""
+    """Who subscribes to which event, and what nobody handles."""
 
     def subscriptions(self, events: Sequence[str]) -> Op[list[Subscription]]:
         """Read the subscriptions of events. One statement."""
@@ -259,6 +250,15 @@ class EventStore:
         """Remove subscriptions; return those that existed. One statement."""
         rows = yield Statement("subscription_delete", {"rows": document(subscriptions)})
         return records_of(Subscription, rows)
+
+    def unhandled(
+        self, type: str, after_ms: int, limit: int, now: Instant | None = None
+    ) -> Op[list[str]]:
+        """Lock and read jobs of a type that have been due for so long. One statement."""
+        rows = yield Statement(
+            "job_unhandled", {"type": type, "after_ms": after_ms, "limit": limit, "now": now}
+        )
+        return [row[0] for row in rows]
 
     def waiting(self, event: str, limit: int) -> Op[list[WaitingEvent]]:
         """Lock and read events published before any subscription."""

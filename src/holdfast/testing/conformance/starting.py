@@ -364,7 +364,7 @@ class WaitingEventConformance(Conformance):
     async def test_only_jobs_of_the_type_that_have_been_due_for_so_long_are_read(
         self, fixture: StoreFixture
     ) -> None:
-        unhandled = fixture.store.jobs.unhandled
+        unhandled = fixture.store.events.unhandled
         first = await fixture.start(PLACED)
         await fixture.start(PLACED, at=fixture.now + 2 * SECOND)
         await fixture.start(OTHER.event)
@@ -378,5 +378,5 @@ class WaitingEventConformance(Conformance):
 
     async def test_a_job_that_runs_is_not_unhandled(self, fixture: StoreFixture) -> None:
         await fixture.start_running(PLACED)
-        found = await fixture.run(fixture.store.jobs.unhandled(PLACED, 0, 10, fixture.now))
+        found = await fixture.run(fixture.store.events.unhandled(PLACED, 0, 10, fixture.now))
         assert found == []
