@@ -92,6 +92,22 @@ class Singleton(Protocol):
         """Give it back; harmless when it is not held."""
 
 
+class FreeSingleton:
+    """A lock that is always free, where no other session could take it, or the slots' own rows are enough."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    async def acquire(self) -> bool:
+        return True
+
+    async def ping(self) -> None:
+        pass
+
+    async def release(self) -> None:
+        pass
+
+
 class Database(Protocol):
     """One database: the store's meaning with connections under it."""
 

@@ -21,7 +21,7 @@ from holdfast.client.adapters.base import AsyncAdapter, Need, SyncAdapter
 from holdfast.core.errors import UnsupportedConnection
 from holdfast.core.records import AppliedMigration, Held
 from holdfast.storage.after_commit import Action, Witness
-from holdfast.storage.database import Database, Parameters
+from holdfast.storage.database import Database, FreeSingleton, Parameters
 from holdfast.storage.operation import Op, Row, Statement, SyncExecutor, run
 
 T = TypeVar("T")
@@ -171,8 +171,8 @@ class JoinedDatabase:
     ) -> JoinedLink:
         return JoinedLink(self, purpose)
 
-    def singleton(self, key: str) -> JoinedSingleton:
-        return JoinedSingleton(key)
+    def singleton(self, key: str) -> FreeSingleton:
+        return FreeSingleton(key)
 
     def migrate(self) -> list[AppliedMigration]:
         raise UnsupportedConnection(
@@ -211,20 +211,4 @@ class JoinedLink:
         return await self._database.run_async(op)
 
     async def close(self) -> None:
-        pass
-
-
-class JoinedSingleton:
-    """See `storage.database.Singleton`. Nobody else can see what it would lock."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    async def acquire(self) -> bool:
-        return True
-
-    async def ping(self) -> None:
-        pass
-
-    async def release(self) -> None:
         pass

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import AppliedMigration, Held
+from holdfast.storage.database import FreeSingleton
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, run
@@ -130,8 +131,9 @@ class SqliteDatabase:
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> SqliteLink:
         return SqliteLink(self, purpose, statement_timeout_ms)
 
-    def singleton(self, key: str) -> SqliteSingleton:
-        return SqliteSingleton(key)
+    def singleton(self, key: str) -> FreeSingleton:
+        # A claim sees every slot that runs, so a lock adds nothing to it.
+        return FreeSingleton(key)
 
     def migrate(self) -> list[AppliedMigration]:
         source = self._resources.transactions
@@ -227,22 +229,6 @@ class SqliteLink:
         return await self.run(op)
 
     async def close(self) -> None:
-        pass
-
-
-class SqliteSingleton:
-    """See `storage.database.Singleton`. A claim sees every slot that runs, so there is nothing to add to it."""
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-    async def acquire(self) -> bool:
-        return True
-
-    async def ping(self) -> None:
-        pass
-
-    async def release(self) -> None:
         pass
 
 
