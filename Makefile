@@ -109,7 +109,7 @@ docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html $(ARGS)
 
 bench: setup ## Measure this machine.
-	@$(BIN)/holdfast bench $(ARGS)
+	@PYTHONPATH="$(CURDIR)/apps/invoicing/src" $(BIN)/holdfast bench $(ARGS)
 
 COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs

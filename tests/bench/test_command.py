@@ -30,13 +30,17 @@ JOBS = 60
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
-def bench(*words: str) -> subprocess.CompletedProcess[str]:
+INVOICING = Path(__file__).parents[2] / "apps" / "invoicing" / "src"
+
+
+def bench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the bench as a process."""
     return subprocess.run(
         [Path(sys.executable).with_name("holdfast"), "bench", *words],
         capture_output=True,
         text=True,
         check=False,
+        env=os.environ | environment,
     )
 
 
@@ -142,6 +146,27 @@ def test_a_server_of_ones_own_is_measured_with_createdb_alone_and_left_as_it_was
     assert {each["server"] for each in results} == {f"yours {other_postgres_server.version}"}
     assert [each["name"] for each in results] == ["drain_in_flight"]
     assert _databases(url) == before
+
+
+def test_the_invoicing_application_is_measured_where_the_repository_is(
+    postgres_server: PostgresServer,
+) -> None:
+    words = ("--tiny", "--server", postgres_server.url, "--only", "application", "-o", "json")
+    done = bench(*words, PYTHONPATH=str(INVOICING))
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(done.stdout)["results"]
+    assert (result["name"], result["unit"]) == ("invoices", "invoices/s")
+    assert result["ours"] > 0
+
+
+def test_figures_whose_packages_are_absent_are_skipped_with_the_fix() -> None:
+    done = bench("--tiny", "--only", "application,import_holdfast", "-o", "json", PYTHONPATH="")
+    report = json.loads(done.stdout)
+    assert [each["name"] for each in report["results"]] == ["import_holdfast"]
+    assert report["settings"]["servers"] == {}, "nothing is started for what is skipped"
+    (skipped,) = report["skipped"]
+    assert skipped.startswith("invoices: the invoicing application needs invoicing")
+    assert "make bench" in skipped
 
 
 def test_a_role_that_may_create_nothing_is_named_with_what_it_needs(postgres_url: str) -> None:

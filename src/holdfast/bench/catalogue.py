@@ -5,10 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.bench.measurement import Bench, Result
+
+
+@dataclass(frozen=True, slots=True)
+class NeededPackages:
+    """What some figures need beyond a server, by the name it is imported by, and how to get it."""
+
+    of: str
+    packages: tuple[str, ...]
+    help: str
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The packages that are not installed."""
+        return tuple(each for each in self.packages if find_spec(each) is None)
+
+
+WEB = NeededPackages(
+    "the dashboard", ("jinja2", "starlette", "uvicorn"), 'pip install "holdfast-jobs[web]"'
+)
+INVOICING = NeededPackages(
+    "the invoicing application",
+    ("invoicing", "aiosmtpd", "typst"),
+    "run `make bench` in a checkout of Holdfast's repository",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +43,7 @@ class FigureFamily:
     measured_by: str
     figures: tuple[str, ...]
     needs_server: bool = True
-    needs_web: bool = False
+    needs: NeededPackages | None = None
 
     def load(self) -> Callable[[Bench], list[Result]]:
         """Import what measures them."""
@@ -54,11 +79,12 @@ FAMILIES = (
     FigureFamily("costs:measure_chain_step", ("chain_step",)),
     FigureFamily("costs:measure_fan", ("fan_out_in",)),
     FigureFamily("costs:measure_memory", ("memory",)),
-    FigureFamily("page_times:measure_pages", ("pages",), needs_web=True),
+    FigureFamily("page_times:measure_pages", ("pages",), needs=WEB),
     FigureFamily(
-        "page_times:measure_sqlite_pages", ("pages_sqlite",), needs_server=False, needs_web=True
+        "page_times:measure_sqlite_pages", ("pages_sqlite",), needs_server=False, needs=WEB
     ),
-    FigureFamily("page_times:measure_open_dashboards", ("drain_with_dashboards",), needs_web=True),
+    FigureFamily("page_times:measure_open_dashboards", ("drain_with_dashboards",), needs=WEB),
+    FigureFamily("invoicing_app:measure_invoices", ("invoices",), needs=INVOICING),
     FigureFamily("startup:measure_startup", ("import_holdfast", "cli_help"), needs_server=False),
 )
 
@@ -66,7 +92,6 @@ NAMES = tuple(name for family in FAMILIES for name in family.figures)
 WITH_SERVER = frozenset(
     name for family in FAMILIES if family.needs_server for name in family.figures
 )
-WITH_WEB = frozenset(name for family in FAMILIES if family.needs_web for name in family.figures)
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "worker": (
@@ -82,5 +107,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("import_holdfast", "cli_help"),
     ),
     "dashboard": ("pages", "pages_sqlite", "drain_with_dashboards"),
+    "application": ("invoices",),
 }
 """Names for several figures at once."""

@@ -7,13 +7,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from holdfast.bench.catalogue import FAMILIES, WITH_SERVER, WITH_WEB
+from holdfast.bench.catalogue import FAMILIES, WITH_SERVER
 from holdfast.bench.machine import describe_machine
 from holdfast.bench.measurement import Bench, Result, Scale
 from holdfast.bench.peer_queues import Peer, chosen_peers
@@ -24,8 +23,6 @@ from holdfast.core.errors import ConfigError, HoldfastError, MissingExtra
 
 if TYPE_CHECKING:
     from holdfast.bench.servers import BenchServer
-
-WEB = ("jinja2", "starlette", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,7 @@ def run(plan: BenchPlan, check: bool = False) -> int:
 
 def _run_figures(plan: BenchPlan, check: bool) -> int:
     skipped, wanted = Skipped(), plan.wanted
-    if (without_web := wanted & WITH_WEB) and not all(map(find_spec, WEB)):
-        error = MissingExtra(
-            f"the dashboard needs {', '.join(WEB)}", help='pip install "holdfast-jobs[web]"'
-        )
-        skipped.add(_listed(without_web), error)
-        wanted -= WITH_WEB
+    wanted -= _without_packages(wanted, skipped)
     with _servers(plan.server, bool(wanted & WITH_SERVER), skipped) as servers:
         if not servers:
             wanted -= WITH_SERVER
@@ -82,6 +74,20 @@ def _run_figures(plan: BenchPlan, check: bool) -> int:
         return Exit.FAILED
     is_below = any(each.verdict == "below" for each in results)
     return Exit.CHECK_NOT_MET if check and is_below else Exit.OK
+
+
+def _without_packages(wanted: frozenset[str], skipped: Skipped) -> frozenset[str]:
+    """Return the figures whose packages are not installed, and say so once for each set of packages."""
+    without: set[str] = set()
+    for needed in dict.fromkeys(each.needs for each in FAMILIES if each.needs is not None):
+        figures = wanted.intersection(
+            name for each in FAMILIES if each.needs == needed for name in each.figures
+        )
+        if figures and needed.missing:
+            error = MissingExtra(f"{needed.of} needs {', '.join(needed.missing)}", help=needed.help)
+            skipped.add(_listed(figures), error)
+            without |= figures
+    return frozenset(without)
 
 
 def _run_peers(plan: BenchPlan, peers: Sequence[Peer]) -> int:

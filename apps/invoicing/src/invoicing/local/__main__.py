@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import shutil
@@ -41,6 +42,7 @@ class Options:
     exits: bool
     headless: bool
     port: int | None
+    output: str
 
     @property
     def wanted_port(self) -> int:
@@ -73,22 +75,40 @@ class Options:
 @click.option("--headless", is_flag=True, help="Any free port, short lease.")
 @click.option("--port", type=click.IntRange(0, 65_535), help=f"Port of the API.  [default: {PORT}]")
 @click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for it.")
+@click.option("--url", help="Use this empty database instead: postgresql://… or sqlite:///….")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="With json, one object on stdout and the rest on stderr.",
+)
 def main(
-    invoices: int, kill: bool, exits: bool, headless: bool, port: int | None, postgres: bool
+    invoices: int,
+    kill: bool,
+    exits: bool,
+    headless: bool,
+    port: int | None,
+    postgres: bool,
+    url: str | None,
+    output: str,
 ) -> None:
     """Run the whole application on this machine until Ctrl-C, and check what it does.
 
     It starts over each time; what it has made stays in ./invoicing-demo until the next run.
     """
-    options = Options(invoices, kill, exits, headless, port)
+    if url is not None and postgres:
+        raise click.UsageError("--postgres and --url exclude each other")
+    options = Options(invoices, kill, exits, headless, port, output)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
     try:
-        with OrphanGuard() as guard, _open_database(postgres, guard) as (url, name):
-            click.echo(f"holdfast · invoicing · {name}")
-            code = _run(options, url, guard)
+        with OrphanGuard() as guard, _open_database(postgres, url, guard) as (used, name):
+            _print(options, f"holdfast · invoicing · {name}")
+            code = _run(options, used, guard)
     except KeyboardInterrupt:
         code = Exit.INTERRUPTED if exits else Exit.OK
     except subprocess.CalledProcessError as error:
@@ -109,11 +129,13 @@ def _run(options: Options, url: str, guard: OrphanGuard) -> int:
         stack.callback(processes.stop)
         began = time.monotonic()
         processes.run("invoicing", "seed")
-        _print_ready("tables, three businesses", f"{time.monotonic() - began:.1f} s")
+        _print_ready(options, "tables, three businesses", f"{time.monotonic() - began:.1f} s")
         processes.start_api(listening)
         victim, *_ = [processes.start_worker() for _ in range(WORKERS)]
-        _print_ready("workers", f"{WORKERS} processes · lease {options.lease_ms // 1000} s")
-        _print_addresses(address, smtp)
+        _print_ready(
+            options, "workers", f"{WORKERS} processes · lease {options.lease_ms // 1000} s"
+        )
+        _print_addresses(options, address, smtp)
         # The application's modules read the environment when they are imported, also here.
         os.environ.clear()
         os.environ.update(environment)
@@ -130,17 +152,29 @@ def _tell(
     stack.callback(jobs.close)
     engine = open_books(url)
     stack.callback(engine.dispose)
-    story = Story(Plan(options.invoices, options.kill), processes, engine, jobs, _say)
+
+    def say(text: str) -> None:
+        _print(options, f"  {text}")
+
+    story = Story(Plan(options.invoices, options.kill), processes, engine, jobs, say)
     is_sound = story.play(address, Place(HOME / "files", HOME / "mail"), victim)
+    if options.output == "json":
+        facts = {"invoices": options.invoices, "seconds": story.seconds, "sound": is_sound}
+        click.echo(json.dumps(facts))
     if not options.exits:
-        _say("Ctrl-C stops everything")
+        say("Ctrl-C stops everything")
         story.keep_running()
     return Exit.OK if is_sound else Exit.FAILED
 
 
 @contextmanager
-def _open_database(postgres: bool, guard: OrphanGuard) -> Iterator[tuple[str, str]]:
+def _open_database(
+    postgres: bool, url: str | None, guard: OrphanGuard
+) -> Iterator[tuple[str, str]]:
     """Yield the database's URL and its name on the screen."""
+    if url is not None:
+        yield url, "the database of --url"
+        return
     if not postgres:
         file = (HOME / "invoicing.db").absolute()
         yield f"sqlite:///{file}", f"SQLite ./{HOME / file.name}"
@@ -190,22 +224,26 @@ def _listen(port: int) -> socket.socket:
     raise click.ClickException(f"no port from {port} on is free")
 
 
-def _print_addresses(address: str, smtp: str) -> None:
-    _print_ready("page", f"{address}/")
-    _print_ready("API", f"{address}/docs")
-    _print_ready("dashboard", f"{address}/holdfast/")
-    _print_ready("mailbox", f"./{HOME / 'mail'} ({smtp})")
-    _print_ready("files", f"./{HOME / 'files'}")
-    _print_ready("log", f"./{LOG}")
+def _print_addresses(options: Options, address: str, smtp: str) -> None:
+    places = {
+        "page": f"{address}/",
+        "API": f"{address}/docs",
+        "dashboard": f"{address}/holdfast/",
+        "mailbox": f"./{HOME / 'mail'} ({smtp})",
+        "files": f"./{HOME / 'files'}",
+        "log": f"./{LOG}",
+    }
+    for what, place in places.items():
+        _print_ready(options, what, place)
 
 
-def _print_ready(what: str, rest: str) -> None:
+def _print_ready(options: Options, what: str, rest: str) -> None:
     mark = click.style("✓", fg="green")
-    click.echo(f"  {mark} {what:<24} {rest}")
+    _print(options, f"  {mark} {what:<24} {rest}")
 
 
-def _say(text: str) -> None:
-    click.echo(f"  {text}")
+def _print(options: Options, text: str) -> None:
+    click.echo(text, err=options.output == "json")
 
 
 if __name__ == "__main__":

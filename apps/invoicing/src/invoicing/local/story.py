@@ -133,6 +133,8 @@ class Story:
         self._recoveries: list[Recovery] = []
         self._interrupted: set[UUID] = set()
         self._figures_due = 0.0
+        self.seconds = 0.0
+        """From the first request to the last e-mail."""
 
     def play(self, address: str, place: Place, victim: str) -> bool:
         """Issue, follow, kill, check."""
@@ -149,11 +151,10 @@ class Story:
             self._follow(lambda: [each.result() for each in issued if each.done()], victim)
         finally:
             pool.shutdown(cancel_futures=True)
-        seconds = time.monotonic() - started
+        self.seconds = time.monotonic() - started
         if count:
-            self._say(
-                f"{count} invoices rendered and mailed in {seconds:.1f} s, {count / seconds:.1f}/s"
-            )
+            rate = count / self.seconds
+            self._say(f"{count} invoices rendered and mailed in {self.seconds:.1f} s, {rate:.1f}/s")
         made = Made(
             [each.result() for each in issued],
             [each.result() for each in spent],
