@@ -18,7 +18,12 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import Migration, load_migrations
 from holdfast.storage.postgres import migrations
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, migration_sql
+from holdfast.storage.postgres.migrations import (
+    PACKAGE,
+    apply_migrations,
+    migration_sql,
+    statements_of,
+)
 from tests.support.postgres import PostgresServer
 from tests.support.until import PATIENCE_S
 
@@ -283,6 +288,35 @@ def test_a_step_that_fails_leaves_nothing(
         monkeypatch.undo()
         assert database.migrate() == [], "the lock was given back"
     assert shape(connection, "holdfast") == before
+
+
+def test_a_step_is_sent_one_statement_at_a_time(
+    postgres_url: str, connection: Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = """
+    -- Some databases refuse several statements in one message.
+    create table holdfast.seen as select current_query() as statement;
+    insert into holdfast.seen select current_query();
+    -- That was all.
+    """
+    with_step(monkeypatch, later_step(KNOWN[-1].version + 1, text))
+    with opened(postgres_url) as database:
+        database.migrate()
+    rows = connection.execute("select statement from holdfast.seen").fetchall()
+    assert [each.count("current_query") for (each,) in rows] == [1, 1]
+
+
+def test_a_semicolon_ends_a_statement_only_outside_of_texts_bodies_and_comments() -> None:
+    script = """
+    create function f() returns text language sql as $body$ select ';'; $body$; -- one; of two
+    insert into "a;b" values ('it''s; fine', $$;$$) /* ; */;
+    select a - b / c
+    """
+    first, second, third = statements_of(script)
+    assert (first[:15], first[-7:]) == ("create function", "$body$;")
+    assert (second[:14], second[-8:]) == ("-- one; of two", "/* ; */;")
+    assert third == "select a - b / c"
+    assert list(statements_of("-- nothing\n")) == []
 
 
 def test_the_schema_may_be_prepared_by_an_owner_who_is_not_the_user(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import sleep
@@ -38,6 +39,11 @@ select c.relname from pg_index i join pg_class c on c.oid = i.indexrelid join pg
  where n.nspname = %s and c.relname = any (%s) and not i.indisvalid
 """
 _DROP = sql.SQL("drop index concurrently {}.{}")
+# Strings, quoted names, bodies of functions and comments come first, so that a semicolon inside them ends nothing.
+_PART = re.compile(
+    r"'(?:[^']|'')*'|\"[^\"]*\"|(?P<tag>\$\w*\$).*?(?P=tag)|--[^\n]*|/\*.*?\*/|(?P<end>;)|[^'\"$;/-]+|.",
+    re.DOTALL,
+)
 _IDENTITY = "insert into holdfast.identity (id, database_name) values (gen_random_uuid(), current_database());"
 
 
@@ -103,19 +109,34 @@ def _waiting_without_limit(connection: Connection[Any]) -> Iterator[None]:
     connection.execute(_LOCK_TIMEOUT, [row[0]])
 
 
+def statements_of(script: str) -> Iterator[str]:
+    """Split a script into its statements, each with the comments before it."""
+    begin = 0
+    for part in _PART.finditer(script):
+        if part["end"]:
+            yield script[begin : part.end()].strip()
+            begin = part.end()
+    rest = script[begin:].strip()
+    if rest and not all(line.startswith("--") for line in rest.splitlines()):
+        yield rest
+
+
 def _apply(connection: Connection[Any], schema: str, step: Migration) -> None:
     executor = PsycopgExecutor(connection, schema)
-    text = place_schema(step.text, schema).encode()
+    # One at a time: databases that speak PostgreSQL's language often refuse several in one message.
+    statements = [each.encode() for each in statements_of(place_schema(step.text, schema))]
     if step.concurrently:
         # CREATE INDEX CONCURRENTLY refuses a transaction; such a step is one statement that may be repeated.
         with _waiting_without_limit(connection):
             _drop_unfinished(connection, schema, step)
-            connection.execute(text)
+            for each in statements:
+                connection.execute(each)
         run(SchemaStore().record(step.record), executor)
         return
     with connection.transaction():
         try:
-            connection.execute(text)
+            for each in statements:
+                connection.execute(each)
         except psycopg.errors.InsufficientPrivilege as error:
             raise WrongDatabase(
                 f"this role may not create the schema: {error}",
