@@ -23,6 +23,7 @@ from holdfast.core.errors import (
     InvalidOption,
     UnknownJobType,
 )
+from holdfast.core.ids import bucket_of, bucket_of_key
 from holdfast.storage.id_generator import new_id
 from tests.support.until import PATIENCE_S
 
@@ -196,6 +197,20 @@ async def test_a_caller_made_id_can_be_repeated_without_harm(app: Holdfast) -> N
     assert (str(first.id), first.deduplicated) == (made, False)
     assert (again.id, again.deduplicated) == (first.id, True)
     assert len(app.chains.list()) == 1
+
+
+async def test_everything_started_with_one_key_has_the_key_s_bucket(app: Holdfast) -> None:
+    key = "invoice 7"
+    with app.transaction() as tx:
+        ids = [
+            app.start(tx, "mail", 1, key=key).id,
+            app.start(tx, "sms", 1, key=key, id=app.new_id(key)).id,
+            *(each.id for each in app.start_many(tx, "push", [1, 2], keys=[key, None])),
+        ]
+    buckets = [bucket_of(str(each)) for each in ids]
+    assert buckets[:3] == [bucket_of_key(key)] * 3
+    with pytest.raises(InvalidOption, match="NUL"):
+        app.new_id("a\0b")
 
 
 async def test_an_id_that_belongs_to_another_chain_is_refused(app: Holdfast) -> None:

@@ -12,7 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidId
-from holdfast.core.ids import COUNTER_BITS, IdMaker, instant_of, parse_id, parse_new_id, uuid7_text
+from holdfast.core.ids import (
+    BUCKETS,
+    COUNTER_BITS,
+    IdMaker,
+    beside,
+    bucket_of,
+    bucket_of_key,
+    in_bucket,
+    instant_of,
+    parse_id,
+    parse_new_id,
+    uuid7_text,
+)
 
 NOW = 1_763_171_000_000
 
@@ -134,3 +146,52 @@ def test_a_uuid_of_another_version_can_be_asked_for_but_not_made_for_a_chain() -
 def test_capital_letters_are_read() -> None:
     text = "0193A6F0-7C00-7ABC-8DEF-0000000000AA"
     assert str(parse_id(text)) == text.lower()
+
+
+@given(
+    counter=st.integers(0, 2**COUNTER_BITS - 1),
+    rand=st.binary(min_size=6, max_size=6),
+    bucket=st.integers(0, BUCKETS - 1),
+)
+def test_an_id_moved_into_a_bucket_keeps_everything_else(
+    counter: int, rand: bytes, bucket: int
+) -> None:
+    made = uuid7_text(NOW, counter, rand)
+    moved = in_bucket(made, bucket)
+    assert str(parse_new_id(moved)) == moved
+    assert bucket_of(moved) == bucket
+    before, after = UUID(made).int, UUID(moved).int
+    assert (after >> 48, after & (2**34 - 1)) == (before >> 48, before & (2**34 - 1))
+    assert beside(made, moved) == moved
+
+
+def test_ids_of_any_buckets_sort_by_their_creation() -> None:
+    chances = random.Random(5)
+    maker = _maker(lambda: NOW)
+    ids = [in_bucket(each, chances.randrange(BUCKETS)) for each in maker.many(5000)]
+    assert ids == sorted(set(ids))
+
+
+def test_ids_of_one_bucket_made_in_many_processes_at_one_instant_are_unique() -> None:
+    ids = [in_bucket(_maker(lambda: NOW, seed).next(), 7) for seed in range(20_000)]
+    assert len(set(ids)) == len(ids)
+
+
+@pytest.mark.parametrize("source", ["random", "key"])
+def test_buckets_are_spread_evenly(source: str) -> None:
+    made = _maker(lambda: NOW).many(64_000)
+    if source == "key":
+        buckets = [bucket_of_key(f"order-{number}") for number in range(len(made))]
+    else:
+        buckets = [bucket_of(each) for each in made]
+    parts = [0] * 16
+    for each in buckets:
+        parts[each * 16 // BUCKETS] += 1
+    # Six standard deviations of what chance does to 4,000.
+    assert all(abs(count - 4_000) < 6 * 62 for count in parts), parts
+    assert len(set(buckets)) > 0.96 * BUCKETS
+
+
+def test_the_bucket_of_a_key_never_changes() -> None:
+    known = {"order-1": 747, "größe": 13524, "": 14572}
+    assert {key: bucket_of_key(key) for key in known} == known

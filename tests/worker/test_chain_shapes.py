@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from holdfast import Continue, Holdfast, Job, Permanent
 from holdfast.core.errors import UnknownJobType
+from holdfast.core.ids import bucket_of
 from holdfast.worker.options import WorkerOptions
 
 
@@ -34,6 +35,7 @@ async def shape_of(app: Holdfast, start: str, input: Any) -> tuple[list[str], An
     jobs = await app.aio.chains.jobs(chain.id)
     assert [each.chain_index for each in jobs] == list(range(len(jobs)))
     assert [each.continued for each in jobs] == [True] * (len(jobs) - 1) + [False]
+    assert {bucket_of(str(each.id)) for each in jobs} == {bucket_of(str(chain.id))}
     ended = await app.aio.chains.get(chain.id)
     return [each.type for each in jobs], ended.output
 

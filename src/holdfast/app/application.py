@@ -20,12 +20,14 @@ from holdfast.client.client import Client, HintSender, TransactionScope
 from holdfast.client.cycles import AsyncCycles, Cycles
 from holdfast.client.enqueue import Producer, Targets
 from holdfast.client.jobs import AsyncDeadLetters, AsyncJobs, DeadLetters, Jobs
+from holdfast.client.start_options import check_key
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
 from holdfast.client.url import Address, Pooling, open_database, parse_url
 from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
 from holdfast.commands.start import subscribe_handlers
 from holdfast.core.codec import SIZE_LIMIT
+from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.records import AppliedMigration, Instant, Subscription
 from holdfast.notify.base import Notifier
 from holdfast.notify.encoding import channel_name
@@ -237,9 +239,13 @@ class Holdfast(Registration, Producer):
         """Return a transaction of Holdfast's own, for `with` or `async with`."""
         return TransactionScope(lambda: self.database)
 
-    def new_id(self) -> UUID:
-        """Return an id for a new chain: if you keep it, `start(…, id=…)` can be repeated safely."""
-        return UUID(new_id())
+    def new_id(self, key: str | None = None) -> UUID:
+        """Return an id for a new chain: if you keep it, `start(…, id=…)` can be repeated safely.
+
+        With the `key` that you start it with, it has the key's bucket, as ids that Holdfast makes have.
+        """
+        made, checked = new_id(), check_key(key)
+        return UUID(made if checked is None else in_bucket(made, bucket_of_key(checked)))
 
     def batch_hints(self) -> AbstractContextManager[None]:
         """Return a context manager for many transactions; their hints are sent once, at its end."""

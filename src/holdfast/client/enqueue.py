@@ -39,6 +39,7 @@ from holdfast.core.errors import (
     UnsupportedConnection,
 )
 from holdfast.core.events import Event, event
+from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,
@@ -306,7 +307,10 @@ class Starter:
         checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
         if len(checked) != len(texts):
             raise InvalidOption(f"there are {len(texts)} inputs but {len(checked)} keys")
-        requests = list(map(plan.request, new_ids(len(texts)), checked, texts))
+        ids: Iterable[str] = new_ids(len(texts))
+        if keys is not None:
+            ids = map(_id_for, ids, checked)
+        requests = list(map(plan.request, ids, checked, texts))
         return Batch(requests, [plan.after_ms] * len(texts) if plan.after_ms else None)
 
     def _pair(
@@ -321,9 +325,10 @@ class Starter:
         plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
         if key is None and plan.is_about_keys:
             raise InvalidOption("scope, window and exclude mean nothing without a key")
-        made = new_id() if id is None else new_id_text(id)
+        checked = check_key(key)
+        made = _id_for(new_id(), checked) if id is None else new_id_text(id)
         text = self._targets.encode(plan.entry, input)
-        return plan.request(made, check_key(key), text), plan.after_ms
+        return plan.request(made, checked, text), plan.after_ms
 
     def _plan(
         self,
@@ -351,6 +356,11 @@ class Starter:
             on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
             max_attempts=check_attempts(max_attempts),
         )
+
+
+def _id_for(made: str, key: str | None) -> str:
+    """Everything with one key has one bucket, so that the key can be looked up where its jobs are."""
+    return made if key is None else in_bucket(made, bucket_of_key(key))
 
 
 class StartPlan(msgspec.Struct, frozen=True):

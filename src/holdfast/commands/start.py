@@ -14,6 +14,7 @@ from holdfast.commands.blockers import FanIn, attach_blockers, check_blockers, c
 from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.jobs import EndReport, end_jobs
 from holdfast.core.errors import SubscriptionNotFound
+from holdfast.core.ids import beside
 from holdfast.core.records import (
     ChainState,
     Ending,
@@ -206,7 +207,7 @@ def _deliveries(
         return [event]
     jobs = []
     for position, job_type in enumerate(mine):
-        job_id = event.id if position == 0 else make_id()
+        job_id = event.id if position == 0 else beside(make_id(), event.id)
         jobs.append(msgspec.structs.replace(event, id=job_id, chain_id=job_id, type=job_type))
     return jobs
 
@@ -242,7 +243,7 @@ def deliver_waiting(
     for each in waiting:
         ids = []
         for subscription in subscriptions:
-            job_id = make_id()
+            job_id = beside(make_id(), each.id)
             ids.append(job_id)
             jobs.append(
                 NewJob(

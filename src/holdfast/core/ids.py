@@ -1,13 +1,15 @@
 """Ids of jobs and chains: UUIDs of version 7 as canonical text, from a clock that is handed in.
 
-An id is 48 bits of milliseconds, a counter of 26 bits and 48 random bits, so ids sort by time and,
-within one maker, strictly by creation.
+An id is 48 bits of milliseconds, a counter of 26 bits, a bucket of 14 bits and 34 random bits, so ids sort by time
+and, within one maker, strictly by creation. The bucket says to which of 16,384 parts of the work a job belongs: that of
+its key, that of its chain, or a random one (docs/adr/0017).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
@@ -15,8 +17,13 @@ from holdfast.core.errors import InvalidId
 
 COUNTER_BITS = 26
 RANDOM_BYTES = 6
+"""The bucket and what is random."""
+BUCKETS = 1 << 14
 
 _SEED_BYTES = 4
+_RANDOM_BITS = 34
+# The four digits of an id that hold its bucket, and two random bits.
+_BUCKET_AT, _BUCKET_END = 24, 28
 # Half of the counter's range is left to count in, however high the random start lies.
 _SEED_MASK = (1 << (COUNTER_BITS - 1)) - 1
 _COUNTER_END = 1 << COUNTER_BITS
@@ -55,6 +62,27 @@ def parse_new_id(text: str) -> UUID:
 def instant_of(text: str) -> int:
     """Return the Unix milliseconds at which the id was made."""
     return parse_id(text).int >> 80
+
+
+def bucket_of(id: str) -> int:
+    """Return the bucket of an id, 0 to 16,383."""
+    return parse_id(id).int >> _RANDOM_BITS & (BUCKETS - 1)
+
+
+def bucket_of_key(key: str) -> int:
+    """Return the bucket of everything that is started with this key: the first 14 bits of its SHA-256, forever."""
+    return int.from_bytes(sha256(key.encode()).digest()[:2], "big") >> 2
+
+
+def in_bucket(id: str, bucket: int) -> str:
+    """Return a new id moved into a bucket; its time, its place in the order and its random bits stay."""
+    random_bits = int(id[_BUCKET_AT:_BUCKET_END], 16) & 3
+    return f"{id[:_BUCKET_AT]}{bucket << 2 | random_bits:04x}{id[_BUCKET_END:]}"
+
+
+def beside(id: str, other: str) -> str:
+    """Return a new id moved into the bucket of another: both are found in the same place."""
+    return in_bucket(id, int(other[_BUCKET_AT:_BUCKET_END], 16) >> 2)
 
 
 class IdMaker:

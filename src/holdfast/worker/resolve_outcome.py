@@ -15,6 +15,7 @@ from holdfast.client.start_options import check_attempts, check_priority, check_
 from holdfast.commands.blockers import check_waits
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import Busy, HoldfastError, InvalidOption, UnknownJobType
+from holdfast.core.ids import beside
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, Instant, NewBlocker, NewJob, Stand, State
 from holdfast.core.redaction import clean_error, fingerprint, words_of
@@ -146,7 +147,7 @@ class OutcomeResolver:
     def _continue(self, attempt: Attempt, answer: Continue) -> Finish:
         """End this job and start the next one of its chain."""
         claimed = attempt.claimed
-        job_id = new_id()
+        job_id = beside(new_id(), claimed.chain_id)
         successor = self._targets.successor(answer.type)
         allowed = attempt.type.continues_to
         if allowed is not None and successor.name not in allowed:
