@@ -1,5 +1,6 @@
 """A worker's statements stay cheap when the statistics are of a time when nothing was due or the tables were small."""
 
+import re
 from typing import Any
 
 import psycopg
@@ -65,15 +66,18 @@ select %(token)s::uuid, 'worker', now(), now(), 60000, 25, 1000, 5000, array_agg
 FEW, MANY = 5, 50_000
 
 
-def worker_statements(ids: list[str]) -> list[Statement]:
+def worker_statements(ids: list[str], limit: int = FEW) -> list[Statement]:
     """What a worker asks again and again of the jobs that it holds."""
     lease = LeaseClass(FIRST_ID, 60_000, 25, 1_000, 5_000)
-    claim = Claim("worker", FEW, (Probe("mail", 5, FIRST_ID, FEW, 0, FIRST_ID),), (lease,))
+    claims = [
+        Claim("worker", limit, (Probe("mail", line, FIRST_ID, limit, 0, FIRST_ID),), (lease,))
+        for line in (5, None)
+    ]
     ends = [Finish(id, TOKEN, "complete", "worker", id) for id in ids]
     retries = [Finish(id, TOKEN, "retry", "worker", id, error="Boom: no") for id in ids]
     jobs, leases = JobStore(), LeaseStore()
     return [
-        next(jobs.claim(claim)),
+        *(next(jobs.claim(each)) for each in claims),
         next(jobs.finish(ends)),
         next(jobs.finish(retries)),
         next(jobs.stand([Held(id, TOKEN) for id in ids])),
@@ -102,3 +106,27 @@ def test_a_plan_made_while_the_tables_were_small_stays_cheap_when_they_are_large
         for each in asked:
             cost = measure_prepared(connection, each)
             assert cost.blocks <= 20 + 40 * FEW, f"{each.name}: {cost.plan}"
+
+
+BURST = 400
+
+
+@pytest.mark.parametrize("server", ["postgres_url", "other_postgres_url"])
+def test_a_plan_made_on_an_empty_queue_compares_no_row_of_a_burst_with_all_others(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    with worker_connection(request.getfixturevalue(server)) as connection:
+        connection.execute("vacuum analyze")
+        for name in {each.name for each in worker_statements([FIRST_ID])}:
+            prepare(connection, name)
+        for each in worker_statements([FIRST_ID]):
+            measure_prepared(connection, each)
+        connection.execute(WRITE, {"rows": BURST, "delay": "0", "token": TOKEN})
+        connection.execute(LEASE, {"token": TOKEN})
+        held = connection.execute("select job_id::text from holdfast.queue").fetchall()
+        connection.execute(WRITE, {"rows": BURST, "delay": "0", "token": None})
+        for each in worker_statements([row[0] for row in held], limit=BURST):
+            cost = measure_prepared(connection, each)
+            assert cost.blocks <= 20 + 60 * BURST, f"{each.name}: {cost.plan}"
+            compared = map(int, re.findall(r"Rows Removed by Join Filter: (\d+)", cost.plan))
+            assert sum(compared) <= BURST, f"{each.name}: {cost.plan}"

@@ -94,7 +94,8 @@ select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::b
 -- passes over, and is then named twice, which changes nothing. `= any (array (…))` keeps the primary-key plan whatever the
 -- statistics say, and walks the index once for all rows. Only where a worker's types differ in their leases is a job's token
 -- looked up. That every room lies in a range is no news, but by it the planner expects few probes: a plan that looks dear would
--- be compiled.
+-- be compiled. A full join is always hashed or merged: a plan made while the queue was empty expects one row, and a nested loop
+-- would read all inputs once per job.
 with clock as materialized (
   {claim_clock}),
 probe as materialized (
@@ -172,7 +173,7 @@ asked as (
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
-  from claimed c join asked a on a.id = c.job_id
+  from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id;
 
 -- name: job_claim_lines
@@ -230,7 +231,7 @@ asked as (
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
        a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
-  from claimed c join asked a on a.id = c.job_id
+  from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id;
 
 -- name: job_next_due
@@ -260,22 +261,24 @@ select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::b
 -- name: job_finish
 -- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
 -- is not returned was lost or is locked by somebody's transaction and is asked for with job_stand. Jobs that other jobs wait
--- for are taken only when :awaited is true, because the fan-in that follows needs the same transaction.
+-- for are taken only when :awaited is true, because the fan-in that follows needs the same transaction. What is compared with
+-- the whole flush is hashed, however few rows a plan made on an empty queue expects: `(… in (…)) is true` cannot become a join,
+-- and a full join not a nested loop.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
     id uuid, token uuid, kind text, worker text, started_at bigint, output text, error text, fingerprint text, delay_ms bigint, next json)),
 held as (
   select q.job_id, q.token from holdfast.queue q
    where q.job_id = any (array (select id from given))
-     and (q.job_id, q.token) in (select id, token from given)
+     and ((q.job_id, q.token) in (select id, token from given)) is true
      and (:awaited::boolean or not q.awaited)
    for update skip locked),
 mine as materialized (
-  select g.* from held join given g on g.id = held.job_id and g.token = held.token),
+  select * from given where ((id, token) in (select job_id, token from held)) is true),
 ended as (
   delete from holdfast.queue q
    where q.job_id = any (array (select id from mine where kind in ('complete', 'continue', 'fail', 'cancel')))
-  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.awaited),
 back as materialized (
   select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays
     from mine where kind in ('retry', 'snooze', 'release')),
@@ -292,26 +295,30 @@ returned as (
              from back cross join lateral array_position(back.ids, q.job_id) place)
    where q.job_id = any (array (select unnest(ids) from back))
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
+written as materialized (
+  select m.*, w.type, w.attempt, w.crashes, w.fence, w.awaited, w.has_ended
+    from mine m
+    full join (
+      select job_id, type, attempt, crashes, fence, awaited, true as has_ended from ended
+      union all
+      select job_id, type, attempt, null, fence, awaited, false from returned) w on w.job_id = m.id),
 kept as (
   insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
-  select e.job_id, e.type,
-         case m.kind when 'fail' then 'failed' when 'cancel' then 'cancelled' else 'completed' end,
-         m.kind = 'continue', m.output, m.error, m.fingerprint, e.attempt, e.crashes, e.fence, e.token, m.worker,
-         to_timestamp(m.started_at / 1000000.0), holdfast.moment(:now::bigint)
-    from ended e join mine m on m.id = e.job_id),
+  select id, type, case kind when 'fail' then 'failed' when 'cancel' then 'cancelled' else 'completed' end, kind = 'continue',
+         output, error, fingerprint, attempt, crashes, fence, token, worker,
+         to_timestamp(started_at / 1000000.0), holdfast.moment(:now::bigint)
+    from written where has_ended),
 remembered as (
   insert into holdfast.attempt ({attempt_columns})
-  select m.id, coalesce(e.fence, r.fence), coalesce(e.attempt, r.attempt + (m.kind = 'snooze')::integer), m.kind, m.worker,
-         to_timestamp(m.started_at / 1000000.0), holdfast.moment(:now::bigint), m.error
-    from mine m left join ended e on e.job_id = m.id left join returned r on r.job_id = m.id
-   where m.kind in ('fail', 'retry') or (m.kind = 'snooze' and m.error is not null)
+  select id, fence, attempt + (kind = 'snooze')::integer, kind, worker,
+         to_timestamp(started_at / 1000000.0), holdfast.moment(:now::bigint), error
+    from written where kind in ('fail', 'retry') or (kind = 'snooze' and error is not null)
   on conflict do nothing),
 successor as materialized (
-  select x.*, e.awaited from mine m
-    join ended e on e.job_id = m.id
-   cross join lateral json_to_record(m.next) as x(
+  select x.*, w.awaited from written w
+   cross join lateral json_to_record(w.next) as x(
     {new_job_fields})
-   where m.kind = 'continue'),
+   where w.kind = 'continue'),
 continued as (
   insert into holdfast.job ({new_job_columns})
   select {new_job_values} from successor),
@@ -327,24 +334,23 @@ tallied as (
   insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried)
   select holdfast.moment(:now::bigint), type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried)
     from (
-      select e.type, 0 as started, (m.kind in ('complete', 'continue'))::integer as completed, (m.kind = 'fail')::integer as failed,
-             (m.kind = 'cancel')::integer as cancelled, 0 as retried
-        from ended e join mine m on m.id = e.job_id
-      union all select s.type, 1, 0, 0, 0, 0 from successor s
-      union all select r.type, 0, 0, 0, 0, 1 from returned r join mine m on m.id = r.job_id and m.kind = 'retry') counted
+      select type, 0 as started, (kind in ('complete', 'continue'))::integer as completed, (kind = 'fail')::integer as failed,
+             (kind = 'cancel')::integer as cancelled, (kind = 'retry')::integer as retried
+        from written where kind not in ('snooze', 'release')
+      union all select type, 1, 0, 0, 0, 0 from successor) counted
    group by type)
-select job_id::text, type, awaited from ended
-union all select job_id::text, type, awaited from returned;
+select id::text, type, awaited from written;
 
 -- name: job_complete
--- A flush as it mostly is: every attempt completed its job. What job_finish would do, at three quarters of its cost.
+-- A flush as it mostly is: every attempt completed its job. What job_finish would do, at three quarters of its cost, and
+-- hashed as there.
 with given as materialized (
   select * from unnest(:ids::uuid[], :tokens::uuid[], :started_at::bigint[],
                        array (select json_array_elements_text(:outputs::json))) as x(id, token, started_at, output)),
 held as (
   select q.job_id from holdfast.queue q
    where q.job_id = any (array (select id from given))
-     and (q.job_id, q.token) in (select id, token from given)
+     and ((q.job_id, q.token) in (select id, token from given)) is true
      and (:awaited::boolean or not q.awaited)
    for update skip locked),
 ended as (
@@ -352,9 +358,12 @@ ended as (
   returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
 kept as (
   insert into holdfast.outcome (job_id, type, state, output, attempts, crashes, fence, token, worker, started_at, finished_at)
-  select e.job_id, e.type, 'completed', g.output, e.attempt, e.crashes, e.fence, e.token, :worker,
-         'epoch'::timestamptz + g.started_at * interval '1 microsecond', holdfast.moment(:now::bigint)
-    from ended e join given g on g.id = e.job_id and g.token = e.token),
+  select job_id, type, 'completed', output, attempt, crashes, fence, token, :worker,
+         'epoch'::timestamptz + started_at * interval '1 microsecond', holdfast.moment(:now::bigint)
+    from (
+      select e.*, g.output, g.started_at from ended e full join given g on g.id = e.job_id and g.token = e.token
+      offset 0) paired
+   where job_id is not null),
 freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t))),
 tallied as (
   insert into holdfast.tally (at, type, completed)

@@ -37,7 +37,7 @@ select job_id::text, type from freed;
 -- name: lease_reap
 -- Takes back what expired leases still hold, oldest first, all types. A job is poison only by a death in which it ran alone:
 -- any other may be a neighbour's fault. Rows locked by somebody's transaction stay with their
--- lease and are found by the next run; `:after` pages past leases that could not be emptied.
+-- lease and are found by the next run; `:after` pages past leases that could not be emptied. Hashed as job_finish is.
 with dead as materialized (
   select l.* from holdfast.lease l
    where l.expires_at <= holdfast.moment(:now::bigint)
@@ -50,7 +50,7 @@ named as materialized (
     from dead d cross join lateral unnest(d.job_ids) as j(id)),
 bearing as (
   select q.job_id, q.token, q.attempt, q.crashes, q.max_attempts from holdfast.queue q
-   where q.job_id = any (array (select id from named)) and (q.job_id, q.token) in (select id, token from named)
+   where q.job_id = any (array (select id from named)) and ((q.job_id, q.token) in (select id, token from named)) is true
    for update skip locked),
 judged as materialized (
   select b.job_id, n.worker, n.token, n.claimed_at, b.crashes + 1 as crashes,
@@ -71,29 +71,35 @@ freed as (
              from dead d where d.token = q.token)
    where q.job_id = any (array (select job_id from judged where not (poisoned or spent)))
   returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
+written as materialized (
+  select j.*, r.type, r.attempt, r.fence, r.awaited, r.state
+    from judged j
+    full join (
+      select job_id, type, attempt, fence, awaited, 'failed' as state from ended
+      union all
+      select job_id, type, attempt, fence, awaited, 'pending' from freed) r on r.job_id = j.job_id),
 kept as (
   insert into holdfast.outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
-  select e.job_id, e.type, 'failed',
-         case when j.poisoned and j.crashes = 1 then 'WorkerDied: the worker died while it ran this job, alone'
-              when j.poisoned then 'WorkerDied: the worker died ' || j.crashes || ' times while it ran this job, the last time alone'
-              when e.attempt = 1 then 'WorkerDied: the worker died and the only attempt is spent'
-              else 'WorkerDied: the worker died and all ' || e.attempt || ' attempts are spent' end,
-         case when j.poisoned then 'worker-died' else 'worker-died-attempts-spent' end,
-         e.attempt, j.crashes, e.fence, null, j.worker, j.claimed_at, holdfast.moment(:now::bigint)
-    from ended e join judged j on j.job_id = e.job_id),
+  select job_id, type, 'failed',
+         case when poisoned and crashes = 1 then 'WorkerDied: the worker died while it ran this job, alone'
+              when poisoned then 'WorkerDied: the worker died ' || crashes || ' times while it ran this job, the last time alone'
+              when attempt = 1 then 'WorkerDied: the worker died and the only attempt is spent'
+              else 'WorkerDied: the worker died and all ' || attempt || ' attempts are spent' end,
+         case when poisoned then 'worker-died' else 'worker-died-attempts-spent' end,
+         attempt, crashes, fence, null, worker, claimed_at, holdfast.moment(:now::bigint)
+    from written where state = 'failed'),
 remembered as (
   insert into holdfast.attempt ({attempt_columns})
-  select r.job_id, r.fence, r.attempt, 'reap', j.worker, j.claimed_at, holdfast.moment(:now::bigint),
-         'WorkerDied: the lease of ' || j.worker || ' ended '
-           || case when j.stale_ms < 1000 then j.stale_ms || ' ms' else round(j.stale_ms / 1000.0, 1) || ' s' end || ' ago' || j.verdict
-    from (select job_id, fence, attempt from ended union all select job_id, fence, attempt from freed) r
-    join judged j on j.job_id = r.job_id
+  select job_id, fence, attempt, 'reap', worker, claimed_at, holdfast.moment(:now::bigint),
+         'WorkerDied: the lease of ' || worker || ' ended '
+           || case when stale_ms < 1000 then stale_ms || ' ms' else round(stale_ms / 1000.0, 1) || ' s' end || ' ago' || verdict
+    from written
   on conflict do nothing),
 left_over as materialized (
   select n.token, array_agg(n.id) as job_ids
     from named n
    cross join lateral (select from holdfast.queue w where w.job_id = n.id and w.token = n.token offset 0) q
-   where n.id <> all (array (select job_id from judged))
+   where (n.id in (select job_id from judged)) is not true
    group by n.token),
 shrunk as (
   update holdfast.lease l set job_ids = o.job_ids from left_over o
@@ -103,11 +109,8 @@ removed as (
    where l.token = any (array (select token from dead)) and l.token <> all (array (select token from left_over))),
 tallied as (
   insert into holdfast.tally (at, type, failed, reaped)
-  select holdfast.moment(:now::bigint), type, sum(failed), count(*)
-    from (select type, 1 as failed from ended union all select type, 0 from freed) counted group by type)
-select r.job_id::text, r.type, j.worker, r.state, j.crashes, j.stale_ms, r.awaited, j.token::text, null::bigint, null::text
-  from (select job_id, type, awaited, 'failed' as state from ended union all select job_id, type, awaited, 'pending' from freed) r
-  join judged j on j.job_id = r.job_id
+  select holdfast.moment(:now::bigint), type, count(*) filter (where state = 'failed'), count(*) from written group by type)
+select job_id::text, type, worker, state, crashes, stale_ms, awaited, token::text, null::bigint, null::text from written
 union all
 select null, null, worker, null, null, null, null, null, holdfast.us(expires_at), token::text from dead;
 
