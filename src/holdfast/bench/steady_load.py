@@ -42,7 +42,7 @@ class TableSamples:
 
     dead: list[int] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
-    waiting: list[int] = field(default_factory=list)
+    oldest_s: list[float] = field(default_factory=list)
 
     @property
     def growth(self) -> float:
@@ -50,11 +50,12 @@ class TableSamples:
         third = max(1, len(self.sizes) // 3)
         return max(self.sizes[-third:]) / max(self.sizes[:-third] or self.sizes)
 
-    def behind_after_s(self, rate: float) -> float:
-        """When the worker fell behind for good, by `BEHIND_S` seconds of jobs; 0 when it never did."""
-        kept_up = [place for place, each in enumerate(self.waiting) if each < rate * BEHIND_S]
+    @property
+    def behind_after_s(self) -> float:
+        """When the worker fell behind for good, by `BEHIND_S`; 0 when it never did."""
+        kept_up = [place for place, each in enumerate(self.oldest_s) if each < BEHIND_S]
         last = kept_up[-1] + 1 if kept_up else 0
-        return 0.0 if last == len(self.waiting) else max(1, last) * SAMPLE_S
+        return 0.0 if last == len(self.oldest_s) else max(1, last) * SAMPLE_S
 
 
 def measure_steady_load(bench: Bench) -> list[Result]:
@@ -84,8 +85,8 @@ def measure_steady_load(bench: Bench) -> list[Result]:
             beside={
                 "at_the_end": samples.dead[-1],
                 "jobs_per_s": jobs / seconds,
-                "waiting_peak": max(samples.waiting),
-                "behind_after_s": samples.behind_after_s(rate),
+                "oldest_peak_s": max(samples.oldest_s),
+                "behind_after_s": samples.behind_after_s,
             },
             target=FigureTarget("rows", max(samples.dead), floor=30_000, goal=10_000),
         ),
@@ -129,10 +130,10 @@ def _sampling(url: str, samples: TableSamples) -> Iterator[None]:
         with psycopg.connect(url, autocommit=True) as connection:
             while True:
                 ended = done.wait(SAMPLE_S)
-                dead, size, waiting = connection.execute(SQL["dead_rows_sample"]).fetchall()[0]
+                dead, size, oldest_s = connection.execute(SQL["dead_rows_sample"]).fetchall()[0]
                 samples.dead.append(dead)
                 samples.sizes.append(size)
-                samples.waiting.append(waiting)
+                samples.oldest_s.append(oldest_s)
                 if ended:
                     return
 

@@ -218,7 +218,7 @@ class LateDeliveries(BackgroundLoop):
 
 VACUUM_EVERY_S = 0.5
 VACUUM_LONGEST_S = 60.0
-VACUUM_COST_FACTOR = 25
+VACUUM_COST_FACTOR = 10
 """Two runs are so many times their own cost apart: a large table takes long."""
 
 JOBS_BETWEEN = 1_000

@@ -6,7 +6,9 @@ select pid from pg_stat_activity where datname = current_database() and applicat
 -- name: dead_rows_sample
 select coalesce(sum(n_dead_tup), 0)::bigint,
        coalesce(sum(pg_total_relation_size(relid)) filter (where relname in ('queue', 'lease')), 0)::bigint,
-       coalesce(sum(n_live_tup) filter (where relname = 'queue'), 0)::bigint
+       -- How long the oldest job has been in the queue; ids grow with time. (Counts of live rows are estimates.)
+       coalesce(extract(epoch from clock_timestamp() - (
+         select available_at from holdfast.queue order by job_id limit 1)), 0)::float8
   from pg_stat_user_tables where schemaname = 'holdfast';
 
 -- name: dead_rows_waits
