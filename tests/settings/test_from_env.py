@@ -108,12 +108,16 @@ def test_a_cycles_option_comes_from_a_variable(
     assert "set REMINDERS_OPTION to " in caught.value.help
 
 
+@pytest.mark.parametrize(
+    ("unit", "number"),
+    [("MS", "7200000"), ("SECONDS", "7200"), ("MINUTES", "120"), ("HOURS", "2")],
+)
 def test_an_interval_comes_from_a_variable_with_a_unit_or_a_name_that_says_it(
-    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch, unit: str, number: str
 ) -> None:
-    monkeypatch.setenv("SWEEP_EVERY_MS", "90000")
-    register_cycle(app, every=from_env("SWEEP_EVERY_MS", "5m"))
-    assert spec(app).schedule == Interval("90s")
+    monkeypatch.setenv(f"SWEEP_EVERY_{unit}", number)
+    register_cycle(app, every=from_env(f"SWEEP_EVERY_{unit}", "5m"))
+    assert spec(app).schedule == Interval("2h")
     monkeypatch.setenv("SWEEP_EVERY", "90000")
     with pytest.raises(ConfigError, match="a duration of at least 1s, such as 5m"):
         register_cycle(Holdfast("sqlite:///x.db"), every=from_env("SWEEP_EVERY", "5m"))

@@ -83,10 +83,14 @@ def _number(_: FromEnv[Any], text: str) -> int:
     return int(digits)
 
 
+_UNITS = {"MS": "ms", "SECONDS": "s", "MINUTES": "m", "HOURS": "h", "DAYS": "d"}
+
+
 def duration_text(given: FromEnv[Any], text: str) -> str:
-    """Return the text of a duration above zero; plain digits are milliseconds if the variable's name ends in _MS."""
-    if given.variable.endswith("_MS") and text.isascii() and text.isdigit():
-        text = f"{text}ms"
+    """Return the text of a duration above zero; plain digits have the unit that the variable's name ends in."""
+    unit = _UNITS.get(given.variable.rpartition("_")[2])
+    if unit and text.isascii() and text.isdigit():
+        text += unit
     if milliseconds(text) < 1:
         raise ValueError
     return text

@@ -1,0 +1,1 @@
+"""Public tenders, found, matched to devices, pushed and archived: an application built on Holdfast."""

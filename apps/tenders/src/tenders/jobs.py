@@ -1,0 +1,10 @@
+"""The application's Holdfast object. Modules with cycles import it; `tenders.worker` imports them all."""
+
+from __future__ import annotations
+
+from holdfast import Holdfast
+
+jobs = Holdfast()  # HOLDFAST_URL, or sqlite:///holdfast.db
+
+TIME_ZONE = "America/Santiago"
+"""The days of the cycles and of the sources are Chile's."""

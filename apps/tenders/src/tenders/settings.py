@@ -1,0 +1,90 @@
+"""What the application itself takes from the environment; Holdfast reads its own variables, cycles their schedules."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from urllib.parse import urlencode
+
+from holdfast.core.duration import milliseconds
+from holdfast.errors import ConfigError, InvalidDuration
+from holdfast.settings import load_settings
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where tenders come from, where notifications go, how long rows stay."""
+
+    database_url: str
+    api_url: str
+    api_ticket: str
+    pages_url: str
+    pages: int
+    source_timeout_s: float
+    expo_url: str
+    expo_access_token: str
+    push_timeout_s: float
+    receipt_least_age: timedelta
+    receipt_give_up: timedelta
+    hot_months: int
+    retention_days: int
+    archive_bucket: str
+    archive_region: str
+    archive_endpoint: str
+
+    @property
+    def archive_url(self) -> str | None:
+        """The bucket, or a directory in its place, as Holdfast's files take it; None without one."""
+        if not self.archive_bucket or "/" in self.archive_bucket:
+            return self.archive_bucket or None
+        plain = "true" if self.archive_endpoint.startswith("http://") else ""
+        given = {
+            "region": self.archive_region,
+            "endpoint": self.archive_endpoint,
+            "allow_http": plain,
+        }
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"s3://{self.archive_bucket}" + (f"?{query}" if query else "")
+
+
+def read_settings() -> Settings:
+    """Read the environment. Rows and runs share one database. Raises: ConfigError."""
+    return Settings(
+        database_url=load_settings().holdfast.url,
+        api_url=_text("TENDERS_API_URL", "https://api.mercadopublico.cl/servicios/v1/publico"),
+        api_ticket=_text("TENDERS_API_TICKET"),
+        pages_url=_text("TENDERS_PAGES_URL"),
+        pages=_number("TENDERS_PAGES", 20),
+        source_timeout_s=_span("TENDERS_SOURCE_TIMEOUT", "15s").total_seconds(),
+        expo_url=_text("EXPO_URL", "https://exp.host/--/api/v2"),
+        expo_access_token=_text("EXPO_ACCESS_TOKEN"),
+        push_timeout_s=_span("EXPO_TIMEOUT", "15s").total_seconds(),
+        # Expo has most receipts after a quarter of an hour, and keeps them for a day.
+        receipt_least_age=_span("RECEIPT_LEAST_AGE", "15m"),
+        receipt_give_up=_span("RECEIPT_GIVE_UP", "24h"),
+        hot_months=_number("HOT_MONTHS", 12),
+        retention_days=_number("DELIVERY_RETENTION_DAYS", 90),
+        archive_bucket=_text("ARCHIVE_BUCKET"),
+        archive_region=_text("ARCHIVE_REGION"),
+        archive_endpoint=_text("ARCHIVE_ENDPOINT"),
+    )
+
+
+def _text(name: str, default: str = "") -> str:
+    return os.environ.get(name, "").strip() or default
+
+
+def _number(name: str, default: int) -> int:
+    text = _text(name, str(default))
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ConfigError(f"{name}={text[:60]!r} is not a whole number above 0")
+    return int(text)
+
+
+def _span(name: str, default: str) -> timedelta:
+    text = _text(name, default)
+    try:
+        return timedelta(milliseconds=milliseconds(text))
+    except InvalidDuration as error:
+        raise ConfigError(f"{name}={text[:60]!r} is not a duration such as {default}") from error
