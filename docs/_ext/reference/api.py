@@ -68,6 +68,9 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Leases for your own tables": (
         "holdfast.contrib.leases.LeasedTable",
         "holdfast.contrib.leases.Claimed",
+        "holdfast.contrib.leases.RowRetry",
+        "holdfast.contrib.leases.Retried",
+        "holdfast.contrib.kept_rows.KeptRows",
     ),
     "Files": (
         "holdfast.files.open_files",

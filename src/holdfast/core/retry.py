@@ -103,3 +103,5 @@ def _grown(base: int, multiplier: float, times: int, cap: int) -> float:
 
 JOB_RETRY = Retry()
 EVENT_RETRY = Retry(base="5s", cap="120s", jitter="500ms", max_attempts=3)
+PUSH_BACKOFF = Retry(base="1m", cap="60m", max_attempts=8)
+"""Push messages: eight attempts, 1, 2, 4, 8, 16, 32 and 60 minutes apart, without jitter."""
