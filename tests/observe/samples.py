@@ -18,6 +18,7 @@ VALUES: dict[str, Any] = {
     "runner": "outbox",
     "purpose": "claim",
     "types": ["mail"],
+    "counters": {"processed": 7, "sent": 3},
 }
 IDS_AND_TEXTS = {"job_id", "chain_id", "run_id", "error", "reason", "slot", "by"}
 

@@ -66,7 +66,7 @@ def test_the_documented_names_and_labels_are_kept() -> None:
 
 def test_no_label_is_an_id_or_a_text_but_the_workers_own() -> None:
     labels = {label for metric in METRICS for label in metric.labels}
-    assert labels == {"type", "outcome", "state", "cycle", "worker"}
+    assert labels == {"type", "outcome", "state", "cycle", "counter", "worker"}
     assert [each.name for each in METRICS if "worker" in each.labels] == ["holdfast.worker.running"]
 
 
@@ -162,6 +162,32 @@ def test_only_a_completed_run_of_a_cycle_is_a_success(
     assert registry.get_sample_value(name, labels) is None
     observer.observe(sample("cycle_finished", outcome="completed"))
     assert registry.get_sample_value(name, labels) == 1_700_000_000
+
+
+def test_the_counters_of_a_cycle_are_series_of_one_metric(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    name = "holdfast_cycle_items_total"
+    observer.observe(sample("cycle_finished"))
+    observer.observe(sample("cycle_finished", counters={"sent": 2, "balance": -5}))
+    assert registry.get_sample_value(name, {"cycle": "cleanup", "counter": "sent"}) == 5
+    assert registry.get_sample_value(name, {"cycle": "cleanup", "counter": "processed"}) == 7
+    assert registry.get_sample_value(name, {"cycle": "cleanup", "counter": "balance"}) is None
+
+
+def test_a_cycle_that_keeps_naming_counters_gets_no_series_without_end(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    for run in range(100):
+        observer.observe(sample("cycle_finished", counters={f"tenant-{run}": 1}))
+    samples = [
+        each
+        for metric in registry.collect()
+        for each in metric.samples
+        if each.name == "holdfast_cycle_items_total"
+    ]
+    assert len(samples) == 41
+    assert {each.labels["counter"]: each.value for each in samples}["other"] == 60
 
 
 def test_an_event_with_few_fields_disturbs_nothing(observer: PrometheusObserver) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.core.cycle import CycleSpec, cycle_spec
+from holdfast.core.errors import InvalidOption
 from holdfast.scheduler.cycle_run import CycleRun, Shard
 from holdfast.scheduler.runner import RunnerReport
 from holdfast.storage.database import Database
 from tests.scheduler.conftest import MakeReplica
-from tests.scheduler.scene import ManualClock
+from tests.scheduler.scene import ManualClock, soon
 
 MINUTE = 60
 HOUR = 3_600
@@ -167,6 +168,104 @@ async def test_a_handlers_answer_is_counted_and_recorded(
     (run,) = await made.runs()
     nothing = {"processed": 0, "updated": 0, "skipped": 0, "errors": 0}
     assert (run.outcome, run.counters) == ("completed", nothing | counters)
+
+
+async def test_a_run_counts_things_of_its_own(replica: MakeReplica, clock: ManualClock) -> None:
+    async def ingest(run: CycleRun) -> None:
+        run.count("tenders_new", 3)
+        run.count("tenders_new")
+        run.count("processed", 2)
+
+    made = replica(cycle_spec(ingest, "ingest", every="1m"))
+    await made.run()
+    clock.advance(MINUTE)
+    assert (await made.run()).total_processed == 2
+    (run,) = await made.runs("ingest")
+    assert run.counters["tenders_new"] == 4
+    (finished,) = made.recorder.named("cycle_finished")
+    assert finished["counters"] == {"processed": 2, "tenders_new": 4}
+
+
+async def test_counters_are_visible_while_the_run_goes_on(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
+
+    async def ingest(run: CycleRun) -> None:
+        run.count("tenders_new", 3)
+        began.set()
+        await go_on.wait()
+
+    made = replica(cycle_spec(ingest, "ingest", every="1m", timeout="1h"), mode="tick")
+    await made.run()
+    clock.advance(MINUTE)
+    running = asyncio.create_task(made.run())
+    await soon(began)
+    assert await clock.asleep(within=15) == 15
+    clock.advance(15)
+    await clock.asleep(within=15)
+    (run,) = await made.runs("ingest")
+    assert (run.outcome, run.counters["tenders_new"]) == ("running", 3)
+    go_on.set()
+    await running
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("", 1), ("a b", 1), ("x" * 61, 1), (7, 1), ("a", -1), ("a", float("nan")), ("a", True)],
+)
+async def test_what_cannot_be_counted_is_refused(
+    replica: MakeReplica, clock: ManualClock, name: Any, number: Any
+) -> None:
+    async def ingest(run: CycleRun) -> None:
+        run.count(name, number)
+
+    made = replica(cycle_spec(ingest, "ingest", every="1m"))
+    await made.run()
+    clock.advance(MINUTE)
+    await made.run()
+    (run,) = await made.runs("ingest")
+    assert "InvalidOption" in str(run.error)
+
+
+async def test_a_run_has_no_more_than_32_counters_of_its_own(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    async def ingest(run: CycleRun) -> None:
+        for tenant in range(100):
+            run.count(f"tenant-{tenant}")
+
+    made = replica(cycle_spec(ingest, "ingest", every="1m"))
+    await made.run()
+    clock.advance(MINUTE)
+    await made.run()
+    (run,) = await made.runs("ingest")
+    assert "more than 32 counters" in str(run.error)
+    assert len(run.counters) == 4 + 32
+
+
+async def test_a_cycle_has_its_own_budget_of_items(
+    replica: MakeReplica, clock: ManualClock
+) -> None:
+    rooms: dict[str, list[int]] = {}
+
+    async def take(run: CycleRun) -> None:
+        before = run.room(1_000_000)
+        run.count("processed", 3)
+        rooms[run.name] = [before, run.room(5), run.room(1_000_000)]
+
+    specs = [
+        cycle_spec(take, "ingest", every="1m", max_items=7),
+        cycle_spec(take, "dispatch", every="1m"),
+    ]
+    made = replica(*specs)
+    await made.run()
+    clock.advance(MINUTE)
+    await made.run()
+    assert rooms["ingest"] == [7, 4, 4]
+    assert rooms["dispatch"][0] > 7
+    with pytest.raises(InvalidOption):
+        cycle_spec(take, "ingest", every="1m", max_items=0)
 
 
 async def test_a_paused_cycle_rests_and_is_run_when_asked(

@@ -47,6 +47,7 @@ class CycleOptions(TypedDict, total=False):
     timeout: Duration | FromEnv[Duration | None] | None
     attempts: int | FromEnv[int]
     sharded: bool
+    max_items: int | FromEnv[int | None] | None
 
 
 class Registration:

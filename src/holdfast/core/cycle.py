@@ -100,6 +100,7 @@ _KINDS: Mapping[str, Kinds] = {
     "missed": (str,),
     "attempts": (int,),
     "sharded": (bool,),
+    "max_items": (int, NoneType),
 }
 
 RunOutcome = Literal["running", "completed", "failed", "aborted", "crashed"]
@@ -118,6 +119,7 @@ class CycleSpec:
     timeout_ms: int | None = None
     attempts: int = DEFAULT_ATTEMPTS
     sharded: bool = False
+    max_items: int | None = None
     variables: Mapping[str, FromEnv[Any]] = field(default_factory=dict)
     """Which options come from the environment."""
 
@@ -152,6 +154,7 @@ _READERS: Mapping[str, OptionReader] = {
     "jitter": DURATION,
     "timeout": DURATION,
     "attempts": NUMBER,
+    "max_items": NUMBER,
 }
 """The options that from_env works for."""
 
@@ -176,6 +179,7 @@ def cycle_spec(
     timeout: Duration | None = None,
     attempts: int = DEFAULT_ATTEMPTS,
     sharded: bool = False,
+    max_items: int | None = None,
     variables: Mapping[str, FromEnv[Any]] | None = None,
 ) -> CycleSpec:
     """Make a cycle from a decorator's options.
@@ -185,7 +189,13 @@ def cycle_spec(
     _check_name(name)
     check_call(handler, "run")
     _check_kinds(
-        cron=cron, tz=tz, singleton=singleton, missed=missed, attempts=attempts, sharded=sharded
+        cron=cron,
+        tz=tz,
+        singleton=singleton,
+        missed=missed,
+        attempts=attempts,
+        sharded=sharded,
+        max_items=max_items,
     )
     at_least_one("attempts", attempts)
     schedule = _schedule(every, cron, tz)
@@ -202,6 +212,7 @@ def cycle_spec(
         timeout_ms=None if timeout is None else at_least_one("timeout", milliseconds(timeout)),
         attempts=attempts,
         sharded=sharded,
+        max_items=None if max_items is None else at_least_one("max_items", max_items),
         variables=variables or {},
     )
 

@@ -223,7 +223,7 @@ CATALOGUE: dict[str, EventSpec] = {
             "cycle_finished",
             "info",
             "A run of a cycle's slot finished.",
-            ("worker", "cycle", "slot", "outcome", "duration_ms", "error"),
+            ("worker", "cycle", "slot", "outcome", "duration_ms", "error", "counters"),
         ),
         EventSpec(
             "cycle_skipped",

@@ -69,6 +69,12 @@ CYCLE_RUNS = Metric(
 CYCLE_DURATION = Metric(
     "holdfast.cycle.duration", "histogram", "How long a cycle's run took.", ("cycle",), "s"
 )
+CYCLE_ITEMS = Metric(
+    "holdfast.cycle.items",
+    "counter",
+    "What runs of cycles counted: processed, updated, skipped, errors, and counters of their own.",
+    ("cycle", "counter"),
+)
 CYCLE_LAST_SUCCESS = Metric(
     "holdfast.cycle.last_success_time",
     "gauge",
@@ -126,6 +132,12 @@ Rule = Callable[[Fields, float], "Measurement | None"]
 """From an event's fields and the Unix time."""
 
 
+MOST_SERIES = 40
+"""Counters of one cycle with a label of their own; a run has at most 4 and 32 of its own."""
+
+OTHER = "other"
+
+
 class Measurement(NamedTuple):
     """A value for a metric: added, recorded or set, depending on its kind."""
 
@@ -139,6 +151,8 @@ def measure(event: Event, now: float) -> Iterator[Measurement]:
     for rule in RULES.get(event.name, ()):
         if measurement := rule(event.fields, now):
             yield measurement
+    if event.name == "cycle_finished":
+        yield from _cycle_items(event.fields)
 
 
 def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
@@ -162,6 +176,7 @@ class MetricsObserver(ABC):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self._counters: dict[str, set[str]] = {}
 
     def wants(self, name: str) -> bool:
         """See `core.events.Observer`."""
@@ -170,7 +185,18 @@ class MetricsObserver(ABC):
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
         for measurement in measure(event, self._clock()):
-            self._apply(measurement)
+            self._apply(self._bounded(measurement))
+
+    def _bounded(self, measurement: Measurement) -> Measurement:
+        """Put counters that a cycle names beyond the limit under one label: each name is a series for good."""
+        if measurement.metric is not CYCLE_ITEMS:
+            return measurement
+        cycle, counter = measurement.labels
+        known = self._counters.setdefault(cycle, set())
+        if counter not in known and len(known) >= MOST_SERIES:
+            return measurement._replace(labels=(cycle, OTHER))
+        known.add(counter)
+        return measurement
 
     def set_totals(self, totals: QueueTotals, now: Instant) -> None:
         """Set the gauges of the whole database; one process of a fleet does this."""
@@ -235,6 +261,13 @@ def _cycle_success(fields: Fields, now: float) -> Measurement | None:
     if fields.get("outcome") != "completed":
         return None
     return Measurement(CYCLE_LAST_SUCCESS, now, (_text(fields, "cycle"),))
+
+
+def _cycle_items(fields: Fields) -> Iterator[Measurement]:
+    for counter, number in (fields.get("counters") or {}).items():
+        # A handler may return numbers of any kind; only what grows is a counter.
+        if number > 0:
+            yield Measurement(CYCLE_ITEMS, number, (_text(fields, "cycle"), counter))
 
 
 def _running(value: int) -> Rule:

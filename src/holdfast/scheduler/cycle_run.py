@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Executor
@@ -15,7 +16,13 @@ from typing import Any, Literal, NamedTuple, cast
 
 from holdfast.core.codec import LARGEST_INT
 from holdfast.core.cycle import CycleSpec, HeldSlot, Slot
-from holdfast.core.errors import Aborted, LeaseLost, OutputInvalid, ShardPairInvalid
+from holdfast.core.errors import (
+    Aborted,
+    InvalidOption,
+    LeaseLost,
+    OutputInvalid,
+    ShardPairInvalid,
+)
 from holdfast.core.records import to_datetime
 from holdfast.core.redaction import printable
 from holdfast.core.signatures import is_async
@@ -58,7 +65,7 @@ class CycleRun:
     """One run of one slot. All of it may be used from the handler's thread.
 
     `shard` is the part of the tenants this run serves, all of them unless the cycle is sharded; `max_items` is how many
-    items it should take at most (WORKER_TICK_RUNNER_MAX_ITEMS).
+    items it should take at most: the cycle's own limit, or WORKER_TICK_RUNNER_MAX_ITEMS.
     """
 
     def __init__(
@@ -85,6 +92,7 @@ class CycleRun:
         self._flag = threading.Event()
         self._reason: CycleAbort | None = None
         self._on_abort: Callable[[], object] | None = None
+        self._counting = threading.Lock()
 
     @property
     def slot(self) -> datetime:
@@ -119,6 +127,29 @@ class CycleRun:
     def wait_for_abort(self, seconds: float | None = None) -> bool:
         """Sleep in a thread until aborted or the time is over; return whether it was aborted."""
         return self._flag.wait(seconds)
+
+    def count(self, name: str, number: int | float = 1) -> None:
+        """Add to a counter of this run: processed, updated, skipped, errors, or one of your own.
+
+        Counters are recorded with the run and added to the metric holdfast.cycle.items. Raises: InvalidOption.
+        """
+        _check_counter(name, number)
+        with self._counting:
+            if name in _COUNTED:
+                setattr(self.counts, name, getattr(self.counts, name) + int(number))
+                return
+            if name not in self.numbers and len(self.numbers) >= MOST_COUNTERS:
+                raise InvalidOption(
+                    f"{name!r} would be more than {MOST_COUNTERS} counters of one run",
+                    help="count by kind, not by tenant or id: each name is a series of a metric",
+                )
+            self.numbers[name] = self.numbers.get(name, 0) + number
+
+    def room(self, wanted: int) -> int:
+        """Return how many of the wanted items `max_items` still allows, after those counted as processed."""
+        if self.max_items is None:
+            return wanted
+        return max(0, min(wanted, self.max_items - self.counts.processed))
 
     def transaction(self) -> FencedTransaction:
         """Open a transaction that commits only while this run holds its slot: `with` or `async with`."""
@@ -181,6 +212,10 @@ def _check(holds: bool) -> None:
 
 
 _COUNTED = frozenset(RunnerReport.__struct_fields__)
+_COUNTER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
+
+MOST_COUNTERS = 32
+"""Counters of its own that a run may have."""
 
 
 STOP_GRACE_S = 1.0
@@ -278,7 +313,7 @@ def _count(run: CycleRun, answer: object) -> None:
     """Count what a handler returned: nothing, a number of items, a report, or numbers by name."""
     match answer:
         case None:
-            if run.counts == RunnerReport():
+            if run.counts == RunnerReport() and not run.numbers:
                 run.counts.processed = 1
         case int() if _is_count(answer):
             run.counts.processed += answer
@@ -298,6 +333,21 @@ def _count_by_name(run: CycleRun, answer: Mapping[Any, Any]) -> None:
             run.numbers[name] = number
         else:
             raise _invalid_output(run, answer)
+    if len(run.numbers) > MOST_COUNTERS:
+        raise OutputInvalid(
+            f"the cycle {run.name} counted {len(run.numbers)} things of its own",
+            help=f"return at most {MOST_COUNTERS} numbers by name",
+        )
+
+
+def _check_counter(name: object, number: object) -> None:
+    if not isinstance(name, str) or not _COUNTER.fullmatch(name):
+        raise InvalidOption(
+            f"{repr(name)[:70]} is not the name of a counter",
+            help="use a letter, then letters, digits, dots, dashes and underscores, 60 at most",
+        )
+    if not _is_count(number):
+        raise InvalidOption(f"{repr(number)[:60]} cannot be counted: give a number from 0")
 
 
 def _is_count(number: object) -> bool:

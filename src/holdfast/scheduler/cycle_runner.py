@@ -168,7 +168,7 @@ class CycleRunner:
             self._shard,
             self._resources.database,
             held,
-            context.budget.items,
+            context.budget.items if self._spec.max_items is None else self._spec.max_items,
         )
         store = self._resources.database.store
         heartbeat = SlotHeartbeat(run, store, lock, self._resources.lease_ms, context)
@@ -186,6 +186,7 @@ class CycleRunner:
             outcome=outcome or "aborted",
             duration_ms=context.now_ms() - began,
             error=wanted.error,
+            counters={name: each for name, each in counters_of(run).items() if each} or None,
         )
         if result.was_cancelled:
             raise asyncio.CancelledError
@@ -390,7 +391,11 @@ def record_run(
     return outcome.outcome
 
 
+def counters_of(run: CycleRun) -> dict[str, int | float]:
+    """Return the counters of a run, its own last."""
+    return {**msgspec.structs.asdict(run.counts), **run.numbers}
+
+
 def counters_text(run: CycleRun) -> str:
     """Return the counters of a run as runs record them."""
-    counts = msgspec.structs.asdict(run.counts)
-    return msgspec.json.encode({**counts, **run.numbers}).decode()
+    return msgspec.json.encode(counters_of(run)).decode()
