@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast.core.ids import beside
 from holdfast.core.records import Ending, Instant, NewJob
 from tests.model.model import Model
 
@@ -22,7 +23,7 @@ class EventModel(Model):
         if not handlers:
             self.add(event, [], now)
             return [event.id]
-        ids = [event.id, *new_ids][: len(handlers)]
+        ids = [event.id, *(beside(each, event.id) for each in new_ids)][: len(handlers)]
         for id, handler in zip(ids, handlers, strict=True):
             type = f"{event.type}/{handler}"
             delivery = msgspec.structs.replace(event, id=id, chain_id=id, type=type)
@@ -45,7 +46,7 @@ class EventModel(Model):
             new = self.jobs[job_id].new
             ids = []
             for handler in handlers:
-                ids.append(next(fresh))
+                ids.append(beside(next(fresh), job_id))
                 delivery = NewJob(
                     id=ids[-1],
                     chain_id=ids[-1],
