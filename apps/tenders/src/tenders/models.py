@@ -183,6 +183,7 @@ class Delivery(Base):
     __table_args__ = (
         UniqueConstraint("event_id", "installation_id"),
         Index("ix_notification_deliveries_due", "status", "next_attempt_at", "id"),
+        Index("ix_notification_deliveries_receipt", "status", "next_receipt_at", "id"),
         Index("ix_notification_deliveries_lock_token", "lock_token"),
         Index("ix_notification_deliveries_completed_at", "completed_at"),
     )
@@ -193,12 +194,15 @@ class Delivery(Base):
     status: Mapped[DeliveryStatus] = mapped_column(default=DeliveryStatus.PENDING)
     provider: Mapped[str] = mapped_column(default="expo")
     attempt_count: Mapped[int] = mapped_column(default=0)
-    next_attempt_at: Mapped[datetime] = mapped_column(default=_now)
+    next_attempt_at: Mapped[datetime | None] = mapped_column(default=_now)
     locked_by: Mapped[str | None]
     lock_token: Mapped[str | None]
     locked_until: Mapped[datetime | None]
+    sent_to: Mapped[str | None]
     provider_ticket_id: Mapped[str | None]
     provider_receipt_id: Mapped[str | None]
+    receipt_count: Mapped[int] = mapped_column(default=0)
+    next_receipt_at: Mapped[datetime | None]
     last_error_code: Mapped[str | None]
     last_error_message: Mapped[str | None]
     sent_at: Mapped[datetime | None]

@@ -25,6 +25,7 @@ class Settings:
     expo_url: str
     expo_access_token: str
     push_timeout_s: float
+    push_lease: timedelta
     receipt_least_age: timedelta
     receipt_give_up: timedelta
     hot_months: int
@@ -60,6 +61,7 @@ def read_settings() -> Settings:
         expo_url=_text("EXPO_URL", "https://exp.host/--/api/v2"),
         expo_access_token=_text("EXPO_ACCESS_TOKEN"),
         push_timeout_s=_span("EXPO_TIMEOUT", "15s").total_seconds(),
+        push_lease=_span("PUSH_LEASE", "60s"),
         # Expo has most receipts after a quarter of an hour, and keeps them for a day.
         receipt_least_age=_span("RECEIPT_LEAST_AGE", "15m"),
         receipt_give_up=_span("RECEIPT_GIVE_UP", "24h"),
