@@ -107,6 +107,7 @@ format: setup ## Format the code and repair what the linter can.
 
 docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
 	@$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/_build/html $(ARGS)
+	@echo "The documentation is in docs/_build/html/index.html"
 
 bench: setup ## Measure this machine.
 	@PYTHONPATH="$(CURDIR)/apps/invoicing/src" $(BIN)/holdfast bench $(ARGS)

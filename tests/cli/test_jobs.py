@@ -58,6 +58,34 @@ def test_an_empty_list_says_so_on_stderr(run: Run, scene: Scene) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no jobs found\n")
 
 
+def test_a_unique_beginning_or_end_of_an_id_is_enough(run: Run, scene: Scene) -> None:
+    first, second = scene.start("mail.send"), scene.start("mail.send")
+    for part in (second[:-1], second[-12:], f"…{second[-12:]}", f"...{second[-12:].upper()}"):
+        assert shown(run, part)["id"] == second
+    assert run("chains", "show", f"…{first[-12:]}").exit_code == 0
+    assert run("jobs", "cancel", first[-12:], "-o", "id").stdout.split() == [first]
+
+
+def test_a_part_that_several_ids_have_is_refused_with_them(run: Run, scene: Scene) -> None:
+    ids = [scene.start("mail.send"), scene.start("mail.send")]
+    refused = run("jobs", "cancel", ids[0][:8])
+    assert refused.exit_code == Exit.USAGE
+    assert (
+        f"error[HF072]: several jobs have an id that begins or ends with {ids[0][:8]}"
+        in refused.stderr
+    )
+    assert all(id in refused.stderr for id in ids)
+    assert listed(run, "state:cancelled") == []
+
+
+def test_a_part_that_no_id_has_is_not_found(run: Run, scene: Scene) -> None:
+    scene.start("mail.send")
+    for noun, code in (("jobs", "HF061"), ("chains", "HF060")):
+        missing = run(noun, "show", "…ffffffffff")
+        assert missing.exit_code == Exit.NOT_FOUND
+        assert f"error[{code}]" in missing.stderr
+
+
 def test_instants_are_rfc_3339_in_utc(run: Run, scene: Scene) -> None:
     created = shown(run, scene.start())["created_at"]
     assert len(created) == len("2026-01-31T12:00:00.000000Z")

@@ -85,7 +85,7 @@ def test_a_broken_file_is_refused_with_its_name_and_line() -> None:
         ("WORKER_API_BASE_URL", "ftp://host/"),
         ("WORKER_TIME_ZONE", "Mars/Olympus"),
         ("HOLDFAST_SYNCHRONOUS", "off"),
-        ("HOLDFAST_DEAD_LETTER_DAYS", "30"),
+        ("HOLDFAST_DEAD_LETTER_DAYS", "0"),
     ],
 )
 def test_garbage_is_refused_with_its_name_origin_and_fix(name: str, value: str) -> None:

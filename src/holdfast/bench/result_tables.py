@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -16,16 +17,19 @@ if TYPE_CHECKING:
 HEAD = ("figure", "server", "holdfast", "baseline", "ratio", "spread", "also", "target", "reached")
 PEER_FIGURES = ("start_one", "start_many", "drain", "two_processes", "drain_io", "p50_ms", "p99_ms")
 
+_ANY_WIDTH = 10_000
+_BARE = re.compile(r"[\d.,e+-]+")
+
 
 def print_result(result: Result, to: TextIO) -> None:
     """Write one line as soon as a figure is known."""
-    print(f"{result.name}: {' · '.join(filter(None, _cells(result)[1:]))}", file=to, flush=True)
+    print(_line(HEAD, _cells(result)), file=to, flush=True)
 
 
 def print_facts(machine: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
     """Write the machine and the settings."""
     for name, value in {**machine, **settings}.items():
-        _console().print(f"{name}: {value}", highlight=False)
+        print(f"{name}: {value}")
 
 
 def print_table(results: Sequence[Result], plain: bool = False) -> None:
@@ -47,12 +51,24 @@ def _write(head: Sequence[str], rows: Sequence[Sequence[str]], plain: bool) -> N
     table = Table(*head)
     for cells in rows:
         table.add_row(*cells)
-    _console().print(table)
+    console = Console()
+    wanted = Console(width=_ANY_WIDTH).measure(table).maximum
+    if sys.stdout.isatty() and wanted <= console.width:
+        console.print(table)
+        return
+    # Cells of five lines are no table: one line for each, as it was written on the way.
+    for cells in rows:
+        print(_line(head, cells))
 
 
-def _console() -> Console:
-    # A pipe has no width; rich would take 80 columns.
-    return Console(width=None if sys.stdout.isatty() else 200)
+def _line(head: Sequence[str], cells: Sequence[str]) -> str:
+    """One row in words: a number that says nothing by itself has its column's name."""
+    named = (
+        f"{name} {cell}" if _BARE.fullmatch(cell) else cell
+        for name, cell in zip(head, cells, strict=True)
+    )
+    first, *rest = filter(None, named)
+    return f"{first}: {' · '.join(rest)}"
 
 
 def _cells(result: Result) -> list[str]:

@@ -34,7 +34,6 @@ from holdfast.cli.output import (
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core import lifecycle
 from holdfast.core.errors import ChainNotFound, StillReferenced, WrongState
-from holdfast.core.ids import parse_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,7 +141,7 @@ def show(session: CliSession, id: str, depth: int, output: Format) -> None:
     """Show a chain as a tree of its jobs and blockers."""
     from holdfast.admin.chains import read_tree
 
-    tree = session.read(read_tree(session.store, str(parse_id(id)), depth))
+    tree = session.read(read_tree(session.store, session.find_id("chain", id), depth))
     write_single(tree, output, lambda: write_tree(tree))
 
 
@@ -164,7 +163,7 @@ def wait(session: CliSession, id: str, timeout: str, raw: bool) -> None:
     """
     from holdfast.core.redaction import redact_value
 
-    output = session.app.chains.wait(id, timeout).output
+    output = session.app.chains.wait(session.find_id("chain", id), timeout).output
     write_json(output if raw else redact_value(output))
 
 

@@ -32,7 +32,7 @@ from holdfast.core.errors import (
     JobNotFound,
     NotConfirmed,
 )
-from holdfast.core.ids import parse_id
+from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.lifecycle import STATES, Command
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def select(
     states: Sequence[str],
 ) -> Selection:
     """Select by ids, or by a filter; one without a state gets these. Raises: FilterError, CommandUsage for a mix."""
-    ids = [each.lower() for each in targets if _is_id(each)]
+    ids = [session.find_id(noun, each) for each in targets if _is_id(each)]
     if ids and len(ids) < len(targets):
         raise CommandUsage("ids and a filter cannot be mixed", help="use one or the other")
     if ids:
@@ -202,6 +202,9 @@ def _read_matching(session: CliSession, noun: str, text: str, limit: int) -> lis
 
 
 def _is_id(text: str) -> bool:
+    """Whether it is an id or a part of one; every term of a filter has a sign that ids do not have."""
+    if digits_of_part(text) is not None:
+        return True
     try:
         parse_id(text)
     except InvalidId:

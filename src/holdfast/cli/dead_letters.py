@@ -144,7 +144,8 @@ def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -
 @with_database
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
     """Show a dead letter: its full error, attempts and input."""
-    found = session.run(session.admin.jobs.get(session.caller(), id, raw))
+    wanted = session.find_id("job", id)
+    found = session.run(session.admin.jobs.get(session.caller(), wanted, raw))
     state = found.job["state"]
     if state != "failed":
         raise WrongState(

@@ -128,7 +128,8 @@ def show_options(command: Callable[..., None]) -> Callable[..., None]:
 @with_database
 def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
     """Show a job in full, and why it isn't running."""
-    write_job(session.run(session.admin.jobs.get(session.caller(), id, raw)), output)
+    wanted = session.find_id("job", id)
+    write_job(session.run(session.admin.jobs.get(session.caller(), wanted, raw)), output)
 
 
 def write_job(found: JobDetail, output: Format) -> None:

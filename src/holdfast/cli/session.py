@@ -13,18 +13,22 @@ from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from holdfast.core.errors import (
     AppNotLoaded,
+    ChainNotFound,
     CommandUsage,
     HoldfastError,
+    InvalidId,
+    JobNotFound,
     SchemaTooOld,
     WrongDatabase,
     nearest,
 )
+from holdfast.core.ids import digits_of_part, parse_id
 
 if TYPE_CHECKING:
     from asyncio import Runner
@@ -41,6 +45,8 @@ READ_TIMEOUT_MS = 10_000
 DEFAULT_ATTRIBUTE = "app"
 
 _SHOWN_FRAMES = 3
+_MOST_ALIKE = 5
+"""Ids that are shown when several fit."""
 
 _URL = click.option(
     "--url", metavar="URL", help="The database.  [HOLDFAST_URL; default: sqlite:///holdfast.db]"
@@ -103,6 +109,31 @@ class CliSession:
     def read(self, op: Op[T]) -> T:
         """Run an operation that only reads, with the timeout of interactive use."""
         return self.app.database.read(op, READ_TIMEOUT_MS)
+
+    def find_id(self, noun: Literal["job", "chain"], text: str) -> str:
+        """Return the id that was given whole or by a beginning or end that only one has.
+
+        Raises: InvalidId, JobNotFound, ChainNotFound.
+        """
+        digits = digits_of_part(text)
+        if digits is None:
+            return str(parse_id(text))
+        is_chain = noun == "chain"
+        found = self.read(self.store.jobs.ids_like(digits, _MOST_ALIKE, chains=is_chain))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise InvalidId(
+                f"several {noun}s have an id that begins or ends with {text}",
+                details=found,
+                help="use more of the id",
+            )
+        from holdfast.storage.store.jobs import NEWEST_BY_END
+
+        missing = ChainNotFound if is_chain else JobNotFound
+        raise missing(
+            f"no {noun} has an id that begins with {text}, and none of the newest {NEWEST_BY_END:,} one that ends so"
+        )
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine; all of them share one loop."""

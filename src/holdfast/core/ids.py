@@ -7,6 +7,7 @@ its key, that of its chain, or a random one (docs/adr/0017).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
@@ -20,7 +21,12 @@ RANDOM_BYTES = 6
 """The bucket and what is random."""
 BUCKETS = 1 << 14
 
+FEWEST_DIGITS = 6
+"""Of a part of an id that is looked up."""
+
 _SEED_BYTES = 4
+_DIGITS = 32
+_PART = re.compile(r"[0-9a-f-]+")
 _RANDOM_BITS = 34
 # The four digits of an id that hold its bucket, and two random bits.
 _BUCKET_AT, _BUCKET_END = 24, 28
@@ -46,6 +52,19 @@ def parse_id(text: str) -> UUID:
     if parsed is None or str(parsed) != text.lower():
         raise InvalidId(f"{repr(text)[:60]} is not an id")
     return parsed
+
+
+def digits_of_part(text: str) -> str | None:
+    """Return the digits of what can be the beginning or the end of an id, such as `…7c00a1b2`; None if it cannot."""
+    bare = text.lower().removeprefix("…").removeprefix("...").removesuffix("…").removesuffix("...")
+    digits = bare.replace("-", "")
+    is_part = _PART.fullmatch(bare) and FEWEST_DIGITS <= len(digits) < _DIGITS
+    return digits if is_part else None
+
+
+def ids_beginning(digits: str) -> tuple[str, str]:
+    """Return the first and the last id that begin with these digits."""
+    return str(UUID(digits.ljust(_DIGITS, "0"))), str(UUID(digits.ljust(_DIGITS, "f")))
 
 
 def parse_new_id(text: str) -> UUID:

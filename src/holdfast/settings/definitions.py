@@ -178,7 +178,7 @@ class HoldfastSettings:
         _DAYS, 30, "How long completed and cancelled chains are kept; 0: forever."
     )
     dead_letter_days: int = setting(
-        Integer(90, 36_500), 90, "How long failed chains are kept; at least 90."
+        Integer(1, 36_500), 90, "How long failed chains are kept, as dead letters."
     )
     key_days: int = setting(
         _DAYS, 0, 'How long used keys, and those of scope="any", outlive their use; 0: forever.'

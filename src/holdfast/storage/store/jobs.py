@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from holdfast.core.ids import ids_beginning
 from holdfast.core.records import (
     AttemptRecord,
     Claim,
@@ -29,6 +30,9 @@ from holdfast.core.records import (
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, among
 from holdfast.storage.store.params import array, document, items, records_of, texts
+
+NEWEST_BY_END = 100_000
+"""How many jobs are searched for an id by its end: a tenth of a second."""
 
 
 class JobStore(Lists[JobRecord]):
@@ -164,6 +168,15 @@ class JobStore(Lists[JobRecord]):
         """Read jobs by id, in id order. One statement."""
         rows = yield Statement("job_get", {"ids": texts(ids)})
         return records_of(JobRecord, rows)
+
+    def ids_like(self, digits: str, limit: int, chains: bool = False) -> Op[list[str]]:
+        """Return ids that begin with these digits, or end with them among the newest jobs. One statement."""
+        first, last = ids_beginning(digits)
+        params: dict[str, Value] = {"digits": digits, "first": first, "last": last}
+        rows = yield Statement(
+            "job_ids_like", {**params, "newest": NEWEST_BY_END, "chains": chains, "limit": limit}
+        )
+        return [row[0] for row in rows]
 
     def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
         """Read the attempts of a job that did not complete it, oldest first. One statement."""

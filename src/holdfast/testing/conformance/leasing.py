@@ -69,6 +69,13 @@ class LeaseConformance(Conformance):
         assert mine.token == long.token
         assert len(await fixture.run(fixture.store.leases.page(1))) == 1
 
+    async def test_a_lease_counts_the_jobs_that_it_still_holds(self, fixture: StoreFixture) -> None:
+        await fixture.start_all([fixture.job(), fixture.job()])
+        done, _ = await fixture.claim()
+        assert await fixture.finish_as(done, "complete")
+        (lease,) = await fixture.run(fixture.store.leases.page(10))
+        assert lease.jobs == 1
+
 
 class HeldJobsConformance(Conformance):
     """What a worker holds by the store's word."""

@@ -27,6 +27,18 @@ class ReadingConformance(Conformance):
         found = await fixture.run(fixture.store.jobs.get(ids))
         assert [each.id for each in found] == [jobs[0].id, jobs[2].id]
 
+    async def test_ids_are_found_by_their_beginning_and_by_their_end(
+        self, fixture: StoreFixture
+    ) -> None:
+        ids = [(await fixture.start()).id for _ in range(3)]
+        digits = [id.replace("-", "") for id in ids]
+        find = fixture.store.jobs.ids_like
+        assert await fixture.run(find(digits[1][:-1], 5)) == [ids[1]]
+        assert await fixture.run(find(digits[1][-12:], 5)) == [ids[1]]
+        assert await fixture.run(find(digits[1][-12:], 5, chains=True)) == [ids[1]]
+        assert await fixture.run(find(digits[0][:6], 2)) == [ids[2], ids[1]]
+        assert await fixture.run(find("fffffff", 5)) == []
+
     async def test_pages_follow_one_another_from_the_newest(self, fixture: StoreFixture) -> None:
         jobs = [await fixture.start() for _ in range(7)]
         assert await self._pages(fixture) == [job.id for job in reversed(jobs)]

@@ -563,6 +563,19 @@ select id::text
  order by j.id desc
  limit :limit::integer;
 
+-- name: job_ids_like
+-- Ids that begin with these digits, or that end with them among the newest: no index leads to an end.
+select id::text
+  from (
+    (select id from holdfast.job where id between :first::uuid and :last::uuid and (id = chain_id or not :chains::boolean)
+      order by id desc limit :limit::integer)
+    union
+    (select id from (select id, chain_id from holdfast.job order by id desc limit :newest::integer) recent
+      where right(replace(id::text, '-', ''), length(:digits)) = :digits and (id = chain_id or not :chains::boolean)
+      limit :limit::integer)) found
+ order by id desc
+ limit :limit::integer;
+
 -- name: job_made
 -- When a job was made.
 select holdfast.us(created_at) from holdfast.job where id = :id::uuid;

@@ -169,7 +169,10 @@ select (select job_id::text from page order by job_id desc limit 1), (select cou
 update holdfast.lease set alone = true where token = :token::uuid returning token::text;
 
 -- name: lease_list
-select l.token::text, l.worker, holdfast.us(l.claimed_at), holdfast.us(l.expires_at), cardinality(l.job_ids)
+-- With how many jobs each still holds: a lease names what was claimed until all of it has ended.
+select l.token::text, l.worker, holdfast.us(l.claimed_at), holdfast.us(l.expires_at),
+       (select count(*)::integer from unnest(l.job_ids) as j(id)
+         cross join lateral (select from holdfast.queue q where q.job_id = j.id and q.token = l.token offset 0) held)
   from holdfast.lease l
  where :worker::text is null or l.worker = :worker
  order by l.expires_at, l.token

@@ -286,6 +286,20 @@ select distinct job_id
 -- The same of what was started under one key.
 select id from holdfast_job where key = :key and id < coalesce(:before, 'g') order by id desc limit :limit;
 
+-- name: job_ids_like
+-- Ids that begin with these digits, or that end with them among the newest: no index leads to an end.
+select id
+  from (
+    select * from (
+      select id from holdfast_job where id between :first and :last and (id = chain_id or not :chains)
+       order by id desc limit :limit)
+    union
+    select * from (
+      select id from (select id, chain_id from holdfast_job order by id desc limit :newest)
+       where substr(replace(id, '-', ''), -length(:digits)) = :digits and (id = chain_id or not :chains) limit :limit))
+ order by id desc
+ limit :limit;
+
 -- name: job_made
 -- When a job was made.
 select created_at from holdfast_job where id = :id;

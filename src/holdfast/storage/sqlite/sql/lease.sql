@@ -110,7 +110,9 @@ select :rows where false;
 update holdfast_lease set alone = 1 where token = :token returning token;
 
 -- name: lease_list
-select l.token, l.worker, l.claimed_at, l.expires_at, json_array_length(l.job_ids)
+-- With how many jobs each still holds: a lease names what was claimed until all of it has ended.
+select l.token, l.worker, l.claimed_at, l.expires_at,
+       (select count(*) from json_each(l.job_ids) j cross join holdfast_queue q on q.job_id = j.value and q.token = l.token)
   from holdfast_lease l
  where :worker is null or l.worker = :worker
  order by l.expires_at, l.token
