@@ -42,6 +42,8 @@ _ERRORS = {
     "image.resize": "ValueError: image has 0 bytes",
 }
 
+_COUNTERS = '{"processed": 1240, "updated": 12, "payments_matched": 1228, "payments_missing": 0}'
+
 
 class Afternoon:
     """Fills a database by the store's own operations, each at an instant of the last hour."""
@@ -184,9 +186,11 @@ class Afternoon:
             ended = due + 1_900_000
             if place == 3:
                 error = "ApiError: 503 from the bank"
-                self._run(fail_slot(self._store, held, "failed", "{}", error, None), ended)
+                self._run(
+                    fail_slot(self._store, held, "failed", '{"processed": 3}', error, None), ended
+                )
             else:
-                self._run(complete_slot(self._store, held, '{"rows": 12}'), ended)
+                self._run(complete_slot(self._store, held, _COUNTERS), ended + place * 20_000_000)
 
     def _note_deeds(self) -> None:
         deeds = [

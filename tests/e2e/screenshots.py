@@ -28,6 +28,7 @@ def paths(afternoon: Afternoon) -> dict[str, str]:
         "types": "/types",
         "workers": "/workers?all=yes",
         "cycles": "/cycles",
+        "cycle": "/cycles/reconcile",
         "dead": "/dead",
         "system": "/system",
         "tail": "/tail",

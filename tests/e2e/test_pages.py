@@ -26,7 +26,7 @@ PATHS = (
     *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", "/jobs/{dead}"),
     *("/jobs/{report}", "/chains/{report}", "/chains/{report}?view=tree"),
     *("/chains/{report}?view=time", "/dead", "/types", "/workers", "/workers?all=yes"),
-    *("/cycles", "/tail", "/audit", "/system", "/sign-in"),
+    *("/cycles", "/cycles/reconcile", "/cycles/cleanup", "/tail", "/audit", "/system", "/sign-in"),
 )
 
 
@@ -78,6 +78,29 @@ def test_an_empty_database_has_pages_too(open_page: OpenPage) -> None:
     for path in ("/", "/jobs", "/dead", "/types", "/workers", "/cycles", "/tail", "/audit"):
         page.goto(path)
         check(page, path)
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_a_cycle_shows_its_runs_on_a_time_line_and_in_a_table(
+    open_filled: OpenPage, scripts: bool
+) -> None:
+    page = open_filled("/cycles", java_script_enabled=scripts)
+    page.get_by_role("link", name="reconcile").click()
+    expect(page.locator("h1")).to_have_text("reconcile")
+    bars = page.locator(".timeline rect")
+    expect(bars).to_have_count(5)
+    expect(page.locator(".timeline rect.failed")).to_have_count(1)
+    expect(bars.first.locator("title")).to_contain_text("payments_matched 1,228")
+    starts = [float(each.get_attribute("x") or "nan") for each in bars.all()]
+    assert starts == sorted(starts)
+    table = page.get_by_role("table")
+    expect(table.get_by_role("columnheader", name="payments_matched")).to_be_visible()
+    expect(table.get_by_role("row").filter(has_text="503 from the bank")).to_have_count(1)
+
+
+def test_a_cycle_that_does_not_exist_is_explained(open_filled: OpenPage) -> None:
+    page = open_filled("/cycles/recncile", 404)
+    expect(page.locator("main")).to_contain_text("did you mean reconcile?")
 
 
 def test_the_keyboard_leads_past_the_menu_and_through_the_list(

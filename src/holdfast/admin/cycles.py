@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -54,6 +55,19 @@ class CycleAdmin(NounAdmin):
             caller, "cycle.list", lambda store: cycle_facts(store, runs)
         )
 
+    async def get(self, caller: Caller, name: str, runs: int = LAST_RUNS) -> CycleFacts:
+        """Read a cycle. Raises: CycleNotFound."""
+
+        def op(store: Store) -> Op[CycleFacts]:
+            now = yield from store.schema.clock()
+            cycles = {each.name: each for each in (yield from store.cycles.page())}
+            if name not in cycles:
+                raise _not_found(name, cycles)
+            last = yield from store.runs.page(runs, RUN_COUNTS_MS, name)
+            return _facts(now, cycles[name], last)
+
+        return await self._gateway.read(caller, "cycle.list", op)
+
     async def runs(
         self, caller: Caller, name: str | None = None, limit: int = 50
     ) -> builtins.list[RunRecord]:
@@ -64,8 +78,7 @@ class CycleAdmin(NounAdmin):
             if name is not None and name != TICK and not found:
                 names = [each.name for each in (yield from store.cycles.page())]
                 if name not in names:
-                    near = nearest(name, names)
-                    raise CycleNotFound(f"there is no cycle {name[:60]!r}", help=near or None)
+                    raise _not_found(name, names)
             return found
 
         return await self._gateway.read(caller, "cycle.list", op)
@@ -108,6 +121,10 @@ def shown_run(run: RunRecord) -> dict[str, Any]:
         "duration_ms": None if took_us is None else took_us // 1000,
         "error": redacted(run.error),
     }
+
+
+def _not_found(name: str, names: Iterable[str]) -> CycleNotFound:
+    return CycleNotFound(f"there is no cycle {name[:60]!r}", help=nearest(name, names) or None)
 
 
 def _facts(now: Instant, cycle: CycleRecord, runs: list[RunRecord]) -> CycleFacts:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from holdfast.web.route import ApiResponse, BoundRequest, Param, Route, command
+from holdfast.admin.cycles import shown_run
+from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
 
 async def list_all(request: BoundRequest) -> ApiResponse:
     """List cycles."""
     found = await request.service.cycles.list(request.caller)
     return ApiResponse({"items": [each.as_json() for each in found]})
+
+
+async def runs(request: BoundRequest) -> ApiResponse:
+    """List the latest runs of a cycle, or of all cycles and ticks, with their counters."""
+    found = await request.service.cycles.runs(request.caller, request["name"], request["limit"])
+    return ApiResponse({"items": [shown_run(each) for each in found]})
 
 
 async def pause(request: BoundRequest) -> ApiResponse:
@@ -33,6 +40,14 @@ _CYCLE = Param("name", "path", text="The cycle's name.")
 
 ROUTES = (
     Route("GET", "/api/v1/cycles", "cycle.list", list_all),
+    Route(
+        "GET",
+        "/api/v1/cycles/runs",
+        "cycle.list",
+        runs,
+        (Param("name", "query", text="The cycle's name; `tick` for ticks."), LIMIT),
+        answers=(200, 404),
+    ),
     command("/api/v1/cycles/{name}/pause", "cycle.pause", pause, _CYCLE, answers=(200, 404)),
     command("/api/v1/cycles/{name}/resume", "cycle.resume", resume, _CYCLE, answers=(200, 404)),
     command("/api/v1/cycles/{name}/run-now", "cycle.run_now", run_now, _CYCLE, answers=(202, 404)),

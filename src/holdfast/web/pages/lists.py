@@ -1,4 +1,4 @@
-"""The pages that list dead letters, types, workers and cycles, and the forms that act on one of them."""
+"""The pages that list dead letters, types and workers, and the forms that act on one of them."""
 
 from __future__ import annotations
 
@@ -84,18 +84,3 @@ async def list_workers(context: PageContext) -> Response:
 async def move_worker(context: PageContext) -> Response:
     """Drain a worker."""
     return await move_named(context, {"drain": context.service.workers.drain})
-
-
-async def list_cycles(context: PageContext) -> Response:
-    """Show every cycle with its next and latest runs."""
-    found = await context.service.cycles.list(context.caller)
-    now = found[0].now if found else None
-    values = {"cycles": [each.as_json() for each in found]}
-    return render_page(context, "cycles.html", "Cycles", "cycles", values, now)
-
-
-async def move_cycle(context: PageContext) -> Response:
-    """Pause, resume or run a cycle."""
-    cycles = context.service.cycles
-    moves = {"pause": cycles.pause, "resume": cycles.resume, "run_now": cycles.run_now}
-    return await move_named(context, moves)

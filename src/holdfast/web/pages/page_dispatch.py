@@ -18,7 +18,7 @@ from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
 from holdfast.web.authentication import COOKIE, check_same_origin
 from holdfast.web.dispatch import NotFoundHandler, no_such_route, not_found, redirect_without_slash
 from holdfast.web.middleware import request_id_of, root_path
-from holdfast.web.pages import chains, jobs, lists, overview, system
+from holdfast.web.pages import chains, cycles, jobs, lists, overview, system
 from holdfast.web.pages.forms import (
     ConfirmationNeeded,
     is_local_path,
@@ -65,10 +65,10 @@ ROUTES = (
     PageRoute("POST", "/types", ("type.pause", "type.resume"), lists.move_type),
     PageRoute("GET", "/workers", ("worker.list",), lists.list_workers),
     PageRoute("POST", "/workers", ("worker.drain",), lists.move_worker),
-    PageRoute("GET", "/cycles", ("cycle.list",), lists.list_cycles),
-    PageRoute(
-        "POST", "/cycles", ("cycle.pause", "cycle.resume", "cycle.run_now"), lists.move_cycle
-    ),
+    PageRoute("GET", "/cycles", ("cycle.list",), cycles.list_all),
+    # The name of a shard has a slash.
+    PageRoute("GET", "/cycles/{name:path}", ("cycle.list",), cycles.get),
+    PageRoute("POST", "/cycles", ("cycle.pause", "cycle.resume", "cycle.run_now"), cycles.move),
     PageRoute("GET", "/audit", ("audit.list",), system.list_audit),
     PageRoute("GET", "/system", ("system.read",), system.get),
     PageRoute("POST", "/system", ("subscription.remove",), system.remove_subscription),
