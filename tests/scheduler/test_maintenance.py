@@ -343,33 +343,45 @@ async def test_after_the_clock_was_set_back_nothing_waits_for_the_time_it_had_sh
     )
     if not is_new:
         await tick.run()
-    ids = [new_id() for _ in range(4)]
-    plain, retried, planned, held = ids
+    ids = [new_id() for _ in range(8)]
+    plain, retried, planned, held, released, aborted, snoozed, soon = ids
     jobs = [NewJob(id, id, f"mail.{place}", "{}") for place, id in enumerate(ids)]
     at = clock.now() + HOUR_US + 600_000_000
     jobs[2] = msgspec.structs.replace(jobs[2], at=at)
+    jobs[7] = msgspec.structs.replace(jobs[7], at=clock.now() + 600_000_000)
     await database.run_async(store.jobs.insert(jobs, now=now()))
-    for place in (1, 3):
+    returns: dict[int, Any] = {
+        1: {"kind": "retry", "delay_ms": 30_000, "error": "no"},
+        4: {"kind": "release"},
+        5: {"kind": "snooze", "delay_ms": 0},
+        6: {"kind": "snooze", "delay_ms": 120_000},
+    }
+    for place in (1, 3, 4, 5, 6):
         token = new_id()
         lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
         claim = Claim("w-2", 1, (Probe(f"mail.{place}", 5, token, 1, 0, FIRST),), (lease,))
         (job,) = await database.run_async(store.jobs.claim(claim, now()))
-        if place == 1:
+        if place in returns:
             finish = Finish(
-                job.id, token, "retry", "w-2", job.chain_id, delay_ms=30_000, error="no"
+                id=job.id, token=token, worker="w-2", chain_id=job.chain_id, **returns[place]
             )
             await database.run_async(store.jobs.finish([finish], now=now()))
+            clock.advance(1)
     ahead[0] = 0
-    summary = await tick.run()
+    await tick.run()
     await tick.close()
-    # Two leases, one of them empty, and two jobs.
-    assert summary.runner_results["reaper"].updated == 4
     found = {each.id: each for each in await database.run_async(store.jobs.get(ids))}
     assert found[plain].available_at == clock.now()
     assert found[retried].available_at == clock.now() + 30_000_000
     assert found[planned].available_at == at
     assert found[held].lease_expires_at == clock.now() + 60_000_000
     assert found[held].state == "running"
+    assert found[released].available_at == found[aborted].available_at == clock.now()
+    assert found[soon].available_at == clock.now() + 600_000_000 - 4_000_000, "it was planned"
+    assert found[snoozed].available_at == clock.now() + 120_000_000
+    again = Tick(database, [ReaperRunner(store, 100, 3)], "w-3", clock=clock, now=now)
+    assert (await again.run()).runner_results["reaper"].updated == 0, "nothing moves twice"
+    await again.close()
 
 
 async def test_the_doctor_names_a_clock_that_was_set_back(

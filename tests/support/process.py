@@ -48,12 +48,14 @@ class PostgresProcess:
         settings: Mapping[str, str] | None = None,
         login_rounds: int = USUAL_LOGIN_ROUNDS,
         primary: "PostgresProcess | None" = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
         self._data = self.home / "data"
         self._log = self.home / "log"
         self._identity = server_identity()
         self._settings = SETTINGS | dict(settings or {})
+        self._environment = os.environ | dict(environment or {})
         self._password: str = primary._password if primary else secrets.token_urlsafe(16)
         self._login_rounds = login_rounds
         self._port = 0
@@ -91,6 +93,7 @@ class PostgresProcess:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                env=self._environment,
                 **self._identity,
             )
         self._wait_until_ready(self._process)

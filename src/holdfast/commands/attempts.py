@@ -11,10 +11,21 @@ import msgspec
 
 from holdfast.commands.blockers import FanIn, attach_blockers, close_chains, refuse_circle
 from holdfast.commands.change import due_hints, ended_hints, group_by_worker, lost_hints
-from holdfast.core.records import Finish, Finished, Held, Instant, Reaped, ReapPage, Stand, State
+from holdfast.core.records import (
+    Finish,
+    Finished,
+    Held,
+    Instant,
+    Reaped,
+    ReapPage,
+    Stand,
+    State,
+    WorkerRecord,
+)
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+from holdfast.storage.store.pagination import JobQuery
 
 _ENDS: dict[str, State] = {"complete": "completed", "fail": "failed", "cancel": "cancelled"}
 
@@ -64,6 +75,8 @@ def stands_of(store: Store, pairs: Sequence[Held]) -> Op[list[Stand]]:
 BATCH = 100
 POISON_LIMIT = 3
 MOST_WORKERS = MOST_LEASES = 1_000
+NEWEST_JOBS = 20
+BEAT_SLACK = 1.5
 
 
 class ReapReport(msgspec.Struct):
@@ -111,23 +124,37 @@ def reap_leases(
     return ReapReport(page, [each.chain_id for each in records], fan_in)
 
 
-def is_fleet_returning(store: Store, grace_ms: int, now: Instant | None = None) -> Op[bool]:
-    """Whether leases have expired whose workers may be about to renew them, as after an outage.
+def returning_within_ms(store: Store, grace_ms: int, now: Instant | None = None) -> Op[int]:
+    """Return how long workers whose leases have expired may take to renew them, as after an outage; 0 if none may.
 
-    A live worker that has beaten without a gap for `grace_ms` shows that the database was there all the time: workers
-    that are missing then are gone.
+    That is `grace_ms`, or their heartbeat's interval if that is longer: after a jump of the clock nothing makes them
+    renew earlier. A live worker that has beaten without a gap for so long shows that the database was there all the
+    time: workers that are missing then are gone.
     """
     present = (yield from store.schema.clock()) if now is None else now
     leases = yield from store.leases.page(BATCH)
     holders = {each.worker for each in leases if each.expires_at <= present}
     if not holders:
-        return False
+        return 0
     there = yield from store.workers.page(MOST_WORKERS, ids=sorted(holders), now=now)
-    if not any(each.is_missing(present) for each in there):
-        return False
+    expected = [
+        each for each in there if each.is_missing(present) or _has_just_returned(each, present)
+    ]
+    if not expected:
+        return 0
+    within_ms = max(grace_ms, *map(_renewal_ms, expected))
     live = yield from store.workers.page(MOST_WORKERS, live=True, now=now)
     watched_us = max((present - each.steady_since for each in live), default=0)
-    return watched_us < grace_ms * 1000
+    return within_ms if watched_us < within_ms * 1000 else 0
+
+
+def _has_just_returned(worker: WorkerRecord, now: Instant) -> bool:
+    """Whether its last renewal may have been before the gap: a beat renews first and gives its sign last."""
+    return worker.back_at is not None and now - worker.back_at < _renewal_ms(worker) * 1000
+
+
+def _renewal_ms(worker: WorkerRecord) -> int:
+    return int(worker.timings.get("heartbeat_ms", 0) * BEAT_SLACK)
 
 
 AHEAD_US = 60_000_000
@@ -137,11 +164,13 @@ FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 
 def ahead_us(store: Store, now: Instant) -> Op[int]:
-    """Return how far the clock is behind what it showed before, by the records of workers, leases and runs."""
+    """Return how far the clock is behind what it showed before, by the newest records of each kind."""
     workers = yield from store.workers.page(MOST_WORKERS)
     leases = yield from store.leases.page(MOST_LEASES)
     runs = yield from store.runs.page(1, AHEAD_US // 1000)
+    jobs = yield from store.jobs.page(JobQuery(NEWEST_JOBS))
     seen = [
+        *(each.created_at for each in jobs),
         *(each.seen_at for each in workers),
         *(each.claimed_at for each in leases),
         *(each.started_at for each in runs),

@@ -227,6 +227,7 @@ class ClockMonitor:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._offset_us: int | None = None
+        self._after: str | None = None
 
     async def check(self, context: RunnerContext) -> None:
         """Move due times if the clock was set back."""
@@ -240,16 +241,18 @@ class ClockMonitor:
         else:
             back_us = before - offset_us
         if back_us > AHEAD_US:
-            await self._heal(context)
+            op = self._store.leases.heal(context.now())
+            context.counts.updated += await context.link.run_atomic(op)
+            self._after = FIRST_ID
+        await self._heal_queue(context)
 
-    async def _heal(self, context: RunnerContext) -> None:
-        leases = self._store.leases
-        context.counts.updated += await context.link.run_atomic(leases.heal(context.now()))
-        after: str | None = FIRST_ID
-        while after is not None and not context.budget.exhausted(context.now_ms()):
-            page = await context.link.run_atomic(leases.heal_queue(after, context.now()))
+    async def _heal_queue(self, context: RunnerContext) -> None:
+        """Go through the queue; the next tick continues where the budget ended."""
+        while self._after is not None and not context.budget.exhausted(context.now_ms()):
+            op = self._store.leases.heal_queue(self._after, context.now())
+            page = await context.link.run_atomic(op)
             context.counts.updated += page.healed
-            after = page.last
+            self._after = page.last
 
 
 class RetentionRunner:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from holdfast.commands.attempts import ReapReport, is_fleet_returning, reap_leases
+from holdfast.commands.attempts import ReapReport, reap_leases, returning_within_ms
 from holdfast.commands.start import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
 from holdfast.core.records import Instant, JobRef, Subscription
 from holdfast.storage.database import Link
@@ -102,13 +102,14 @@ class OutageGuard:
         if asked_at - self._calm_since < self._patience_s:
             return False
         grace_ms = int(self._patience_s * 1000)
-        if not await link.run(is_fleet_returning(self._store, grace_ms, now)):
+        within_ms = await link.run(returning_within_ms(self._store, grace_ms, now))
+        if not within_ms:
             self._returning_since = None
             return True
         if self._returning_since is None:
             self._returning_since = asked_at
-        # A worker that did not come back in an interval that we saw ourselves is gone.
-        return asked_at - self._returning_since >= self._patience_s
+        # A worker that did not come back in a time that we saw ourselves is gone.
+        return asked_at - self._returning_since >= within_ms / 1000
 
     async def wait(self) -> None:
         """Give workers an interval to return."""

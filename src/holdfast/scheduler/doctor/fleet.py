@@ -98,8 +98,8 @@ def _clock(ahead: int) -> Finding:
     return warning(
         "clock",
         f"records are {spoken(ahead)} ahead of the database's clock",
-        "the clock was set back: the next tick or worker moves jobs that were due by the old time; scheduled "
-        "and snoozed jobs wait for their time, and cycles for their next slot",
+        "the clock was set back: the next tick or worker moves what the old time had dated; scheduled jobs "
+        "wait for their time, and cycles for their next slot",
         "keep the server's clock in sync with NTP, and never set it back",
     )
 

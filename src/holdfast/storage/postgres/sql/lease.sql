@@ -138,28 +138,33 @@ update holdfast.lease l
 returning l.token::text;
 
 -- name: queue_heal
--- A page of the queue, by id. A job nobody ever ran and nobody planned is due from the moment it was made or unblocked; one
--- that failed waits from the end of that attempt. Where that moment is yet to come, a clock ran ahead: the job is due now, or
--- as long from now as it was to wait. What somebody planned stays.
+-- A page of the queue, by id. A job that never ran is due from the moment it was made or unblocked, one that failed waits
+-- from the end of that attempt, one that was snoozed from about its claim, whose time its fence tells. Where that moment is
+-- yet to come, a clock ran ahead: the job is due now, or as long from now as it was to wait. What was planned stays.
 with page as materialized (
   select q.job_id, q.available_at, q.fence, q.token from holdfast.queue q
    where q.job_id > :after::uuid order by q.job_id limit 1000),
-ahead as materialized (
-  select p.job_id, p.available_at, a.ended_at
+clock as (
+  select holdfast.moment(:now::bigint) as now, holdfast.moment(:now::bigint) + interval '1 minute' as soon),
+dated as materialized (
+  select p.job_id, p.available_at, j.planned_at, j.created_at, p.fence,
+         case when a.ended_at is not null then a.ended_at else to_timestamp(p.fence / 1000.0) end as since
     from page p
-   cross join lateral (select j.planned_at from holdfast.job j where j.id = p.job_id offset 0) j
+   cross join lateral (select j.planned_at, j.created_at from holdfast.job j where j.id = p.job_id offset 0) j
     left join lateral (
       select t.ended_at from holdfast.attempt t
        where t.job_id = p.job_id and t.fence = p.fence order by t.attempt desc limit 1) a on true
-   where p.token is null and p.available_at < 'infinity'
-     and p.available_at > holdfast.moment(:now::bigint) + interval '1 minute'
-     and case when p.fence = 0 then j.planned_at is null
-              else a.ended_at > holdfast.moment(:now::bigint) + interval '1 minute' end),
+   where p.token is null and p.available_at < 'infinity' and p.available_at > (select soon from clock)),
+ahead as materialized (
+  select d.job_id, d.available_at,
+         case when d.fence = 0 then greatest(d.planned_at, c.now)
+              when d.available_at = d.created_at then c.now
+              when d.since > c.soon and d.available_at >= d.since then c.now + (d.available_at - d.since) end as due_at
+    from dated d cross join clock c),
 healed as (
-  update holdfast.queue q
-     set available_at = holdfast.moment(:now::bigint) + (h.available_at - coalesce(h.ended_at, h.available_at))
+  update holdfast.queue q set available_at = h.due_at
     from ahead h
-   where q.job_id = any (array (select job_id from ahead)) and q.job_id = h.job_id
+   where q.job_id = any (array (select job_id from ahead where due_at < available_at)) and q.job_id = h.job_id
      and q.token is null and q.available_at = h.available_at
   returning q.job_id)
 select (select job_id::text from page order by job_id desc limit 1), (select count(*) from page), (select count(*) from healed);

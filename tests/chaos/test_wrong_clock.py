@@ -1,0 +1,186 @@
+"""A server's clock is set back, or jumps ahead, under the real commands: nothing waits, nothing runs twice."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast
+from tests.cli.processes import Command
+from tests.support.process import PostgresProcess
+from tests.support.until import PATIENCE_S
+from tests.support.wrong_clock import WrongClock, serve_with_clock
+
+APPLICATION = """
+import asyncio
+from holdfast import Holdfast, Job, Retry, Snooze
+
+app = Holdfast()
+
+@app.job("plain")
+async def plain(job: Job[None]) -> None:
+    pass
+
+@app.job("retried", retry=Retry(base="5s", cap="5s", jitter="0s"))
+async def retried(job: Job[None]) -> None:
+    if job.attempt == 1:
+        raise RuntimeError("not yet")
+
+@app.job("snoozed")
+async def snoozed(job: Job[None]) -> Snooze:
+    return Snooze("20m")
+
+@app.job("slow")
+async def slow(job: Job[None]) -> None:
+    with open("started", "a") as log:
+        log.write("slow\\n")
+    if len(open("started").readlines()) == 1:
+        await asyncio.sleep(600)
+
+@app.job("long")
+async def long(job: Job[None]) -> None:
+    with open("started", "a") as log:
+        log.write("long\\n")
+    await asyncio.sleep(8)
+"""
+HOUR = 3_600
+SETTINGS = {
+    "OUTBOX_LEASE_DURATION_MS": "6000",
+    "OUTBOX_REAPER_INTERVAL_MS": "1000",
+    "WORKER_SHUTDOWN_TIMEOUT_MS": "1000",
+}
+STATES = "select type, state, attempt from holdfast.jobs order by type"
+WAITS = (
+    "select type, extract(epoch from available_at - clock_timestamp())::float8 from holdfast.queue"
+)
+
+
+class Rig:
+    """A server with a clock that can be set, and the commands that use it."""
+
+    def __init__(self, server: PostgresProcess, clock: WrongClock, folder: Path) -> None:
+        self.clock = clock
+        self._folder = folder
+        self._url = server.url
+        (folder / "shop.py").write_text(APPLICATION)
+
+    def start(self, *types: str, **options: Any) -> None:
+        """Start a job of each type."""
+        with closing(Holdfast(self._url, open_types=True)) as app, app.transaction() as tx:
+            for each in types:
+                app.start(tx, each, None, **options)
+
+    def ask(self, query: str) -> list[tuple[Any, ...]]:
+        """Ask the server."""
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            return connection.execute(query).fetchall()
+
+    def states(self) -> dict[str, str]:
+        """Return the state of each type's job."""
+        return {type: state for type, state, _ in self.ask(STATES)}
+
+    def waits(self) -> dict[str, float]:
+        """Return how many seconds from now each live job is due, by the server's clock."""
+        return dict(self.ask(WAITS))
+
+    def wait_until(self, happened: Callable[[], object]) -> None:
+        """Wait for what processes bring about."""
+        end = time.monotonic() + PATIENCE_S
+        while not happened():
+            assert time.monotonic() < end, self.ask(STATES)
+            time.sleep(0.05)
+
+    @contextmanager
+    def worker(self) -> Iterator[Command]:
+        """Run `holdfast worker`, and stop it as a service manager does."""
+        with self.command("worker", "shop:app") as running:
+            yield running
+            running.process.terminate()
+            assert running.process.wait(PATIENCE_S) == 0
+
+    def command(self, *words: str) -> Command:
+        """Run a command."""
+        return Command(*words, cwd=self._folder, env={"HOLDFAST_URL": self._url, **SETTINGS})
+
+    def started(self) -> list[str]:
+        """Return the calls of the handlers that take their time."""
+        file = self._folder / "started"
+        return file.read_text().split() if file.exists() else []
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    """One on a server of the test's own."""
+    # Root's server runs as nobody, who may not look into pytest's folders.
+    with tempfile.TemporaryDirectory(prefix="holdfast-clock-") as folder:
+        Path(folder).chmod(0o755)
+        with serve_with_clock(Path(folder)) as (server, clock):
+            yield Rig(server, clock, tmp_path)
+
+
+def test_what_a_clock_that_ran_ahead_has_dated_does_not_wait_for_that_hour(rig: Rig) -> None:
+    rig.clock.set(HOUR)
+    rig.start("retried", "snoozed", "slow")
+    with rig.worker():
+        rig.wait_until(lambda: rig.started() and rig.states()["retried"] == "pending")
+        rig.wait_until(lambda: rig.states()["snoozed"] == "pending")
+    rig.start("plain")
+    rig.start("plain", at=datetime.now(UTC) + timedelta(minutes=30))
+    rig.clock.set(0)
+    assert min(rig.waits().values()) > HOUR - PATIENCE_S, "all of it is dated by the old clock"
+
+    with rig.command("doctor", "--app", "shop:app") as doctor:
+        said, _ = doctor.process.communicate(timeout=PATIENCE_S)
+    assert "ahead of the database's clock" in said
+    assert "the clock was set back" in said
+
+    with rig.worker():
+        rig.wait_until(lambda: len(rig.waits()) == 2)
+    states = [row[:2] for row in rig.ask(STATES)]
+    assert states == [
+        ("plain", "completed"),
+        ("plain", "pending"),
+        ("retried", "completed"),
+        ("slow", "completed"),
+        ("snoozed", "pending"),
+    ]
+    assert rig.started() == ["slow", "slow"], "released, and run again"
+    waits = rig.waits()
+    assert 29 * 60 - PATIENCE_S < waits["plain"] <= 30 * 60, (
+        "not before the time it was planned for"
+    )
+    assert 18 * 60 < waits["snoozed"] <= 21 * 60
+
+
+def test_a_worker_that_sees_the_clock_set_back_runs_on(rig: Rig) -> None:
+    rig.clock.set(HOUR)
+    with rig.worker():
+        rig.start("snoozed", "long")
+        rig.wait_until(lambda: rig.started() and rig.states()["snoozed"] == "pending")
+        with rig.command("types", "pause", "plain", "--yes") as pause:
+            assert pause.process.wait(PATIENCE_S) == 0
+        rig.start("plain")
+        rig.clock.set(0)
+        with rig.command("types", "resume", "plain", "--yes") as resume:
+            assert resume.process.wait(PATIENCE_S) == 0
+        rig.wait_until(lambda: rig.states()["plain"] == rig.states()["long"] == "completed")
+    assert rig.started() == ["long"]
+    assert 18 * 60 < rig.waits()["snoozed"] <= 21 * 60
+
+
+def test_a_clock_that_jumps_ahead_runs_nothing_twice(rig: Rig) -> None:
+    with rig.worker(), rig.worker():
+        rig.start("long")
+        rig.wait_until(rig.started)
+        rig.clock.set(HOUR)
+        rig.wait_until(lambda: rig.states()["long"] == "completed")
+    assert rig.started() == ["long"]
+    assert rig.ask("select attempts, crashes from holdfast.outcome") == [(1, 0)]
