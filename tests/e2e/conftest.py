@@ -1,34 +1,42 @@
 """A browser for the package, a served dashboard for each test, and pages that must not complain."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect
+from playwright.sync_api import expect
 
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.chromium import find_chromium, launched
 from tests.e2e.serving import served
+from tests.e2e.tabs import OpenPage, Tabs, opening
 from tests.support.absent import skip_because_absent
 from tests.support.until import PATIENCE_S
-
-OpenPage = Callable[..., Page]
 
 expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 # For the package, not the session: while Playwright runs, this thread has an event loop, which others must not meet.
 @pytest.fixture(scope="package")
-def browser() -> Iterator[Browser]:
-    """Chromium, without a screen."""
+def tabs() -> Iterator[Tabs]:
+    """Pages of Chromium, without a screen."""
     path = find_chromium()
     if path is None:
         skip_because_absent("Chromium, so the dashboard", "Run: make setup-system")
     with launched(path) as browser:
-        yield browser
+        yield Tabs(browser)
+
+
+@pytest.fixture(scope="package")
+def listening() -> Iterator[socket.socket]:
+    """The address at which each test serves its own dashboard: pages can go on from one test to the next."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        yield listening
 
 
 class Filled(NamedTuple):
@@ -46,19 +54,19 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
 
 
 @pytest.fixture
-def filled_postgres(postgres_url: str) -> Iterator[Filled]:
+def filled_postgres(postgres_url: str, listening: socket.socket) -> Iterator[Filled]:
     """The same on PostgreSQL."""
-    with _filled(postgres_url) as found:
+    with _filled(postgres_url, listening) as found:
         yield found
 
 
 @contextmanager
-def _filled(url: str) -> Iterator[Filled]:
+def _filled(url: str, listening: socket.socket | None = None) -> Iterator[Filled]:
     app = Holdfast(url, open_types=True)
     app.migrate()
     afternoon = Afternoon(app.database)
     afternoon.fill()
-    with served(app) as address:
+    with served(app, listening) as address:
         yield Filled(address, afternoon)
     app.close()
 
@@ -86,61 +94,30 @@ def scene(app: Holdfast) -> Scene:
 
 
 @pytest.fixture
-def site(app: Holdfast, url: str) -> Iterator[str]:
+def site(app: Holdfast, url: str, listening: socket.socket) -> Iterator[str]:
     """Where the dashboard is."""
     behind = Holdfast(url, open_types=True)
-    with served(behind) as address:
+    with served(behind, listening) as address:
         yield address
     behind.close()
 
 
 @pytest.fixture
-def open_page(browser: Browser, site: str) -> Iterator[OpenPage]:
+def open_page(tabs: Tabs, site: str) -> Iterator[OpenPage]:
     """Open pages of the test's own dashboard."""
-    with opening(browser, site) as open:
+    with opening(tabs, site) as open:
         yield open
 
 
 @pytest.fixture
-def open_filled(browser: Browser, filled: Filled) -> Iterator[OpenPage]:
+def open_filled(tabs: Tabs, filled: Filled) -> Iterator[OpenPage]:
     """Open pages of the dashboard that all tests look at."""
-    with opening(browser, filled.address) as open:
+    with opening(tabs, filled.address) as open:
         yield open
 
 
 @pytest.fixture
-def open_filled_postgres(browser: Browser, filled_postgres: Filled) -> Iterator[OpenPage]:
+def open_filled_postgres(tabs: Tabs, filled_postgres: Filled) -> Iterator[OpenPage]:
     """The same on PostgreSQL."""
-    with opening(browser, filled_postgres.address) as open:
+    with opening(tabs, filled_postgres.address) as open:
         yield open
-
-
-@contextmanager
-def opening(browser: Browser, address: str) -> Iterator[OpenPage]:
-    """Open pages; what the browser complains about fails the test, a status that was expected does not."""
-    troubles: list[str] = []
-    refused: set[int] = set()
-
-    def note(message: ConsoleMessage) -> None:
-        is_expected = any(f"with a status of {each} " in message.text for each in refused)
-        if message.type in ("error", "warning") and not is_expected:
-            troubles.append(f"console: {message.text} ({message.location.get('url')})")
-
-    with ExitStack() as contexts:
-
-        def open(path: str = "/", status: int = 200, later: int = 200, **options: Any) -> Page:
-            refused.update({status, later} - {200})
-            context = browser.new_context(base_url=address, **options)
-            context.set_default_timeout(PATIENCE_S * 1000)
-            contexts.callback(context.close)
-            page = context.new_page()
-            page.on("console", note)
-            page.on("pageerror", lambda error: troubles.append(f"script: {error}"))
-            page.on("dialog", lambda dialog: troubles.append(f"dialog: {dialog.message}"))
-            answer = page.goto(path)
-            assert answer is not None
-            assert answer.status == status
-            return page
-
-        yield open
-    assert troubles == []

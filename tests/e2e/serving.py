@@ -1,5 +1,6 @@
 """The dashboard as its users meet it."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,7 @@ from tests.support.serving import serve
 
 
 @contextmanager
-def served(app: Holdfast) -> Iterator[str]:
-    """Serve an application's dashboard; the address is where to look."""
-    with serve(create(app, settings=read_settings({}))) as address:
+def served(app: Holdfast, listening: socket.socket | None = None) -> Iterator[str]:
+    """Serve an application's dashboard, at a socket's address if there is one; yield where to look."""
+    with serve(create(app, settings=read_settings({})), listening) as address:
         yield address

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from holdfast.core.records import WorkerSign
 from tests.cli.scene import Scene
-from tests.e2e.conftest import OpenPage
+from tests.e2e.tabs import OpenPage
 
 COUNT = 200
 CALL = "window.broken=1"

@@ -5,7 +5,7 @@ from playwright.sync_api import Page, expect
 from holdfast.admin.access import Role, new_secret, new_token
 from holdfast.app import Holdfast
 from tests.cli.scene import Scene
-from tests.e2e.conftest import OpenPage
+from tests.e2e.tabs import OpenPage
 
 REFRESHED = "(count) => Number(document.body.dataset.refreshes || 0) >= count"
 

@@ -3,7 +3,7 @@
 from playwright.sync_api import Page, expect
 
 from tests.cli.scene import Scene
-from tests.e2e.conftest import OpenPage
+from tests.e2e.tabs import OpenPage
 
 MANY = 230
 

@@ -1,14 +1,24 @@
 """Every page in light and dark, wide and on a phone: no complaint of the browser, nothing unreachable or unnamed."""
 
+from collections.abc import Iterator
+from typing import Literal
+
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from holdfast.core.records import WorkerSign
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
-from tests.e2e.conftest import Filled, OpenPage
+from tests.e2e.conftest import Filled
+from tests.e2e.tabs import OpenPage
 
-SIZES = {"wide": {"width": 1280, "height": 860}, "phone": {"width": 390, "height": 844}}
+Scheme = Literal["light", "dark"]
+
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+SIZES: dict[str, ViewportSize] = {
+    "wide": {"width": 1280, "height": 860},
+    "phone": {"width": 390, "height": 844},
+}
 
 UNNAMED = """() => [...document.querySelectorAll("a, button, input:not([type=hidden]), select, summary")]
   .filter((each) => each.offsetParent !== null)
@@ -40,13 +50,21 @@ def paths(afternoon: Afternoon) -> list[str]:
     return [address(path, afternoon) for path in PATHS]
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_page_is_sound(filled: Filled, open_filled: OpenPage, scheme: str, size: str) -> None:
-    page = open_filled("/", color_scheme=scheme, viewport=SIZES[size])
+def looks(page: Page) -> Iterator[tuple[Scheme, str]]:
+    """Give a loaded page each scheme and size in turn: only its styles ask for them."""
+    for size, viewport in SIZES.items():
+        page.set_viewport_size(viewport)
+        for scheme in SCHEMES:
+            page.emulate_media(color_scheme=scheme)
+            yield scheme, size
+
+
+def test_every_page_is_sound(filled: Filled, open_filled: OpenPage) -> None:
+    page = open_filled("/")
     for path in paths(filled.afternoon):
         page.goto(path)
-        check(page, path)
+        for look in looks(page):
+            check(page, f"{path} {look}")
 
 
 def test_every_page_is_sound_on_postgresql_too(

@@ -7,8 +7,8 @@ from playwright.sync_api import expect
 
 from holdfast.app import Holdfast
 from tests.cli.processes import Command
-from tests.e2e.conftest import OpenPage
 from tests.e2e.shop import GATE_VARIABLE
+from tests.e2e.tabs import OpenPage
 
 ROOT = Path(__file__).parents[2]
 

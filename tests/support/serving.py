@@ -24,17 +24,19 @@ class _Server(uvicorn.Server):
 
 
 @contextmanager
-def serve(application: Any) -> Iterator[str]:
-    """Serve an application; the address is where to look."""
+def serve(application: Any, listening: socket.socket | None = None) -> Iterator[str]:
+    """Serve an application, at a bound socket's address if there is one; yield where to look."""
     config = uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=1)
     server = _Server(config)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=lambda: server.run(sockets=[listening]), daemon=True)
+    # The server closes what it listens to; the caller's socket is for the next one too.
+    with listening.dup() if listening else socket.socket() as own:
+        if listening is None:
+            own.bind(("127.0.0.1", 0))
+        thread = threading.Thread(target=lambda: server.run(sockets=[own]), daemon=True)
         thread.start()
         try:
             assert server.ready.wait(PATIENCE_S), "the server did not start"
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+            yield f"http://127.0.0.1:{own.getsockname()[1]}"
         finally:
             server.should_exit = True
             thread.join(30)

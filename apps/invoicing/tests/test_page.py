@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from apps.invoicing.tests.test_local import environment, read_addresses
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 from tests.e2e.chromium import find_chromium, launched
-from tests.e2e.conftest import OpenPage, opening
-from tests.e2e.test_axe import SCHEMES, axe, findings
-from tests.e2e.test_pages import SIZES
+from tests.e2e.tabs import OpenPage, Tabs, opening
+from tests.e2e.test_axe import axe, findings
+from tests.e2e.test_pages import SIZES, looks
 from tests.support.absent import skip_because_absent
 
 from invoicing.seed import BUSINESSES
@@ -22,13 +22,13 @@ __all__ = ["axe"]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, without a screen; for this module, as other tests here have event loops of their own."""
+def tabs() -> Iterator[Tabs]:
+    """Pages of Chromium, without a screen; for this module, as other tests here have event loops of their own."""
     path = find_chromium()
     if path is None:
         skip_because_absent("Chromium, so the page of invoicing", "Run: make setup-system")
     with launched(path) as browser:
-        yield browser
+        yield Tabs(browser)
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +45,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, site: str) -> Iterator[OpenPage]:
+def open_page(tabs: Tabs, site: str) -> Iterator[OpenPage]:
     """Open pages of the application."""
-    with opening(browser, site) as open:
+    with opening(tabs, site) as open:
         yield open
 
 
@@ -149,13 +149,12 @@ def test_a_form_of_another_site_is_refused(open_page: OpenPage, origin: str) -> 
     assert answer.status == 403
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("size", SIZES)
-def test_axe_finds_nothing_wrong(axe: Any, open_page: OpenPage, scheme: str, size: str) -> None:
-    page = open_page(color_scheme=scheme, viewport=SIZES[size])
-    assert findings(axe, page, scheme) == []
+def test_axe_finds_nothing_wrong(axe: Any, open_page: OpenPage) -> None:
+    page = open_page()
+    assert [findings(axe, page, scheme) for scheme, _ in looks(page)] == [[]] * 4
     sign_in(page)
     page.get_by_text("New invoice").click()
-    assert findings(axe, page, scheme) == []
-    width = page.evaluate("document.documentElement.scrollWidth")
-    assert width <= SIZES[size]["width"], "the page is wider than the screen"
+    for scheme, size in looks(page):
+        assert findings(axe, page, scheme) == []
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= SIZES[size]["width"], "the page is wider than the screen"
