@@ -4,7 +4,16 @@ import asyncio
 
 import pytest
 
-from holdfast.core.records import Claim, ClaimCommit, ClaimedJob, Finish, LeaseClass, NewJob, Probe
+from holdfast.core.records import (
+    Claim,
+    ClaimCommit,
+    ClaimedJob,
+    Finish,
+    Instant,
+    LeaseClass,
+    NewJob,
+    Probe,
+)
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -16,14 +25,18 @@ NIL = "00000000-0000-0000-0000-000000000000"
 
 
 async def claim_on(
-    link: Link, database: PostgresDatabase, commit: ClaimCommit = "auto", limit: int = 10
+    link: Link,
+    database: PostgresDatabase,
+    commit: ClaimCommit = "auto",
+    limit: int = 10,
+    now: Instant | None = None,
 ) -> ClaimedJob:
     """Claim the only job."""
     token = new_id()
     probe = Probe("work", 5, token, 10, 0, NIL, None)
     lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
     (job,) = await link.run(
-        database.store.jobs.claim(Claim("w", limit, (probe,), (lease,), commit=commit))
+        database.store.jobs.claim(Claim("w", limit, (probe,), (lease,), commit=commit), now)
     )
     return job
 

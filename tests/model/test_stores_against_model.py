@@ -25,6 +25,8 @@ EMPTY = """
 truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfast.attempt, holdfast.blocker,
          holdfast.chain_key, holdfast.subscription, holdfast.tally
 """
+# As in a file, which has no timeline.
+FENCES_BY_CLOCK = "update holdfast.identity set fence_base = - holdfast.timeline()"
 
 
 class StoresAgainstModel(Starting, Attempts, Outside, Publishing):
@@ -38,6 +40,8 @@ def fresh_pair(
     """Makes an empty SQLite and an empty PostgreSQL for each example."""
     with postgres_server.database() as url:
         cleaner = PostgresDatabase(url)
+        with cleaner.transaction() as transaction:
+            transaction.execute(FENCES_BY_CLOCK)
 
         def fresh() -> list[Database]:
             folder = tempfile.mkdtemp(dir=tmp_path)

@@ -24,5 +24,6 @@ def adopt_database(store: Store, id: str) -> Op[Change[Identity]]:
     was = yield from store.schema.identity()
     assert was is not None
     yield from store.schema.adopt(id)
+    yield from store.schema.note_server()
     before = {"name": was.recorded_name, "id": was.id}
     return Change(was, [Effect("database", before, {"name": was.name})])

@@ -39,6 +39,7 @@ HEALTHY: dict[str, Any] = {
     "oldest": None,
     "prepared": 0,
     "replication_slots": [],
+    "timeline": 1,
     "tables": [
         {"name": "queue", "live": 10, "dead": 100, "bytes": 8192, "autovacuum": True},
         {"name": "job", "live": 10, "dead": 10**9, "bytes": 8192, "autovacuum": True},
@@ -100,6 +101,7 @@ def _table(**changes: Any) -> dict[str, Any]:
         ("vacuum_horizon", "warning", {"prepared": 2}, "rollback prepared"),
         ("vacuum_horizon", "warning", {"replication_slots": ["old"]}, "slot('old')"),
         ("sweeping", "warning", {"may_vacuum": False}, "grant maintain"),
+        ("fences", "warning", {"timeline": 0}, "pg_walfile_name"),
         ("dead_tuples", "warning", _table(dead=10_001), 'vacuum (analyze) "holdfast".lease;'),
         ("autovacuum", "problem", _settings(autovacuum="off"), "set autovacuum = on"),
         ("autovacuum", "problem", _table(autovacuum=False), "reset (autovacuum_enabled)"),

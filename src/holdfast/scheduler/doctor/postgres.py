@@ -71,6 +71,7 @@ class ServerStats(msgspec.Struct, frozen=True):
     switched_off: list[ServerSetting]
     limits: list[ServerSetting]
     may_vacuum: bool = True
+    timeline: int = 0
 
 
 def check_postgres(
@@ -91,6 +92,7 @@ def check_postgres(
         _autovacuum(stats, schema),
         _may_vacuum(stats.may_vacuum, schema),
         _durability(stats.settings),
+        _fences(stats),
         _connections(stats, settings, 0 if is_pooled else workers),
         _pooler(settings, is_pooled),
     ]
@@ -286,6 +288,18 @@ def _durability(settings: dict[str, str]) -> Finding:
         return warning("durability", "synchronous_commit=off", text, fix)
     measured = ", ".join(f"{name}=off" for name in off)
     return problem("durability", measured, "a crash may corrupt the database", fix)
+
+
+def _fences(stats: ServerStats) -> Finding:
+    if stats.timeline or stats.replica:
+        return ok("fences", f"above timeline {stats.timeline}")
+    return warning(
+        "fences",
+        "the server does not tell its timeline",
+        "after a failover to a server whose clock is behind, a fence may be lower than one given before",
+        "let this role execute pg_current_wal_lsn() and pg_walfile_name(text), "
+        "or keep the clocks of all servers in step",
+    )
 
 
 def _connections(stats: ServerStats, settings: Settings, workers: int) -> Finding:

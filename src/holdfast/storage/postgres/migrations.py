@@ -83,7 +83,9 @@ def apply_migrations(
         for step in todo:
             _apply(connection, schema, step)
         check_schema(known, read_applied(connection, schema))
-        run(SchemaStore().identify(make_id()), PsycopgExecutor(connection, schema))
+        executor = PsycopgExecutor(connection, schema)
+        run(SchemaStore().identify(make_id()), executor)
+        run(SchemaStore().note_server(), executor)
         return [step.record for step in todo]
     finally:
         if not connection.broken:

@@ -36,6 +36,10 @@ class SchemaStore:
         """Give a copied database a new identity under its present name. One statement."""
         yield Statement("identity_adopt", {"id": id})
 
+    def note_server(self) -> Op[None]:
+        """Have fences grow on this server, also if the last one to hold these rows was another. One statement."""
+        yield Statement("identity_note_server", {})
+
     def pause(self, paused: bool, by: str | None, now: Instant | None = None) -> Op[None]:
         """Pause or resume everything. One statement."""
         yield Statement("pause_all", {"paused": paused, "by": by, "now": now})

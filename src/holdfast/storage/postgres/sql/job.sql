@@ -81,7 +81,12 @@ select holdfast.moment(:now::bigint), :type, 1
 -- fragment: claim_clock
 -- The time of a claim, and how its transaction commits: a claim that is lost with the server was never made, so it need not
 -- wait for the disk. Where a standby is awaited it waits as any write does: a primary that was cut off must grant nothing.
+-- No fence is below the clock, and none of a promoted server is as low as any of the one before, wherever its clock is: the
+-- clock's milliseconds have 42 bits, and the server's timeline is above them.
 select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::bigint)) as us,
+         holdfast.us(holdfast.moment(:now::bigint)) / 1000
+           + ((coalesce((select i.fence_base from holdfast.identity i where i.only_row), 0) + holdfast.timeline()) << 42)
+           as lowest_fence,
          case when :commit = 'lazy' or (:commit = 'auto' and current_setting('synchronous_standby_names') = '')
               then set_config('synchronous_commit', 'off', true) end as commit_level
 
@@ -149,7 +154,7 @@ surplus as (
 claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1,
-         fence = greatest(q.fence + 1, (select us / 1000 from clock)),
+         fence = greatest(q.fence + 1, (select lowest_fence from clock)),
          token = coalesce((select token from only_token),
                           (select p.token from probe p where p.type = q.type limit 1))
    where q.job_id = any (array (
@@ -212,7 +217,7 @@ due as materialized (
 claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1,
-         fence = greatest(q.fence + 1, (select us / 1000 from clock)),
+         fence = greatest(q.fence + 1, (select lowest_fence from clock)),
          token = :token::uuid
    where q.job_id = any (array (
      select job_id from due

@@ -14,6 +14,16 @@ insert into holdfast.identity (id, database_name) values (:id::uuid, current_dat
 -- name: identity_adopt
 update holdfast.identity set id = :id::uuid, database_name = current_database() returning id::text;
 
+-- name: identity_note_server
+-- Remembers the server and its timeline. On a server of another origin (an upgrade, a restored dump) timelines begin anew:
+-- the base puts its fences above those of the last one, with room for promotions since that one was last seen.
+update holdfast.identity i
+   set fence_base = i.fence_base + case when i.system_id <> s.system_id then i.timeline + 16 else 0 end,
+       timeline = s.timeline, system_id = s.system_id
+  from (select holdfast.system_id() as system_id, holdfast.timeline() as timeline) s
+ where s.system_id is not null and (i.system_id, i.timeline) is distinct from (s.system_id, s.timeline)
+returning i.fence_base;
+
 -- name: pause_all
 update holdfast.identity set paused = :paused::boolean, paused_by = case when :paused::boolean then :by end,
        paused_at = case when :paused::boolean then holdfast.moment(:now::bigint) end

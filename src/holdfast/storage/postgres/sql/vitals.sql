@@ -47,6 +47,7 @@ select json_build_object(
              'autovacuum', not coalesce('autovacuum_enabled=false' = any (c.reloptions), false)) order by s.relname), '[]'::json)
       from pg_stat_user_tables s join pg_class c on c.oid = s.relid
      where c.relnamespace = (select relnamespace from pg_class where oid = 'holdfast.queue'::regclass)),
+  'timeline', holdfast.timeline(),
   'may_vacuum', (
     select case when current_setting('server_version_num')::integer >= 170000 then has_table_privilege(c.oid, 'maintain')
                 else pg_has_role(c.relowner, 'usage') end

@@ -24,6 +24,10 @@ update holdfast_identity
    set id = :id, database_name = (select coalesce(nullif(file, ''), ':memory:') from pragma_database_list where name = 'main')
 returning id;
 
+-- name: identity_note_server
+-- A file has no server that could be replaced.
+select 0 where 0;
+
 -- name: pause_all
 update holdfast_identity
    set paused = :paused, paused_by = case when :paused then :by end,
