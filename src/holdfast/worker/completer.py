@@ -35,6 +35,9 @@ UNRECORDED_MAX = 1_000
 """With so many outcomes unrecorded, or one for so long, nothing new begins: its run would be lost if this process
 died."""
 UNRECORDED_MAX_S = 1.5
+FLUSHES_AHEAD = 3
+"""Handlers begin only while what they leave unrecorded is less than so many flushes like the last ones, or than there
+are slots: few have run in vain when flushes no longer return, as without a synchronous standby."""
 STATEMENT_MAX_BYTES = 4 * 1024 * 1024
 """What one statement may carry: an output alone may have a megabyte, and a statement has its time limit."""
 LARGE_OUTCOME_BYTES = STATEMENT_MAX_BYTES // 64
@@ -172,14 +175,23 @@ class Completer:
         self._wake = asyncio.Event()
         self._delay = 0.0
         self._flush_max = FLUSH_MAX
+        self._unwritten = 0
+        self._smallest_window = self._window = context.options.slots
         self._late_at = math.inf
         self._was_behind = False
         self._monotonic = context.clock.monotonic
         self.on_caught_up: Callable[[], None] = lambda: None
         recorder.on_settled = self._check_caught_up
 
+    def is_full(self) -> bool:
+        """Whether no handler should begin; `on_caught_up` is called when that is over."""
+        if self._unwritten >= self._window:
+            self._was_behind = True
+            return True
+        return self.is_behind()
+
     def is_behind(self) -> bool:
-        """Whether nothing new should begin; `on_caught_up` is called when that is over."""
+        """Whether nothing should be claimed, either; `on_caught_up` is called when that is over."""
         if len(self._recorder) < UNRECORDED_MAX and (
             self._late_at == math.inf or self._monotonic() < self._late_at
         ):
@@ -196,6 +208,7 @@ class Completer:
             return
         if self._late_at == math.inf:
             self._late_at = now + UNRECORDED_MAX_S
+        self._unwritten += 1
         self._pending.append(pending)
         self._wake.set()
 
@@ -239,6 +252,9 @@ class Completer:
                 else:
                     self._delay = 0.0
                     self._flush_max = min(FLUSH_MAX, max(self._flush_max, 2 * len(batch)))
+                    self._window = max(
+                        self._smallest_window, FLUSHES_AHEAD * len(batch), self._window // 2
+                    )
                     self._update_late_at()
             await self.free_leases()
 
@@ -248,11 +264,12 @@ class Completer:
         return batch
 
     def _update_late_at(self) -> None:
+        self._unwritten = len(self._pending)
         self._late_at = self._pending[0].since + UNRECORDED_MAX_S if self._pending else math.inf
         self._check_caught_up()
 
     def _check_caught_up(self) -> None:
-        if self._was_behind and not self.is_behind():
+        if self._was_behind and not self.is_full():
             self._was_behind = False
             self.on_caught_up()
 

@@ -211,7 +211,7 @@ class Worker:
         context = self._context
         self._hints = WorkerHints(context.id, notifier)
         self._backoff = PollBackoff(context.options)
-        self._backlog = Backlog(context.policies.limit, self._is_behind)
+        self._backlog = Backlog(context.policies.limit, self._is_full)
         self._quarantine = Quarantine(
             context,
             self._links["complete"],
@@ -319,6 +319,9 @@ class Worker:
 
     def _expect_deadline(self, at: float) -> None:
         self._deadlines.expect(at)
+
+    def _is_full(self) -> bool:
+        return self._completer.is_full()
 
     def _is_behind(self) -> bool:
         return self._completer.is_behind()
