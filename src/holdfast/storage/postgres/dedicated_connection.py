@@ -3,6 +3,9 @@
 A link is opened at first use, replaced when lost, and bounded in every wait. Where the server has no room for another
 session, it runs its statements on the connection of another link of the same process, one at a time, and tries again
 now and then for one of its own. So a worker needs one connection to work and all of them to work well.
+
+A session that we gave up may go on in the server: nothing ends one whose commit waits for a standby. While it does, its
+link gets no other, which would hang in the same way: in ten minutes they would fill the server.
 """
 
 from __future__ import annotations
@@ -40,8 +43,74 @@ T = TypeVar("T")
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """How long a link that found no room shares another's connection before it asks the server again."""
 
+HUNG_PAUSE_MAX_S = 10.0
+"""How long to wait, in the end, before asking again whether sessions that were given up are still there."""
+
+_HUNG = """
+select pid, coalesce(wait_event, '') from pg_stat_activity where pid = any (%s) and state = 'active'
+"""
+
 # The server ends a statement at its own limit; this much later we no longer believe that it is there.
 PATIENCE_S = 2.0
+
+
+class HungSessions:
+    """The sessions that links of one process gave up and that may still be there. Used from all its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pids: dict[PostgresLink, int] = {}
+        self._reasons: dict[int, str] = {}
+        self._ask_at = 0.0
+        self._pause_s = 0.0
+
+    def add(self, link: PostgresLink, pid: int) -> None:
+        """Remember a session that was given up without an answer."""
+        with self._lock:
+            self._pids[link] = pid
+
+    def forget(self, link: PostgresLink) -> None:
+        """A link that was closed needs no other session."""
+        with self._lock:
+            self._pids.pop(link, None)
+
+    def check(self, link: PostgresLink) -> None:
+        """Refuse a link whose session was seen hanging a moment ago. Raises: DatabaseUnreachable."""
+        with self._lock:
+            is_early = time.monotonic() < self._ask_at
+            reason = self._reasons.get(self._pids.get(link, 0))
+        if is_early and reason is not None:
+            raise _hanging(link, reason)
+
+    async def ask(self, link: PostgresLink, connection: AsyncConnection[Any]) -> None:
+        """Ask on a new connection which sessions are still there. Raises: DatabaseUnreachable if the link's own is."""
+        with self._lock:
+            pids = list(self._pids.values())
+        if not pids:
+            return
+        found = dict(await (await connection.execute(_HUNG, [pids])).fetchall())
+        with self._lock:
+            self._reasons = found
+            self._pids = {each: pid for each, pid in self._pids.items() if pid in found}
+            reason = self._reasons.get(self._pids.get(link, 0))
+            if reason is None:
+                self._pause_s = 0.0 if not found else self._pause_s
+                return
+            self._pause_s = min(max(2 * self._pause_s, SHORTEST_PAUSE_S), HUNG_PAUSE_MAX_S)
+            self._ask_at = time.monotonic() + self._pause_s * (0.5 + random.random() / 2)
+        raise _hanging(link, reason)
+
+
+def _hanging(link: PostgresLink, wait_event: str) -> DatabaseUnreachable:
+    if wait_event == "SyncRep":
+        return DatabaseUnreachable(
+            f"the last commit of the {link.purpose} connection still waits for the synchronous standby",
+            help="start the standby, or take it out of synchronous_standby_names",
+        )
+    return DatabaseUnreachable(
+        f"the last statement of the {link.purpose} connection still runs in the server"
+        + (f" (it waits for {wait_event})" if wait_event else "")
+    )
 
 
 class OpenConnections:
@@ -51,6 +120,7 @@ class OpenConnections:
         self._lock = threading.Lock()
         self._links: list[PostgresLink] = []
         self._short: set[PostgresLink] = set()
+        self.hung = HungSessions()
 
     def add(self, link: PostgresLink) -> None:
         with self._lock:
@@ -81,6 +151,7 @@ class OpenConnections:
     def forget(self, link: PostgresLink) -> None:
         """A link that was closed is short of nothing."""
         self.remove(link)
+        self.hung.forget(link)
         with self._lock:
             self._short.discard(link)
 
@@ -118,6 +189,7 @@ class PostgresLink:
         self._open_connections = open_connections or OpenConnections()
         self._ask_again_at = 0.0
         self._pause_s = 0.0
+        self._pid = 0
 
     async def run(self, op: Op[T]) -> T:
         return await self._run(op, is_atomic=False)
@@ -189,6 +261,7 @@ class PostgresLink:
             if not self._connection.closed and not self._connection.broken:
                 return self._executor
             self._abandon()
+        self._open_connections.hung.check(self)
         # On Python 3.11 psycopg may lose a cancellation that comes as the server answers, and with it its caller's end.
         task = asyncio.create_task(self._open())
         try:
@@ -213,12 +286,18 @@ class PostgresLink:
             )
             if self._prepare_threshold is not None and await is_pooled_async(self._connection):
                 self._connection.prepare_threshold = None
+            await self._open_connections.hung.ask(self, self._connection)
+        except DatabaseUnreachable:
+            self._abandon()
+            raise
         except (psycopg.OperationalError, OSError) as error:
+            self._abandon()
             refusal = unreachable(self._url, error)
             if has_no_room(error):
                 raise _NoRoom(refusal) from error
             raise refusal from error
         remember_host(self._url, self._connection)
+        self._pid = self._connection.info.backend_pid
         self._pause_s = self._ask_again_at = 0.0
         self._executor = PsycopgAsyncExecutor(self._connection, self._schema)
         self.loop = asyncio.get_running_loop()
@@ -239,14 +318,15 @@ class PostgresLink:
         try:
             return await run_async(op, executor)
         except asyncio.CancelledError:
-            self._abandon()
+            self._give_up()
             raise
-        except DatabaseUnreachable:
-            self._abandon()
+        except (DatabaseUnreachable, ConnectionClosed, psycopg.OperationalError) as error:
             if time.monotonic() - begun >= self._limit_s:
+                self._give_up()
                 raise self._unanswered() from None
-            raise
-        except (ConnectionClosed, psycopg.OperationalError) as error:
+            if isinstance(error, DatabaseUnreachable):
+                self._abandon()
+                raise
             raise self._lost(error) from error
         finally:
             watch.cancel()
@@ -283,13 +363,19 @@ class PostgresLink:
         """End a statement without the server's help: cancelled politely, psycopg would wait for the answer."""
         self._shut_down()
         await asyncio.gather(task, return_exceptions=True)
-        self._abandon()
+        self._give_up()
 
     def _shut_down(self) -> None:
         """End the connection for those that wait on it."""
         if self._connection is not None and not self._connection.closed:
             with socket.socket(fileno=os.dup(self._connection.fileno())) as line, suppress(OSError):
                 line.shutdown(socket.SHUT_RDWR)
+
+    def _give_up(self) -> None:
+        """Be rid of a connection whose statement may go on in the server."""
+        if self._connection is not None:
+            self._open_connections.hung.add(self, self._pid)
+        self._abandon()
 
     def _abandon(self) -> None:
         self._open_connections.remove(self)
