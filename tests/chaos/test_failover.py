@@ -4,8 +4,8 @@ import asyncio
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,16 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, errors
+from holdfast.storage.database import Link
 from holdfast.storage.postgres.database import PostgresDatabase
-from tests.chaos.test_lost_claims import claim_on
-from tests.support.installation import embedded_binaries
-from tests.support.postgres import StartPostgres
-from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
+from holdfast.storage.postgres.store import postgres_statements
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA, Compiled
+from tests.chaos.standby import WAITING, Pair
+from tests.chaos.test_lost_claims import claim_on, complete_on
 from tests.support.until import SLOWNESS, until
 
 APPLICATION = """
+import asyncio
 import os
 from holdfast import Holdfast, Job
 
@@ -30,57 +32,15 @@ app = Holdfast()
 async def work(job: Job[int]) -> None:
     with open("started", "a") as log:
         log.write(f"{job.input}\\n")
+    await asyncio.sleep(float(os.environ.get("SECONDS", "0")))
 """
-FOLLOWERS = "select sync_state from pg_stat_replication"
-WAITING = (
-    "select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name = any (%s)"
-)
 JOBS = 20
+SLOTS = 10
+BEHIND_US = 10_000_000
+OWN_SESSIONS = "select from pg_stat_activity where application_name like 'holdfast %'"
+MOST_SESSIONS = 16
 
-
-class Pair:
-    """A primary and its synchronous standby."""
-
-    def __init__(self, primary: PostgresProcess, standby: PostgresProcess) -> None:
-        self.primary = primary
-        self.standby = standby
-
-    def ask(self, query: str, *parameters: Any) -> list[tuple[Any, ...]]:
-        """Ask the primary."""
-        with psycopg.connect(self.primary.url, autocommit=True) as connection:
-            return connection.execute(query, parameters or None).fetchall()
-
-    async def follow(self) -> None:
-        """Wait until commits wait for the standby, and it is there."""
-        await until(lambda: self.ask(FOLLOWERS) == [("sync",)])
-
-    async def waits(self, *purposes: str) -> int:
-        """Wait for a session of ours that waits for the standby; return its process."""
-        names = [f"holdfast {each}" for each in purposes]
-        await until(lambda: self.ask(WAITING, names))
-        return int(self.ask(WAITING, names)[0][0])
-
-    def fail_over(self) -> None:
-        """The primary is gone for good, and the standby takes its place."""
-        self.primary.stop("kill")
-        self.standby.restart()
-        with psycopg.connect(self.standby.url, autocommit=True) as connection:
-            assert connection.execute("select pg_promote()").fetchone() == (True,)
-            connection.execute("alter system set synchronous_standby_names = ''")
-            connection.execute("select pg_reload_conf()")
-
-
-@pytest.fixture
-async def pair(private_postgres: StartPostgres) -> Any:
-    """A server whose commits wait for its standby."""
-    primary = private_postgres()
-    standby = PostgresProcess(embedded_binaries(), None, QUICK_LOGIN_ROUNDS, primary)
-    with standby, psycopg.connect(primary.url, autocommit=True) as connection:
-        connection.execute("alter system set synchronous_standby_names = '*'")
-        connection.execute("select pg_reload_conf()")
-        servers = Pair(primary, standby)
-        await servers.follow()
-        yield servers
+Scene = Callable[[Pair, Holdfast], Coroutine[Any, Any, None]]
 
 
 @contextmanager
@@ -104,16 +64,18 @@ def working(folder: Path, url: str, **settings: str) -> Iterator[None]:
             process.wait()
 
 
+@asynccontextmanager
+async def closing_links(*links: Link) -> AsyncIterator[None]:
+    """Close links in the end."""
+    try:
+        yield
+    finally:
+        for each in links:
+            await each.close()
+
+
 def started(folder: Path) -> list[str]:
     return (folder / "started").read_text().split()
-
-
-@pytest.fixture
-def app(pair: Pair) -> Iterator[Holdfast]:
-    made = Holdfast(pair.primary.url, open_types=True)
-    made.migrate()
-    yield made
-    made.close()
 
 
 def start_all(app: Holdfast, delay_s: float = 0, jobs: int = JOBS) -> None:
@@ -135,22 +97,25 @@ async def test_a_primary_without_its_standby_grants_no_job(
     assert sorted(map(int, started(tmp_path))) == list(range(JOBS))
 
 
-async def test_a_claim_on_a_primary_that_is_lost_is_none(pair: Pair, app: Holdfast) -> None:
+async def lost_claim(pair: Pair, app: Holdfast) -> None:
+    """A claim on a primary that is lost is none."""
     await asyncio.to_thread(start_all, app, 0, 2)
     pair.standby.stop("immediate")
     database = app.database
     assert isinstance(database, PostgresDatabase)
-    link = database.link("claim", 300)
-    with pytest.raises(errors.DatabaseUnreachable):
-        await claim_on(link, database, limit=1)
-    # The row of the first stays locked by the commit that waits. A lazy claim is granted all the same.
-    assert (await claim_on(link, database, "lazy")).attempt == 1
-    await link.close()
+    first, second = database.link("claim", 300), database.link("tick", 300)
+    async with closing_links(first, second):
+        with pytest.raises(errors.DatabaseUnreachable):
+            await claim_on(first, database, limit=1)
+        # The row of the first stays locked by the commit that waits. A lazy claim is granted all the same.
+        assert (await claim_on(second, database, "lazy")).attempt == 1
+        # While the server holds the first session, its link asks for no other one.
+        with pytest.raises(errors.DatabaseUnreachable, match="still waits for the synchronous"):
+            await claim_on(first, database, limit=1)
 
 
-async def test_a_repeated_start_is_acknowledged_only_when_it_would_survive(
-    pair: Pair, app: Holdfast
-) -> None:
+async def repeated_start(pair: Pair, app: Holdfast) -> None:
+    """A repeated start is acknowledged only when it would survive."""
     id = app.new_id()
     acknowledged: list[str] = []
 
@@ -184,16 +149,113 @@ async def test_a_repeated_start_is_acknowledged_only_when_it_would_survive(
     ]
     for each in repeats:
         each.start()
-    await until(lambda: len(pair.ask(WAITING, ["holdfast client"])) == 2)
-    assert acknowledged == []
+    await until(lambda: acknowledged or len(pair.ask(WAITING, ["holdfast client"])) == 2)
+    was_acknowledged = list(acknowledged)
     pair.fail_over()
     for each in repeats:
         await asyncio.to_thread(each.join)
-    assert acknowledged == []
-    with psycopg.connect(pair.standby.url) as connection:
-        assert connection.execute("select count(*) from holdfast.job").fetchone() == (0,)
     for other in others:
         other.close()
+    assert was_acknowledged == acknowledged == []
+    with psycopg.connect(pair.standby.url) as connection:
+        assert connection.execute("select count(*) from holdfast.job").fetchone() == (0,)
+
+
+async def fence_of_a_late_clock(pair: Pair, app: Holdfast) -> None:
+    """A job whose claim was lost has a greater fence on the promoted server, whose clock is behind."""
+    await asyncio.to_thread(start_all, app, 0, 1)
+    pair.ask("update holdfast.queue set available_at = available_at - interval '1 h' returning 1")
+    pair.standby.stop("immediate")
+    primary = app.database
+    assert isinstance(primary, PostgresDatabase)
+    link = primary.link("claim")
+    async with closing_links(link):
+        lost = await claim_on(link, primary, "lazy")
+    await asyncio.to_thread(pair.fail_over)
+    promoted = PostgresDatabase(pair.standby.url)
+    link = promoted.link("claim")
+    async with closing_links(link):
+        again = await claim_on(link, promoted, now=lost.claimed_at - BEHIND_US)
+        assert again.id == lost.id
+        assert again.fence > lost.fence
+        assert await complete_on(link, promoted, lost) == 0
+        assert await complete_on(link, promoted, again) == 1
+
+
+SCENES = [lost_claim, repeated_start, fence_of_a_late_clock]
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda each: each.__name__)
+async def test_what_is_granted_or_acknowledged_survives_a_failover(
+    scene: Scene, pair: Pair, app: Holdfast
+) -> None:
+    await scene(pair, app)
+
+
+def replace_in(monkeypatch: pytest.MonkeyPatch, statement: str, correct: str, wrong: str) -> None:
+    """Plant a bug in a statement."""
+    statements: Any = postgres_statements("pyformat", DEFAULT_SCHEMA)
+    compiled = statements[statement]
+    assert correct in compiled.text
+    planted = Compiled(compiled.text.replace(correct, wrong), compiled.order)
+    monkeypatch.setitem(statements, statement, planted)
+
+
+NO_STANDBY = "current_setting('synchronous_standby_names') = ''"
+
+
+@pytest.mark.parametrize(
+    ("scene", "statements", "correct", "wrong"),
+    [
+        (lost_claim, ["job_claim", "job_claim_lines"], NO_STANDBY, "true"),
+        (repeated_start, ["answer_confirm"], "where", "where false and"),
+        (
+            fence_of_a_late_clock,
+            ["job_claim", "job_claim_lines"],
+            "(select lowest_fence from clock)",
+            "(select us / 1000 from clock)",
+        ),
+    ],
+    ids=["a lazy claim", "an answer that only reads", "a fence by the clock alone"],
+)
+async def test_a_planted_bug_is_found(
+    scene: Scene,
+    statements: list[str],
+    correct: str,
+    wrong: str,
+    pair: Pair,
+    app: Holdfast,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for statement in statements:
+        replace_in(monkeypatch, statement, correct, wrong)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await scene(pair, app)
+
+
+@pytest.mark.parametrize("claims", ["auto", "lazy"])
+async def test_without_the_standby_few_handlers_start_in_vain_and_few_connections_hang(
+    claims: str, pair: Pair, app: Holdfast, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(start_all, app, 0, 500)
+    settings = {
+        "HOLDFAST_CLAIMS": claims,
+        "HOLDFAST_SLOTS": str(SLOTS),
+        # Ten minutes of giving up, shortened.
+        "HOLDFAST_STATEMENT_TIMEOUT_MS": "100",
+        "SECONDS": "0.05",
+    }
+    with working(tmp_path, pair.primary.url, **settings):
+        await until(lambda: len(started(tmp_path)) > 5 * SLOTS)
+        before = len(started(tmp_path))
+        pair.standby.stop("immediate")
+        await pair.waits("complete")
+        # Each link would have given up and opened another connection seven times.
+        await asyncio.sleep(15)
+        assert len(started(tmp_path)) - before <= 2 * SLOTS
+        assert len(pair.ask(OWN_SESSIONS)) <= MOST_SESSIONS
+        pair.standby.start()
+        await until(lambda: len(set(started(tmp_path))) == 500)
 
 
 async def test_a_repeated_start_is_answered_at_once_while_the_standby_is_there(

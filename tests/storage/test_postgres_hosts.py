@@ -1,5 +1,6 @@
 """A URL with several hosts, of which the first swallows packets: everything is alive soon, and sooner the next time."""
 
+import asyncio
 import socket
 import threading
 import time
@@ -7,11 +8,16 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import pytest
+from psycopg import OperationalError
 
+from holdfast.cli.local_postgres import free_port
+from holdfast.core.errors import DatabaseUnreachable
 from holdfast.notify.base import Hint
 from holdfast.notify.postgres import postgres_notifier
+from holdfast.storage.postgres import pool
 from holdfast.storage.postgres.connection import url_without_password
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.storage.postgres.hosts import STAGGER_S, Race
 from tests.support.until import PATIENCE_S, SLOWNESS
 
 ALIVE_S = 5.0 * SLOWNESS
@@ -76,6 +82,65 @@ def test_hints_are_heard_past_a_silent_host(url: str) -> None:
     assert time.monotonic() - began < ALIVE_S
     listener.close()
     notifier.close()
+
+
+async def test_an_error_says_what_each_host_answered(
+    url: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "WAIT_S", 0.1)
+    port = free_port()
+    hosts = f"127.0.0.1:{silent_port},127.0.0.1:{port}"
+    database = PostgresDatabase(urlsplit(url)._replace(netloc=f"nobody:x@{hosts}").geturl())
+    clock = database.store.schema.clock
+    with pytest.raises(DatabaseUnreachable) as from_thread:
+        await asyncio.to_thread(database.run, clock())
+    with pytest.raises(DatabaseUnreachable) as from_task:
+        await database.run_async(clock())
+    for error in (from_thread.value, from_task.value):
+        assert f"postgresql://nobody@{hosts}/" in error.message
+        silent, refusing = error.details
+        assert silent.startswith(f"127.0.0.1:{silent_port}: ")
+        assert "timeout" in silent
+        assert refusing.startswith(f"127.0.0.1:{port}: ")
+        assert "refused" in refusing
+    await database.close_async()
+
+
+def race_of_two(limit_s: float = 2.0) -> Race:
+    return Race(["a:1", "b:2"], ["host=a", "host=b"], limit_s, now=0.0)
+
+
+def test_a_host_is_asked_when_the_one_before_it_is_silent_or_refuses() -> None:
+    race = race_of_two()
+    assert race.begin(0.0) == [(0, "host=a")]
+    assert race.pause(0.0) == STAGGER_S
+    assert race.begin(STAGGER_S) == [(1, "host=b")]
+    race = race_of_two()
+    race.begin(0.0)
+    race.fail(0, OSError("refused"), 0.01)
+    assert race.begin(0.01) == [(1, "host=b")]
+
+
+def test_a_host_that_refuses_is_asked_again_while_another_is_silent() -> None:
+    race = race_of_two(limit_s=1.0)
+    race.begin(0.0)
+    asked = []
+    for now in (0.25, 0.5, 0.75, 1.0, 1.25):
+        begun = race.begin(now)
+        if begun:
+            asked.append(now)
+            race.fail(1, OSError("it is a standby"), now)
+    assert asked == [0.25, 0.5, 0.75]
+    with pytest.raises(OperationalError, match="b:2: it is a standby") as caught:
+        race.fail(0, OSError("timeout"), 2.0)
+    assert "a:1: timeout" in str(caught.value)
+
+
+def test_what_is_no_answer_of_a_host_ends_the_race() -> None:
+    race = race_of_two()
+    race.begin(0.0)
+    with pytest.raises(ValueError, match="not a host's"):
+        race.fail(0, ValueError("not a host's"), 0.1)
 
 
 def test_the_hosts_of_a_url_are_shown_with_their_ports() -> None:

@@ -22,6 +22,7 @@ except ImportError as error:
     ) from error
 
 from holdfast.storage.postgres.connection import connection_string, parse_url, remember_host
+from holdfast.storage.postgres.hosts import connect_async
 
 STATEMENT_TIMEOUT_MS = 5_000
 # A command and not a query of pg_notify(): it needs no plan.
@@ -44,7 +45,9 @@ def postgres_notifier(
     async def connect(purpose: Purpose) -> PostgresConnection:
         # A hint is about what is committed already, so its own commit need not wait for the disk.
         text = connection_string(urls[purpose], purpose, STATEMENT_TIMEOUT_MS, durable=False)
-        connection = await AsyncConnection.connect(text, autocommit=True, prepare_threshold=None)
+        connection = await connect_async(
+            AsyncConnection[Any], text, autocommit=True, prepare_threshold=None
+        )
         remember_host(urls[purpose], connection)
         return PostgresConnection(connection, channel)
 

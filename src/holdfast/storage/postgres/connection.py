@@ -25,6 +25,7 @@ from psycopg.waiting import Ready, Wait
 
 from holdfast.core.errors import ConfigError, DatabaseUnreachable, UnusableUrl
 from holdfast.storage.operation import Row, Statement
+from holdfast.storage.postgres.hosts import HOST_TIMEOUT_S, Host, hosts_of
 from holdfast.storage.postgres.store import (
     OLDEST_VERSION,
     TESTED_VERSION,
@@ -34,8 +35,22 @@ from holdfast.storage.postgres.store import (
 )
 
 CONNECT_TIMEOUT_S = 10
-HOST_TIMEOUT_S = 2
-"""The same for each host of a URL that names several: a silent one must not use up the time of the others."""
+_ONE_HOST = {
+    "connect_timeout": CONNECT_TIMEOUT_S,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    # Keepalives do not run while something sent waits for its receipt.
+    "tcp_user_timeout": 30_000,
+}
+# Where another host can take over, a silent one is given up before it does. We write on every connection.
+_SEVERAL_HOSTS = {
+    "connect_timeout": HOST_TIMEOUT_S,
+    "keepalives_idle": 4,
+    "keepalives_interval": 2,
+    "tcp_user_timeout": 8_000,
+    "target_session_attrs": "read-write",
+}
 STATEMENT_TIMEOUT_MS = 30_000
 LOCK_TIMEOUT_MS = 5_000
 
@@ -79,14 +94,7 @@ def url_without_password(url: str) -> str:
     return f"postgresql://{user}{','.join(hosts)}/{known.get('dbname') or ''}"
 
 
-def hosts_of(known: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the hosts of a connection string with their ports; one port counts for all hosts."""
-    hosts = str(known.get("host") or "localhost").split(",")
-    ports = str(known.get("port") or "").split(",")
-    return list(zip(hosts, ports * len(hosts) if len(ports) == 1 else ports, strict=False))
-
-
-_answered: dict[str, tuple[str, str]] = {}
+_answered: dict[str, Host] = {}
 
 
 def remember_host(url: str, connection: Connection[Any] | AsyncConnection[Any]) -> None:
@@ -94,12 +102,12 @@ def remember_host(url: str, connection: Connection[Any] | AsyncConnection[Any]) 
     _answered[url] = (connection.info.host, str(connection.info.port))
 
 
-def _in_order(url: str, known: dict[str, Any]) -> dict[str, str]:
-    """Return the hosts in the order in which they are tried, and how long each may take; nothing for a single one."""
+def _among_several(url: str, known: dict[str, Any]) -> dict[str, str]:
+    """Return what a URL with several hosts needs: the one that answered last first, and to learn soon of one's end."""
     hosts = hosts_of(known)
     if len(hosts) < 2:
         return {}
-    given = {"connect_timeout": str(known.get("connect_timeout") or HOST_TIMEOUT_S)}
+    given = {name: str(known.get(name) or value) for name, value in _SEVERAL_HOSTS.items()}
     if "hostaddr" in known or _answered.get(url) not in hosts:
         return given
     hosts.sort(key=lambda each: each != _answered[url])
@@ -128,19 +136,14 @@ def connection_string(
     if not durable:
         options = f"{options} -c synchronous_commit=off"
     own = parse_url(url)
-    hosts = {"connect_timeout": own.get("connect_timeout") or CONNECT_TIMEOUT_S}
+    limits = {name: str(own.get(name) or value) for name, value in _ONE_HOST.items()}
     return make_conninfo(
         url,
-        **hosts | _in_order(url, own),
+        **limits | _among_several(url, own),
         application_name=f"holdfast {purpose}",
         options=f"{own.get('options') or ''} {options}".strip(),
         # What the environment or the database would choose may not be able to say every text.
         client_encoding="utf8",
-        keepalives_idle=own.get("keepalives_idle") or 15,
-        keepalives_interval=own.get("keepalives_interval") or 5,
-        keepalives_count=own.get("keepalives_count") or 3,
-        # Keepalives do not run while something sent waits for its receipt.
-        tcp_user_timeout=own.get("tcp_user_timeout") or 30_000,
     )
 
 

@@ -35,6 +35,7 @@ from holdfast.storage.postgres.dedicated_connection import (
     PostgresLink,
     PostgresSingleton,
 )
+from holdfast.storage.postgres.hosts import connect, connect_async
 from holdfast.storage.postgres.migrations import PACKAGE, apply_migrations, read_applied
 from holdfast.storage.postgres.pool import (
     NOTHING,
@@ -191,9 +192,8 @@ class PostgresDatabase:
     @contextmanager
     def _direct(self, purpose: str) -> Iterator[Connection[Any]]:
         try:
-            connection = psycopg.connect(
-                connection_string(self._url, purpose, statement_timeout_ms=0), autocommit=True
-            )
+            text = connection_string(self._url, purpose, statement_timeout_ms=0)
+            connection = connect(Connection[Any], text, autocommit=True)
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
         remember_host(self._url, connection)
@@ -262,7 +262,7 @@ class PostgresDatabase:
         """Open a connection for the pool."""
         text = connection_string(self._url, "client", STATEMENT_TIMEOUT_MS)
         try:
-            connection = PooledConnection.connect(text, autocommit=True, **self._preparing)
+            connection = connect(PooledConnection, text, autocommit=True, **self._preparing)
             _configure(connection)
         except (psycopg.OperationalError, OSError) as error:
             raise unreachable(self._url, error) from error
@@ -273,8 +273,8 @@ class PostgresDatabase:
         """Async version of `_connect`."""
         text = connection_string(self._url, "client", STATEMENT_TIMEOUT_MS)
         try:
-            connection = await PooledAsyncConnection.connect(
-                text, autocommit=True, **self._preparing
+            connection = await connect_async(
+                PooledAsyncConnection, text, autocommit=True, **self._preparing
             )
             await _configure_async(connection)
         except (psycopg.OperationalError, OSError) as error:

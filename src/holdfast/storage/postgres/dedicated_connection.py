@@ -35,6 +35,7 @@ from holdfast.storage.postgres.connection import (
     remember_host,
     unreachable,
 )
+from holdfast.storage.postgres.hosts import connect_async
 
 log = logging.getLogger("holdfast.storage")
 
@@ -281,8 +282,8 @@ class PostgresLink:
             only_by_index=True,
         )
         try:
-            self._connection = await LinkConnection.connect(
-                text, autocommit=True, prepare_threshold=self._prepare_threshold
+            self._connection = await connect_async(
+                LinkConnection, text, autocommit=True, prepare_threshold=self._prepare_threshold
             )
             if self._prepare_threshold is not None and await is_pooled_async(self._connection):
                 self._connection.prepare_threshold = None
@@ -453,7 +454,8 @@ class PostgresSingleton:
         self._drop()
 
     async def _acquire(self) -> bool:
-        connection = await AsyncConnection.connect(
+        connection = await connect_async(
+            AsyncConnection[Any],
             connection_string(self._url, "singleton", self._timeout_ms),
             autocommit=True,
             prepare_threshold=None,

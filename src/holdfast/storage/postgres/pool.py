@@ -2,7 +2,8 @@
 
 Connections are opened by those who need them, one for each, up to the pool's size. When the server ended its sessions,
 each idle connection shows it at the first look and is thrown away at once; a new one is tried every moment until the
-server accepts it. (psycopg's own pool pauses 1, 2, 4, 8… seconds between two tries, for each of its connections.)
+server accepts it, so that callers are back right after a failover. (psycopg's own pool pauses 1, 2, 4, 8… seconds
+between two tries, for each of its connections.)
 
 The reset is sent when the connection comes back and its answer is read when it is lent again, so nobody waits for it.
 Settings, roles, temporary tables, channels listened to, cursors, locks and the last values of sequences go. Where no
@@ -181,7 +182,14 @@ class _IdleConnections(Generic[C]):
         return len(self._idle)
 
 
-def _all_in_use(size: int) -> DatabaseUnreachable:
+def _none_free(size: int, trouble: DatabaseUnreachable | None) -> DatabaseUnreachable:
+    """Return the error of a caller who waited in vain; `trouble` is what keeps those before it from connecting."""
+    if trouble is not None:
+        return DatabaseUnreachable(
+            f"{trouble.message}; {size} callers before this one still wait for it",
+            details=trouble.details,
+            help=trouble.help,
+        )
     return DatabaseUnreachable(
         f"all {size} connections of this process were in use for {WAIT_S:g} s",
         help="raise HOLDFAST_CONNECTIONS, or hold transactions for a shorter time",
@@ -218,6 +226,7 @@ class PostgresPool:
         self._closed = threading.Event()
         self._sweeper: threading.Timer | None = None
         self._sweeping = threading.Lock()
+        self._trouble: DatabaseUnreachable | None = None
 
     @contextmanager
     def connection(
@@ -226,7 +235,7 @@ class PostgresPool:
         """Lend a connection that was made ready; one on which that fails is replaced. Raises: DatabaseUnreachable."""
         deadline = time.monotonic() + WAIT_S
         if not self._free.acquire(timeout=WAIT_S):
-            raise _all_in_use(self._size)
+            raise _none_free(self._size, self._trouble)
         try:
             connection = self._working_connection(make_ready, deadline)
             try:
@@ -258,7 +267,8 @@ class PostgresPool:
             is_new = connection is None
             try:
                 connection = connection or self._connect()
-            except DatabaseUnreachable:
+            except DatabaseUnreachable as error:
+                self._trouble = error
                 if time.monotonic() + RETRY_S >= deadline:
                     raise
                 # Another may give its own back before the server has one for us.
@@ -273,6 +283,7 @@ class PostgresPool:
                 if is_new:
                     time.sleep(RETRY_S)
             else:
+                self._trouble = None
                 return connection
 
     def _give_back(self, connection: PooledConnection) -> None:
@@ -319,6 +330,7 @@ class PostgresAsyncPool:
         self._closed = False
         self._sweeper: asyncio.TimerHandle | None = None
         self._opening: set[asyncio.Future[PooledAsyncConnection]] = set()
+        self._trouble: DatabaseUnreachable | None = None
 
     @asynccontextmanager
     async def connection(
@@ -330,7 +342,7 @@ class PostgresAsyncPool:
             async with asyncio.timeout(WAIT_S):
                 await self._free.acquire()
         except TimeoutError:
-            raise _all_in_use(self._size) from None
+            raise _none_free(self._size, self._trouble) from None
         try:
             connection = await self._working_connection(make_ready, deadline)
             try:
@@ -358,7 +370,8 @@ class PostgresAsyncPool:
             is_new = connection is None
             try:
                 connection = connection or await self._open_connection()
-            except DatabaseUnreachable:
+            except DatabaseUnreachable as error:
+                self._trouble = error
                 if time.monotonic() + RETRY_S >= deadline:
                     raise
                 await asyncio.sleep(RETRY_S)
@@ -372,6 +385,7 @@ class PostgresAsyncPool:
                 if is_new:
                     await asyncio.sleep(RETRY_S)
             else:
+                self._trouble = None
                 return connection
 
     async def _open_connection(self) -> PooledAsyncConnection:

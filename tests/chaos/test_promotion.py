@@ -1,0 +1,101 @@
+"""Producers are back right after a promotion, whatever the lost primary's address does meanwhile."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast import Holdfast, errors
+from tests.chaos.standby import Pair
+from tests.support.until import SLOWNESS, until
+
+BACK_S = 2.0 * SLOWNESS
+OUTAGE_S = 4.0
+EACH = 4
+
+
+@contextmanager
+def silent(port: int) -> Iterator[None]:
+    """Have a port swallow what is sent to it: its queue is full, so the system drops what else comes."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.socket())
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        listening.listen(0)
+        for _ in range(3):
+            client = stack.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(listening.getsockname())
+        yield
+
+
+class Producers:
+    """Start jobs one after the other, sync and async, and note when each start was acknowledged."""
+
+    def __init__(self, url: str) -> None:
+        self._app = Holdfast(url, open_types=True)
+        self._stopped = threading.Event()
+        self.acknowledged: list[list[float]] = [[] for _ in range(2 * EACH)]
+
+    async def run(self) -> None:
+        """Go on until stopped."""
+        async with asyncio.TaskGroup() as group:
+            for times in self.acknowledged[:EACH]:
+                group.create_task(asyncio.to_thread(self._start, times))
+            for times in self.acknowledged[EACH:]:
+                group.create_task(self._start_async(times))
+        await self._app.aclose()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def have_all_started(self, since: float) -> bool:
+        """Whether each producer had a start acknowledged since then."""
+        return all(times and times[-1] > since for times in self.acknowledged)
+
+    def _start(self, times: list[float]) -> None:
+        while not self._stopped.wait(0.01):
+            try:
+                with self._app.transaction() as tx:
+                    self._app.start(tx, "work", 1)
+            except errors.HoldfastError:
+                continue
+            times.append(time.monotonic())
+
+    async def _start_async(self, times: list[float]) -> None:
+        while not self._stopped.is_set():
+            await asyncio.sleep(0.01)
+            try:
+                async with self._app.transaction() as tx:
+                    await self._app.start(tx, "work", 1)
+            except errors.HoldfastError:
+                continue
+            times.append(time.monotonic())
+
+
+@pytest.mark.parametrize("address", ["refuses", "is silent"])
+async def test_every_producer_starts_jobs_again_soon_after_the_promotion(
+    address: str, pair: Pair, app: Holdfast
+) -> None:
+    producers = Producers(pair.url)
+    running = asyncio.create_task(producers.run())
+    await until(lambda: producers.have_all_started(0))
+    port = urlsplit(pair.primary.url).port
+    assert port is not None
+    with ExitStack() as stack:
+        pair.primary.stop("kill")
+        if address == "is silent":
+            stack.enter_context(silent(port))
+        await asyncio.sleep(OUTAGE_S)
+        await asyncio.to_thread(pair.promote)
+        promoted = time.monotonic()
+        await until(lambda: producers.have_all_started(promoted))
+        producers.stop()
+        await running
+    first = [min(each for each in times if each > promoted) for times in producers.acknowledged]
+    assert max(first) - promoted < BACK_S, [f"{each - promoted:.2f} s" for each in first]
