@@ -15,6 +15,7 @@ from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, wit
 from holdfast.bench.seeding import FRESH, LoadCondition, reset, seeded_database, snapshot_held
 from holdfast.bench.subject import BareWorkerCommand, DrainResult, WorkerCommand, drain
 from holdfast.bench.workload import BATCH_SIZE, IO_SECONDS, fill, numbered_types
+from holdfast.cli.console import print_info
 
 CONDITIONS = {
     "drain_held_snapshot": LoadCondition("held snapshot", held_snapshot=True),
@@ -173,6 +174,33 @@ def _two_limit_loops(url: str, jobs: int) -> float:
     spans = [each.communicate()[0].split() for each in both]
     begun = min(float(begin) for begin, _ in spans)
     return jobs / (max(float(end) for _, end in spans) - begun)
+
+
+def measure_standby(bench: Bench) -> list[Result]:
+    """Drain on a server whose commits wait for a standby: with claims that wait too, as by default, and that do not."""
+    if not bench.server.can_have_standby:
+        print_info(f"skipped: drain_standby: {bench.server.name} has no synchronous standby")
+        return []
+    jobs = bench.scale.jobs
+    with bench.server.database() as url, bench.server.synchronous_standby():
+
+        def drained(**settings: str) -> float:
+            return _emptied_and_drained(WorkerCommand(url, settings=settings), jobs)
+
+        contest = Contest(
+            bench.scale.rounds,
+            {"ours": drained, "lazy": lambda: drained(HOLDFAST_CLAIMS="lazy")},
+        )
+    share = contest.ratio("ours", "lazy")
+    return [
+        contest.result(
+            "drain_standby",
+            "jobs/s",
+            limit="lazy",
+            against="claims that do not wait",
+            target=FigureTarget("ratio", share, floor=0.8, goal=0.9),
+        )
+    ]
 
 
 def measure_io(bench: Bench) -> list[Result]:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -116,6 +117,38 @@ class BenchServer:
         self._process.restart()
         self._connection = psycopg.connect(self._url, autocommit=True)
 
+    @property
+    def can_have_standby(self) -> bool:
+        """Whether commits wait for a standby here, or can be made to: on a server of ours."""
+        return self._process is not None or self._standby_names() != ""
+
+    @contextmanager
+    def synchronous_standby(self) -> Iterator[None]:
+        """Have commits wait for a standby: the one that the server has, or one that is started for the block."""
+        if self._process is None or self._standby_names():
+            yield
+            return
+        with _server_folder() as (guardian, folder):
+            standby = self._process.make_standby(folder, guardian, self._url)
+            standby.start()
+            try:
+                self._await_standby("*")
+                while self._connection.execute(SQL["synchronous_standbys"]).fetchone() is None:
+                    time.sleep(0.05)
+                yield
+            finally:
+                self._await_standby("")
+                standby.stop()
+
+    def _standby_names(self) -> str:
+        ((names,),) = self._connection.execute("show synchronous_standby_names").fetchall()
+        return str(names)
+
+    def _await_standby(self, names: str) -> None:
+        statement = sql.SQL("alter system set synchronous_standby_names = {}")
+        self._connection.execute(statement.format(sql.Literal(names)))
+        self._connection.execute("select pg_reload_conf()")
+
     def wal_bytes(self) -> int:
         """Return how much write-ahead log there has been."""
         ((position,),) = self._connection.execute(SQL["wal_bytes"]).fetchall()
@@ -156,16 +189,24 @@ def _started(kind: Kind) -> Iterator[BenchServer]:
     """Start a server for this run: the wheel's tuned as one of its own would be, the system's as it is shipped."""
     binaries = wheel_binaries() if kind == "wheel" else stock_binaries()
     settings: Mapping[str, str] = TUNED if kind == "wheel" else {}
-    with OrphanGuard() as guardian, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        if os.geteuid() == 0:
-            # The server runs as the user `nobody` then.
-            Path(folder).chmod(0o711)
-        process = LocalPostgres(Path(folder), binaries, guardian, settings)
+    with _server_folder() as (guardian, folder):
+        process = LocalPostgres(folder, binaries, guardian, settings)
         try:
             with BenchServer(kind, process.start(), process) as server:
                 yield server
         finally:
             process.stop()
+
+
+@contextmanager
+def _server_folder() -> Iterator[tuple[OrphanGuard, Path]]:
+    """Yield an empty folder for a server, and what ends the server if this process is killed."""
+    with OrphanGuard() as guardian, tempfile.TemporaryDirectory(prefix="holdfast-bench-") as name:
+        folder = Path(name)
+        if os.geteuid() == 0:
+            # The server runs as the user `nobody` then.
+            folder.chmod(0o711)
+        yield guardian, folder
 
 
 def wheel_binaries() -> Path:

@@ -55,13 +55,18 @@ class LocalPostgres:
         binaries: Path,
         guard: OrphanGuard,
         settings: Mapping[str, str] | None = None,
+        primary_url: str | None = None,
     ) -> None:
-        """Take the directory, the directory of the binaries, and settings beyond those of initdb."""
+        """Take the directory, the directory of the binaries, and settings beyond those of initdb.
+
+        With the URL of a primary, it is a standby of that server.
+        """
         self._home = home.absolute()
         self._data = self._home / "data"
         self._log = self._home / "log"
         self._guard = guard
         self._settings = {**LOCAL_ONLY, **(settings or {})}
+        self._primary_url = primary_url
         self._run_as = server_identity()
         self._binaries = runnable_binaries(binaries, self._run_as, self._home / "programs")
         self._port = 0
@@ -91,6 +96,10 @@ class LocalPostgres:
         self._process.wait()
         self._guard.forget(self._process.pid)
         self._process = None
+
+    def make_standby(self, home: Path, guard: OrphanGuard, primary_url: str) -> LocalPostgres:
+        """Return a standby of this server, which runs at `primary_url`; it is not started yet."""
+        return LocalPostgres(home, self._binaries, guard, self._settings, primary_url)
 
     def restart(self) -> None:
         """Stop and start on the same port."""
@@ -122,9 +131,13 @@ class LocalPostgres:
     def _initialise(self) -> None:
         self._data.mkdir(mode=0o700)
         self._chown(self._data)
-        words: list[str | Path] = [self._binaries / "initdb", "--pgdata", self._data]
-        words += ["--username=postgres", "--pwfile", self._home / "password"]
-        words += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        if self._primary_url is None:
+            words: list[str | Path] = [self._binaries / "initdb", "--pgdata", self._data]
+            words += ["--username=postgres", "--pwfile", self._home / "password"]
+            words += ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        else:
+            words = [self._binaries / "pg_basebackup", "--pgdata", self._data, "--no-sync"]
+            words += ["--dbname", self._primary_url, "--write-recovery-conf", "--checkpoint=fast"]
         with self._log.open("ab") as log:
             done = subprocess.run(words, stdout=log, stderr=log, check=False, **self._run_as)
         if done.returncode != 0:

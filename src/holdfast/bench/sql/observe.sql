@@ -3,6 +3,9 @@
 -- name: sessions
 select pid from pg_stat_activity where datname = current_database() and application_name like 'holdfast %';
 
+-- name: synchronous_standbys
+select 1 from pg_stat_replication where sync_state in ('sync', 'quorum') limit 1;
+
 -- name: dead_rows_sample
 select coalesce(sum(n_dead_tup), 0)::bigint,
        coalesce(sum(pg_total_relation_size(relid)) filter (where relname in ('queue', 'lease')), 0)::bigint,
