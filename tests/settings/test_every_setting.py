@@ -926,3 +926,26 @@ async def runs(place: Place) -> Any:
     await place.tick(app, late_us=31 * DAY_US)
     found = {str(each.id) for each in await app.aio.cycles.runs("tick")}
     return first in found
+
+
+@seen("HOLDFAST_ARCHIVE", "archive", [], ["orders"])
+async def archive_files(place: Place) -> Any:
+    app = place.open(place.url)
+    archive = app.archive()
+    archive.table("orders", key="id", at="placed_at")
+    app.migrate()
+    with app.transaction() as tx:
+        tx.execute("create table orders (id integer primary key, placed_at integer)")
+        tx.execute("insert into orders values (1, 1)")
+    await asyncio.to_thread(archive.run)
+    return [each.name for each in (place.path / "archive").glob("[a-z]*")]
+
+
+@seen("HOLDFAST_ARCHIVE_CRON", "0 5 * * *", "47 3 * * *", "0 5 * * *")
+async def archive_schedule(place: Place) -> Any:
+    app = place.open(place.url)
+    app.archive()
+    app.migrate()
+    await place.tick(app)
+    (found,) = await app.aio.cycles.list()
+    return found.schedule

@@ -13,6 +13,7 @@ DIALECTS = {"PostgreSQL": "holdfast.storage.postgres", "SQLite": "holdfast.stora
 
 PURPOSES = {
     "api_token": "Tokens of the HTTP API, as hashes.",
+    "archive_manifest": "What the archive exported of which period, where it is, and whether its rows were dropped.",
     "attempt": "Failed attempts: what went wrong, when, and on which worker.",
     "audit": "Manual changes: who changed what, before, after and why.",
     "blocker": "Which chains a job waits for, in order, and what to do if one fails.",

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 from uuid import UUID
 
-from holdfast.app.registration import Registration
+from holdfast.app.registration import CycleOptions, Registration
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client, HintSender, TransactionScope
 from holdfast.client.cycles import AsyncCycles, Cycles
@@ -38,6 +38,8 @@ from holdfast.storage.id_generator import new_id
 from holdfast.storage.sql_loader import check_identifier
 
 if TYPE_CHECKING:
+    from holdfast.archive import Archive
+    from holdfast.files.files import Files
     from holdfast.scheduler.assembly import Assembly
     from holdfast.scheduler.background import EmbeddedWorker
     from holdfast.settings import Settings
@@ -94,6 +96,7 @@ class Holdfast(Registration, Producer):
         )
         self._options = ResourceOptions.of(values, None if isinstance(notifier, str) else notifier)
         self._time_zone = str(values["WORKER_TIME_ZONE"])
+        self._archive: Archive | None = None
         self._sender = HintSender(lambda: self.notifier)
         self._targets = Targets(self.registry, open_types, payload_limit)
         self._bind(str(values["HOLDFAST_URL"]), self._options)
@@ -131,7 +134,7 @@ class Holdfast(Registration, Producer):
         database: Database | None = None,
     ) -> None:
         address = parse_url(url)
-        self._url, self._bound = url, options
+        self._url, self._bound, self._instant = url, options, instant
         self._resources = Resources(address, options, database)
         self._voice.sender = self._sender if options.hints else None
         self._voice.channel = options.channel(address)
@@ -189,6 +192,39 @@ class Holdfast(Registration, Producer):
             is_default=settings.origin("OUTBOX_WORKER_ENABLED") == "default",
         )
 
+    def archive(self, files: Files | str | None = None, **options: Unpack[CycleOptions]) -> Archive:
+        """Archive closed periods of tables and jobs, in a cycle that runs at HOLDFAST_ARCHIVE_CRON.
+
+        files: a store of files or its URL; left out, HOLDFAST_ARCHIVE; without either, runs do nothing and say so.
+        Say what is archived with `table` and `jobs` of the result.
+
+        Raises: DuplicateCycle, InvalidOption, InvalidSchedule, ConfigError.
+        """
+        from holdfast.archive import Archive
+        from holdfast.archive.export_cycle import ARCHIVE_CYCLE, ARCHIVE_TIMEOUT, archive_handler
+
+        values: dict[str, Any] = load_some(
+            ("HOLDFAST_ARCHIVE", "HOLDFAST_ARCHIVE_CRON", "HOLDFAST_DEAD_LETTER_DAYS"), {}
+        )
+        archive = Archive(
+            lambda: self.database,
+            values["HOLDFAST_ARCHIVE"] if files is None else files,
+            dead_letter_ms=values["HOLDFAST_DEAD_LETTER_DAYS"] * 86_400_000,
+            now=lambda: self._instant(),
+            observer=self._observer,
+        )
+        if options.get("every") is None and options.get("cron") is None:
+            options["cron"] = values["HOLDFAST_ARCHIVE_CRON"]
+        options.setdefault("timeout", ARCHIVE_TIMEOUT)
+        self.cycle(ARCHIVE_CYCLE, **options)(archive_handler(archive))
+        self._archive = archive
+        return archive
+
+    @property
+    def declared_archive(self) -> Archive | None:
+        """The archive, if `archive` was called."""
+        return self._archive
+
     def make_worker(
         self,
         options: WorkerOptions | None = None,
@@ -233,6 +269,7 @@ class Holdfast(Registration, Producer):
             wrap_run=self._wrap_cycle_run or wrap_nothing,
             notifier=self.notifier if self._bound.hints else None,
             observer=self._observer(),
+            archives_jobs=self._archive is not None and self._archive.removes_jobs,
         )
 
     def transaction(self) -> TransactionScope:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.ids import uuid7_text
+from holdfast.core.manifest import JOBS
 from holdfast.core.records import Instant
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -12,6 +13,8 @@ from holdfast.storage.store import Store
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
 _DAY_US = 86_400_000_000
+SILENT_ARCHIVE_DAYS = 7
+"""An archive that verified nothing for so long, beyond the age of what retention removes, is given up."""
 
 
 class Ages(msgspec.Struct, frozen=True):
@@ -47,6 +50,15 @@ def remove_chains(
     if doomed:
         yield from store.chains.delete(doomed, now, keep_keys=True)
     return RetentionPage(len(found), len(doomed), found[-1])
+
+
+def chains_are_archived(store: Store, ages: Ages, now: Instant | None = None) -> Op[bool]:
+    """Return whether ended chains were archived so lately that what retention would remove may not be archived yet."""
+    latest = yield from store.manifests.latest(JOBS)
+    if latest is None:
+        return False
+    instant = yield from _instant(store, now)
+    return instant - latest < (ages.chains + SILENT_ARCHIVE_DAYS) * _DAY_US
 
 
 def remove_records(store: Store, ages: Ages, limit: int, now: Instant | None = None) -> Op[int]:

@@ -90,17 +90,25 @@ HoldfastError
 │   ├── NotConfirmed               HF093
 │   ├── CheckNotMet                HF094
 │   └── SystemRefused              HF099
-└── FilesError
-    ├── ObjectNotFound             HF100  retryable
-    ├── ObjectExists               HF101
-    ├── ObjectCorrupted            HF102  retryable
-    ├── InvalidObjectKey           HF103
-    ├── BucketNotFound             HF104  retryable
-    ├── CredentialsMissing         HF105
-    ├── AccessDenied               HF106  retryable
-    ├── FilesUnreachable           HF107  retryable
-    ├── SigningSecretMissing       HF108
-    └── LinkInvalid                HF109
+├── FilesError
+│   ├── ObjectNotFound             HF100  retryable
+│   ├── ObjectExists               HF101
+│   ├── ObjectCorrupted            HF102  retryable
+│   ├── InvalidObjectKey           HF103
+│   ├── BucketNotFound             HF104  retryable
+│   ├── CredentialsMissing         HF105
+│   ├── AccessDenied               HF106  retryable
+│   ├── FilesUnreachable           HF107  retryable
+│   ├── SigningSecretMissing       HF108
+│   └── LinkInvalid                HF109
+└── ArchiveError
+    ├── ManifestNotFound           HF110
+    ├── ArchiveCorrupted           HF111
+    ├── ArchiveSourceInvalid       HF112
+    ├── RestoreConflict            HF113
+    ├── ArchiveNotConfigured       HF114
+    ├── ArchiveBusy                HF115  retryable
+    └── ArchiveIncomplete          HF116  retryable
 """
 
 from __future__ import annotations
@@ -118,6 +126,12 @@ __all__ = [
     "AccessDenied",
     "AlreadyCompleting",
     "AppNotLoaded",
+    "ArchiveBusy",
+    "ArchiveCorrupted",
+    "ArchiveError",
+    "ArchiveIncomplete",
+    "ArchiveNotConfigured",
+    "ArchiveSourceInvalid",
     "AttemptError",
     "BadRequest",
     "BodyTooLarge",
@@ -168,6 +182,7 @@ __all__ = [
     "KeyConflict",
     "LeaseLost",
     "LinkInvalid",
+    "ManifestNotFound",
     "MissingExtra",
     "NoSuchRoute",
     "NoTransaction",
@@ -187,6 +202,7 @@ __all__ = [
     "Refused",
     "RegistryError",
     "RequestError",
+    "RestoreConflict",
     "RoleRefused",
     "ScheduleError",
     "SchemaChanged",
@@ -1397,3 +1413,85 @@ class LinkInvalid(FilesError):
 
     code = "HF109"
     fix = "ask for a new link"
+
+
+class ArchiveError(HoldfastError):
+    """The archive could not export, check or restore rows."""
+
+
+class ManifestNotFound(ArchiveError):
+    """There is no such manifest.
+
+    A manifest is named by its id, or by source, period and part, as in deliveries/2026-10/0.
+    """
+
+    code = "HF110"
+    fix = "list them with `holdfast archive list`"
+
+
+class ArchiveCorrupted(ArchiveError):
+    """An archived object is not what was stored.
+
+    It is missing, damaged, cut short, or was replaced by another one. No row is dropped or restored
+    because of it.
+    """
+
+    code = "HF111"
+    fix = (
+        "if its rows were not dropped, the next run exports them again; else bring the object back"
+    )
+
+
+class ArchiveSourceInvalid(ArchiveError):
+    """A table cannot be archived or moved as declared.
+
+    The table and its columns must exist, the key must be unique and never null, and a row must have
+    the same columns where it comes from and where it goes.
+    """
+
+    code = "HF112"
+    fix = "correct the declaration, or the table"
+
+
+class RestoreConflict(ArchiveError):
+    """A row with this key already exists and has other values.
+
+    A restore never overwrites rows. Rows that exist and are equal are skipped; nothing was restored.
+    """
+
+    code = "HF113"
+    fix = "remove or rename the row that is in the way, or restore into another table"
+
+
+class ArchiveNotConfigured(ArchiveError):
+    """The archive has no store of files.
+
+    Objects are read from the directory or bucket that HOLDFAST_ARCHIVE names.
+    """
+
+    code = "HF114"
+    fix = "set HOLDFAST_ARCHIVE to a path, file:///path, or s3://bucket/prefix"
+
+
+class ArchiveBusy(ArchiveError):
+    """Another process is working on this manifest.
+
+    Exports, drops, checks and restores hold a manifest under a lease, which a crashed process loses
+    after a minute.
+    """
+
+    code = "HF115"
+    fix = "wait for the other process, then try again"
+    retryable = True
+
+
+class ArchiveIncomplete(ArchiveError):
+    """Not everything could be archived.
+
+    Each period is archived on its own: those that failed are left as they are and tried again by the
+    next run, the others are done.
+    """
+
+    code = "HF116"
+    fix = "see the reasons with `holdfast archive list --state failed`"
+    retryable = True

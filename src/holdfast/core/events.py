@@ -231,6 +231,30 @@ CATALOGUE: dict[str, EventSpec] = {
             "A slot was due but another replica holds the cycle or the slot.",
             ("worker", "cycle", "reason"),
         ),
+        EventSpec(
+            "archive_exported",
+            "info",
+            "Rows of a period were archived, read back and compared.",
+            ("source", "manifest", "rows", "bytes"),
+        ),
+        EventSpec(
+            "archive_dropped",
+            "info",
+            "What a verified manifest covers was removed from the database.",
+            ("source", "manifest", "items"),
+        ),
+        EventSpec(
+            "archive_failed",
+            "error",
+            "A period could not be archived, or an archived object is not what was stored.",
+            ("source", "manifest", "error"),
+        ),
+        EventSpec(
+            "archive_restored",
+            "info",
+            "Archived rows were inserted again.",
+            ("source", "manifest", "rows"),
+        ),
     )
 }
 

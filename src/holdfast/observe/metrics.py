@@ -98,6 +98,21 @@ FLEET_REAPING = Metric(
     "gauge",
     "1 while a reaper is running, as in /readyz.",
 )
+ARCHIVE_ROWS = Metric(
+    "holdfast.archive.rows", "counter", "Rows archived and verified.", ("source",)
+)
+ARCHIVE_BYTES = Metric(
+    "holdfast.archive.bytes", "counter", "Bytes of archived and verified objects.", ("source",)
+)
+ARCHIVE_DROPPED = Metric(
+    "holdfast.archive.dropped_items",
+    "counter",
+    "Rows, or chains of jobs, removed after they were archived.",
+    ("source",),
+)
+ARCHIVE_FAILURES = Metric(
+    "holdfast.archive.failures", "counter", "Periods that could not be archived.", ("source",)
+)
 
 METRICS: tuple[Metric, ...] = tuple(each for each in globals().values() if isinstance(each, Metric))
 
@@ -274,6 +289,14 @@ def _running(value: int) -> Rule:
     return lambda fields, _: Measurement(WORKER_RUNNING, value, (_text(fields, "worker"),))
 
 
+def _by_source(metric: Metric, field: str | None = None) -> Rule:
+    def rule(fields: Fields, _: float) -> Measurement:
+        value = 1 if field is None else fields.get(field) or 0
+        return Measurement(metric, value, (_text(fields, "source"),))
+
+    return rule
+
+
 def _text(fields: Fields, field: str) -> str:
     return str(fields.get(field, ""))
 
@@ -306,6 +329,9 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         _seconds(CYCLE_DURATION, "duration_ms", "cycle"),
         _cycle_success,
     ),
+    "archive_exported": (_by_source(ARCHIVE_ROWS, "rows"), _by_source(ARCHIVE_BYTES, "bytes")),
+    "archive_dropped": (_by_source(ARCHIVE_DROPPED, "items"),),
+    "archive_failed": (_by_source(ARCHIVE_FAILURES),),
 }
 
 MEASURED = frozenset(RULES)
@@ -328,5 +354,6 @@ UNMEASURED = frozenset(
         "runner_skipped",
         "cycle_started",
         "cycle_skipped",
+        "archive_restored",
     }
 )

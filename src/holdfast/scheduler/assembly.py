@@ -40,6 +40,7 @@ class Assembly:
     wrap_run: WrapRun = wrap_nothing
     notifier: Notifier | None = None
     observer: Observer | None = None
+    archives_jobs: bool = False
     clock: Clock = field(default_factory=SystemClock)
     now: Now = database_time
 
@@ -143,7 +144,7 @@ class Assembly:
     def _retention(self) -> RetentionRunner:
         own = self.settings.holdfast
         ages = Ages(own.retention_days, own.dead_letter_days, own.run_days, own.key_days)
-        return RetentionRunner(self.database.store, ages)
+        return RetentionRunner(self.database.store, ages, archives_jobs=self.archives_jobs)
 
     def _cycles(self, threads: ThreadPoolExecutor) -> list[CycleRunner]:
         own = self.settings.worker

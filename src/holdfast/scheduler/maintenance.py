@@ -6,7 +6,13 @@ from collections.abc import Sequence
 
 from holdfast.commands.attempts import AHEAD_US, ReapReport, ahead_us, reap_leases
 from holdfast.commands.jobs import fail_unhandled
-from holdfast.commands.retention import FIRST_ID, Ages, remove_chains, remove_records
+from holdfast.commands.retention import (
+    FIRST_ID,
+    Ages,
+    chains_are_archived,
+    remove_chains,
+    remove_records,
+)
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.core.records import Instant, TypeTotals, WorkerRecord
 from holdfast.notify.base import Notifier
@@ -261,9 +267,17 @@ class RetentionRunner:
     name = "retention"
     max_ms: int | None = None
 
-    def __init__(self, store: Store, ages: Ages, every_ms: int = RETENTION_EVERY_MS) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ages: Ages,
+        every_ms: int = RETENTION_EVERY_MS,
+        archives_jobs: bool = False,
+    ) -> None:
+        """Leave ended chains alone where an archive removes them: this application's, as it says, or another's."""
         self._store = store
         self._ages = ages
+        self._archives_jobs = archives_jobs
         self._every_ms = every_ms
         self._after = FIRST_ID
         self._paused_until_ms = 0
@@ -275,7 +289,7 @@ class RetentionRunner:
             return RunnerReport()
         limit = context.room(1_000)
         seen = 0
-        if self._ages.chains:
+        if self._ages.chains and not self._archives_jobs and not await self._is_archived(context):
             op = remove_chains(self._store, self._ages, self._after, limit, context.now())
             page = await context.link.run_atomic(op)
             context.counts.processed += page.removed
@@ -286,6 +300,11 @@ class RetentionRunner:
             op_records = remove_records(self._store, self._ages, limit, context.now())
             context.counts.updated += await context.link.run_atomic(op_records)
         return context.counts
+
+    async def _is_archived(self, context: RunnerContext) -> bool:
+        """Return whether another application of this database archives chains: what it has not archived must stay."""
+        op = chains_are_archived(self._store, self._ages, context.now())
+        return await context.link.run_atomic(op)
 
     async def _fold(self, context: RunnerContext) -> None:
         """Fold the counts of past minutes, in short transactions."""

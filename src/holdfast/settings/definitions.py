@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from holdfast.core.errors import UnknownVariable
 from holdfast.settings.fields import (
     Boolean,
+    CronText,
     HttpUrl,
     Integer,
     Names,
@@ -182,6 +183,15 @@ class HoldfastSettings:
     )
     key_days: int = setting(
         _DAYS, 0, 'How long used keys, and those of scope="any", outlive their use; 0: forever.'
+    )
+    archive: str | None = setting(
+        Text(),
+        None,
+        "Where the archive puts its files: a path, file:///path or s3://bucket/prefix;"
+        " unset: nothing is archived.",
+    )
+    archive_cron: str = setting(
+        CronText(), "47 3 * * *", "When the archive runs, in WORKER_TIME_ZONE."
     )
     run_days: int = setting(Integer(1, 36_500), 30, "How long runs and slots of cycles are kept.")
 

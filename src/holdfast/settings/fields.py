@@ -171,6 +171,21 @@ class ZoneName:
             raise ValueError from error
 
 
+@dataclass(frozen=True, slots=True)
+class CronText:
+    """A cron expression of five fields."""
+
+    expected: str = 'a cron expression like "47 3 * * *"'
+
+    def parse(self, raw: object) -> str:
+        if not isinstance(raw, str):
+            raise ValueError
+        try:
+            return Cron(raw.strip(), "UTC").expression
+        except InvalidSchedule as error:
+            raise ValueError from error
+
+
 class SettingsGroup(Protocol):
     """A frozen dataclass whose fields were made by `setting`; PREFIX + FIELD is the variable's name."""
 

@@ -145,6 +145,9 @@ class Database(Protocol):
     ) -> AbstractAsyncContextManager[AsyncTransaction]:
         """Async version of `transaction`."""
 
+    def snapshot(self) -> AbstractContextManager[Any]:
+        """Lend a connection of the driver that sees one state of the database for a long time and cannot write."""
+
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> Link:
         """Make a link; it connects at its first use."""
 

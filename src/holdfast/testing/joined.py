@@ -166,6 +166,11 @@ class JoinedDatabase:
             raise
         await asyncio.wrap_future(self.caller.submit(opened.__exit__, None, None, None))
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Any]:
+        with self.transaction() as transaction:
+            yield transaction.connection
+
     def link(
         self, purpose: str, statement_timeout_ms: int = 10_000, durable: bool = True
     ) -> JoinedLink:

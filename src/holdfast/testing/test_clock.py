@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from holdfast.core.records import AppliedMigration, Held, Instant
 from holdfast.storage.database import AsyncTransaction, Database, Link, Singleton, Transaction
@@ -80,6 +80,9 @@ class TimedDatabase:
         self, mark: Held | None = None
     ) -> AbstractAsyncContextManager[AsyncTransaction]:
         return self._database.transaction_async(mark)
+
+    def snapshot(self) -> AbstractContextManager[Any]:
+        return self._database.snapshot()
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> Link:
         return TimedLink(self._database.link(purpose, statement_timeout_ms), self._now)

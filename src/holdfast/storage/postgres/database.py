@@ -145,6 +145,15 @@ class PostgresDatabase:
                 transaction.end()
         transaction.hooks.run()
 
+    @contextmanager
+    def snapshot(self) -> Iterator[Connection[Any]]:
+        with self._direct("archive") as connection:
+            connection.execute("begin isolation level repeatable read read only")
+            try:
+                yield connection
+            except psycopg.Error as error:
+                raise translate(error) or error from error
+
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> PostgresLink:
         self._forget_parent()
         return PostgresLink(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -31,6 +32,7 @@ from holdfast.storage.sqlite.connection import (
     read_mounts,
     refuse_network_mount,
     statement_timeout,
+    translate,
 )
 from holdfast.storage.sqlite.migrations import apply_migrations, read_applied
 from holdfast.storage.sqlite.pool import ConnectionSource, MemoryConnection, SqlitePool, watch_forks
@@ -127,6 +129,22 @@ class SqliteDatabase:
         transaction.hooks.run()
         if cancellation is not None:
             raise cancellation
+
+    @contextmanager
+    def snapshot(self) -> Iterator[sqlite3.Connection]:
+        source = self._resources.readers
+        connection = source.take(self._wait_s)
+        try:
+            connection.execute("begin")
+            yield connection
+        except sqlite3.Error as error:
+            raise translate(error) or error from error
+        finally:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            # What its user set on it.
+            connection.text_factory = str
+            source.give(connection)
 
     def link(self, purpose: str, statement_timeout_ms: int = 10_000) -> SqliteLink:
         return SqliteLink(self, purpose, statement_timeout_ms)

@@ -12,6 +12,7 @@ from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
 from holdfast.storage.store.jobs import DeadLetterStore, EventStore, JobStore
 from holdfast.storage.store.leases import LeaseStore
+from holdfast.storage.store.manifests import ArchivingStore, ManifestStore
 from holdfast.storage.store.retention import RetentionStore
 from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
 from holdfast.storage.store.workers import StatisticsStore, WorkerStore
@@ -37,5 +38,7 @@ class Store:
         self.slots = SlotStore()
         self.runs = RunStore()
         self.retention = RetentionStore()
+        self.manifests = ManifestStore()
+        self.archiving = ArchivingStore()
         self.server_stats = ServerStatsStore()
         self.schema = SchemaStore()

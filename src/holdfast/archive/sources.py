@@ -1,0 +1,201 @@
+"""What is archived: tables of the application's, and Holdfast's own ended chains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from holdfast.archive.seen import Seen
+from holdfast.archive.table_access import (
+    MEMBERS,
+    Batches,
+    RowSelection,
+    Shape,
+    Span,
+    TableAccess,
+    span_of,
+)
+from holdfast.core.errors import ArchiveSourceInvalid
+from holdfast.core.manifest import Period, PeriodLength, period_of
+from holdfast.core.records import Instant, to_instant
+from holdfast.storage.operation import Row
+from holdfast.storage.store.params import texts
+
+EARLIEST = datetime(1, 1, 3, tzinfo=UTC)
+"""Rows from before the year 1 belong to no period."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One table of a period as it is exported: its rows, of which `wanted` keeps those that no live part covers."""
+
+    name: str
+    shape: Shape
+    open: Callable[[Shape], Batches]
+    wanted: Callable[[Shape, Sequence[Row]], tuple[Sequence[Row], int]]
+    items: int = 0
+
+    def rows(self, shape: Shape) -> Batches:
+        """Read the rows from the beginning."""
+        self.items = 0
+        return self.open(shape)
+
+    def keep(self, shape: Shape, rows: Sequence[Row]) -> Sequence[Row]:
+        """Return the rows to be written, and count their items."""
+        kept, items = self.wanted(shape, rows)
+        self.items += items
+        return kept
+
+
+class Source(Protocol):
+    """Rows by period: where they are, and what makes one file or several of them."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def length(self) -> PeriodLength: ...
+    @property
+    def zone(self) -> ZoneInfo: ...
+    @property
+    def grace_ms(self) -> int: ...
+    @property
+    def keep_ms(self) -> int | None: ...
+    @property
+    def table(self) -> str: ...
+
+    def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
+        """Return when the first item of a span is."""
+
+    def count(self, access: TableAccess, connection: Any, period: Period) -> int:
+        """Count the items of a period."""
+
+    def members(
+        self, access: TableAccess, connection: Any, period: Period, covered: Seen
+    ) -> Iterator[Member]:
+        """Yield the tables to be exported, one after the other; items in `covered` are left out."""
+
+    def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
+        """Return what `members` will find of a file's rows in `covered`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSource:
+    """A table of the application's own; an item is a row."""
+
+    name: str
+    selection: RowSelection
+    length: PeriodLength
+    grace_ms: int
+    keep_ms: int | None
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """The zone whose days or months are archived."""
+        return self.selection.zone
+
+    @property
+    def table(self) -> str:
+        """The table."""
+        return self.selection.table
+
+    def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
+        """See `Source`."""
+        return access.first(connection, self.selection, span)
+
+    def count(self, access: TableAccess, connection: Any, period: Period) -> int:
+        """See `Source`."""
+        return access.count(connection, self.selection, span_of(period))
+
+    def members(
+        self, access: TableAccess, connection: Any, period: Period, covered: Seen
+    ) -> Iterator[Member]:
+        """See `Source`."""
+        span = span_of(period)
+        shape = access.shape(connection, self.table, self.selection.key)
+        shape = access.typed(connection, shape, self.selection, span)
+        places = shape.places
+
+        def wanted(shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+            if any(row[place] is None for row in rows for place in places):
+                raise ArchiveSourceInvalid(f"a row of {self.table} has no {', '.join(shape.key)}")
+            if covered:
+                prints = access.prints(shape.columns, rows)
+                rows = [row for row, each in zip(rows, prints, strict=True) if each not in covered]
+            return rows, len(rows)
+
+        yield Member(
+            self.table,
+            shape,
+            lambda shape: access.rows(connection, shape, self.selection, span),
+            wanted,
+        )
+
+    def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
+        """See `Source`."""
+        return access.prints_of(columns, batch)
+
+
+@dataclass(frozen=True, slots=True)
+class ChainSource:
+    """Holdfast's chains that ended in some states, with everything they consist of; an item is a chain."""
+
+    name: str
+    states: tuple[str, ...]
+    length: PeriodLength
+    zone: ZoneInfo
+    grace_ms: int
+    keep_ms: int | None
+    table: str = field(default="job")
+
+    def first(self, access: TableAccess, connection: Any, span: Span) -> Instant | None:
+        """See `Source`."""
+        ends = (to_instant(span[0]), to_instant(span[1]))
+        return access.first_chain(connection, texts(self.states), ends)
+
+    def count(self, access: TableAccess, connection: Any, period: Period) -> int:
+        """See `Source`."""
+        ends = (period.start_at, period.end_at)
+        return access.count_chains(connection, texts(self.states), ends)
+
+    def members(
+        self, access: TableAccess, connection: Any, period: Period, covered: Seen
+    ) -> Iterator[Member]:
+        """See `Source`. The jobs come first: what is left out of them decides about the rest."""
+        states, ends = texts(self.states), (period.start_at, period.end_at)
+        for name in MEMBERS:
+            shape = access.member(connection, name)
+            shape = access.chain_shape(connection, shape, name, states, ends)
+            rows = partial(access.chain_rows, connection, name=name, states=states, period=ends)
+            wanted = partial(_wanted_jobs if name == "job" else _wanted_parts, covered)
+            yield Member(name, shape, rows, wanted)
+
+    def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
+        """See `Source`."""
+        chains = batch.column("chain_id").to_pylist() if table == "job" else []
+        return [("chain", each) for each in chains]
+
+
+def _wanted_jobs(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+    names = [each.name for each in shape.columns]
+    id, chain, index = (names.index(each) for each in ("id", "chain_id", "chain_index"))
+    if covered:
+        left_out = [row for row in rows if ("chain", row[chain]) in covered]
+        covered.add(("job", row[id]) for row in left_out)
+        rows = [row for row in rows if ("chain", row[chain]) not in covered]
+    return rows, sum(str(row[index]) == "0" for row in rows)
+
+
+def _wanted_parts(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+    if covered:
+        (job, *_) = shape.places
+        rows = [row for row in rows if ("job", row[job]) not in covered]
+    return rows, 0
+
+
+def closed_until(source: Source, now: Instant) -> datetime:
+    """Return the start of the first period that may still get rows."""
+    return period_of(now - source.grace_ms * 1000, source.length, source.zone).start

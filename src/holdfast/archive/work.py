@@ -1,0 +1,106 @@
+"""What exports, drops, checks and restores share: the database, the files, progress, and how objects are read back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from holdfast.archive.hold import Hold, Now, renewed
+from holdfast.archive.parquet_file import ParquetFileReader
+from holdfast.archive.report import OnProgress, Progress, Step, ignore_progress, never
+from holdfast.archive.table_access import TableAccess
+from holdfast.core.errors import (
+    Aborted,
+    ArchiveBusy,
+    ArchiveCorrupted,
+    HoldfastError,
+    ObjectCorrupted,
+    ObjectNotFound,
+)
+from holdfast.core.manifest import ArchivedObject, Manifest, ManifestState
+from holdfast.files.files import Files
+from holdfast.storage.database import Database
+from holdfast.storage.id_generator import new_id
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one call of the archive works with."""
+
+    database: Database
+    files: Files
+    access: TableAccess
+    now: Now
+    lease_ms: int
+    on_progress: OnProgress = ignore_progress
+    should_stop: Callable[[], bool] = never
+
+    def tell(self, hold: Hold, step: Step, rows: int, total: int | None = None) -> None:
+        """Report progress. Raises: LeaseLost, and Aborted when the work is to stop."""
+        hold.check()
+        self.on_progress(Progress(step, hold.manifest.name, rows, total))
+        if self.should_stop():
+            raise Aborted("shutdown", "the archive was asked to stop")
+
+    @contextmanager
+    def holding(self, manifest: Manifest, states: Sequence[ManifestState]) -> Iterator[Hold]:
+        """Hold a manifest that is in one of the states. Raises: ArchiveBusy."""
+        token = new_id()
+        op = self.database.store.archiving.hold(
+            manifest.id, states, token, self.lease_ms, self.now()
+        )
+        held = self.database.run(op)
+        if held is None:
+            raise ArchiveBusy(f"{manifest.name} is in use, or no longer {' or '.join(states)}")
+        with renewed(self.database, Hold(held, token), self.lease_ms, self.now) as hold:
+            yield hold
+
+    def give_up(self, hold: Hold, reason: str | None, state: ManifestState | None = None) -> None:
+        """Release a manifest after a failure; where that fails too, its lease expires."""
+        archiving, id = self.database.store.archiving, hold.manifest.id
+        with suppress(HoldfastError):
+            self.database.run(archiving.release(id, hold.token, reason, state, self.now()))
+
+    @contextmanager
+    def fetched(self, hold: Hold, step: Step = "verify") -> Iterator[dict[str, ParquetFileReader]]:
+        """Read back every object of a manifest, compare it, and open the copies. Raises: ArchiveCorrupted."""
+        readers: dict[str, ParquetFileReader] = {}
+        with tempfile.TemporaryDirectory(prefix="holdfast-archive-") as folder:
+            try:
+                done = 0
+                for place, each in enumerate(hold.manifest.objects):
+                    self.tell(hold, step, done, hold.manifest.rows)
+                    readers[each.table] = self.fetch(each, Path(folder) / str(place))
+                    done += each.rows
+                yield readers
+            finally:
+                for reader in readers.values():
+                    reader.__exit__()
+
+    def fetch(self, found: ArchivedObject, path: Path) -> ParquetFileReader:
+        """Copy an object to a local file and compare size, SHA-256 and rows. Raises: ArchiveCorrupted, FilesError."""
+        try:
+            with path.open("wb") as file:
+                for block in self.files.stream(found.key, sha256=found.sha256):
+                    file.write(block)
+        except ObjectNotFound as error:
+            raise ArchiveCorrupted(f"{found.key} is missing") from error
+        except ObjectCorrupted as error:
+            raise ArchiveCorrupted(error.message) from error
+        if path.stat().st_size != found.bytes:
+            raise ArchiveCorrupted(
+                f"{found.key} has {path.stat().st_size} bytes, expected {found.bytes}"
+            )
+        try:
+            reader = ParquetFileReader(path)
+        except pa.ArrowException as error:
+            raise ArchiveCorrupted(f"{found.key} is not a Parquet file") from error
+        if reader.rows != found.rows:
+            reader.__exit__()
+            raise ArchiveCorrupted(f"{found.key} has {reader.rows} rows, expected {found.rows}")
+        return reader

@@ -1,0 +1,152 @@
+"""Holdfast's own chains: archived with everything they consist of, removed by the archive, restored as they were."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Job, Permanent
+from holdfast.archive.table_access import MEMBERS
+from holdfast.core.records import to_instant
+from holdfast.settings import load_settings
+from tests.archive.conftest import Place
+
+ALL = tuple(MEMBERS)
+
+
+def _app(place: Place) -> Holdfast:
+    app = place.app
+
+    @app.job("greet")
+    async def greet(job: Job[Any]) -> Any:
+        if job.input == "twice" and job.attempt == 1:
+            raise ValueError("once more")
+        return "done"
+
+    @app.job("refuse")
+    async def refuse(job: Job[Any]) -> None:
+        raise Permanent("no")
+
+    return app
+
+
+async def _finish(place: Place, app: Holdfast) -> None:
+    """Run everything that is due, however often it is retried."""
+    from holdfast.worker.options import WorkerOptions
+
+    worker = app.make_worker(WorkerOptions(stop_when_idle=True))
+    await worker.run()
+
+
+def _table(place: Place, name: str) -> str:
+    return f"holdfast_{name}" if place.is_sqlite else f"holdfast.{name}"
+
+
+def _all(place: Place) -> dict[str, list[str]]:
+    return {name: place.rows(_table(place, name)) for name in ALL}
+
+
+async def _ended(place: Place) -> Holdfast:
+    app = _app(place)
+    with app.transaction() as tx:
+        first = app.start(tx, "greet", "once")
+        app.start(tx, "greet", "after", blockers=[first.id])
+        app.start(tx, "refuse", "never")
+    await _finish(place, app)
+    place.now = datetime.now(UTC) + timedelta(days=2)
+    return app
+
+
+async def test_ended_chains_are_archived_removed_and_restored_as_they_were(place: Place) -> None:
+    await _ended(place)
+    place.archive.jobs(keep="30d")
+    before = _all(place)
+    assert [len(before[name]) for name in ("job", "outcome", "blocker")] == [3, 3, 1]
+    report = place.archive.run()
+    assert (report.items, report.failed) == (3, 0)
+    assert _all(place) == before
+    place.later(days=31)
+    place.archive.run()
+    assert _all(place) == {name: [] for name in ALL}
+    for manifest in place.archive.list():
+        place.archive.restore(manifest.id)
+    assert _all(place) == before
+
+
+def _totals(app: Holdfast) -> tuple[int, int]:
+    whole, _ = app.database.read(app.database.store.workers.totals(1_000))
+    return whole.completed, whole.failed
+
+
+async def test_totals_are_the_same_after_a_restore(place: Place) -> None:
+    app = await _ended(place)
+    place.archive.jobs()
+    before = _totals(app)
+    place.archive.run()
+    place.later(days=31)
+    place.archive.run()
+    assert _totals(app) == (0, 0)
+    for manifest in place.archive.list():
+        place.archive.restore(manifest.id)
+    assert _totals(app) == before == (2, 1)
+
+
+async def test_failed_chains_stay_as_long_as_dead_letters_do(place: Place) -> None:
+    await _ended(place)
+    place.archive._dead_letter_ms = 90 * 86_400_000
+    place.archive.jobs(keep="1d")
+    place.archive.run()
+    place.later(days=60)
+    place.archive.run()
+    assert len(place.rows(_table(place, "job"))) == 1
+    place.later(days=31)
+    place.archive.run()
+    assert place.rows(_table(place, "job")) == []
+
+
+async def test_a_redriven_chain_is_not_removed_with_what_was_archived_of_it(place: Place) -> None:
+    app = await _ended(place)
+    place.archive.jobs(keep="1d")
+    place.archive.run()
+    (dead,) = app.dead_letters.list().items
+    with app.transaction() as tx:
+        app.dead_letters.redrive(tx, dead.id)
+    place.later(days=2)
+    place.archive.run()
+    assert len(place.rows(_table(place, "job"))) == 1
+    assert app.jobs.get(dead.id).state == "pending"
+
+
+async def test_a_chain_that_a_live_job_waits_for_stays(place: Place) -> None:
+    app = await _ended(place)
+    place.archive.jobs(keep="1d")
+    place.archive.run()
+    done = next(each for each in app.jobs.list().items if each.state == "completed")
+    with app.transaction() as tx:
+        app.start(tx, "greet", "late", blockers=[done.chain_id], after="30d")
+    place.later(days=2)
+    place.archive.run()
+    left = {str(each.id) for each in app.jobs.list().items}
+    assert str(done.id) in left
+
+
+@pytest.mark.parametrize("archives", [True, False])
+async def test_retention_leaves_chains_to_the_archive(place: Place, archives: bool) -> None:
+    app = await _ended(place)
+    if not archives:
+        # Another application of this database archives them.
+        place.archive.jobs()
+        place.archive.run()
+    later = to_instant(place.now + timedelta(days=35))
+    settings = load_settings()
+    assembly = replace(app.assembly(settings), archives_jobs=archives, now=lambda: later)
+    tick = assembly.tick(("retention",))
+    try:
+        summary = await tick.run()
+    finally:
+        await tick.close()
+    assert summary.runner_results["retention"].processed == 0
+    assert len(place.rows(_table(place, "job"))) == 3
