@@ -139,8 +139,9 @@ returning l.token::text;
 
 -- name: queue_heal
 -- A page of the queue, by id. A job that never ran is due from the moment it was made or unblocked, one that failed waits
--- from the end of that attempt, one that was snoozed from about its claim, whose time its fence tells. Where that moment is
--- yet to come, a clock ran ahead: the job is due now, or as long from now as it was to wait. What was planned stays.
+-- from the end of that attempt, one that was snoozed from about its claim, whose time the last 42 bits of its fence tell.
+-- Where that moment is yet to come, a clock ran ahead: the job is due now, or as long from now as it was to wait. What was
+-- planned stays.
 with page as materialized (
   select q.job_id, q.available_at, q.fence, q.token from holdfast.queue q
    where q.job_id > :after::uuid order by q.job_id limit 1000),
@@ -148,7 +149,7 @@ clock as (
   select holdfast.moment(:now::bigint) as now, holdfast.moment(:now::bigint) + interval '1 minute' as soon),
 dated as materialized (
   select p.job_id, p.available_at, j.planned_at, j.created_at, p.fence,
-         case when a.ended_at is not null then a.ended_at else to_timestamp(p.fence / 1000.0) end as since
+         case when a.ended_at is not null then a.ended_at else to_timestamp((p.fence & ((1::bigint << 42) - 1)) / 1000.0) end as since
     from page p
    cross join lateral (select j.planned_at, j.created_at from holdfast.job j where j.id = p.job_id offset 0) j
     left join lateral (
