@@ -19,13 +19,14 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent import futures
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from holdfast.client.enqueue import Targets, open_targets
 from holdfast.commands.identity import check_identity
-from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable
+from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, RoleRefused
 from holdfast.core.events import Observer
 from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
@@ -356,7 +357,9 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 identity = await writing.run(check_identity(context.store))
-                await writing.run(context.store.schema.note_server())
+                with suppress(RoleRefused):
+                    # A role without this right leaves it to migrate and adopt.
+                    await writing.run(context.store.schema.note_server())
                 settings = await claiming.run(context.store.workers.settings())
                 is_paused = identity is not None and identity.paused
                 context.policies.configure({each.type: each for each in settings}, is_paused)
