@@ -87,8 +87,9 @@ class Renewal:
         self._report(lost)
 
     def _run(self) -> None:
-        while not self._ended.is_set() and not getattr(self.source, "aborted", False):
-            self._ended.wait(self._beat())
+        wait_s = self._beat_s
+        while not self._ended.wait(wait_s) and not getattr(self.source, "aborted", False):
+            wait_s = self._beat()
 
     def _beat(self) -> float:
         """Renew once; return the seconds until the next time."""
