@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from tests import conftest as shared
 
 from holdfast.testing.kit import Kit
 from tenders.database import Session, migrate_tables, open_engine
+from tenders.local.push_server import PushServer
 from tenders.worker import jobs
 
 postgres_server = shared.postgres_server
@@ -36,6 +37,20 @@ async def kit(url: str) -> AsyncIterator[Kit]:
     yield kit
     await engine.dispose()
     await jobs.aclose()
+
+
+@pytest.fixture
+def push_log(tmp_path: Path) -> Path:
+    """The file in which the push service logs what it accepted."""
+    return tmp_path / "pushes.jsonl"
+
+
+@pytest.fixture
+def server(push_log: Path) -> Iterator[PushServer]:
+    """A push service with an empty log."""
+    server = PushServer(push_log)
+    yield server
+    server.close()
 
 
 def environment(url: str, **more: str) -> dict[str, str]:

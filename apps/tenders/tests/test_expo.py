@@ -3,10 +3,9 @@
 import itertools
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from pathlib import Path
 
 import pytest
 
@@ -33,14 +32,6 @@ from tenders.push import (
 )
 
 _numbers = itertools.count()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[PushServer]:
-    """A push service with an empty log."""
-    server = PushServer(tmp_path / "pushes.jsonl")
-    yield server
-    server.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from tenders.models import LONG, Moment
+from tenders.models import LONG, Codes, Moment
 
 revision: str = "0001"
 down_revision: str | None = None
@@ -18,7 +18,6 @@ TABLES = (
     "tenders",
     "device_installations",
     "notification_preferences",
-    "preference_choices",
     "notification_events",
     "notification_deliveries",
 )
@@ -99,6 +98,9 @@ def _create_installations() -> None:
         "notification_preferences",
         sa.Column("installation_id", sa.Uuid(), nullable=False),
         sa.Column("is_enabled", sa.Boolean(), nullable=False),
+        sa.Column("regions", Codes(), nullable=True),
+        sa.Column("categories", Codes(), nullable=True),
+        sa.Column("kinds", Codes(), nullable=True),
         sa.Column("amount_min", sa.BigInteger(), nullable=True),
         sa.Column("amount_max", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(
@@ -107,21 +109,6 @@ def _create_installations() -> None:
             name="fk_notification_preferences_installation_id",
         ),
         sa.PrimaryKeyConstraint("installation_id", name="pk_notification_preferences"),
-    )
-    op.create_table(
-        "preference_choices",
-        sa.Column("installation_id", sa.Uuid(), nullable=False),
-        sa.Column("field", sa.String(), nullable=False),
-        sa.Column("value", sa.String(), nullable=False),
-        sa.ForeignKeyConstraint(
-            ["installation_id"],
-            ["device_installations.id"],
-            name="fk_preference_choices_installation_id",
-        ),
-        sa.PrimaryKeyConstraint("installation_id", "field", "value", name="pk_preference_choices"),
-    )
-    op.create_index(
-        "ix_preference_choices_value", "preference_choices", ["field", "value", "installation_id"]
     )
 
 
@@ -153,13 +140,19 @@ def _create_notifications() -> None:
         ),
     )
     for name, columns in {
-        "ix_notification_deliveries_due": ["status", "next_attempt_at", "id"],
-        "ix_notification_deliveries_receipt": ["status", "next_receipt_at", "id"],
         "ix_notification_deliveries_lock_token": ["lock_token"],
         "ix_notification_deliveries_completed_at": ["completed_at"],
         "ix_notification_deliveries_installation_id": ["installation_id"],
     }.items():
         op.create_index(name, "notification_deliveries", columns)
+    for name, condition in {
+        "ix_notification_deliveries_due": "status in ('pending', 'retryable')",
+        "ix_notification_deliveries_sent": "status = 'sent'",
+    }.items():
+        rows = sa.text(condition)
+        op.create_index(
+            name, "notification_deliveries", ["id"], postgresql_where=rows, sqlite_where=rows
+        )
 
 
 def _create_copy(name: str, on_postgres: bool) -> None:

@@ -1,0 +1,116 @@
+"""What dispatch and receipts do to deliveries alike: transactions with leases in them, times, devices switched off."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+from sqlalchemy import update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from holdfast import CycleRun
+from holdfast.core.records import Instant, to_datetime, to_instant
+from tenders.database import Session
+from tenders.models import Installation
+from tenders.settings import Settings
+
+T = TypeVar("T")
+
+Clock = Callable[[], Instant | None]
+"""The time; None means that leases go by the database's clock."""
+
+Changes = dict[Any, dict[str, Any]]
+"""Columns to change, by the id of the delivery."""
+
+
+def database_time() -> Instant | None:
+    """Leave the time to the database."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One run of a cycle on deliveries: what it may do, and what it counts."""
+
+    run: CycleRun
+    settings: Settings
+    clock: Clock = database_time
+
+    @property
+    def now(self) -> datetime:
+        """The time to write into rows."""
+        instant = self.clock()
+        return datetime.now(UTC) if instant is None else to_datetime(instant)
+
+    def count(self, counters: Mapping[str, int]) -> None:
+        """Add to the counters of the run."""
+        for name, number in counters.items():
+            if number:
+                self.run.count(name, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """An installation, and the token under which it was addressed."""
+
+    installation_id: UUID
+    token: str
+
+
+async def driver_of(session: AsyncSession) -> Any:
+    """Return the driver's connection of a session, on which leases are part of the session's transaction."""
+    connection = await session.connection()
+    return (await connection.get_raw_connection()).driver_connection
+
+
+def stored(session: AsyncSession, moment: datetime) -> Any:
+    """Return a time as the driver takes it where SQLAlchemy does not translate."""
+    return to_instant(moment) if session.get_bind().dialect.name == "sqlite" else moment
+
+
+async def switch_off(session: AsyncSession, devices: Mapping[Device, str], now: datetime) -> int:
+    """Deactivate installations for a reason, unless they have another token by now; return how many."""
+    switched_off = 0
+    # In one order, as another replica may be about the same devices.
+    for device in sorted(devices, key=lambda each: each.installation_id):
+        result = await session.execute(
+            update(Installation)
+            .where(
+                Installation.id == device.installation_id,
+                Installation.push_token == device.token,
+                Installation.is_active,
+            )
+            .values(is_active=False, deactivated_at=now, deactivated_because=devices[device])
+            .returning(Installation.id)
+        )
+        switched_off += len(result.all())
+    return switched_off
+
+
+async def record(write: Callable[[AsyncSession, Any], Awaitable[T]]) -> T:
+    """Run a transaction that must not be lost, again if the database was busy or away for a moment.
+
+    One that did commit finds its leases gone the second time, and changes nothing. Raises: the error of the last try.
+    """
+    for pause_s in PAUSES_S:
+        try:
+            return await _record_once(write)
+        except _PASSING:
+            await asyncio.sleep(pause_s)
+    return await _record_once(write)
+
+
+async def _record_once(write: Callable[[AsyncSession, Any], Awaitable[T]]) -> T:
+    async with Session.begin() as session:
+        return await write(session, await driver_of(session))
+
+
+PAUSES_S = (0.1, 1.0, 3.0)
+_PASSING = (DBAPIError, psycopg.OperationalError, sqlite3.OperationalError)

@@ -1,0 +1,278 @@
+"""The cycle `dispatch`: sends what is due, on every replica at once. A delivery belongs to the claim that leased it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import Row, and_, bindparam, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from holdfast import CycleRun, from_env
+from holdfast.contrib.kept_rows import AsyncKeptRows
+from holdfast.contrib.leases import PUSH_BACKOFF, Claimed, LeasedTable, RowRetry
+from tenders.database import Session
+from tenders.deliveries import Changes, Device, Work, driver_of, record, stored, switch_off
+from tenders.expo import ExpoPush
+from tenders.jobs import jobs
+from tenders.matching import is_wanted
+from tenders.models import DUE, Delivery, Installation, NotificationEvent, Tender
+from tenders.push import Failed, Invalid, PushMessage, PushProvider, Retryable, SendOutcome, Sent
+from tenders.settings import read_settings
+
+QUEUE = LeasedTable(
+    "notification_deliveries",
+    due="completed_at is null",
+    where=DUE,
+    order="id",
+    retry=RowRetry("attempt_count", "next_attempt_at", PUSH_BACKOFF),
+)
+
+REAPED_AT_ONCE = 1_000
+LONGEST_BODY = 500
+
+# The reason on record when a device gets the same notification again.
+WORKER_LOST = {
+    "status": "retryable",
+    "last_error_code": "WorkerLost",
+    "last_error_message": "its worker died or was too slow to record an outcome; it may have been accepted",
+}
+
+
+@jobs.cycle("dispatch", every=from_env("DISPATCH_INTERVAL_MINUTES", "1m"), singleton=False)
+async def dispatch(run: CycleRun) -> None:
+    """Send every notification that is due."""
+    settings = read_settings()
+    provider = ExpoPush.of(settings)
+    try:
+        await send_due(Work(run, settings), provider)
+    finally:
+        await provider.aclose()
+
+
+async def send_due(work: Work, provider: PushProvider) -> None:
+    """Send batch after batch until nothing is due, the run's items are used up, or the provider is down."""
+    await _reap(work)
+    while (room := work.run.room(provider.max_messages)) > 0:
+        claimed, parcels = await _claim(work, room)
+        if not parcels:
+            return
+        is_down = await _deliver(work, provider, claimed, parcels)
+        if is_down or work.run.aborted:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A claimed delivery and what is to be sent, or why nothing is."""
+
+    id: int
+    device: Device
+    tender: tuple[UUID, datetime]
+    content: PushMessage | Failed
+
+
+async def _reap(work: Work) -> None:
+    """Take back what dead workers held; that counts as an attempt, with its cause."""
+    async with Session.begin() as session:
+        reaped = await QUEUE.aio.reap(
+            await driver_of(session),
+            limit=REAPED_AT_ONCE,
+            values=WORKER_LOST,
+            exhausted={"status": "failed", "completed_at": stored(session, work.now)},
+            now=work.clock(),
+        )
+    work.count({"reaped": len(reaped)})
+
+
+async def _claim(work: Work, limit: int) -> tuple[Claimed, list[Parcel]]:
+    """Lease due deliveries, and look at their installations, preferences and tenders as they are now."""
+    async with Session.begin() as session:
+        claimed = await QUEUE.aio.claim(
+            await driver_of(session),
+            work.run.worker,
+            limit=limit,
+            lease=work.settings.push_lease,
+            now=work.clock(),
+        )
+        rows = await session.execute(_CONTENTS, {"token": claimed.token})
+        return claimed, [_parcel(each) for each in rows]
+
+
+_CONTENTS = (
+    select(
+        Delivery.id,
+        Delivery.installation_id,
+        Installation.push_token,
+        Installation.is_active,
+        NotificationEvent.tender_id,
+        NotificationEvent.tender_published_at,
+        Tender.code,
+        Tender.title,
+        Tender.buyer,
+        is_wanted().label("is_wanted"),
+    )
+    .join(Installation, Installation.id == Delivery.installation_id)
+    .join(NotificationEvent, NotificationEvent.id == Delivery.event_id)
+    .outerjoin(
+        Tender,
+        and_(
+            Tender.id == NotificationEvent.tender_id,
+            Tender.published_at == NotificationEvent.tender_published_at,
+        ),
+    )
+    .where(Delivery.lock_token == bindparam("token"))
+    .order_by(Delivery.id)
+)
+
+
+def _parcel(row: Row[Any]) -> Parcel:
+    content: PushMessage | Failed
+    if row.code is None:
+        content = Failed("TenderArchived", "the tender has left the table of current ones")
+    elif not row.is_active:
+        content = Failed("InstallationInactive", "the installation was switched off")
+    elif not row.is_wanted:
+        content = Failed("PreferencesChanged", "the preferences do not ask for this tender now")
+    else:
+        content = PushMessage(
+            row.push_token,
+            row.buyer or "New tender",
+            row.title[:LONGEST_BODY],
+            {"code": row.code, "deliveryId": str(row.id)},
+        )
+    device = Device(row.installation_id, row.push_token)
+    return Parcel(row.id, device, (row.tender_id, row.tender_published_at), content)
+
+
+async def _deliver(
+    work: Work, provider: PushProvider, claimed: Claimed, parcels: Sequence[Parcel]
+) -> bool:
+    """Send a batch and record what became of it; return whether the provider is down."""
+    async with QUEUE.aio.keep(work.run, claimed) as kept:
+        batch = _Batch(work, kept, parcels)
+        try:
+            answers = await provider.send(list(batch.messages.values()))
+        except asyncio.CancelledError:
+            stopped = Retryable("Interrupted", "the run was stopped; it may have been accepted")
+            await batch.record(dict.fromkeys(batch.messages, stopped))
+            raise
+        await batch.record({**batch.refusals, **dict(zip(batch.messages, answers, strict=True))})
+    return any(isinstance(each, Retryable) and each.is_outage for each in answers)
+
+
+class _Batch:
+    """What one claim holds, and how its outcomes are written."""
+
+    def __init__(self, work: Work, kept: AsyncKeptRows, parcels: Sequence[Parcel]) -> None:
+        self._work = work
+        self._kept = kept
+        self._parcels = {each.id: each for each in parcels}
+        contents = {each.id: each.content for each in parcels}
+        self.messages = {id: each for id, each in contents.items() if isinstance(each, PushMessage)}
+        self.refusals = {id: each for id, each in contents.items() if isinstance(each, Failed)}
+
+    async def record(self, outcomes: Mapping[int, SendOutcome]) -> None:
+        """Write all outcomes, with what follows from them, in one transaction; count those that were accepted."""
+        counters = await record(lambda session, driver: self._write(session, driver, outcomes))
+        self._work.run.counts.processed += len(outcomes)
+        self._work.count(counters)
+
+    async def _write(
+        self, session: AsyncSession, driver: Any, outcomes: Mapping[int, SendOutcome]
+    ) -> Counter[str]:
+        now = self._work.now
+        final = {
+            id: self._columns(session, self._parcels[id], outcome, now)
+            for id, outcome in outcomes.items()
+            if not isinstance(outcome, Retryable)
+        }
+        finished = await self._kept.finish(driver, final)
+        counters = Counter(_status(outcomes[id]) for id in finished)
+        counters += await self._retry(session, driver, outcomes, now)
+        # Another claim owns the rest by now: it decides about them.
+        counters["lost"] = len(outcomes) - counters.total()
+        counters["switched_off"] = await switch_off(session, self._gone(outcomes), now)
+        sent = [self._parcels[id].tender for id in finished if isinstance(outcomes[id], Sent)]
+        counters["tenders_notified"] = await _mark_notified(session, sent, now)
+        return counters
+
+    async def _retry(
+        self,
+        session: AsyncSession,
+        driver: Any,
+        outcomes: Mapping[int, SendOutcome],
+        now: datetime,
+    ) -> Counter[str]:
+        """Let deliveries wait for their next attempt, or fail those that had their last."""
+        waits: dict[timedelta, Changes] = defaultdict(dict)
+        for id, outcome in outcomes.items():
+            if isinstance(outcome, Retryable):
+                waits[outcome.after][id] = {"status": "retryable", **_error(outcome)} | {
+                    "updated_at": stored(session, now)
+                }
+        counters: Counter[str] = Counter()
+        for at_least, changes in waits.items():
+            retried = await self._kept.retry(
+                driver,
+                changes,
+                exhausted={"status": "failed", "completed_at": stored(session, now)},
+                at_least=at_least,
+                now=self._work.clock(),
+            )
+            counters["retryable"] += len(retried.delayed)
+            counters["failed"] += len(retried.exhausted)
+        return counters
+
+    def _columns(
+        self, session: AsyncSession, parcel: Parcel, outcome: Sent | Failed | Invalid, now: datetime
+    ) -> dict[str, Any]:
+        """Return the columns of a delivery that is not tried again; what an earlier attempt met stays on record."""
+        moment = stored(session, now)
+        columns: dict[str, Any] = {"status": _status(outcome), "updated_at": moment}
+        if not isinstance(outcome, Sent):
+            return columns | _error(outcome) | {"completed_at": moment}
+        return columns | {
+            "provider_ticket_id": outcome.ticket,
+            "sent_to": parcel.device.token,
+            "sent_at": moment,
+            "next_receipt_at": stored(session, now + self._work.settings.receipt_least_age),
+        }
+
+    def _gone(self, outcomes: Mapping[int, SendOutcome]) -> dict[Device, str]:
+        """Return the devices that cannot be reached, and why; that is so whichever claim found out."""
+        return {
+            self._parcels[id].device: outcome.code
+            for id, outcome in outcomes.items()
+            if isinstance(outcome, Invalid)
+        }
+
+
+async def _mark_notified(
+    session: AsyncSession, tenders: Sequence[tuple[UUID, datetime]], now: datetime
+) -> int:
+    """Mark tenders of which a first device was notified; nothing takes the mark back."""
+    marked = 0
+    # In one order, as other replicas may be about the same tenders.
+    for id, published_at in sorted(set(tenders)):
+        result = await session.execute(
+            update(Tender)
+            .where(Tender.id == id, Tender.published_at == published_at, ~Tender.is_notified)
+            .values(is_notified=True, notified_at=now)
+            .returning(Tender.id)
+        )
+        marked += len(result.all())
+    return marked
+
+
+def _status(outcome: Sent | Failed | Invalid | Retryable) -> str:
+    return type(outcome).__name__.lower()
+
+
+def _error(outcome: Failed | Invalid | Retryable) -> dict[str, Any]:
+    return {"last_error_code": outcome.code, "last_error_message": outcome.message}

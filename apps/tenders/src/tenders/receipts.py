@@ -1,0 +1,216 @@
+"""The cycle `receipt`: asks what became of accepted pushes, on every replica at once. Nothing in it sends."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, bindparam, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from holdfast import CycleRun, Retry, from_env
+from holdfast.contrib.kept_rows import AsyncKeptRows
+from holdfast.contrib.leases import Claimed, LeasedTable, RowRetry
+from tenders.database import Session
+from tenders.deliveries import Changes, Device, Work, driver_of, record, stored, switch_off
+from tenders.expo import ExpoPush
+from tenders.jobs import jobs
+from tenders.models import SENT, Delivery
+from tenders.push import (
+    Confirmed,
+    Failed,
+    Invalid,
+    PushProvider,
+    ReceiptOutcome,
+    ReceiptsUnavailable,
+)
+from tenders.settings import read_settings
+
+QUEUE = LeasedTable(
+    "notification_deliveries",
+    due="provider_ticket_id is not null",
+    where=SENT,
+    order="id",
+    # Tickets are given up by their age, not by how often they were asked for.
+    retry=RowRetry(
+        "receipt_count", "next_receipt_at", Retry(base="1m", cap="60m", max_attempts=None)
+    ),
+)
+
+REAPED_AT_ONCE = 1_000
+
+log = logging.getLogger("tenders.receipts")
+
+
+@jobs.cycle("receipt", every=from_env("RECEIPT_INTERVAL_MINUTES", "1m"), singleton=False)
+async def receipt(run: CycleRun) -> None:
+    """Fetch the receipts that are due."""
+    settings = read_settings()
+    provider = ExpoPush.of(settings)
+    try:
+        await fetch_due(Work(run, settings), provider)
+    finally:
+        await provider.aclose()
+
+
+async def fetch_due(work: Work, provider: PushProvider) -> None:
+    """Fetch batch after batch until no ticket is due, the run's items are used up, or the provider is down."""
+    await _reap(work)
+    while (room := work.run.room(provider.max_tickets)) > 0:
+        claimed, tickets = await _claim(work, room)
+        if not tickets:
+            return
+        is_down = await _settle(work, provider, claimed, tickets)
+        if is_down or work.run.aborted:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """A claimed delivery that the provider has accepted."""
+
+    delivery_id: int
+    id: str
+    device: Device
+    sent_at: datetime
+
+
+async def _reap(work: Work) -> None:
+    """Take back what dead workers held; asking again does no harm."""
+    async with Session.begin() as session:
+        reaped = await QUEUE.aio.reap(
+            await driver_of(session), limit=REAPED_AT_ONCE, now=work.clock()
+        )
+    work.count({"reaped": len(reaped)})
+
+
+async def _claim(work: Work, limit: int) -> tuple[Claimed, list[Ticket]]:
+    async with Session.begin() as session:
+        claimed = await QUEUE.aio.claim(
+            await driver_of(session),
+            work.run.worker,
+            limit=limit,
+            lease=work.settings.push_lease,
+            now=work.clock(),
+        )
+        rows = await session.execute(_TICKETS, {"token": claimed.token})
+        return claimed, [_ticket(each) for each in rows]
+
+
+_TICKETS = (
+    select(
+        Delivery.id,
+        Delivery.provider_ticket_id,
+        Delivery.installation_id,
+        Delivery.sent_to,
+        Delivery.sent_at,
+    )
+    .where(Delivery.lock_token == bindparam("token"))
+    .order_by(Delivery.id)
+)
+
+
+def _ticket(row: Row[Any]) -> Ticket:
+    device = Device(row.installation_id, row.sent_to)
+    return Ticket(row.id, row.provider_ticket_id, device, row.sent_at)
+
+
+async def _settle(
+    work: Work, provider: PushProvider, claimed: Claimed, tickets: Sequence[Ticket]
+) -> bool:
+    """Fetch a batch of receipts and record them; return whether the provider is down."""
+    receipts: Mapping[str, ReceiptOutcome] = {}
+    failure: ReceiptsUnavailable | None = None
+    async with QUEUE.aio.keep(work.run, claimed) as kept:
+        try:
+            receipts = await provider.fetch_receipts([each.id for each in tickets])
+        except ReceiptsUnavailable as unavailable:
+            failure = unavailable
+            log.warning("receipts could not be fetched: %s", unavailable)
+        batch = _Batch(work, kept, tickets, receipts, failure)
+        counters = await record(batch.write)
+    work.run.counts.processed += len(tickets)
+    work.count(counters)
+    return failure is not None
+
+
+class _Batch:
+    """What one claim holds, what was found out about it, and how that is written."""
+
+    def __init__(
+        self,
+        work: Work,
+        kept: AsyncKeptRows,
+        tickets: Sequence[Ticket],
+        receipts: Mapping[str, ReceiptOutcome],
+        failure: ReceiptsUnavailable | None,
+    ) -> None:
+        self._work = work
+        self._kept = kept
+        self._tickets = tickets
+        self._failure = failure
+        self._now = work.now
+        self._outcomes: dict[int, ReceiptOutcome] = {}
+        for each in tickets:
+            outcome = receipts.get(each.id) or self._give_up(each)
+            if outcome is not None:
+                self._outcomes[each.delivery_id] = outcome
+
+    async def write(self, session: AsyncSession, driver: Any) -> Counter[str]:
+        """Write all outcomes in one transaction; return what was counted."""
+        final = {
+            each.delivery_id: self._columns(session, each, self._outcomes[each.delivery_id])
+            for each in self._tickets
+            if each.delivery_id in self._outcomes
+        }
+        waiting: Changes = {
+            each.delivery_id: {"updated_at": stored(session, self._now)}
+            for each in self._tickets
+            if each.delivery_id not in self._outcomes
+        }
+        finished = await self._kept.finish(driver, final)
+        after = timedelta() if self._failure is None else self._failure.after
+        retried = await self._kept.retry(driver, waiting, at_least=after, now=self._work.clock())
+        counters = Counter(_status(self._outcomes[id]) for id in finished)
+        counters["waiting"] = len(retried.delayed)
+        counters["lost"] = len(self._tickets) - counters.total()
+        counters["switched_off"] = await switch_off(session, self._gone(), self._now)
+        counters["fetch_failed"] = int(self._failure is not None)
+        return counters
+
+    def _give_up(self, ticket: Ticket) -> Failed | None:
+        limit = self._work.settings.receipt_give_up
+        if self._now - ticket.sent_at < limit:
+            return None
+        return Failed("ReceiptExpired", f"no receipt within {limit}; the push had been accepted")
+
+    def _columns(
+        self, session: AsyncSession, ticket: Ticket, outcome: ReceiptOutcome
+    ) -> dict[str, Any]:
+        """Return the columns of a delivery that has ended. The tender stays notified, and nothing is sent again."""
+        moment = stored(session, self._now)
+        columns = {"status": _status(outcome), "completed_at": moment, "updated_at": moment}
+        if isinstance(outcome, Confirmed):
+            return columns | {"provider_receipt_id": ticket.id}
+        columns |= {"last_error_code": outcome.code, "last_error_message": outcome.message}
+        # A receipt that never came has no id.
+        return (
+            columns
+            if outcome.code == "ReceiptExpired"
+            else columns | {"provider_receipt_id": ticket.id}
+        )
+
+    def _gone(self) -> dict[Device, str]:
+        return {
+            each.device: outcome.code
+            for each in self._tickets
+            if isinstance(outcome := self._outcomes.get(each.delivery_id), Invalid)
+        }
+
+
+def _status(outcome: ReceiptOutcome) -> str:
+    return "ok" if isinstance(outcome, Confirmed) else type(outcome).__name__.lower()
