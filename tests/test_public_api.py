@@ -26,6 +26,7 @@ NAMES = {
     "Page",
     "Permanent",
     "Retry",
+    "Shard",
     "Snooze",
     "Start",
     "__version__",

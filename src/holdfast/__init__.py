@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Snooze as Snooze
     from holdfast.core.retry import Retry as Retry
     from holdfast.scheduler.cycle_run import CycleRun as CycleRun
+    from holdfast.scheduler.cycle_run import Shard as Shard
     from holdfast.settings.load import from_env as from_env
     from holdfast.worker.job import Job as Job
 
@@ -48,6 +49,7 @@ _HOMES = {
     "Page": "holdfast.client.views",
     "Permanent": "holdfast.core.errors",
     "Retry": "holdfast.core.retry",
+    "Shard": "holdfast.scheduler.cycle_run",
     "Snooze": "holdfast.core.outcome",
     "Start": "holdfast.client.enqueue",
     "errors": "holdfast.errors",
@@ -70,6 +72,7 @@ __all__ = [
     "Page",
     "Permanent",
     "Retry",
+    "Shard",
     "Snooze",
     "Start",
     "__version__",

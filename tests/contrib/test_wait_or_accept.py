@@ -11,6 +11,7 @@ from uuid import UUID
 
 import httpx
 import pytest
+from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
@@ -22,6 +23,7 @@ from holdfast import Chain, Holdfast, Job
 from holdfast.contrib import wait_or_accept as module
 from holdfast.contrib.starlette import Failed, Found, Ready, lifespan, wait_or_accept
 from holdfast.core.errors import InvalidOption
+from holdfast.observe.prometheus import PrometheusObserver
 from holdfast.settings import load_settings
 from holdfast.storage.id_generator import new_id
 from tests.support.serving import serve
@@ -134,6 +136,31 @@ async def test_a_chain_that_ends_in_time_is_answered_with_its_output(
     answer = await asking
     assert (answer.status_code, answer.json()) == (200, {"status": "READY", "output": {"n": 1}})
     assert shop.chain_waiters == 0
+
+
+async def test_waiting_requests_are_counted_and_measured(
+    shop: Shop, client: httpx.AsyncClient
+) -> None:
+    registry = CollectorRegistry()
+    shop.jobs.observe(PrometheusObserver(registry))
+    chain = shop.start()
+
+    def waiting() -> float | None:
+        return registry.get_sample_value("holdfast_request_waiting")
+
+    answers = [asyncio.create_task(client.get(f"/chain/{chain.id}")) for _ in range(3)]
+    await until(lambda: waiting() == 3)
+    complete(shop, chain)
+    await asyncio.gather(*answers)
+    await client.get(f"/chain/{ABSENT}")
+    await client.get(f"/chain/{shop.start().id}?waitMs=0")
+    assert waiting() == 0
+    count = "holdfast_request_wait_duration_seconds_count"
+    found = {
+        state: registry.get_sample_value(count, {"state": state})
+        for state in ("ready", "rejected", "pending")
+    }
+    assert found == {"ready": 3, "rejected": 1, "pending": 1}
 
 
 async def test_a_chain_that_does_not_is_accepted_with_when_to_ask_again(

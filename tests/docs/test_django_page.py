@@ -72,8 +72,8 @@ def test_the_page_works_on_postgres_one_after_another_and_in_parallel(
 
 
 def test_a_test_database_in_memory_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    from holdfast.client.url import parse_url
     from holdfast.errors import UnusableUrl
+    from holdfast.storage.url import parse_url
 
     with pytest.raises(UnusableUrl, match="only the connection that made this database") as raised:
         parse_url("sqlite:///file:memorydb_default?mode=memory&cache=shared")

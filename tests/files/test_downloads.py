@@ -86,6 +86,51 @@ def test_a_link_downloads_the_object_under_a_name(site: Site) -> None:
     assert headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "part"),
+    [
+        ("bytes=0-3", PDF[:4]),
+        ("bytes=5-", PDF[5:]),
+        ("bytes=-4", PDF[-4:]),
+        ("bytes=2-999999", PDF[2:]),
+    ],
+)
+def test_a_range_of_bytes_is_served_alone(site: Site, wanted: str, part: bytes) -> None:
+    site.files.put(KEY, PDF)
+    answer = httpx.get(site.files.url(KEY), headers={"Range": wanted})
+    assert (answer.status_code, answer.content) == (206, part)
+    first = PDF.index(part) if wanted != "bytes=-4" else len(PDF) - 4
+    shown = f"bytes {first}-{first + len(part) - 1}/{len(PDF)}"
+    assert answer.headers["content-range"] == shown
+    assert answer.headers["content-length"] == str(len(part))
+
+
+@pytest.mark.parametrize("wanted", ["bytes=999999-", "bytes=5-2", "bytes=-0"])
+def test_a_range_that_is_not_there_is_refused_with_the_size(site: Site, wanted: str) -> None:
+    site.files.put(KEY, PDF)
+    answer = httpx.get(site.files.url(KEY), headers={"Range": wanted})
+    assert (answer.status_code, answer.content) == (416, b"")
+    assert answer.headers["content-range"] == f"bytes */{len(PDF)}"
+
+
+@pytest.mark.parametrize("wanted", ["bytes=0-1,3-4", "lines=1-2", "bytes=-", "bytes=a-b"])
+def test_other_ranges_are_answered_with_the_whole(site: Site, wanted: str) -> None:
+    site.files.put(KEY, PDF)
+    answer = httpx.get(site.files.url(KEY), headers={"Range": wanted})
+    assert (answer.status_code, answer.content) == (200, PDF)
+
+
+def test_a_download_resumes_only_if_the_object_is_the_same(site: Site) -> None:
+    site.files.put(KEY, PDF)
+    link = site.files.url(KEY)
+    etag = httpx.head(link).headers["etag"]
+    resumed = httpx.get(link, headers={"Range": "bytes=4-", "If-Range": etag})
+    assert (resumed.status_code, resumed.content) == (206, PDF[4:])
+    site.files.put(KEY, b"other")
+    again = httpx.get(link, headers={"Range": "bytes=4-", "If-Range": etag})
+    assert (again.status_code, again.content) == (200, b"other")
+
+
 def test_a_link_without_a_name_is_saved_as_the_key_ends(site: Site) -> None:
     site.files.put("a/b.txt", PDF)
     answer = httpx.get(site.files.url("a/b.txt"))

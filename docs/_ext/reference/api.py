@@ -64,6 +64,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.starlette.Failed",
         "holdfast.contrib.fastapi.transaction",
         "holdfast.contrib.fastapi.session",
+        "holdfast.contrib.sqlalchemy_url.sqlalchemy_url",
     ),
     "Leases for your own tables": (
         "holdfast.contrib.leases.LeasedTable",

@@ -22,7 +22,6 @@ from holdfast.client.enqueue import Producer, Targets
 from holdfast.client.jobs import AsyncDeadLetters, AsyncJobs, DeadLetters, Jobs
 from holdfast.client.start_options import check_key
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
-from holdfast.client.url import Address, Pooling, open_database, parse_url
 from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
 from holdfast.commands.start import subscribe_handlers
@@ -36,6 +35,7 @@ from holdfast.settings import load_some
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.sql_loader import check_identifier
+from holdfast.storage.url import Address, Pooling, open_database, parse_url
 
 if TYPE_CHECKING:
     from holdfast.archive import Archive

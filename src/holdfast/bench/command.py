@@ -7,6 +7,7 @@ import click
 from holdfast.bench.catalogue import GROUPS, NAMES
 from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import CommandUsage, nearest
+from holdfast.storage.url import without_driver
 
 SERVERS = ("stock", "wheel", "both")
 URLS = ("postgresql://", "postgres://")
@@ -81,6 +82,7 @@ def bench(
     chosen = {flag: scale for flag, (is_given, scale) in sizes.items() if is_given}
     if len(chosen) > 1:
         raise CommandUsage(f"{' and '.join(chosen)} exclude each other", help="give one of them")
+    server = without_driver(server)
     if server not in SERVERS and not server.startswith(URLS):
         raise CommandUsage(
             f"--server {server[:40]!r} is neither stock, wheel, both nor a postgresql:// URL",

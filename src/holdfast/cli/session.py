@@ -145,7 +145,7 @@ class CliSession:
 
     def require_database(self) -> None:
         """Reject a missing SQLite file: opening it would create it, and hide a mistyped path."""
-        from holdfast.client.url import parse_url
+        from holdfast.storage.url import parse_url
 
         address = parse_url(self.app.database.url)
         if address.dialect == "sqlite" and not Path(address.path).exists():

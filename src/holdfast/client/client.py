@@ -18,7 +18,6 @@ import msgspec
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import Access, AsyncAdapter, AsyncTx, Need, SyncAdapter, SyncTx
-from holdfast.client.url import Address
 from holdfast.commands.change import Change
 from holdfast.core.errors import HoldfastError, SchemaTooOld, UnsupportedConnection, WrongDatabase
 from holdfast.core.events import Event, Observer
@@ -29,6 +28,7 @@ from holdfast.storage.database import AsyncTransaction, Database, Raised, Transa
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, at, run, run_async
 from holdfast.storage.store import Store
+from holdfast.storage.url import Address
 
 T = TypeVar("T")
 

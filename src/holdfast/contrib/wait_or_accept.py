@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -31,6 +32,7 @@ from holdfast.core.errors import (
     InvalidOption,
     WaitTimeout,
 )
+from holdfast.core.events import event
 from holdfast.web.disconnect import while_connected
 from holdfast.web.middleware import given_request_id
 from holdfast.web.problems import problem_response
@@ -167,18 +169,47 @@ async def wait_or_accept(
     """
     _check_target(jobs, chain, look, key)
     _check_times(default_ms, max_ms, retry_after_ms)
-    try:
-        timeout_s = _milliseconds(request, wait_ms, default_ms, max_ms) / 1000
-        found = await while_connected(request, _found(jobs, chain, look, key, timeout_s))
-    except (BadRequest, InvalidId, ChainNotFound, ChainDeleted) as error:
-        return Waited("rejected", error=error, request_id=given_request_id(request))
-    except (ClientDisconnect, WaitTimeout):
-        found = None
-    if isinstance(found, Ready):
-        return Waited("ready", value=found.value)
-    if isinstance(found, Failed):
-        return Waited("failed", error=found.error)
-    return Waited("pending", retry_after_ms=retry_after_ms)
+    with _MeasuredWait(jobs) as measured:
+        try:
+            timeout_s = _milliseconds(request, wait_ms, default_ms, max_ms) / 1000
+            found = await while_connected(request, _found(jobs, chain, look, key, timeout_s))
+        except (BadRequest, InvalidId, ChainNotFound, ChainDeleted) as error:
+            measured.state = "rejected"
+            return Waited("rejected", error=error, request_id=given_request_id(request))
+        except (ClientDisconnect, WaitTimeout):
+            found = None
+        if isinstance(found, Ready):
+            measured.state = "ready"
+            return Waited("ready", value=found.value)
+        if isinstance(found, Failed):
+            measured.state = "failed"
+            return Waited("failed", error=found.error)
+        return Waited("pending", retry_after_ms=retry_after_ms)
+
+
+class _MeasuredWait:
+    """Reports a wait and how many there are; a wait without an application has no observers."""
+
+    _waiting: WeakKeyDictionary[Holdfast, int] = WeakKeyDictionary()
+
+    def __init__(self, jobs: Holdfast | None) -> None:
+        self._jobs = jobs
+        self._began = time.monotonic()
+        self.state: WaitedState = "pending"
+
+    def __enter__(self) -> Self:
+        self._tell(1, "wait_started")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        taken_ms = int((time.monotonic() - self._began) * 1000)
+        self._tell(-1, "wait_finished", state=self.state, duration_ms=taken_ms)
+
+    def _tell(self, change: int, name: str, **fields: Any) -> None:
+        if self._jobs is not None:
+            waiting = self._waiting.get(self._jobs, 0) + change
+            self._waiting[self._jobs] = waiting
+            self._jobs.tell([event(name, waiting=waiting, **fields)])
 
 
 def _check_target(

@@ -255,6 +255,15 @@ CATALOGUE: dict[str, EventSpec] = {
             "Archived rows were inserted again.",
             ("source", "manifest", "rows"),
         ),
+        EventSpec(
+            "wait_started", "debug", "A request began to wait in wait_or_accept.", ("waiting",)
+        ),
+        EventSpec(
+            "wait_finished",
+            "debug",
+            "A request's wait ended: ready, pending, failed or rejected.",
+            ("waiting", "state", "duration_ms"),
+        ),
     )
 }
 

@@ -139,8 +139,8 @@ def _open_file(fresh: bool) -> DemoDatabase:
 
 
 def _open_url(url: str, fresh: bool) -> DemoDatabase:
-    from holdfast.client.url import parse_url
     from holdfast.demo import tables
+    from holdfast.storage.url import parse_url
 
     address = parse_url(url)
     if address.dialect == "sqlite":

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast.client.url import parse_url
 from holdfast.storage.operation import SyncExecutor
 from holdfast.storage.sql_loader import load_statements
+from holdfast.storage.url import parse_url
 
 if TYPE_CHECKING:
     import psycopg

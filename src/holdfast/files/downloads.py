@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, MutableMapping
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
@@ -14,6 +16,8 @@ from holdfast.core.errors import (
     ObjectNotFound,
     SigningSecretMissing,
 )
+from holdfast.files.backend import FileBackend, ObjectReader, StoredFile
+from holdfast.files.content import BLOCK
 from holdfast.files.links import attachment
 
 if TYPE_CHECKING:
@@ -30,12 +34,18 @@ _STATUSES: dict[type[HoldfastError], int] = {
     InvalidObjectKey: 404,
 }
 
+_RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+
 
 class Downloads:
-    """Answers GET and HEAD for valid links only; nothing is served without a signature."""
+    """Answers GET and HEAD for valid links only; nothing is served without a signature.
 
-    def __init__(self, files: Files) -> None:
+    One range of bytes is served alone, so that downloads resume and players seek; several are answered with the whole.
+    """
+
+    def __init__(self, files: Files, backend: FileBackend) -> None:
         self._files = files
+        self._backend = backend
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -55,23 +65,82 @@ class Downloads:
     async def _serve(self, scope: Scope, send: Send) -> None:
         key = scope["path"].removeprefix(scope.get("root_path", "")).removeprefix("/")
         filename = self._files.check_link(key, dict(parse_qsl(scope["query_string"].decode())))
+        wanted = dict(scope["headers"]).get(b"range", b"").decode("latin-1")
+        if wanted and scope["method"] == "GET":
+            reader = await asyncio.to_thread(self._backend.reader, key)
+            try:
+                if await _serve_range(scope, send, reader, wanted, filename):
+                    return
+            finally:
+                await asyncio.to_thread(reader.close)
         info = await self._files.aio.head(key)
-        headers = {
-            "content-type": info.content_type,
-            "content-length": str(info.size),
-            "content-disposition": attachment(filename),
-            "cache-control": "private, no-store",
-            # What users uploaded must not run as a page of the application.
-            "content-security-policy": "sandbox; default-src 'none'",
-            "x-content-type-options": "nosniff",
-        }
-        await _start(send, 200, headers)
+        await _start(send, 200, _headers(info, filename, info.size))
         if scope["method"] == "GET":
             # Against the checksum that was announced: an object that is replaced meanwhile breaks off.
-            async with aclosing(self._files.aio.stream(key, sha256=info.sha256)) as blocks:
-                async for block in blocks:
-                    await send({"type": "http.response.body", "body": block, "more_body": True})
+            await _send_blocks(send, self._files.aio.stream(key, sha256=info.sha256))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _serve_range(
+    scope: Scope, send: Send, reader: ObjectReader, wanted: str, filename: str
+) -> bool:
+    """Serve one range of the version that was opened; False when all of it is to be sent."""
+    info = reader.info
+    condition = dict(scope["headers"]).get(b"if-range", b"").decode("latin-1")
+    found = _RANGE.fullmatch(wanted.replace(" ", ""))
+    if found is None or found[0] == "bytes=-" or (condition and condition != _etag(info)):
+        return False
+    first, last = _bounds(found[1], found[2], info.size)
+    if first > last:
+        headers = {"content-range": f"bytes */{info.size}", "content-length": "0"}
+        await _start(send, 416, headers)
+    else:
+        headers = _headers(info, filename, last - first + 1)
+        headers["content-range"] = f"bytes {first}-{last}/{info.size}"
+        await _start(send, 206, headers)
+        await _send_blocks(send, _part(reader, first, last + 1))
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+    return True
+
+
+def _bounds(first: str, last: str, size: int) -> tuple[int, int]:
+    """Return the first and last byte of a range; the last n of `-n` (RFC 9110, 14.1.2)."""
+    if not first:
+        return max(0, size - int(last)), size - 1
+    return int(first), min(int(last) if last else size - 1, size - 1)
+
+
+async def _part(reader: ObjectReader, start: int, end: int) -> AsyncGenerator[bytes, None]:
+    while start < end:
+        block = await asyncio.to_thread(reader.read_at, start, min(BLOCK, end - start))
+        if not block:
+            return
+        start += len(block)
+        yield block
+
+
+async def _send_blocks(send: Send, content: AsyncGenerator[bytes, None]) -> None:
+    async with aclosing(content) as blocks:
+        async for block in blocks:
+            await send({"type": "http.response.body", "body": block, "more_body": True})
+
+
+def _headers(info: StoredFile, filename: str, length: int) -> dict[str, str]:
+    headers = {
+        "content-type": info.content_type,
+        "content-length": str(length),
+        "content-disposition": attachment(filename),
+        "accept-ranges": "bytes",
+        "cache-control": "private, no-store",
+        # What users uploaded must not run as a page of the application.
+        "content-security-policy": "sandbox; default-src 'none'",
+        "x-content-type-options": "nosniff",
+    }
+    return headers | ({"etag": _etag(info)} if info.sha256 else {})
+
+
+def _etag(info: StoredFile) -> str:
+    return f'"{info.sha256}"'
 
 
 async def _refuse(send: Send, status: int, text: str) -> None:

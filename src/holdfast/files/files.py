@@ -149,7 +149,7 @@ class Files:
         """Return the ASGI application that serves the links of a local directory; mount it at `base_url`."""
         from holdfast.files.downloads import Downloads
 
-        return Downloads(self)
+        return Downloads(self, self._backend)
 
     def _same(self, key: str, sha256: str) -> StoredFile:
         info = self.head(key)

@@ -9,6 +9,7 @@ from holdfast.notify.base import Notifier
 from holdfast.notify.local import LocalNotifier, NullNotifier
 from holdfast.notify.sqlite import SqliteNotifier
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+from holdfast.storage.url import without_driver
 
 POSTGRES_SCHEMES = ("postgresql", "postgres")
 REDIS_SCHEMES = ("redis", "rediss", "unix")
@@ -25,10 +26,13 @@ def open_notifier(
     """Return the notifier for `local`, `none` or a postgresql://, redis:// or nats:// URL.
 
     `listen_url` is a direct PostgreSQL URL for LISTEN, if the other goes through a pooler.
-    The notifier connects at its first use. Raises: ConfigError, MissingExtra.
+    The notifier connects at its first use. Raises: ConfigError, MissingExtra, UnusableUrl.
     """
     if url == "none":
         return NullNotifier()
+    url = None if url is None else without_driver(url)
+    database_url = without_driver(database_url)
+    listen_url = None if listen_url is None else without_driver(listen_url)
     if url is None or url == "local":
         if _scheme(database_url) == "sqlite":
             return _sqlite_notifier(database_url)

@@ -113,6 +113,16 @@ ARCHIVE_DROPPED = Metric(
 ARCHIVE_FAILURES = Metric(
     "holdfast.archive.failures", "counter", "Periods that could not be archived.", ("source",)
 )
+REQUESTS_WAITING = Metric(
+    "holdfast.request.waiting", "gauge", "Requests of this process that wait in wait_or_accept."
+)
+REQUEST_WAIT = Metric(
+    "holdfast.request.wait_duration",
+    "histogram",
+    "How long requests waited, by how the wait ended.",
+    ("state",),
+    "s",
+)
 
 METRICS: tuple[Metric, ...] = tuple(each for each in globals().values() if isinstance(each, Metric))
 
@@ -332,6 +342,11 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "archive_exported": (_by_source(ARCHIVE_ROWS, "rows"), _by_source(ARCHIVE_BYTES, "bytes")),
     "archive_dropped": (_by_source(ARCHIVE_DROPPED, "items"),),
     "archive_failed": (_by_source(ARCHIVE_FAILURES),),
+    "wait_started": (_count(REQUESTS_WAITING, "waiting"),),
+    "wait_finished": (
+        _count(REQUESTS_WAITING, "waiting"),
+        _seconds(REQUEST_WAIT, "duration_ms", "state"),
+    ),
 }
 
 MEASURED = frozenset(RULES)

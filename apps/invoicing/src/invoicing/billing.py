@@ -11,8 +11,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import selectinload
 
-from holdfast import CycleRun, Job, Permanent, from_env
-from holdfast.scheduler.cycle_run import Shard
+from holdfast import CycleRun, Job, Permanent, Shard, from_env
 from invoicing.database import Session, insert_into
 from invoicing.emails import request_email
 from invoicing.invoices import WITH_EVERYTHING, issue_invoice

@@ -8,8 +8,7 @@ from datetime import date, timedelta
 from sqlalchemy import and_, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from holdfast import CycleRun, from_env
-from holdfast.scheduler.cycle_run import Shard
+from holdfast import CycleRun, Shard, from_env
 from invoicing.emails import request_email
 from invoicing.invoices import WITH_EVERYTHING
 from invoicing.jobs import jobs

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.client.url import Dialect
 from holdfast.core.errors import WrongDatabase
 from holdfast.storage.after_commit import AfterCommit, Hooks
 from holdfast.storage.database import AsyncTransaction, Transaction
 from holdfast.storage.operation import AsyncExecutor, SyncExecutor
 from holdfast.storage.store import Store
+from holdfast.storage.url import Dialect
 
 if TYPE_CHECKING:
     from holdfast.storage.postgres.transaction import PostgresAsyncTransaction, PostgresTransaction

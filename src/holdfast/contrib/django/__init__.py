@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from holdfast.client.url import parse_url
 from holdfast.core.errors import UnusableUrl
+from holdfast.storage.url import parse_url
 
 _SQLITE = "django.db.backends.sqlite3"
 _POSTGRESQL = frozenset({"django.db.backends.postgresql", "django.contrib.gis.db.backends.postgis"})

@@ -12,17 +12,15 @@ from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, select
-from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session, joinedload
 
 from holdfast import Holdfast
+from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from holdfast.core.errors import HoldfastError
 from holdfast.files import open_files
 from invoicing.local.mail_server import read_mailbox
 from invoicing.models import DeliveryStatus, Document, EmailDelivery, Expense, File, TaxSnapshot
 from invoicing.taxes import quarter_of
-
-DRIVERS = {"postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
 
 Kind = Literal["missing", "doubled", "wrong"]
 
@@ -63,8 +61,7 @@ class Progress:
 
 def open_books(url: str) -> Engine:
     """Open the application's tables for reading."""
-    address = make_url(url)
-    return create_engine(address.set(drivername=DRIVERS[address.get_backend_name()]))
+    return create_engine(sqlalchemy_url(url))
 
 
 def read_progress(engine: Engine, invoices: Collection[UUID]) -> Progress:

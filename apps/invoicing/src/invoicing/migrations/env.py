@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from alembic import context
 from sqlalchemy import create_engine
-from sqlalchemy.engine import make_url
 
+from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from invoicing.models import Base
 from invoicing.settings import read_settings
 
-DRIVERS = {"postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
-
-url = make_url(context.config.attributes.get("url") or read_settings().database_url)
-engine = create_engine(url.set(drivername=DRIVERS[url.get_backend_name()]))
+url = context.config.attributes.get("url") or read_settings().database_url
+engine = create_engine(sqlalchemy_url(url))
 with engine.connect() as connection:
     context.configure(
         connection=connection,

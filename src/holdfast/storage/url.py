@@ -45,6 +45,19 @@ class Address:
 
 def parse_url(url: str) -> Address:
     """Return what a URL means. Raises: UnusableUrl with the forms that are understood."""
+    dialect, rest = _split(url)
+    return _sqlite(rest) if dialect == "sqlite" else _postgresql(rest)
+
+
+def without_driver(url: str) -> str:
+    """Return a URL without the driver that SQLAlchemy's name; others stay as they are. Raises: UnusableUrl."""
+    scheme, has_driver, _ = url.partition("://")[0].partition("+")
+    if not has_driver or scheme.lower() not in _DIALECTS:
+        return url
+    return "://".join(_split(url))
+
+
+def _split(url: str) -> tuple[Dialect, str]:
     match = _SCHEME.match(url)
     if match is None:
         raise _unusable("the database URL has no scheme")
@@ -54,8 +67,7 @@ def parse_url(url: str) -> Address:
         raise _unusable(f"{scheme} is not a database Holdfast can use")
     if driver is not None and driver.lower() not in _DRIVERS[dialect]:
         raise _unusable(f"{driver} is not a driver of {dialect} that Holdfast knows")
-    rest = url[match.end() :]
-    return _sqlite(rest) if dialect == "sqlite" else _postgresql(rest)
+    return dialect, url[match.end() :]
 
 
 def _sqlite(rest: str) -> Address:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.client.url import Address, parse_url
+from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from holdfast.core.errors import UnusableUrl
+from holdfast.notify.factory import open_notifier
+from holdfast.storage.url import Address, parse_url, without_driver
 
 
 @pytest.mark.parametrize(
@@ -68,3 +70,36 @@ def test_anything_else_is_refused_with_the_forms_and_without_the_password(
     shown = refusal.value.render()
     assert "sqlite:///relative.db" in shown
     assert "secret" not in shown
+
+
+@pytest.mark.parametrize(
+    ("url", "sync", "asynchronous"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db", "sqlite+aiosqlite:///a.db"),
+        ("sqlite+aiosqlite:////b/a.db", "sqlite:////b/a.db", "sqlite+aiosqlite:////b/a.db"),
+        *(
+            (f"{scheme}://ana:s@h/d?x=1", *["postgresql+psycopg://ana:s@h/d?x=1"] * 2)
+            for scheme in ("postgresql", "postgres", "postgresql+asyncpg")
+        ),
+    ],
+)
+def test_sqlalchemy_gets_the_same_database_with_a_driver(
+    url: str, sync: str, asynchronous: str
+) -> None:
+    assert sqlalchemy_url(url) == sync
+    assert sqlalchemy_url(url, is_async=True) == asynchronous
+    assert parse_url(sqlalchemy_url(url)) == parse_url(url)
+
+
+def test_only_the_driver_of_a_database_is_left_out() -> None:
+    assert without_driver("postgresql+psycopg://h/d") == "postgresql://h/d"
+    assert without_driver("redis+x://h") == "redis+x://h"
+    assert without_driver("stock") == "stock"
+    with pytest.raises(UnusableUrl, match="pg8000"):
+        without_driver("postgresql+pg8000://h/d")
+
+
+def test_a_notifier_takes_the_url_of_sqlalchemy_too(postgres_url: str) -> None:
+    url = sqlalchemy_url(postgres_url)
+    notifier = open_notifier(url, database_url=url, listen_url=url)
+    notifier.close()
