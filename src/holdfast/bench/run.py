@@ -20,6 +20,7 @@ from holdfast.bench.result_tables import print_facts, print_peers, print_result,
 from holdfast.cli.console import print_info
 from holdfast.cli.exit_codes import Exit
 from holdfast.core.errors import ConfigError, HoldfastError, MissingExtra
+from holdfast.storage.url import missing_driver
 
 if TYPE_CHECKING:
     from holdfast.bench.servers import BenchServer
@@ -130,13 +131,9 @@ def _servers(chosen: str, is_needed: bool, skipped: Skipped) -> Iterator[Sequenc
     try:
         from holdfast.bench.servers import start_servers
     except ImportError as error:
-        missing_driver = MissingExtra(
-            f"PostgreSQL needs the package {error.name or 'psycopg'}",
-            help='pip install "holdfast-jobs[postgres]"',
-        )
         if chosen != "both":
-            raise missing_driver from error
-        skipped.add("PostgreSQL", missing_driver)
+            raise missing_driver(error) from error
+        skipped.add("PostgreSQL", missing_driver(error))
         yield ()
         return
 

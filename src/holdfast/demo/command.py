@@ -140,7 +140,7 @@ def _open_file(fresh: bool) -> DemoDatabase:
 
 def _open_url(url: str, fresh: bool) -> DemoDatabase:
     from holdfast.demo import tables
-    from holdfast.storage.url import parse_url
+    from holdfast.storage.url import missing_driver, parse_url
 
     address = parse_url(url)
     if address.dialect == "sqlite":
@@ -152,10 +152,7 @@ def _open_url(url: str, fresh: bool) -> DemoDatabase:
     try:
         from holdfast.storage.postgres.connection import url_without_password
     except ImportError as error:
-        raise MissingExtra(
-            f"PostgreSQL needs the package {error.name}",
-            help='pip install "holdfast-jobs[postgres]"',
-        ) from error
+        raise missing_driver(error) from error
     if fresh:
         tables.close_shop(address.url)
     return DemoDatabase(address.url, url_without_password(address.url))

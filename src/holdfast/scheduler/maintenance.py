@@ -20,6 +20,7 @@ from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.storage.store import Store
 from holdfast.worker.counters import Counters
 from holdfast.worker.reaper import OutageGuard
+from holdfast.worker.worker_context import reaped_fields
 
 CHECK_EVERY_MS = 60_000
 SETTLE_MS = 5_000
@@ -100,15 +101,7 @@ class ReaperRunner:
         context.counts.processed += len(jobs)
         context.worker_counters.recovered += len(jobs)
         for each in jobs:
-            context.emit(
-                "job_reaped",
-                job_id=each.id,
-                type=each.type,
-                worker=each.worker,
-                state=each.state,
-                crashes=each.crashes,
-                stale_ms=each.stale_ms,
-            )
+            context.emit("job_reaped", **reaped_fields(each))
         if self._notifier is not None and jobs:
             self._notifier.send(report.hints())
 

@@ -120,8 +120,13 @@ def open_database(address: Address, schema: str, pooling: Pooling) -> Database:
     try:
         from holdfast.storage.postgres.database import PostgresDatabase
     except ImportError as error:
-        raise MissingExtra(
-            f"PostgreSQL needs the package {error.name}",
-            help='pip install "holdfast-jobs[postgres]"',
-        ) from error
+        raise missing_driver(error) from error
     return PostgresDatabase(address.url, schema, pooling.connections, pooling.prepare)
+
+
+def missing_driver(error: ImportError) -> MissingExtra:
+    """Return the error for a PostgreSQL driver that could not be imported."""
+    return MissingExtra(
+        f"PostgreSQL needs the package {error.name or 'psycopg'}",
+        help='pip install "holdfast-jobs[postgres]"',
+    )

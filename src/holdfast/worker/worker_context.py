@@ -251,17 +251,7 @@ class Emitter:
         if not self._wants("job_reaped"):
             return
         for each in jobs:
-            self._observe(
-                event(
-                    "job_reaped",
-                    job_id=each.id,
-                    type=each.type,
-                    worker=each.worker,
-                    state=each.state,
-                    crashes=each.crashes,
-                    stale_ms=each.stale_ms,
-                )
-            )
+            self._observe(event("job_reaped", **reaped_fields(each)))
 
     def emit_released(self, jobs: Sequence[JobRef]) -> None:
         """Jobs of a claim whose answer was lost were released."""
@@ -301,6 +291,12 @@ def _wait_s(attempt: Attempt) -> float:
 def _job_fields(attempt: Attempt) -> dict[str, Any]:
     claimed = attempt.claimed
     return {"job_id": claimed.id, "type": claimed.type, "chain_id": claimed.chain_id}
+
+
+def reaped_fields(job: Reaped) -> dict[str, Any]:
+    """Return the fields of the event about a job that was taken back."""
+    names = ("type", "worker", "state", "crashes", "stale_ms")
+    return {"job_id": job.id, **{name: getattr(job, name) for name in names}}
 
 
 def _attempt_fields(attempt: Attempt) -> dict[str, Any]:

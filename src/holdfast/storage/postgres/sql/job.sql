@@ -90,6 +90,38 @@ select holdfast.moment(:now::bigint) as now, holdfast.us(holdfast.moment(:now::b
          case when :commit = 'lazy' or (:commit = 'auto' and current_setting('synchronous_standby_names') = '')
               then set_config('synchronous_commit', 'off', true) end as commit_level
 
+-- fragment: claim_walk
+-- Asks the lines in turn. No claim is as large as the inner limit: it tells the planner that a line is never read to its end.
+from (
+      select *, 0 as passed, share as wanted, false as again from line
+      union all
+      select *, share, room - share, true from line where share < room
+      order by priority, again, place) t
+   cross join lateral (
+    select * from (
+      select w.job_id, w.priority, w.available_at, w.crashes
+        from holdfast.queue w
+       where w.type = t.type and w.priority = t.priority
+         and (w.available_at, w.job_id) > (t.after, t.after_id)
+         and w.available_at <= (select now from clock)
+         and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
+       order by w.available_at, w.job_id
+       limit 10000
+       for update skip locked) free
+    limit t.wanted offset t.passed) found
+   order by t.priority, t.again, t.place
+
+-- fragment: claim_answer
+asked as (
+  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
+    from holdfast.job
+   where id = any (array (select job_id from claimed))
+  offset 0)
+select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
+       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
+  from claimed c full join asked a on a.id = c.job_id
+ order by c.priority, c.available_at, c.job_id
+
 -- name: job_claim
 -- Takes due jobs under new leases. A line is a type at a priority, looked at from its low-water mark; a probe without a
 -- priority stands for every line that its type has. Lines are asked one after the other, the most urgent first, those of one
@@ -126,25 +158,7 @@ line as materialized (
    where p.priority is not null or level.priority is not null),
 due as materialized (
   select t.type, t.most, found.*
-    from (
-      select *, 0 as passed, share as wanted, false as again from line
-      union all
-      select *, share, room - share, true from line where share < room
-      order by priority, again, place) t
-   cross join lateral (
-    -- No claim is as large as the inner limit: it tells the planner that a line is never read to its end.
-    select * from (
-      select w.job_id, w.priority, w.available_at, w.crashes
-        from holdfast.queue w
-       where w.type = t.type and w.priority = t.priority
-         and (w.available_at, w.job_id) > (t.after, t.after_id)
-         and w.available_at <= (select now from clock)
-         and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
-       order by w.available_at, w.job_id
-       limit 10000
-       for update skip locked) free
-    limit t.wanted offset t.passed) found
-   order by t.priority, t.again, t.place
+    {claim_walk}
    limit :limit::integer + (select coalesce(sum(room), 0)::integer from line where most is not null)),
 surplus as (
   select job_id from (
@@ -171,15 +185,7 @@ leased as (
          c.lease_ms, c.max_attempts, c.backoff_base_ms, c.backoff_cap_ms, held.job_ids
     from (select token, array_agg(job_id) as job_ids from claimed group by token) held
     join class c on c.token = held.token cross join clock),
-asked as (
-  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
-    from holdfast.job
-   where id = any (array (select job_id from claimed))
-  offset 0)
-select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
-       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
-  from claimed c full join asked a on a.id = c.job_id
- order by c.priority, c.available_at, c.job_id;
+{claim_answer};
 
 -- name: job_claim_lines
 -- A claim as it mostly is, at two thirds of its cost: what job_claim does where all lines are known, no type has a limit of
@@ -195,24 +201,7 @@ line as materialized (
    where p.room between 1 and 1000000),
 due as materialized (
   select found.*
-    from (
-      select *, 0 as passed, share as wanted, false as again from line
-      union all
-      select *, share, room - share, true from line where share < room
-      order by priority, again, place) t
-   cross join lateral (
-    select * from (
-      select w.job_id, w.priority, w.available_at, w.crashes
-        from holdfast.queue w
-       where w.type = t.type and w.priority = t.priority
-         and (w.available_at, w.job_id) > (t.after, t.after_id)
-         and w.available_at <= (select now from clock)
-         and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
-       order by w.available_at, w.job_id
-       limit 10000
-       for update skip locked) free
-    limit t.wanted offset t.passed) found
-   order by t.priority, t.again, t.place
+    {claim_walk}
    limit :limit::integer),
 claimed as (
   update holdfast.queue q
@@ -229,15 +218,7 @@ leased as (
   select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
          :lease_ms::integer, :max_attempts::integer, :backoff_base_ms::integer, :backoff_cap_ms::integer, held.job_ids
     from (select array_agg(job_id) as job_ids from claimed having count(*) > 0) held cross join clock),
-asked as (
-  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
-    from holdfast.job
-   where id = any (array (select job_id from claimed))
-  offset 0)
-select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
-       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
-  from claimed c full join asked a on a.id = c.job_id
- order by c.priority, c.available_at, c.job_id;
+{claim_answer};
 
 -- name: job_next_due
 -- In how many microseconds the next free job of these types becomes due, or became so less than :back_us ago. Walks only the
