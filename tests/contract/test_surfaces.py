@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
@@ -31,6 +32,7 @@ from holdfast.core.records import NewBlocker, NewJob
 from holdfast.settings import read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.web.app import create
+from tests.archive.scene import OCTOBER, SEPTEMBER, Deliveries, declare
 from tests.cli.scene import Scene
 
 HOST = "http://127.0.0.1"
@@ -106,6 +108,10 @@ ROUTES = {
     "type.resume": "/api/v1/types/{}/resume",
     "subscription.remove": "/api/v1/subscriptions/{}/{}",
 }
+ARCHIVE_ROUTES = {
+    "archive.verify": "/api/v1/archive/manifests/{}/verify",
+    "archive.restore": "/api/v1/archive/manifests/{}/restore",
+}
 DELETED = {"chain.delete", "subscription.remove"}
 WORDS = {
     "job.retry": ("jobs", "retry"),
@@ -139,9 +145,12 @@ FORMS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
         "/system",
         lambda ids: {"move": "remove", "event": ids[0], "handler": ids[1]},
     ),
+    "archive.verify": ("/archive", lambda ids: {"move": "verify", "name": ids}),
+    "archive.restore": ("/archive", lambda ids: {"move": "restore", "name": ids}),
 }
 CONFIRMED = dict.fromkeys(
-    ("job.cancel", "dead.drop", "chain.delete", "subscription.remove"), ("--yes",)
+    ("job.cancel", "dead.drop", "chain.delete", "subscription.remove", "archive.restore"),
+    ("--yes",),
 )
 SURFACES = ("sync", "async", "http", "pages", "cli", "top")
 AUDITED = ("http", "pages", "cli", "top")
@@ -181,7 +190,7 @@ class Surfaces:
         return await self._code(call())
 
     async def _http(self, command: str, ids: list[str]) -> str | None:
-        path = ROUTES[command]
+        path = (ROUTES | ARCHIVE_ROUTES)[command]
         async with self.client() as client:
             if "{}" not in path:
                 answer = await client.post(path, json={"ids": ids})
@@ -206,7 +215,10 @@ class Surfaces:
 
     async def _cli(self, command: str, ids: list[str]) -> str | None:
         result = await asyncio.to_thread(
-            command_line, *WORDS[command], *ids, *CONFIRMED.get(command, ())
+            command_line,
+            *(WORDS.get(command) or command.split(".")),
+            *ids,
+            *CONFIRMED.get(command, ()),
         )
         self.words = result.stderr
         found = CODE.search(result.stderr)
@@ -434,6 +446,32 @@ async def test_types_and_subscriptions_are_commanded_alike(
         assert [deed[:2] for deed in scene.deeds()[old:]] == (
             expected if name in AUDITED else []
         ), name
+
+
+async def test_manifests_are_verified_and_restored_alike(
+    surfaces: Surfaces, scene: Scene, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", str(tmp_path / "archive"))
+    deliveries = Deliveries(url)
+    deliveries.create()
+    declare(surfaces.app, tmp_path / "archive").run()
+    for name in ("http", "pages", "cli"):
+        old = len(scene.deeds())
+        deliveries.execute("delete from deliveries where id < 11")
+        for command in ("archive.verify", "archive.restore"):
+            assert await surfaces[name](command, [OCTOBER]) is None, (name, surfaces.words)
+        assert deliveries.count() == 95, name
+        assert await surfaces[name]("archive.restore", [SEPTEMBER]) is None, name
+        assert deliveries.count() == 100, name
+        assert [deed[:2] for deed in scene.deeds()[old:]] == [
+            ("archive.verify", f"manifest {OCTOBER}"),
+            ("archive.restore", f"manifest {OCTOBER}"),
+            ("archive.restore", f"manifest {SEPTEMBER}"),
+        ], name
+        deliveries.execute("update deliveries set note = 'changed' where id = 1")
+        assert await surfaces[name]("archive.restore", [OCTOBER]) == "HF113", name
+        assert await surfaces[name]("archive.verify", ["deliveries/1999-01"]) == "HF110", name
+        deliveries.execute("update deliveries set note = 'note 1' where id = 1")
 
 
 COMMANDS = {

@@ -11,6 +11,7 @@ from holdfast.commands.cycles import begin_slot, complete_slot, fail_slot
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.ids import uuid7_text
+from holdfast.core.manifest import ArchivedObject
 from holdfast.core.records import (
     AuditRecord,
     Claim,
@@ -64,6 +65,7 @@ class Afternoon:
         self._build_report()
         self._leave_work()
         self._run_cycles()
+        self._archive()
         self._note_deeds()
 
     def start(self, type: str, when: Instant, blockers: Sequence[str] = (), **fields: Any) -> str:
@@ -191,6 +193,23 @@ class Afternoon:
                 )
             else:
                 self._run(complete_slot(self._store, held, _COUNTERS), ended + place * 20_000_000)
+
+    def _archive(self) -> None:
+        """Leave manifests in several states; their objects are nowhere."""
+        archiving = self._store.archiving
+        for place, period in enumerate(("2026-08", "2026-09", "2026-10")):
+            id, token, when = new_id(), new_id(), self.now - (9 - place) * MINUTE
+            claim = archiving.claim(id, "deliveries", period, 0, "{}", token, 60_000)
+            assert self._run(claim, when) is not None
+            if place == 2:
+                error = "HF107: the bucket cannot be reached"
+                self._run(archiving.release(id, token, error, "failed"), when)
+                continue
+            digest = f"{place}" * 64
+            key = f"deliveries/{period}/0-{digest}.parquet"
+            objects = [ArchivedObject("deliveries", key, 41_200, 812_000, digest)]
+            self._run(archiving.exported(id, token, objects, 41_200, "{}"), when)
+            self._run(archiving.verified(id, token, 30 * 86_400_000), when)
 
     def _note_deeds(self) -> None:
         deeds = [

@@ -63,6 +63,8 @@ def filled_postgres(postgres_url: str, listening: socket.socket) -> Iterator[Fil
 @contextmanager
 def _filled(url: str, listening: socket.socket | None = None) -> Iterator[Filled]:
     app = Holdfast(url, open_types=True)
+    # Nothing is read there, but pages offer to do so.
+    app.archive("file:///srv/archive")
     app.migrate()
     afternoon = Afternoon(app.database)
     afternoon.fill()

@@ -29,6 +29,7 @@ def paths(afternoon: Afternoon) -> dict[str, str]:
         "workers": "/workers?all=yes",
         "cycles": "/cycles",
         "cycle": "/cycles/reconcile",
+        "archive": "/archive",
         "dead": "/dead",
         "system": "/system",
         "tail": "/tail",

@@ -36,7 +36,10 @@ PATHS = (
     *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", "/jobs/{dead}"),
     *("/jobs/{report}", "/chains/{report}", "/chains/{report}?view=tree"),
     *("/chains/{report}?view=time", "/dead", "/types", "/workers", "/workers?all=yes"),
-    *("/cycles", "/cycles/reconcile", "/cycles/cleanup", "/tail", "/audit", "/system", "/sign-in"),
+    *("/cycles", "/cycles/reconcile", "/cycles/cleanup"),
+    *("/archive", "/archive?state=failed"),
+    *("/archive/deliveries/2026-09/0", "/archive/deliveries/2026-10/0"),
+    *("/tail", "/audit", "/system", "/sign-in"),
 )
 
 
@@ -93,7 +96,17 @@ def check(page: Page, path: str) -> None:
 
 def test_an_empty_database_has_pages_too(open_page: OpenPage) -> None:
     page = open_page("/")
-    for path in ("/", "/jobs", "/dead", "/types", "/workers", "/cycles", "/tail", "/audit"):
+    for path in (
+        "/",
+        "/jobs",
+        "/dead",
+        "/types",
+        "/workers",
+        "/cycles",
+        "/archive",
+        "/tail",
+        "/audit",
+    ):
         page.goto(path)
         check(page, path)
 

@@ -83,6 +83,10 @@ LOCAL = Principal("local", Role.DEVELOPER)
 
 
 POLICY: dict[str, Role] = {
+    "archive.list": Role.VIEWER,
+    "archive.restore": Role.DEVELOPER,
+    "archive.run": Role.OPERATOR,
+    "archive.verify": Role.OPERATOR,
     "audit.list": Role.VIEWER,
     "chain.cancel": Role.OPERATOR,
     "chain.delete": Role.DEVELOPER,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.admin.access import READ_TIMEOUT_MS, AuditLog, Gateway, TokenAdmin
+from holdfast.admin.archive import ArchiveAdmin
 from holdfast.admin.chains import ChainAdmin
 from holdfast.admin.cycles import CycleAdmin
 from holdfast.admin.jobs import DeadLetterAdmin, JobAdmin
@@ -28,6 +29,7 @@ class Admin:
         self.workers = WorkerAdmin(gateway)
         self.cycles = CycleAdmin(gateway)
         self.subscriptions = SubscriptionAdmin(gateway)
+        self.archive = ArchiveAdmin(gateway)
         self.audit = AuditLog(gateway)
         self.tokens = TokenAdmin(gateway)
 

@@ -65,6 +65,7 @@ CODES: dict[type[HoldfastError], Exit] = {
     errors.AppNotLoaded: Exit.USAGE,
     errors.NotConfirmed: Exit.REFUSED,
     errors.CheckNotMet: Exit.CHECK_NOT_MET,
+    errors.ArchiveCorrupted: Exit.CHECK_NOT_MET,
 }
 
 

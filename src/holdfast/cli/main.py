@@ -168,6 +168,9 @@ SECTIONS = {
         "events": LazyCommand("holdfast.cli.types", "List and remove event subscriptions."),
         "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
         "workers": LazyCommand("holdfast.cli.workers", "List and drain workers."),
+        "archive": LazyCommand(
+            "holdfast.cli.archive", "Archive what is due, list, show, verify and restore manifests."
+        ),
     },
     "Set up and operate": {
         "migrate": LazyCommand("holdfast.cli.database", "Bring the schema up to date."),

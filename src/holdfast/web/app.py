@@ -48,8 +48,9 @@ class Site:
     body_limit: int = BODY_LIMIT
 
     async def close(self) -> None:
-        """End streams and a running tick; connections belong to the application."""
+        """End streams, work on the archive and a running tick; connections belong to the application."""
         await self.broadcaster.close()
+        await self.service.archive.close()
         if isinstance(self.ticks, LazyTicks):
             await self.ticks.close()
 

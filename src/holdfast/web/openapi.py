@@ -11,7 +11,7 @@ import msgspec
 from holdfast.admin.access import POLICY
 from holdfast.version import VERSION
 from holdfast.web import probes
-from holdfast.web.api import chains, cycles, jobs, overview, streams, system, types
+from holdfast.web.api import archive, chains, cycles, jobs, overview, streams, system, types
 from holdfast.web.middleware import root_path
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
@@ -177,5 +177,6 @@ ROUTES: tuple[Route, ...] = (
     *chains.ROUTES,
     *types.ROUTES,
     *cycles.ROUTES,
+    *archive.ROUTES,
     *streams.ROUTES,
 )

@@ -38,6 +38,7 @@ STATUSES: dict[type[HoldfastError], int] = {
     errors.ArchiveBusy: 409,
     errors.ArchiveCorrupted: 409,
     errors.ArchiveNotConfigured: 409,
+    errors.ArchiveSourceInvalid: 409,
     errors.Changed: 412,
     errors.BodyTooLarge: 413,
     errors.PayloadTooLarge: 413,

@@ -40,6 +40,7 @@ MENU = (
     MenuItem("types", "Types", "/types", "t"),
     MenuItem("workers", "Workers", "/workers", "w"),
     MenuItem("cycles", "Cycles", "/cycles", "c"),
+    MenuItem("archive", "Archive", "/archive", "r"),
     MenuItem("tail", "Tail", "/tail", "l"),
     MenuItem("audit", "Audit", "/audit", "a"),
     MenuItem("system", "System", "/system", "s"),
@@ -138,6 +139,9 @@ _SENTENCES = {
     "resume": "{name} resumed",
     "drain": "{name} is draining",
     "run_cycle": "{name} runs at the next tick",
+    "verify": "{name} verified",
+    "restore": "{name} restored",
+    "archive_work": "{name} is being worked on; this page shows how far it is",
 }
 _DIGITS = 7
 # An address can be forged: a name has no spaces, so that it cannot be a sentence.

@@ -18,7 +18,7 @@ from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
 from holdfast.web.authentication import COOKIE, check_same_origin
 from holdfast.web.dispatch import NotFoundHandler, no_such_route, not_found, redirect_without_slash
 from holdfast.web.middleware import request_id_of, root_path
-from holdfast.web.pages import chains, cycles, jobs, lists, overview, system
+from holdfast.web.pages import archive, chains, cycles, jobs, lists, overview, system
 from holdfast.web.pages.forms import (
     ConfirmationNeeded,
     is_local_path,
@@ -69,6 +69,11 @@ ROUTES = (
     # The name of a shard has a slash.
     PageRoute("GET", "/cycles/{name:path}", ("cycle.list",), cycles.get),
     PageRoute("POST", "/cycles", ("cycle.pause", "cycle.resume", "cycle.run_now"), cycles.move),
+    PageRoute("GET", "/archive", ("archive.list",), archive.list_page),
+    PageRoute("GET", "/archive/{name:path}", ("archive.list",), archive.get),
+    PageRoute(
+        "POST", "/archive", ("archive.run", "archive.verify", "archive.restore"), archive.move
+    ),
     PageRoute("GET", "/audit", ("audit.list",), system.list_audit),
     PageRoute("GET", "/system", ("system.read",), system.get),
     PageRoute("POST", "/system", ("subscription.remove",), system.remove_subscription),
