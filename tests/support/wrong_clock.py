@@ -12,6 +12,14 @@ from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
 LIBRARIES = ("/usr/lib/*/faketime/libfaketime.so.1", "/usr/local/lib/faketime/libfaketime.so.1")
 
 
+def fake_time_library() -> Path:
+    """Return the library that changes a program's clock; skip the test where there is none."""
+    found = [each for place in LIBRARIES for each in Path("/").glob(place.lstrip("/"))]
+    if not found:
+        skip_because_absent("libfaketime", "On Debian or Ubuntu: apt-get install faketime")
+    return found[0]
+
+
 class WrongClock:
     """How far a server's clock is from the right time; the server notices at its next look."""
 
@@ -30,12 +38,9 @@ class WrongClock:
 @contextmanager
 def serve_with_clock(folder: Path) -> Iterator[tuple[PostgresProcess, WrongClock]]:
     """Run a prepared server whose clock can be set; what waits inside it goes by the monotonic clock as ever."""
-    found = [each for place in LIBRARIES for each in Path("/").glob(place.lstrip("/"))]
-    if not found:
-        skip_because_absent("libfaketime", "On Debian or Ubuntu: apt-get install faketime")
     clock = WrongClock(folder / "clock")
     environment = {
-        "LD_PRELOAD": str(found[0]),
+        "LD_PRELOAD": str(fake_time_library()),
         "FAKETIME_TIMESTAMP_FILE": str(folder / "clock"),
         "FAKETIME_NO_CACHE": "1",
         "DONT_FAKE_MONOTONIC": "1",
