@@ -22,15 +22,19 @@ def test_a_table_has_titles_and_aligned_columns(capsys: pytest.CaptureFixture[st
     assert written("table", capsys) == "ID  TEXT\n1   one\n2   zwölf\n"
 
 
-def test_a_terminal_is_spared_a_name_as_long_as_a_page(
+def test_a_table_fits_a_terminal_and_is_whole_in_a_pipe(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = {"id": "long" * 50, "text": "one"}
+    record = {"id": "0193a6f0-7c00-7000-8000-00000000beef", "text": "long" * 50}
     write_records([record], COLUMNS, "table")
     assert "long" * 50 in capsys.readouterr().out
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    write_records([record], COLUMNS, "table")
-    assert capsys.readouterr().out.splitlines()[1] == ("long" * 50)[:59] + "…  one"
+    for columns in (40, 60, 240):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        write_records([record], COLUMNS, "table")
+        shown = capsys.readouterr().out.splitlines()
+        assert max(map(len, shown)) <= columns
+        assert shown[1].startswith("…0000beef  longlong" if columns < 240 else record["id"])
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:

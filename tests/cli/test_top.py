@@ -14,6 +14,7 @@ from holdfast.admin.access import Caller, Gateway, Principal, Role
 from holdfast.app import Holdfast
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.top_screen import ConfirmDialog, DetailDialog, TopApp, TopSource
+from holdfast.core.ids import short_id
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.support.until import until
@@ -56,11 +57,15 @@ async def test_every_tab_shows_its_rows(shown: Shown, scene: Scene) -> None:
     alive = scene.start("pdf")
     scene.worker("pdf")
     async with shown() as (top, pilot):
-        assert [row[0] for row in rows(top, "jobs")] == [alive, dead]
+        assert [row[0] for row in rows(top, "jobs")] == [short_id(alive), short_id(dead)]
         assert "failed 1 · workers 1, 4 slots" in head(top)
         await pilot.press("2")
         await until(lambda: rows(top, "types"))
-        assert [row[0] for row in rows(top, "types")] == ["mail.send", "pdf"]
+        assert [row[:2] for row in rows(top, "types")] == [
+            ["mail.send", "0"],
+            ["pdf", "1"],
+            ["all types", "1"],
+        ]
         await pilot.press("3")
         await until(lambda: rows(top, "workers"))
         assert rows(top, "workers")[0][:2] == ["w-7", "live"]
@@ -85,7 +90,7 @@ async def test_a_small_letter_asks_and_a_capital_one_does_not(shown: Shown, scen
         await pilot.press("r")
         await until(lambda: isinstance(top.screen, ConfirmDialog))
         await pilot.press("y")
-        await until(lambda: [row[0] for row in rows(top, "jobs")] == [first])
+        await until(lambda: [row[0] for row in rows(top, "jobs")] == [short_id(first)])
         assert scene.state(second) == "pending"
         await pilot.press("R")
         await until(lambda: scene.state(first) == "pending")
@@ -158,7 +163,7 @@ async def test_a_filter_narrows_the_jobs_and_a_wrong_one_is_refused(
     pdf = scene.start("pdf")
     async with shown() as (top, pilot):
         await pilot.press("slash", *"type:pdf", "enter")
-        await until(lambda: [row[0] for row in rows(top, "jobs")] == [pdf])
+        await until(lambda: [row[0] for row in rows(top, "jobs")] == [short_id(pdf)])
         await pilot.press("slash")
         box = top.query_one("#filter", Input)
         await until(lambda: box.has_focus)
@@ -177,20 +182,41 @@ async def test_the_cursor_stays_on_its_job_when_others_arrive(shown: Shown, scen
         await top.refresh_rows()
         await pilot.press("C")
         await until(
-            lambda: "cancelled" in next(row for row in rows(top, "jobs") if row[0] == older)
+            lambda: any(
+                row[0] == short_id(older) and "cancelled" in row for row in rows(top, "jobs")
+            )
         )
     assert (scene.state(older), scene.state(newer)) == ("cancelled", "pending")
 
 
 async def test_enter_shows_a_job_in_full(shown: Shown, scene: Scene) -> None:
-    scene.start("resize")
+    id = scene.start("resize", input='{"width":640}')
     async with shown() as (top, pilot):
         await pilot.press("enter")
         await until(lambda: isinstance(top.screen, DetailDialog) and top.screen.query(Static))
         text = str(top.screen.query_one(Static).content)
-        assert text.startswith("No live worker handles resize")
+        assert text.startswith("resize · pending\nNo live worker handles resize\n")
+        assert id in text
+        assert 'input:\n  {\n    "width": 640\n  }' in text
         await pilot.press("escape")
         await until(lambda: not isinstance(top.screen, DetailDialog))
+
+
+async def test_a_failed_job_is_shown_with_its_traceback(shown: Shown, scene: Scene) -> None:
+    scene.failed('Boom: no\nTraceback (most recent call last):\n  File "shop.py", line 3')
+    async with shown() as (top, pilot):
+        await pilot.press("enter")
+        await until(lambda: isinstance(top.screen, DetailDialog) and top.screen.query(Static))
+        text = str(top.screen.query_one(Static).content)
+        assert '  Traceback (most recent call last):\n    File "shop.py", line 3' in text
+
+
+async def test_a_question_mark_lists_all_keys(shown: Shown, scene: Scene) -> None:
+    async with shown() as (top, pilot):
+        await pilot.press("question_mark")
+        await until(lambda: isinstance(top.screen, DetailDialog) and top.screen.query(Static))
+        text = str(top.screen.query_one(Static).content)
+        assert "r R      retry; R does not ask (Jobs, Dead letters)" in text
 
 
 async def test_freezing_is_said(shown: Shown, scene: Scene) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import click
 
+from holdfast.cli.completion import complete_filter
 from holdfast.cli.console import is_interactive, print_info, print_warning, progress
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.output import (
@@ -120,7 +121,13 @@ def confirm_change(
 
 def bulk_options(command: Callable[..., T]) -> Callable[..., T]:
     """Give a command a session, ids or a filter as `targets`, `--limit`, and the options of a change."""
-    targets = click.argument("targets", nargs=-1, required=True, metavar="ID... | FILTER...")
+    targets = click.argument(
+        "targets",
+        nargs=-1,
+        required=True,
+        metavar="ID... | FILTER...",
+        shell_complete=complete_filter,
+    )
     limit = click.option(
         "--limit",
         type=click.IntRange(min=1),

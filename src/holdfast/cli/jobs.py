@@ -20,6 +20,7 @@ from holdfast.cli.changes import (
     run_bulk_action,
     select,
 )
+from holdfast.cli.completion import complete_type
 from holdfast.cli.console import print_info, wants_colour
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -135,10 +136,11 @@ def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
 def write_job(found: JobDetail, output: Format) -> None:
     """Write everything about a job."""
     rest = {name: getattr(found, name) for name in ("why", "progress", "attempts", "blockers")}
-    write_single({**found.job, **rest}, output, lambda: write_detail(_detail(found)))
+    write_single({**found.job, **rest}, output, lambda: write_detail(job_in_full(found)))
 
 
-def _detail(found: JobDetail) -> Detail:
+def job_in_full(found: JobDetail) -> Detail:
+    """Return a job as people read it, here and in `top`."""
     job, progress = found.job, found.progress
     most = job["max_attempts"]
     return Detail(
@@ -247,7 +249,7 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
         """holdfast jobs start mail.send - --app shop:app < mail.json""",
     ),
 )
-@click.argument("type")
+@click.argument("type", shell_complete=complete_type)
 @click.argument("input", default="null")
 @app_option
 @click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")

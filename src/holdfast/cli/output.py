@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,9 @@ from unicodedata import east_asian_width
 
 import click
 
+from holdfast.cli.completion import complete_filter
 from holdfast.cli.console import print_info, wants_colour
+from holdfast.core.ids import short_id
 
 if TYPE_CHECKING:
     from holdfast.admin.access import AuditPage
@@ -26,8 +29,8 @@ Record: TypeAlias = Mapping[str, Any]
 FORMATS: tuple[Format, ...] = ("table", "json", "ndjson", "id")
 
 _GAP = "  "
-_MIN_LAST_WIDTH = 20
-_MAX_WIDTH = 60
+_LEAST_WIDTH = 6
+_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 output_option = click.option(
     "-o",
@@ -105,41 +108,57 @@ def write_json(value: object, indent: int | None = None) -> None:
 def write_table(
     records: Sequence[Record], columns: Sequence[Column], to_stderr: bool = False
 ) -> None:
-    """Write an aligned table, unless it is empty; a terminal gets the last column cut to fit, others if very long."""
+    """Write an aligned table, unless it is empty; a terminal gets one that fits its width."""
     if not records:
         return
     stream = sys.stderr if to_stderr else sys.stdout
-    rows = [[clean(column.cell(record)) for column in columns] for record in records]
-    if stream.isatty():
-        rows = [[*(truncate(cell, _MAX_WIDTH) for cell in row[:-1]), row[-1]] for row in rows]
-    titles = [column.title.upper() for column in columns]
-    widths = [max(map(display_width, cells)) for cells in zip(titles, *rows, strict=True)]
-    room = _room(widths) if stream.isatty() else None
-    click.echo(_line(titles, widths, room), file=stream)
+    width = shutil.get_terminal_size().columns if stream.isatty() else None
+    titles, rows, widths = _laid_out(records, columns, width)
+    click.echo(_line(titles, widths), file=stream)
     for record, row in zip(records, rows, strict=True):
-        line = _line(row, widths, room, [column.colour(record) for column in columns])
+        line = _line(row, widths, [column.colour(record) for column in columns])
         click.echo(line, file=stream, color=wants_colour(stream))
 
 
+def _laid_out(
+    records: Sequence[Record], columns: Sequence[Column], width: int | None
+) -> tuple[list[str], list[list[str]], list[int]]:
+    """Return titles, cells and widths; where it is narrow, ids are short and the widest columns are cut."""
+    titles = [column.title.upper() for column in columns]
+    rows = [[clean(column.cell(record)) for column in columns] for record in records]
+    widths = _widths(titles, rows)
+    if width is None or _total(widths) <= width:
+        return titles, rows, widths
+    rows = [[*map(_short_if_id, row)] for row in rows]
+    widths = _widths(titles, rows)
+    while _total(widths) > width and max(widths) > _LEAST_WIDTH:
+        widths[widths.index(max(widths))] -= 1
+    cut = [[truncate(cell, room) for cell, room in zip(row, widths, strict=True)] for row in rows]
+    return [truncate(title, room) for title, room in zip(titles, widths, strict=True)], cut, widths
+
+
+def _widths(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(display_width, cells)) for cells in zip(titles, *rows, strict=True)]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _short_if_id(cell: str) -> str:
+    """Every command takes the short form of an id."""
+    return short_id(cell) if _ID.fullmatch(cell) else cell
+
+
 def _line(
-    cells: Sequence[str],
-    widths: Sequence[int],
-    room: int | None,
-    colours: Sequence[str | None] | None = None,
+    cells: Sequence[str], widths: Sequence[int], colours: Sequence[str | None] | None = None
 ) -> str:
     parts = []
     for place, (cell, space) in enumerate(zip(cells, widths, strict=True)):
-        last = place == len(cells) - 1
-        text = truncate(cell, room) if last and room is not None else cell
-        padding = "" if last else " " * (space - display_width(text))
+        padding = "" if place == len(cells) - 1 else " " * (space - display_width(cell))
         colour = colours[place] if colours else None
-        parts.append((click.style(text, fg=colour) if colour else text) + padding)
+        parts.append((click.style(cell, fg=colour) if colour else cell) + padding)
     return _GAP.join(parts).rstrip()
-
-
-def _room(widths: Sequence[int]) -> int:
-    before = sum(widths[:-1]) + len(_GAP) * (len(widths) - 1)
-    return max(_MIN_LAST_WIDTH, shutil.get_terminal_size().columns - before)
 
 
 def clean(value: object) -> str:
@@ -186,22 +205,23 @@ def write_detail(detail: Detail) -> None:
     """Write one thing in full, to stdout."""
     colour = wants_colour(sys.stdout)
     click.echo(click.style(clean(detail.title), fg=detail.colour, bold=True), color=colour)
-    if detail.sentence:
-        click.echo(clean(detail.sentence))
-    click.echo()
-    facts = {name: value for name, value in detail.facts.items() if value is not None}
-    space = max(map(len, facts), default=0)
-    for name, value in facts.items():
-        click.echo(f"  {name:{space}}  {clean(value)}")
-    for name, value in detail.payloads.items():
-        if value is not None:
-            click.echo(f"\n{name}:\n{_indent(json.dumps(value, ensure_ascii=False, indent=2))}")
-    if detail.text:
-        click.echo(f"\nerror:\n{_indent(detail.text)}")
+    click.echo("\n".join(detail_lines(detail)))
     for records, columns in detail.tables:
         if records:
             click.echo()
             write_table(records, columns)
+
+
+def detail_lines(detail: Detail) -> list[str]:
+    """Return everything about one thing but its title and its tables."""
+    facts = {name: value for name, value in detail.facts.items() if value is not None}
+    space = max(map(len, facts), default=0)
+    lines = [clean(detail.sentence)] if detail.sentence else []
+    lines += ["", *(f"  {name:{space}}  {clean(value)}" for name, value in facts.items())]
+    for name, value in detail.payloads.items():
+        if value is not None:
+            lines += ["", f"{name}:", _indent(json.dumps(value, ensure_ascii=False, indent=2))]
+    return [*lines, "", "error:", _indent(detail.text)] if detail.text else lines
 
 
 def _indent(text: str) -> str:
@@ -254,7 +274,9 @@ CHAIN_COLUMNS = (
 
 T = TypeVar("T")
 
-filter_argument = click.argument("filter", nargs=-1, metavar="[FILTER]...")
+filter_argument = click.argument(
+    "filter", nargs=-1, metavar="[FILTER]...", shell_complete=complete_filter
+)
 after_option = click.option(
     "--after", metavar="CURSOR", help="Continue after this cursor, with the same filter."
 )

@@ -15,15 +15,18 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Input, Static, TabbedContent, TabPane
 
 from holdfast.admin.service import Admin
-from holdfast.cli.output import STATE_COLOURS, clean, first_line
+from holdfast.cli.jobs import job_in_full
+from holdfast.cli.output import STATE_COLOURS, clean, detail_lines, first_line
 from holdfast.commands.health import Health, read_health, summarize
 from holdfast.core.duration import pluralize, spoken
 from holdfast.core.errors import HoldfastError
+from holdfast.core.ids import short_id
 
 if TYPE_CHECKING:
     from holdfast.admin.access import Caller, Gateway
 
 ROWS = 200
+_TOTALLED = ("live", "completed", "failed")
 
 
 class Row(NamedTuple):
@@ -53,7 +56,11 @@ class TopSource:
         return [
             _row(
                 each["id"],
-                (each["id"], each["type"], each["state"], each["attempt"], each["created_at"][:19]),
+                (
+                    short_id(each["id"]),
+                    *(each[name] for name in ("type", "state", "attempt")),
+                    each["created_at"][:19],
+                ),
                 first_line(each["error"]),
                 state=each["state"],
             )
@@ -63,7 +70,7 @@ class TopSource:
     async def types(self) -> list[Row]:
         facts = [each.as_record() for each in await self._admin.types.list(self._caller)]
         names = ("type", "live", "oldest_due", "completed", "failed", "workers", "paused")
-        return [
+        rows = [
             _row(
                 each["type"],
                 [each[name] for name in names],
@@ -72,6 +79,10 @@ class TopSource:
             )
             for each in facts
         ]
+        if len(rows) > 1:
+            totals = {name: sum(each[name] for each in facts) for name in _TOTALLED}
+            rows.append(_row("", ["all types", *(totals.get(name, "") for name in names[1:])], ""))
+        return rows
 
     async def workers(self) -> list[Row]:
         return [
@@ -112,9 +123,9 @@ class TopSource:
     async def detail(self, id: str) -> str:
         """Return everything about a job, as text."""
         found = await self._admin.jobs.get(self._caller, id)
-        facts = [f"{name:<17} {clean(value)}" for name, value in found.job.items() if value]
-        tries = [f"attempt {each['attempt']}: {each['error']}" for each in found.attempts]
-        return "\n".join([found.why, "", *facts, *([""] if tries else []), *tries])
+        shown = job_in_full(found)
+        tries = [f"\nattempt {each['attempt']}: {each['error']}" for each in found.attempts]
+        return "\n".join([shown.title, *detail_lines(shown), *tries])
 
     async def act(self, name: str, key: str) -> None:
         """Run an action, such as job.retry, on the row with this key."""
@@ -246,6 +257,23 @@ ACTION_LABELS = {
 }
 """What each letter does; the uppercase letter does it without confirmation."""
 
+KEYS = "\n".join(
+    [
+        "1–5      switch the tab",
+        "↑ ↓      choose a row",
+        "enter    show the job in full: why it waits, its input, its errors",
+        "/        filter the jobs",
+        "space    freeze the rows, and let them go on",
+        "q        quit; close what is open",
+        "",
+        *(
+            f"{letter} {letter.upper()}      {word}; {letter.upper()} does not ask"
+            f" ({', '.join(pane.title for pane in PANES if letter in pane.actions)})"
+            for letter, word in ACTION_LABELS.items()
+        ),
+    ]
+)
+
 COLOURS = {
     **STATE_COLOURS,
     "crashed": "red",
@@ -283,6 +311,7 @@ class TopApp(App[None]):
             for letter, word in ACTION_LABELS.items()
         ),
         Binding("slash", "ask_filter", "filter"),
+        Binding("question_mark", "explain_keys", "keys", key_display="?"),
         Binding("space", "freeze", "freeze"),
         Binding("q", "quit", "quit"),
     ]
@@ -384,6 +413,10 @@ class TopApp(App[None]):
         self.is_frozen = not self.is_frozen
         await self.refresh_rows()
 
+    def action_explain_keys(self) -> None:
+        """List all keys."""
+        self.push_screen(DetailDialog(KEYS))
+
     def action_ask_filter(self) -> None:
         self.action_show("jobs")
         box = self.query_one("#filter", Input)
@@ -417,7 +450,7 @@ class TopApp(App[None]):
         """Run a letter's action on the row under the cursor, after a confirmation unless `is_sure`."""
         pane, key = self.pane, self._key(self.pane)
         name = pane.actions.get(letter)
-        if name is None or key is None or self._read_only:
+        if name is None or not key or self._read_only:
             return
         if is_sure:
             await self._act(name, key)

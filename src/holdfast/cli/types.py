@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.changes import ChangeOptions, change_options, confirm_change
+from holdfast.cli.completion import complete_type
 from holdfast.cli.console import print_info, print_warning
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
@@ -100,7 +101,7 @@ def list_(session: CliSession, output: Format) -> None:
         "holdfast types show pdf.render shop.jobs:app -o json",
     ),
 )
-@click.argument("type")
+@click.argument("type", shell_complete=complete_type)
 @app_argument()
 @database_options
 @output_option
@@ -187,7 +188,7 @@ def _add_pause(name: str, text: str, *examples: str) -> None:
     """Add a command that pauses or resumes types, or everything."""
 
     @types.command(name, help=text, examples=examples)
-    @click.argument("types", nargs=-1, metavar="TYPE...")
+    @click.argument("types", nargs=-1, metavar="TYPE...", shell_complete=complete_type)
     @click.option("--all", "everything", is_flag=True, help="All types.")
     @change_options
     @with_database
@@ -269,7 +270,7 @@ def _number(text: str) -> int:
         "holdfast types set pdf.render --lease default",
     ),
 )
-@click.argument("type")
+@click.argument("type", shell_complete=complete_type)
 @_setting_option(
     "lease",
     "DURATION",
@@ -299,7 +300,7 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
 
 
 @types.command("reset", examples=("holdfast types reset pdf.render",))
-@click.argument("type")
+@click.argument("type", shell_complete=complete_type)
 @change_options
 @with_database
 def reset(session: CliSession, type: str, change: ChangeOptions) -> None:

@@ -26,6 +26,7 @@ FEWEST_DIGITS = 6
 
 _SEED_BYTES = 4
 _DIGITS = 32
+_SHORT = 8
 _PART = re.compile(r"[0-9a-f-]+")
 _RANDOM_BITS = 34
 # The four digits of an id that hold its bucket, and two random bits.
@@ -52,6 +53,11 @@ def parse_id(text: str) -> UUID:
     if parsed is None or str(parsed) != text.lower():
         raise InvalidId(f"{repr(text)[:60]} is not an id")
     return parsed
+
+
+def short_id(id: str) -> str:
+    """Shorten an id to its end: ids made together begin alike."""
+    return f"…{id[-_SHORT:]}"
 
 
 def digits_of_part(text: str) -> str | None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.core.events import CATALOGUE, Event
+from holdfast.core.ids import short_id
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -133,14 +134,13 @@ class PrettyFormatter(logging.Formatter):
 _DIM = "2"
 _STYLES = {logging.DEBUG: _DIM, logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "31"}
 _UNINTERESTING = frozenset({"worker", "run_id", "chain_id", "fence", "trace", "fingerprint"})
-_SHORT_ID = 8
 
 
 def _short(name: str, value: object) -> str:
     if name.endswith("_ms"):
         return f"{value}ms"
     text = _value(value)
-    return f"…{text[-_SHORT_ID:]}" if name.endswith("_id") else text
+    return short_id(text) if name.endswith("_id") else text
 
 
 def _printable(text: str) -> str:

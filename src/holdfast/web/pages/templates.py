@@ -20,13 +20,13 @@ from markupsafe import Markup, escape
 from holdfast.core.cycle import CatchUp
 from holdfast.core.duration import spoken
 from holdfast.core.filters import Term, format_filter
+from holdfast.core.ids import short_id
 from holdfast.core.records import Instant, to_instant
 
 STATIC = Path(__file__).parent.parent / "static"
 
 MAX_LINE_LENGTH = 300
 MAX_PAYLOAD_LENGTH = 20_000
-_SHORT = 8
 _BACKTICKS = re.compile("`([^`]+)`")
 _CUT = "\n… cut here; the API and the command line show the rest"
 
@@ -71,11 +71,6 @@ def byte_size(size: int) -> str:
         value, unit = value / 1000, next(units)
     digits = 0 if unit == "B" or value >= 100 else 1
     return f"{value:.{digits}f}\u202f{unit}"
-
-
-def short_id(id: str) -> str:
-    """Shorten an id to its end: ids created together begin alike."""
-    return f"…{id[-_SHORT:]}"
 
 
 def first_line(text: str | None) -> str:
