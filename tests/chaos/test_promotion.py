@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from holdfast import Holdfast, errors
 from tests.chaos.standby import Pair
+from tests.chaos.test_failover import start_all, started, working
 from tests.support.until import SLOWNESS, until
 
 BACK_S = 2.0 * SLOWNESS
@@ -99,3 +101,24 @@ async def test_every_producer_starts_jobs_again_soon_after_the_promotion(
         await running
     first = [min(each for each in times if each > promoted) for times in producers.acknowledged]
     assert max(first) - promoted < BACK_S, [f"{each - promoted:.2f} s" for each in first]
+
+
+async def test_a_worker_runs_jobs_again_soon_after_the_promotion(
+    pair: Pair, app: Holdfast, tmp_path: Path
+) -> None:
+    port = urlsplit(pair.primary.url).port
+    assert port is not None
+    with ExitStack() as stack:
+        stack.enter_context(working(tmp_path, pair.url))
+        await asyncio.to_thread(start_all, app, 0, 5)
+        await until(lambda: len(started(tmp_path)) == 5)
+        pair.primary.stop("kill")
+        stack.enter_context(silent(port))
+        await asyncio.sleep(OUTAGE_S)
+        await asyncio.to_thread(pair.promote)
+        promoted = time.monotonic()
+        producer = Holdfast(pair.url, open_types=True)
+        await asyncio.to_thread(start_all, producer, 0, 5)
+        await until(lambda: len(started(tmp_path)) >= 10)
+        assert time.monotonic() - promoted < BACK_S
+        producer.close()

@@ -5,19 +5,22 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from psycopg import OperationalError
+from psycopg import Connection, OperationalError
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.cli.local_postgres import free_port
 from holdfast.core.errors import DatabaseUnreachable
 from holdfast.notify.base import Hint
 from holdfast.notify.postgres import postgres_notifier
 from holdfast.storage.postgres import pool
-from holdfast.storage.postgres.connection import url_without_password
+from holdfast.storage.postgres.connection import connection_string, url_without_password
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.storage.postgres.hosts import STAGGER_S, Race
+from holdfast.storage.postgres.hosts import STAGGER_S, Race, connect
+from tests.support.proxy import Proxy
 from tests.support.until import PATIENCE_S, SLOWNESS
 
 ALIVE_S = 5.0 * SLOWNESS
@@ -141,6 +144,36 @@ def test_what_is_no_answer_of_a_host_ends_the_race() -> None:
     race.begin(0.0)
     with pytest.raises(ValueError, match="not a host's"):
         race.fail(0, ValueError("not a host's"), 0.1)
+
+
+def test_where_another_host_can_take_over_a_silent_one_is_given_up_sooner() -> None:
+    several = conninfo_to_dict(connection_string("postgresql://a,b/shop", "claim", 100))
+    assert several["target_session_attrs"] == "read-write"
+    one = conninfo_to_dict(connection_string("postgresql://a/shop", "claim", 100))
+    assert "target_session_attrs" not in one
+    for name in ("connect_timeout", "keepalives_idle", "tcp_user_timeout"):
+        assert int(str(several[name])) < int(str(one[name]))
+    url = "postgresql://a,b/shop?target_session_attrs=any&connect_timeout=7&tcp_user_timeout=9"
+    own = conninfo_to_dict(connection_string(url, "claim", 100))
+    given = [own[name] for name in ("target_session_attrs", "connect_timeout", "tcp_user_timeout")]
+    assert list(map(str, given)) == ["any", "7", "9"]
+
+
+def test_a_connection_that_comes_after_the_race_is_closed(postgres_url: str) -> None:
+    """The first host answers so late that the second one has won; what it opened is not left to the server."""
+    parts = urlsplit(postgres_url)
+    with Proxy(postgres_url) as slow:
+        hosts = f"127.0.0.1:{urlsplit(slow.url).port},127.0.0.1:{parts.port}"
+        account = f"{parts.username}:{parts.password}@"
+        text = parts._replace(netloc=account + hosts, query="connect_timeout=5").geturl()
+        slow.mute()
+        with connect(Connection[Any], text, autocommit=True) as connection:
+            assert connection.info.port == parts.port
+            slow.pass_all()
+            count = "select count(*) from pg_stat_activity where datname = current_database()"
+            deadline = time.monotonic() + PATIENCE_S
+            while connection.execute(count).fetchall() != [(1,)]:
+                assert time.monotonic() < deadline
 
 
 def test_the_hosts_of_a_url_are_shown_with_their_ports() -> None:

@@ -11,7 +11,7 @@ import asyncio
 import queue
 import threading
 import time
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from psycopg import AsyncConnection, Connection, OperationalError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -41,32 +41,54 @@ def connect(kind: type[C], text: str, **options: Any) -> C:
     race = _race_of(text)
     if race is None:
         return kind.connect(text, **options)
-    answers: queue.SimpleQueue[tuple[int, C | Exception]] = queue.SimpleQueue()
-    is_over = threading.Event()
+    answers: _Answers[C] = _Answers()
 
     def attempt(place: int, text: str) -> None:
         try:
-            connection = kind.connect(text, **options)
+            answers.put(place, kind.connect(text, **options))
         except Exception as error:
-            answers.put((place, error))
-            return
-        if is_over.is_set():
-            connection.close()
-        answers.put((place, connection))
+            answers.put(place, error)
 
     try:
         while True:
             for place, own in race.begin(time.monotonic()):
                 threading.Thread(target=attempt, args=(place, own), daemon=True).start()
             try:
-                place, answer = answers.get(timeout=race.pause(time.monotonic()))
+                place, answer = answers.get(race.pause(time.monotonic()))
             except queue.Empty:
                 continue
             if not isinstance(answer, Exception):
                 return answer
             race.fail(place, answer, time.monotonic())
     finally:
-        is_over.set()
+        answers.close()
+
+
+class _Answers(Generic[C]):
+    """What the threads of a race found. Connections that come after its end are closed."""
+
+    def __init__(self) -> None:
+        self._found: queue.SimpleQueue[tuple[int, C | Exception]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_closed = False
+
+    def put(self, place: int, answer: C | Exception) -> None:
+        with self._lock:
+            if not self._is_closed:
+                self._found.put((place, answer))
+            elif not isinstance(answer, Exception):
+                answer.close()
+
+    def get(self, timeout: float | None) -> tuple[int, C | Exception]:
+        return self._found.get(timeout=timeout)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+        while not self._found.empty():
+            _, late = self._found.get()
+            if not isinstance(late, Exception):
+                late.close()
 
 
 async def connect_async(kind: type[A], text: str, **options: Any) -> A:
