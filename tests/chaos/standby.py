@@ -1,4 +1,4 @@
-"""A primary with a synchronous standby: what is committed on the one is on the other, or nobody is told so."""
+"""A primary with a synchronous standby: a commit is acknowledged when both have it."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Fences grow on whatever server the rows come to, and where a server does not tell which one it is."""
+"""Fences grow on whatever server the rows come to, and where a server does not report which one it is."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -81,7 +81,7 @@ async def test_on_another_server_fences_begin_above_those_of_the_last(
     assert connection.execute(IDENTITY).fetchall()[0][2] == expected
 
 
-async def test_a_server_that_does_not_tell_its_timeline_gives_fences_by_its_clock(
+async def test_a_server_that_does_not_report_its_timeline_gives_fences_by_its_clock(
     database: PostgresDatabase, connection: Connection[Any], postgres_url: str
 ) -> None:
     connection.execute(REFUSE)

@@ -295,7 +295,7 @@ def _fences(stats: ServerStats) -> Finding:
         return ok("fences", f"above timeline {stats.timeline}")
     return warning(
         "fences",
-        "the server does not tell its timeline",
+        "the server does not report its timeline",
         "after a failover to a server whose clock is behind, a fence may be lower than one given before",
         "let this role execute pg_current_wal_lsn() and pg_walfile_name(text), "
         "or keep the clocks of all servers in step",
