@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
@@ -21,6 +22,7 @@ from holdfast.commands.retention import id_at
 from holdfast.core.cycle import RunRecord
 from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep, WorkerRecord
 from holdfast.core.redaction import redact
+from holdfast.core.replication import Replication
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick
@@ -147,6 +149,7 @@ class System(msgspec.Struct, frozen=True):
     identity: dict[str, Any] | None
     sizes: Sizes
     configuration: list[dict[str, str]]
+    replication: Replication | None = None
 
 
 class Overviews:
@@ -225,7 +228,9 @@ class Overviews:
                 configuration=[msgspec.structs.asdict(each) for each in effective(self._settings)],
             )
 
-        return await self._gateway.read(caller, "system.read", op)
+        found = await self._gateway.read(caller, "system.read", op)
+        replication = await asyncio.to_thread(database.replication)
+        return msgspec.structs.replace(found, replication=replication)
 
     async def findings(self, caller: Caller) -> list[Finding]:
         """Run the doctor's checks, the worst first; nothing is fixed from here."""

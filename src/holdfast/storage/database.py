@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, overload
 
 from holdfast.core.errors import NoTransaction
 from holdfast.core.records import AppliedMigration, Held
+from holdfast.core.replication import Replication
 from holdfast.storage.after_commit import Action, Witness
 from holdfast.storage.operation import Op, Row, Statement
 from holdfast.storage.store import Store
@@ -159,6 +160,9 @@ class Database(Protocol):
 
     def is_pooled(self) -> bool:
         """Say whether a pooler is between this process and the server. Opens a connection to see."""
+
+    def replication(self) -> Replication | None:
+        """Ask the URL's hosts for their part in replication; None where the store has no hosts. Opens connections."""
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""

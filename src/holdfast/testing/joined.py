@@ -188,6 +188,9 @@ class JoinedDatabase:
     def check(self) -> list[AppliedMigration]:
         return self.run(self.store.schema.applied())
 
+    def replication(self) -> None:
+        return None
+
     def is_pooled(self) -> bool:
         return False
 

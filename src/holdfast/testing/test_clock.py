@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeVar
 
 from holdfast.core.records import AppliedMigration, Held, Instant
+from holdfast.core.replication import Replication
 from holdfast.storage.database import AsyncTransaction, Database, Link, Singleton, Transaction
 from holdfast.storage.operation import Op, at
 from holdfast.storage.store import Store
@@ -98,6 +99,9 @@ class TimedDatabase:
 
     def is_pooled(self) -> bool:
         return self._database.is_pooled()
+
+    def replication(self) -> Replication | None:
+        return self._database.replication()
 
     def close(self) -> None:
         self._database.close()

@@ -12,6 +12,7 @@ from holdfast.core.lease import Lease
 from holdfast.core.registry import JobType
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
+from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
 from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite
@@ -71,7 +72,9 @@ async def _check_database(database: Database, settings: Settings, workers: int) 
     if database.store.dialect == "sqlite":
         return check_sqlite(document, database.url.removeprefix("sqlite:///"))
     is_pooled = await asyncio.to_thread(database.is_pooled)
-    return check_postgres(document, settings, is_pooled, workers)
+    found = check_postgres(document, settings, is_pooled, workers)
+    replication = await asyncio.to_thread(database.replication)
+    return found if replication is None else [*found, *check_replication(replication, settings)]
 
 
 async def fix_problems(

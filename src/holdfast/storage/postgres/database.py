@@ -15,6 +15,7 @@ import psycopg
 from psycopg import Connection, IsolationLevel
 
 from holdfast.core.records import AppliedMigration, Held
+from holdfast.core.replication import Replication
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.migrations import check_schema, load_migrations
 from holdfast.storage.operation import Op, run, run_async
@@ -47,6 +48,7 @@ from holdfast.storage.postgres.pool import (
     make_ready_async,
     send_reset,
 )
+from holdfast.storage.postgres.standbys import read_replication
 from holdfast.storage.postgres.store import PostgresStore, translate
 from holdfast.storage.postgres.transaction import (
     PostgresAsyncTransaction,
@@ -178,6 +180,9 @@ class PostgresDatabase:
     def is_pooled(self) -> bool:
         with self._direct("doctor") as connection:
             return is_pooled(connection)
+
+    def replication(self) -> Replication:
+        return read_replication(self._url, self.schema)
 
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""

@@ -165,6 +165,9 @@ class SqliteDatabase:
     def is_pooled(self) -> bool:
         return False
 
+    def replication(self) -> None:
+        return None
+
     def check(self) -> list[AppliedMigration]:
         """Refuse a schema that this code does not understand; return what is applied."""
         source = self._resources.readers
