@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ class PatroniCluster:
         etcd = shutil.which("etcd")
         if etcd is None:
             skip_because_absent("etcd is not installed", "Install the package etcd-server.")
+        if find_spec("patroni") is None:
+            skip_because_absent("Patroni is not installed", "Run: make setup")
         self._network = network
         self._patroni: dict[str, subprocess.Popen[bytes]] = {}
         self._password = secrets.token_urlsafe(16)
