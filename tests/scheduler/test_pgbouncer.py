@@ -19,7 +19,7 @@ from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.settings import load_settings, read_settings
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.options import WorkerOptions
-from tests.support.pgbouncer import pooled
+from tests.support.pgbouncer import newer_pgbouncer, pooled
 
 
 @pytest.fixture
@@ -155,3 +155,63 @@ async def test_no_session_of_the_server_is_left_changed(
             assert row == ("0",)
         prepared = connection.execute("select count(*) from pg_prepared_statements").fetchone()
         assert prepared == (0,)
+
+
+WATCH_PLANNER = """
+create table public.planner (settings text primary key);
+create function public.note_planner() returns trigger language plpgsql as $$
+begin
+  insert into public.planner
+  select string_agg(name || '=' || setting, ' ' order by name) from pg_settings
+   where name in ('enable_bitmapscan', 'enable_seqscan', 'jit', 'plan_cache_mode')
+  on conflict do nothing;
+  return null;
+end $$;
+create trigger note_planner after update on holdfast.queue execute function public.note_planner();
+"""
+
+
+@pytest.mark.parametrize("version", ["installed", "newer"])
+async def test_a_claim_is_planned_behind_the_pooler_as_it_is_on_a_direct_connection(
+    postgres_url: str, version: str
+) -> None:
+    binary = newer_pgbouncer() if version == "newer" else None
+    with psycopg.connect(postgres_url, autocommit=True) as direct:
+        direct.execute(WATCH_PLANNER)
+        try:
+            with pooled(postgres_url, binary=binary) as url:
+                await drain(url)
+            rows = direct.execute("select settings from public.planner").fetchall()
+        finally:
+            direct.execute("drop trigger note_planner on holdfast.queue")
+            direct.execute("drop function public.note_planner")
+    expected = "enable_bitmapscan=off enable_seqscan=off jit=off plan_cache_mode=force_generic_plan"
+    assert (expected,) in rows
+
+
+@pytest.mark.parametrize(("prepares", "expected"), [("true", True), ("false", False)])
+async def test_workers_prepare_through_a_pooler_that_keeps_prepared_statements_if_they_are_told_to(
+    postgres_url: str, prepares: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_PREPARE_POOLED", prepares)
+    more = "max_prepared_statements = 200"
+    with pooled(postgres_url, binary=newer_pgbouncer(), more=more) as url:
+        await drain(url)
+        with psycopg.connect(url, prepare_threshold=None) as connection:
+            row = connection.execute("select count(*) > 0 from pg_prepared_statements").fetchone()
+    assert row == (expected,)
+
+
+async def drain(url: str, jobs: int = 60) -> None:
+    """Start jobs and run them all in a worker."""
+    app = Holdfast(url, hints=False)
+
+    @app.job("report")
+    async def report(job: Job[int]) -> None: ...
+
+    async with app.transaction() as tx:
+        await app.start_many(tx, report, range(jobs))
+    await app.make_worker(WorkerOptions(stop_when_idle=True)).run()
+    totals, _ = await app.database.read_async(app.database.store.workers.totals(1000))
+    await app.aclose()
+    assert (totals.completed, totals.live) == (jobs, 0)

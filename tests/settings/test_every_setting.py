@@ -36,9 +36,11 @@ from holdfast.scheduler.cycle_run import CycleRun
 from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
 from holdfast.settings import GROUPS, load_settings, variables_of
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.worker.clock import SystemClock
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
+from tests.support.pgbouncer import pooled
 from tests.support.until import breath
 
 HOUR_US = 3_600_000_000
@@ -274,6 +276,19 @@ async def prepared(place: Place) -> Any:
             app.start(tx, "report")
         (count,) = tx.execute("select count(*) from pg_prepared_statements").fetchone()
     return count > 0
+
+
+@seen("HOLDFAST_PREPARE_POOLED", "true", None, 2)
+async def prepared_behind_a_pooler(place: Place) -> Any:
+    with pooled(place.postgres_url()) as url:
+        database = place.open(url).database
+        assert isinstance(database, PostgresDatabase)
+        link = database.link("claim")
+        await link.run(database.store.schema.clock())
+        assert link._connection is not None
+        after = link._connection.prepare_threshold
+        await link.close()
+    return after
 
 
 # A worker and what it does.

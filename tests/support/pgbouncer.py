@@ -22,6 +22,7 @@ from tests.support.until import SLOWNESS
 START_SECONDS = 30 * SLOWNESS
 # It names the socket's file, nobody binds it.
 PORT = 6432
+NEWER_VARIABLE = "HOLDFAST_TEST_PGBOUNCER"
 CONFIGURATION = """
 [databases]
 {name} = host={host} port={port} dbname={name} user={user} password={password}
@@ -37,10 +38,22 @@ default_pool_size = 20
 """
 
 
+def newer_pgbouncer() -> str:
+    """Return a PgBouncer that keeps prepared statements (1.21 and later); skip the test where there is none."""
+    path = os.environ.get(NEWER_VARIABLE)
+    if path is None:
+        skip_because_absent(
+            "PgBouncer 1.21 or newer", f"Set {NEWER_VARIABLE} to the path of the program."
+        )
+    return path
+
+
 @contextmanager
-def pooled(url: str, ignore_options: bool = True) -> Iterator[str]:
+def pooled(
+    url: str, ignore_options: bool = True, binary: str | None = None, more: str = ""
+) -> Iterator[str]:
     """Run a PgBouncer in transaction mode; yield the address of the same database through it."""
-    binary = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+    binary = binary or shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
     if binary is None:
         skip_because_absent("PgBouncer is not installed", "Install the package pgbouncer.")
     known = conninfo_to_dict(url)
@@ -57,7 +70,7 @@ def pooled(url: str, ignore_options: bool = True) -> Iterator[str]:
                 password=known["password"],
                 own_port=PORT,
                 folder=folder,
-                more="ignore_startup_parameters = options" if ignore_options else "",
+                more=f"ignore_startup_parameters = options\n{more}" if ignore_options else more,
             )
         )
         configuration.chmod(0o644)

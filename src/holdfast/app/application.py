@@ -325,6 +325,7 @@ VARIABLES = (
     "HOLDFAST_HINTS",
     "HOLDFAST_CONNECTIONS",
     "HOLDFAST_PREPARE",
+    "HOLDFAST_PREPARE_POOLED",
     "HOLDFAST_SYNCHRONOUS",
 )
 """The settings that say how a database and a notifier are opened."""
@@ -351,6 +352,7 @@ class ResourceOptions:
             pooling=Pooling(
                 connections=values["HOLDFAST_CONNECTIONS"],
                 prepare=values["HOLDFAST_PREPARE"],
+                prepare_pooled=values["HOLDFAST_PREPARE_POOLED"],
                 synchronous=values["HOLDFAST_SYNCHRONOUS"],
             ),
         )

@@ -142,7 +142,12 @@ class HoldfastSettings:
     hints: bool = setting(Boolean(), True, "Whether starting a job sends a hint.")
     connections: int = setting(Integer(1, 1_000), 10, "Maximum pooled connections per process.")
     prepare: bool = setting(
-        Boolean(), True, "Whether statements are prepared; set to false behind old poolers."
+        Boolean(), True, "Whether statements are prepared on direct connections."
+    )
+    prepare_pooled: bool = setting(
+        Boolean(),
+        False,
+        "Whether workers prepare statements behind a pooler too (PgBouncer 1.21+ with max_prepared_statements).",
     )
     synchronous: str = setting(
         OneOf(("FULL", "NORMAL")), "FULL", "SQLite: whether each commit waits for the disk."

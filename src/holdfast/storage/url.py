@@ -108,6 +108,7 @@ class Pooling:
 
     connections: int = 10
     prepare: bool = True
+    prepare_pooled: bool = False
     synchronous: Literal["FULL", "NORMAL"] = "FULL"
 
 
@@ -121,7 +122,9 @@ def open_database(address: Address, schema: str, pooling: Pooling) -> Database:
         from holdfast.storage.postgres.database import PostgresDatabase
     except ImportError as error:
         raise missing_driver(error) from error
-    return PostgresDatabase(address.url, schema, pooling.connections, pooling.prepare)
+    return PostgresDatabase(
+        address.url, schema, pooling.connections, pooling.prepare, pooling.prepare_pooled
+    )
 
 
 def missing_driver(error: ImportError) -> MissingExtra:

@@ -58,9 +58,20 @@ LOCK_TIMEOUT_MS = 5_000
 # again: one made while the table was small would read all of it once it is large, and one made from statistics that say
 # that nothing is due would collect and sort the whole backlog at every claim (docs/adr/0008). Parameters change nothing
 # about these plans, so making one anew for each call would be a waste.
-_ONLY_BY_INDEX = (
-    "-c enable_seqscan=off -c enable_bitmapscan=off -c plan_cache_mode=force_generic_plan"
+_PLANNER = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "plan_cache_mode": "force_generic_plan",
+}
+_ONLY_BY_INDEX = " ".join(f"-c {name}={value}" for name, value in _PLANNER.items())
+BEGIN_BY_INDEX = "; ".join(
+    [
+        "begin",
+        "set local jit = off",
+        *(f"set local {name} = {value}" for name, value in _PLANNER.items()),
+    ]
 )
+"""Begins a transaction with the same settings, for a session behind a pooler, which drops those of the connection."""
 
 _BACKEND = "select pg_backend_pid()"
 _NO_ROOM = (

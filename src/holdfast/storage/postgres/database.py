@@ -72,6 +72,7 @@ class PostgresDatabase:
         schema: str = DEFAULT_SCHEMA,
         pool_size: int = POOL_SIZE,
         prepare: bool = True,
+        prepare_pooled: bool = False,
     ) -> None:
         self.store = PostgresStore()
         self.schema = check_identifier(schema)
@@ -79,6 +80,7 @@ class PostgresDatabase:
         self._url = url
         self._pool_size = pool_size
         self._prepare = prepare
+        self._prepare_pooled = prepare_pooled
         self._preparing: dict[str, Any] = {} if prepare else {"prepare_threshold": None}
         self._pool: PostgresPool | None = None
         self._making_pool = threading.Lock()
@@ -165,6 +167,7 @@ class PostgresDatabase:
             statement_timeout_ms,
             self._prepare,
             self._open_connections,
+            self._prepare_pooled,
         )
 
     def singleton(self, key: str) -> PostgresSingleton:

@@ -27,6 +27,7 @@ from psycopg import AsyncConnection, sql
 from holdfast.core.errors import ConnectionClosed, DatabaseUnreachable
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.postgres.connection import (
+    BEGIN_BY_INDEX,
     LinkConnection,
     PsycopgAsyncExecutor,
     connection_string,
@@ -176,6 +177,7 @@ class PostgresLink:
         statement_timeout_ms: int,
         prepare: bool,
         open_connections: OpenConnections | None = None,
+        prepare_pooled: bool = False,
     ) -> None:
         self.purpose = purpose
         self._url = url
@@ -183,6 +185,8 @@ class PostgresLink:
         self._statement_timeout_ms = statement_timeout_ms
         self._limit_s = statement_timeout_ms / 1000 + PATIENCE_S
         self._prepare_threshold = 2 if prepare else None
+        self._prepare_pooled = prepare_pooled
+        self._is_pooled = False
         self._connection: LinkConnection | None = None
         self._executor: PsycopgAsyncExecutor | None = None
         self._busy = asyncio.Lock()
@@ -285,7 +289,8 @@ class PostgresLink:
             self._connection = await connect_async(
                 LinkConnection, text, autocommit=True, prepare_threshold=self._prepare_threshold
             )
-            if self._prepare_threshold is not None and await is_pooled_async(self._connection):
+            self._is_pooled = await is_pooled_async(self._connection)
+            if self._is_pooled and not self._prepare_pooled:
                 self._connection.prepare_threshold = None
             await self._open_connections.hung.ask(self, self._connection)
         except DatabaseUnreachable:
@@ -317,6 +322,8 @@ class PostgresLink:
         watch = asyncio.get_running_loop().call_later(self._limit_s, self._shut_down)
         begun = time.monotonic()
         try:
+            if self._is_pooled and self.purpose == "claim":
+                return await _run_by_index(op, executor)
             return await run_async(op, executor)
         except asyncio.CancelledError:
             self._give_up()
@@ -384,6 +391,21 @@ class PostgresLink:
         if connection is not None:
             # close() on a dead peer could wait; the socket is all we want to be rid of.
             connection.pgconn.finish()
+
+
+async def _run_by_index(op: Op[T], executor: PsycopgAsyncExecutor) -> T:
+    """Run a claim in a transaction that has the planner settings which the pooler dropped."""
+    connection = executor.connection
+    await connection.execute(BEGIN_BY_INDEX, prepare=False)
+    try:
+        result = await run_async(op, executor)
+    except Exception:
+        # Not when it was cut short: the connection is given up then.
+        with suppress(psycopg.Error):
+            await connection.execute(_END, prepare=False)
+        raise
+    await connection.execute("commit", prepare=False)
+    return result
 
 
 class _NoRoom(Exception):
