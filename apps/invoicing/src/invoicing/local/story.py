@@ -16,9 +16,9 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from holdfast import Holdfast
+from holdfast.cli.local_application import LocalProcesses
 from holdfast.client.views import JobInfo
 from invoicing.local.books import Books, Made, Place, Progress, read_progress
-from invoicing.local.processes import Processes
 from invoicing.seed import BUSINESSES, Business
 
 AT_ONCE = 4
@@ -118,7 +118,7 @@ class Story:
     def __init__(
         self,
         plan: Plan,
-        processes: Processes,
+        processes: LocalProcesses,
         engine: Engine,
         jobs: Holdfast,
         say: Callable[[str], None],
@@ -214,7 +214,7 @@ class Story:
 
     def _replace_exited(self) -> None:
         for name, code in self._processes.exited():
-            if name == "api":
+            if name == "web":
                 raise RuntimeError(f"the API exited with code {code}")
             self._say(f"{name} exited with code {code}; {self._processes.start_worker()} started")
 
