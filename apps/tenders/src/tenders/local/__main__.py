@@ -1,0 +1,204 @@
+"""`python -m tenders.local`: sources, a push service, an archive, a page and two workers on this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.local_application import (
+    LOCAL_HOST,
+    LocalProcesses,
+    clean_environment,
+    listen,
+    open_local_database,
+)
+from holdfast.cli.orphan_guard import OrphanGuard
+from tenders.local.push_server import PushServer
+from tenders.local.source_server import SourceServer
+
+PORT = 8770
+WORKERS = 2
+HOME = Path("tenders-demo")
+LOG = HOME / "log"
+PUSHES = HOME / "pushes"
+ARCHIVE = HOME / "archive"
+APPLICATION = "tenders.worker:jobs"
+OWN_PREFIXES = ("TENDERS_", "EXPO_", "ARCHIVE_", "CLEANUP_", "DISPATCH_", "RECEIPT_", "INGEST_")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of the command."""
+
+    tenders: int
+    devices: int
+    kill: bool
+    exits: bool
+    headless: bool
+    port: int | None
+
+    @property
+    def wanted_port(self) -> int:
+        """The port to try first; 0 is any."""
+        if self.port is not None:
+            return self.port
+        return 0 if self.headless else PORT
+
+
+@click.command("tenders", context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--tenders",
+    type=click.IntRange(2, 190),
+    default=30,
+    show_default=True,
+    help="Tenders that the sources list.",
+)
+@click.option(
+    "--devices",
+    type=click.IntRange(1, 10_000),
+    default=150,
+    show_default=True,
+    help="Installations with preferences.",
+)
+@click.option("--kill", is_flag=True, help="Kill a worker while it holds deliveries.")
+@click.option(
+    "--exit",
+    "exits",
+    is_flag=True,
+    help="Exit when done; 0 only if nothing is missing or doubled.",
+)
+@click.option("--headless", is_flag=True, help="Any free port.")
+@click.option(
+    "--port", type=click.IntRange(0, 65_535), help=f"Port of the page.  [default: {PORT}]"
+)
+@click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for it.")
+def main(
+    tenders: int,
+    devices: int,
+    kill: bool,
+    exits: bool,
+    headless: bool,
+    port: int | None,
+    postgres: bool,
+) -> None:
+    """Run the whole application on this machine until Ctrl-C, and check what it does.
+
+    It starts over each time; what it has made stays in ./tenders-demo until the next run.
+    """
+    options = Options(tenders, devices, kill, exits, headless, port)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    shutil.rmtree(HOME, ignore_errors=True)
+    HOME.mkdir()
+    try:
+        with (
+            OrphanGuard() as guard,
+            open_local_database(HOME, "tenders", postgres, guard) as (url, name),
+        ):
+            click.echo(f"holdfast · tenders · {name}")
+            code = _run(options, url, guard)
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED if exits else Exit.OK
+    except subprocess.CalledProcessError as error:
+        raise click.ClickException(f"{error}; see ./{LOG}") from error
+    sys.exit(code)
+
+
+def _run(options: Options, url: str, guard: OrphanGuard) -> int:
+    """Start everything, tell the story, stop everything; return the exit code."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(listen(options.wanted_port))
+        address = f"http://{LOCAL_HOST}:{listening.getsockname()[1]}"
+        sources, push = SourceServer(), PushServer(PUSHES)
+        stack.callback(sources.close)
+        stack.callback(push.close)
+        settings = _settings(url, push.start(), sources.variables(sources.start()))
+        environment = clean_environment(settings, OWN_PREFIXES)
+        processes = LocalProcesses(APPLICATION, environment, LOG, guard)
+        stack.callback(processes.stop)
+        began = time.monotonic()
+        processes.run("tenders", "seed", "--devices", str(options.devices))
+        _print_ready(f"tables, {options.devices} devices", f"{time.monotonic() - began:.1f} s")
+        processes.start_web("tenders.web:web", listening)
+        victim, *_ = [processes.start_worker() for _ in range(WORKERS)]
+        _print_ready("workers", f"{WORKERS} processes")
+        _print_addresses(address, settings)
+        # The application's modules read the environment when they are imported, also here.
+        os.environ.clear()
+        os.environ.update(environment)
+        return _tell(stack, options, processes, sources, push, url, victim)
+
+
+def _tell(
+    stack: ExitStack,
+    options: Options,
+    processes: LocalProcesses,
+    sources: SourceServer,
+    push: PushServer,
+    url: str,
+    victim: str,
+) -> int:
+    from tenders.jobs import jobs
+    from tenders.local.books import open_books
+    from tenders.local.story import Plan, Scene, Story
+
+    stack.callback(jobs.close)
+    engine = open_books(url)
+    stack.callback(engine.dispose)
+    scene = Scene(processes, sources, push, PUSHES, engine, jobs, _say)
+    story = Story(Plan(options.tenders, options.kill), scene)
+    is_sound = story.play(victim)
+    if not options.exits:
+        _say("Ctrl-C stops everything")
+        story.keep_running()
+    return Exit.OK if is_sound else Exit.FAILED
+
+
+def _settings(url: str, push: str, sources: dict[str, str]) -> dict[str, str]:
+    """Return the application's settings: the usual ones, with minutes shortened so that it can be watched."""
+    return {
+        "HOLDFAST_URL": url,
+        "WORKER_INTERVAL_MINUTES": "2s",
+        "DISPATCH_INTERVAL_MINUTES": "1s",
+        "RECEIPT_INTERVAL_MINUTES": "1s",
+        "RECEIPT_LEAST_AGE": "1s",
+        "EXPO_URL": push,
+        "ARCHIVE_BUCKET": str(ARCHIVE.absolute()),
+        **sources,
+    }
+
+
+def _print_addresses(address: str, settings: dict[str, str]) -> None:
+    places = {
+        "page": f"{address}/",
+        "dashboard": f"{address}/holdfast/",
+        "sources": f"{settings['TENDERS_PAGES_URL']}, {settings['TENDERS_API_URL']}",
+        "push service": f"{settings['EXPO_URL']} (log: ./{PUSHES})",
+        "archive": f"./{ARCHIVE}",
+        "log": f"./{LOG}",
+    }
+    for what, place in places.items():
+        _print_ready(what, place)
+
+
+def _print_ready(what: str, rest: str) -> None:
+    mark = click.style("✓", fg="green")
+    click.echo(f"  {mark} {what:<24} {rest}")
+
+
+def _say(text: str) -> None:
+    click.echo(f"  {text}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""What happens: sources fail and list tenders, a worker is killed and replaced, and the books are checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from sqlalchemy import Engine, func, select, update
+from sqlalchemy.orm import Session
+
+from holdfast import Holdfast
+from holdfast.cli.local_application import LocalProcesses
+from tenders.generated import generate_tender
+from tenders.local.books import Books, Progress, read_progress
+from tenders.local.push_server import PushServer
+from tenders.local.push_server import slow as slow_push
+from tenders.local.source_server import SourceFaults, SourceServer
+from tenders.models import Delivery, DeliveryStatus
+from tenders.sources.found import FoundTender
+
+FIGURES_S = 1.0
+POLL_S = 0.1
+PATIENCE_S = 120.0
+LISTED = 5
+SLOW_S = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the story is asked to do."""
+
+    tenders: int
+    kill: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The running application and what is around it."""
+
+    processes: LocalProcesses
+    sources: SourceServer
+    push: PushServer
+    push_log: Path
+    engine: Engine
+    jobs: Holdfast
+    say: Callable[[str], None]
+
+
+class Story:
+    """Tells what happens line by line; `play` returns whether every device got its push."""
+
+    def __init__(self, plan: Plan, scene: Scene) -> None:
+        """Take what is to be done, and where."""
+        self._plan = plan
+        self._scene = scene
+        self._listed: list[FoundTender] = []
+        self._kill_pending = plan.kill
+        self._figures_due = 0.0
+        self.seconds = 0.0
+        """From the first list to the last receipt."""
+
+    def play(self, victim: str) -> bool:
+        """List, follow, kill, list more, check."""
+        started = time.monotonic()
+        half = self._plan.tenders // 2
+        self._scene.sources.api_faults = SourceFaults(status=503)
+        self._list(range(half))
+        self._scene.say(f"the pages list {half} tenders; the API is down")
+        self._follow(victim)
+        self._scene.sources.api_faults = SourceFaults()
+        self._list(range(half, self._plan.tenders))
+        self._scene.say(f"the API is back, and both list {self._plan.tenders - half} more")
+        self._follow(victim)
+        self.seconds = time.monotonic() - started
+        return self._check()
+
+    def keep_running(self) -> None:
+        """Replace workers that die, until interrupted."""
+        while True:
+            self._replace_exited()
+            time.sleep(POLL_S)
+
+    def _list(self, numbers: Sequence[int]) -> None:
+        """Have the sources list more tenders, each in part; together they know everything."""
+        now = datetime.now(UTC)
+        new = [generate_tender(each, now.replace(second=0, microsecond=0)) for each in numbers]
+        is_api_down = self._scene.sources.api_faults.is_broken
+        for place, tender in enumerate(new):
+            on_page = replace(tender, description=None, sources=("pages",))
+            if is_api_down or place % 3:
+                self._scene.sources.pages.insert(0, on_page)
+            if not is_api_down:
+                # What a page says, the API may leave out, and the other way round.
+                gap = {"region": None, "amount": None} if place % 3 else {}
+                self._scene.sources.api.append(replace(tender, **gap))
+        self._listed += new
+
+    def _follow(self, victim: str) -> None:
+        """Watch until everything that is listed has been pushed and confirmed."""
+        codes = [each.code for each in self._listed]
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
+            progress = read_progress(self._scene.engine, codes)
+            self._print_figures(progress)
+            self._replace_exited()
+            if self._kill_pending and progress.tenders:
+                self._kill(victim)
+            self._skip_backoff()
+            if progress.tenders == len(codes) and not progress.open:
+                return
+            time.sleep(POLL_S)
+        self._scene.say(f"not everything was delivered within {PATIENCE_S:.0f} s")
+
+    def _kill(self, name: str) -> None:
+        """Kill a worker that holds deliveries, and start another one."""
+        self._scene.push.fault = slow_push(SLOW_S)
+        mine = [each.id for each in self._scene.jobs.workers.list() if each.name == name]
+        with Session(self._scene.engine) as session:
+            leased = select(func.count()).where(Delivery.locked_by.in_([*mine, name]))
+            held = session.scalar(leased.select_from(Delivery)) or 0
+        if not held:
+            return
+        self._scene.processes.kill(name)
+        self._scene.push.fault = None
+        self._kill_pending = False
+        successor = self._scene.processes.start_worker()
+        self._scene.say(f"{name} killed (-9) while it held {held} deliveries; {successor} started")
+
+    def _skip_backoff(self) -> None:
+        """Let the minutes pass that a delivery waits after an attempt failed."""
+        waiting = Delivery.status == DeliveryStatus.RETRYABLE
+        past = datetime.now(UTC) - timedelta(seconds=1)
+        with Session(self._scene.engine) as session, session.begin():
+            later = Delivery.next_attempt_at > past
+            session.execute(update(Delivery).where(waiting, later).values(next_attempt_at=past))
+
+    def _replace_exited(self) -> None:
+        for name, code in self._scene.processes.exited():
+            if name == "web":
+                raise RuntimeError(f"the web server exited with code {code}")
+            successor = self._scene.processes.start_worker()
+            self._scene.say(f"{name} exited with code {code}; {successor} started")
+
+    def _print_figures(self, progress: Progress) -> None:
+        if time.monotonic() >= self._figures_due:
+            self._figures_due = time.monotonic() + FIGURES_S
+            states = " · ".join(f"{name} {number}" for name, number in progress.states.items())
+            self._scene.say(f"tenders {progress.tenders}/{len(self._listed)} · {states or 'none'}")
+
+    def _check(self) -> bool:
+        books = Books(self._scene.engine, self._scene.push_log, self._listed)
+        for fault in books.faults[:LISTED]:
+            self._scene.say(f"{fault.kind}: {fault.text}")
+        if len(books.faults) > LISTED:
+            self._scene.say(f"and {len(books.faults) - LISTED} more")
+        if self._kill_pending:
+            self._scene.say("no worker could be killed while it held deliveries; list more tenders")
+        self._scene.say(books.summary)
+        return not books.faults and not self._kill_pending
