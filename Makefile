@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-system demo invoicing test torture check format docs bench lock clean
+.PHONY: help setup setup-system demo invoicing tenders test torture check format docs bench lock clean
 
 help: ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; \
@@ -76,6 +76,9 @@ demo: $(if $(wildcard $(INSTALLED)),setup,$(if $(findstring --postgres,$(ARGS)),
 
 invoicing: $(if $(wildcard $(INSTALLED)),setup,$(INVOICING) $(if $(findstring postgres,$(ARGS)),$(INVOICING_POSTGRES))) ## Run the invoicing application: API, workers, mail, files.
 	@PYTHONPATH=apps/invoicing/src $(BIN)/python -m invoicing.local $(ARGS)
+
+tenders: setup ## Run the tenders application: sources, push service, workers, archive, page.
+	@PYTHONPATH=apps/tenders/src $(BIN)/python -m tenders.local $(ARGS)
 
 # Tests wait about as long as they compute: three processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.

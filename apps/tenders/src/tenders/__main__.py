@@ -1,11 +1,13 @@
-"""`python -m tenders migrate | seed`: what is done once, before the worker runs."""
+"""`python -m tenders migrate | seed | bench`: what is done once, before the worker runs, and a measurement."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import tempfile
 from datetime import UTC, datetime
 
+from tenders.bench import measure
 from tenders.database import Session, migrate_tables
 from tenders.seed import seed
 from tenders.settings import read_settings
@@ -14,16 +16,27 @@ from tenders.worker import jobs
 
 def main() -> None:
     """Run one command."""
+    given = _parser().parse_args()
+    if given.command == "bench":
+        _bench(given.url, given.tenders, given.devices)
+        return
+    migrate()
+    if given.command == "seed":
+        asyncio.run(_seed(given.devices, given.tenders))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tenders", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("migrate", help="create or update the tables, Holdfast's included")
     seeding = commands.add_parser("seed", help="fill the tables with data that looks real")
     seeding.add_argument("--devices", type=int, default=200, help="installations of the app")
     seeding.add_argument("--tenders", type=int, default=35, help="tenders of the past")
-    given = parser.parse_args()
-    migrate()
-    if given.command == "seed":
-        asyncio.run(_seed(given.devices, given.tenders))
+    measuring = commands.add_parser("bench", help="measure how fast tenders are matched to devices")
+    measuring.add_argument("--devices", type=int, default=10_000, help="installations of the app")
+    measuring.add_argument("--tenders", type=int, default=1_000, help="tenders to match")
+    measuring.add_argument("--url", help="an empty database; without one, a temporary SQLite file")
+    return parser
 
 
 def migrate() -> None:
@@ -37,6 +50,11 @@ async def _seed(devices: int, tenders: int) -> None:
         new = await seed(session, datetime.now(UTC), devices, tenders)
     await jobs.aclose()
     print(f"{new} of {devices} devices are new")
+
+
+def _bench(url: str | None, tenders: int, devices: int) -> None:
+    with tempfile.TemporaryDirectory(prefix="tenders-bench-") as directory:
+        print(asyncio.run(measure(url or f"sqlite:///{directory}/bench.db", tenders, devices)))
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ LONGEST_AHEAD = timedelta(days=2)
 
 
 @jobs.cycle("ingest", every=from_env("WORKER_INTERVAL_MINUTES", "2m"), timeout="5m", attempts=1)
-async def ingest(run: CycleRun) -> None:
+async def ingest(run: CycleRun) -> int:
     """Take in what the sources list and the registry does not know."""
     async with open_sources(read_settings()) as sources:
         if not sources:
@@ -55,8 +55,9 @@ async def ingest(run: CycleRun) -> None:
         try:
             await cycle.run(run.slot, run.checkpoint)
         finally:
-            run.numbers.update(cycle.counts)
-            run.counts.processed += cycle.counts["new"]
+            for name, number in cycle.counts.items():
+                run.count(name, number)
+    return cycle.counts["new"]
 
 
 class AllSourcesFailed(Exception):

@@ -33,6 +33,7 @@ class Settings:
     archive_bucket: str
     archive_region: str
     archive_endpoint: str
+    archive_keep: timedelta
 
     @property
     def archive_url(self) -> str | None:
@@ -70,6 +71,7 @@ def read_settings() -> Settings:
         archive_bucket=_text("ARCHIVE_BUCKET"),
         archive_region=_text("ARCHIVE_REGION"),
         archive_endpoint=_text("ARCHIVE_ENDPOINT"),
+        archive_keep=_span("ARCHIVE_KEEP", "30d"),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -133,9 +132,6 @@ def _run(options: Options, url: str, guard: OrphanGuard) -> int:
         victim, *_ = [processes.start_worker() for _ in range(WORKERS)]
         _print_ready("workers", f"{WORKERS} processes")
         _print_addresses(address, settings)
-        # The application's modules read the environment when they are imported, also here.
-        os.environ.clear()
-        os.environ.update(environment)
         return _tell(stack, options, processes, sources, push, url, victim)
 
 
@@ -152,6 +148,7 @@ def _tell(
     from tenders.local.books import open_books
     from tenders.local.story import Plan, Scene, Story
 
+    jobs.bind(url)
     stack.callback(jobs.close)
     engine = open_books(url)
     stack.callback(engine.dispose)
@@ -172,6 +169,7 @@ def _settings(url: str, push: str, sources: dict[str, str]) -> dict[str, str]:
         "DISPATCH_INTERVAL_MINUTES": "1s",
         "RECEIPT_INTERVAL_MINUTES": "1s",
         "RECEIPT_LEAST_AGE": "1s",
+        "PUSH_LEASE": "3s",
         "EXPO_URL": push,
         "ARCHIVE_BUCKET": str(ARCHIVE.absolute()),
         **sources,
