@@ -87,11 +87,10 @@ taxes._update_snapshot = count_nothing
 """
 WITH_CARELESS_WORKERS = """
 import sys
-from invoicing.local import processes
-from invoicing.local.__main__ import main
+from invoicing.local import __main__ as command
 
-processes.APPLICATION = "careless:jobs"
-main(sys.argv[1:])
+command.APPLICATION = "careless:jobs"
+command.main(sys.argv[1:])
 """
 
 
