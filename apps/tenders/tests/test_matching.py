@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import func, select
+from sqlalchemy.dialects import sqlite
 
 from holdfast.testing.kit import Kit
 from tenders.database import Session
 from tenders.generated import generate_device, generate_tender
 from tenders.ingest import store_tender
 from tenders.matching import is_wanted
-from tenders.models import Delivery, Installation, Preference, Tender
+from tenders.models import Codes, Delivery, Installation, Preference, Tender
 from tenders.partitions import create_months
 from tenders.sources.found import FoundTender
 
@@ -94,7 +95,7 @@ async def test_a_part_of_a_code_is_not_the_code(kit: Kit) -> None:
 
 def test_a_code_with_a_bar_in_it_is_refused() -> None:
     with pytest.raises(ValueError, match="a bar in it"):
-        Preference.__table__.c.regions.type.process_bind_param(frozenset({"1|3"}), None)
+        Codes().process_bind_param(frozenset({"1|3"}), sqlite.dialect())
 
 
 async def test_an_inactive_installation_and_one_without_preferences_hear_of_nothing(

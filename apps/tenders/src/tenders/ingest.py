@@ -144,8 +144,8 @@ class Ingest:
 async def store_tender(session: AsyncSession, tender: FoundTender, now: datetime) -> int | None:
     """Claim the code, and write tender, event and deliveries with it; return how many, None if it was claimed."""
     id = uuid4()
-    claim = insert_into(session, RegisteredCode).values(code=tender.code, tender_id=id)
-    claim = claim.on_conflict_do_nothing().returning(RegisteredCode.code)
+    code = insert_into(session, RegisteredCode).values(code=tender.code, tender_id=id)
+    claim = code.on_conflict_do_nothing().returning(RegisteredCode.code)
     if await session.scalar(claim) is None:
         return None
     row = Tender(

@@ -187,8 +187,8 @@ def _article(tender: FoundTender) -> str:
 
 
 def _local(moment: datetime | None) -> str | None:
-    return moment and moment.astimezone(ZONE).strftime("%Y-%m-%dT%H:%M:%S")
+    return None if moment is None else f"{moment.astimezone(ZONE):%Y-%m-%dT%H:%M:%S}"
 
 
 def _shown(moment: datetime | None) -> str | None:
-    return moment and moment.astimezone(ZONE).strftime("%d-%m-%Y %H:%M")
+    return None if moment is None else f"{moment.astimezone(ZONE):%d-%m-%Y %H:%M}"

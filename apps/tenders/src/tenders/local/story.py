@@ -94,8 +94,8 @@ class Story:
                 self._scene.sources.pages.insert(0, on_page)
             if not is_api_down:
                 # What a page says, the API may leave out, and the other way round.
-                gap = {"region": None, "amount": None} if place % 3 else {}
-                self._scene.sources.api.append(replace(tender, **gap))
+                half = replace(tender, region=None, amount=None)
+                self._scene.sources.api.append(half if place % 3 else tender)
         self._listed += new
 
     def _follow(self, victim: str) -> None:
