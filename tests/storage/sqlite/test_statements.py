@@ -22,7 +22,7 @@ FIRST_STEPS = {
     "job_insert_one": "job_insert_alike",
 }
 # A file has no dead rows to remove.
-ONLY_POSTGRESQL = {"dead_rows", "sweep"}
+ONLY_POSTGRESQL = {"dead_rows", "replication", "sweep"}
 
 _PARAMETER = re.compile(r":([a-z_]+)")
 _SCAN = re.compile(r"SCAN (\w+)$")
