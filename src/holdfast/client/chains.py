@@ -159,7 +159,9 @@ class ChainCommands(Resource):
         chain = yield from self._get(wanted)
         edges = yield from self._client.store.blockers.waiting(wanted, check_length(limit))
         shown = [view_of(BlockerInfo, each) for each in edges]
-        return [msgspec.structs.replace(each, state=chain.state) for each in shown]
+        return [
+            msgspec.structs.replace(each, state=chain.state, error=chain.error) for each in shown
+        ]
 
 
 class Chains(ChainCommands):

@@ -184,7 +184,7 @@ def job_of(record: JobRecord) -> JobInfo:
 
 
 class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits or waited for a chain; `state` and `output` are the chain's."""
+    """A job that waits or waited for a chain; `state`, `output` and `error` are the chain's."""
 
     job_id: UUID
     chain_id: UUID
@@ -192,6 +192,7 @@ class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):
     open: bool
     on_failure: OnBlockerFailure
     state: State | None
+    error: str | None = None
     _output: str | None
 
     @property

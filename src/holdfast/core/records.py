@@ -306,6 +306,7 @@ class BlockerRecord(msgspec.Struct, frozen=True):
     on_failure: OnBlockerFailure
     state: State | None
     output: str | None
+    error: str | None = None
 
 
 class TypeSetting(msgspec.Struct, frozen=True):

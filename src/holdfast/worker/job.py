@@ -31,11 +31,12 @@ _UNREAD: Any = msgspec.UNSET
 
 
 class BlockerResult(msgspec.Struct, frozen=True):
-    """A chain this job waited for, and its result."""
+    """A chain this job waited for, and its result: an output, or the error of one that did not complete."""
 
     chain_id: UUID
     state: State | None
     output: Any
+    error: str | None = None
 
 
 class Job(Generic[T]):
@@ -253,6 +254,7 @@ class Job(Generic[T]):
                 UUID(each.chain_id),
                 each.state,
                 None if each.output is None else decode_any(each.output),
+                each.error,
             )
             for each in records
         )

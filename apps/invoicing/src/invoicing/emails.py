@@ -93,12 +93,11 @@ async def note_delivery(job: Job[EmailRequest]) -> None:
     (sending,) = job.blockers
     if sending.state == "completed":
         return
-    last = await jobs.aio.chains.get(sending.chain_id)
     async with Session.begin() as session:
         delivery = await session.get_one(EmailDelivery, job.input.delivery_id)
         if delivery.status is DeliveryStatus.PENDING:
             delivery.status = DeliveryStatus.FAILED
-            delivery.error = last.error
+            delivery.error = sending.error
             await session.flush()
         await job.complete(tx=session)
 

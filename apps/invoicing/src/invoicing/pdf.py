@@ -77,12 +77,11 @@ async def note_render(job: Job[RenderRequest]) -> None:
     (render,) = job.blockers
     if render.state == "completed":
         return
-    last = await jobs.aio.chains.get(render.chain_id)
     async with Session.begin() as session:
         document = await session.get_one(Document, job.input.document_id)
         if document.status is DocumentStatus.PENDING:
             document.status = DocumentStatus.FAILED
-            document.error = last.error
+            document.error = render.error
         await job.complete(tx=session)
 
 

@@ -146,6 +146,14 @@ class ReadingEdgesConformance(Conformance):
             BlockerRecord(job.id, 1, done.id, True, "fail", "completed", '"ready"'),
         ]
 
+    async def test_a_job_sees_why_a_blocker_failed(self, fixture: StoreFixture) -> None:
+        failed = await fixture.start_running("a")
+        await fixture.finish_as(failed, "fail", error="Boom: no")
+        job = await fixture.start_blocked(failed.id, type="dependent")
+        assert await fixture.run(fixture.store.blockers.of_jobs([job.id])) == [
+            BlockerRecord(job.id, 0, failed.id, True, "fail", "failed", None, "Boom: no")
+        ]
+
     async def test_the_result_of_a_chain_is_its_last_jobs(self, fixture: StoreFixture) -> None:
         first = await fixture.start_running()
         await fixture.finish_as(first, "continue", output='"half"', next=fixture.next_job(first))

@@ -211,16 +211,17 @@ update holdfast.queue q
 returning q.job_id::text, q.type;
 
 -- name: blocker_list
-select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, t.state, case when t.state = 'completed' then t.output end
+select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, t.state,
+       case when t.state = 'completed' then t.output end, t.error
   from holdfast.blocker b
   left join lateral (
-    select v.state, v.output from holdfast.jobs v where v.chain_id = b.chain_id order by v.chain_index desc limit 1) t on true
+    select v.state, v.output, v.error from holdfast.jobs v where v.chain_id = b.chain_id order by v.chain_index desc limit 1) t on true
  where b.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
  order by b.job_id, b.position;
 
 -- name: blocker_waiting
 -- Which jobs wait, or waited, for this chain.
-select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, null, null
+select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, null, null, null
   from holdfast.blocker b
  where b.chain_id = :chain::uuid
  order by b.job_id, b.position

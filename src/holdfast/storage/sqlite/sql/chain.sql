@@ -211,14 +211,15 @@ returning job_id, type;
 select b.job_id, b.position, b.chain_id, b.open, b.on_failure,
        (select t.state from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1),
        (select case when t.state = 'completed' then t.output end
-          from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1)
+          from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1),
+       (select t.error from holdfast_job_state t where t.chain_id = b.chain_id order by t.chain_index desc limit 1)
   from holdfast_blocker b
  where b.job_id in (select value from json_each(:ids))
  order by b.job_id, b.position;
 
 -- name: blocker_waiting
 -- Which jobs wait, or waited, for this chain.
-select job_id, position, chain_id, open, on_failure, null, null
+select job_id, position, chain_id, open, on_failure, null, null, null
   from holdfast_blocker
  where chain_id = :chain
  order by job_id, position
