@@ -10,11 +10,11 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.core.duration import Duration
 from holdfast.core.errors import LeaseLost
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
 from holdfast.core.records import Instant
-from holdfast.storage.database import AsyncTransaction, Transaction
 
 if TYPE_CHECKING:
     from holdfast.contrib.leases import AsyncLeasedTable, LeasedTable, Retried
@@ -177,7 +177,7 @@ class KeptRows(_Kept):
         self._renewal.end()
         self._renewal.join()
 
-    def finish(self, tx: Transaction, outcomes: Mapping[Any, Mapping[str, Any]]) -> set[Any]:
+    def finish(self, tx: SyncTx, outcomes: Mapping[Any, Mapping[str, Any]]) -> set[Any]:
         """See `LeasedTable.finish`."""
         done = self._table.finish(tx, self.token, outcomes)
         self._renewal.close(done, set(outcomes))
@@ -185,7 +185,7 @@ class KeptRows(_Kept):
 
     def retry(
         self,
-        tx: Transaction,
+        tx: SyncTx,
         outcomes: Mapping[Any, Mapping[str, Any]],
         exhausted: Mapping[str, Any] | None = None,
         at_least: Duration = 0,
@@ -196,7 +196,7 @@ class KeptRows(_Kept):
         self._renewal.close(retried.delayed | retried.exhausted, set(outcomes))
         return retried
 
-    def release(self, tx: Transaction) -> set[Any]:
+    def release(self, tx: SyncTx) -> set[Any]:
         """See `LeasedTable.release`."""
         freed = self._table.release(tx, self.token)
         self._renewal.close(freed, freed)
@@ -218,9 +218,7 @@ class AsyncKeptRows(_Kept):
         self._renewal.end()
         await asyncio.to_thread(self._renewal.join)
 
-    async def finish(
-        self, tx: AsyncTransaction, outcomes: Mapping[Any, Mapping[str, Any]]
-    ) -> set[Any]:
+    async def finish(self, tx: AsyncTx, outcomes: Mapping[Any, Mapping[str, Any]]) -> set[Any]:
         """See `LeasedTable.finish`."""
         done = await self._table.finish(tx, self.token, outcomes)
         self._renewal.close(done, set(outcomes))
@@ -228,7 +226,7 @@ class AsyncKeptRows(_Kept):
 
     async def retry(
         self,
-        tx: AsyncTransaction,
+        tx: AsyncTx,
         outcomes: Mapping[Any, Mapping[str, Any]],
         exhausted: Mapping[str, Any] | None = None,
         at_least: Duration = 0,
@@ -239,7 +237,7 @@ class AsyncKeptRows(_Kept):
         self._renewal.close(retried.delayed | retried.exhausted, set(outcomes))
         return retried
 
-    async def release(self, tx: AsyncTransaction) -> set[Any]:
+    async def release(self, tx: AsyncTx) -> set[Any]:
         """See `LeasedTable.release`."""
         freed = await self._table.release(tx, self.token)
         self._renewal.close(freed, freed)

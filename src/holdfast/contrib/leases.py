@@ -14,12 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.client.adapters import is_of_library
+from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.contrib.kept_rows import AsyncKeptRows, KeptRows, Renewal, TransactionSource
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.errors import InvalidIdentifier, InvalidOption
+from holdfast.core.errors import InvalidIdentifier, InvalidOption, UnsupportedConnection
 from holdfast.core.records import Instant
 from holdfast.core.retry import PUSH_BACKOFF, Retry
-from holdfast.storage.database import AsyncTransaction, Transaction
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, Row, Statement, run, run_async
 
@@ -118,7 +119,7 @@ class Retried:
 
 
 class LeasedTable:
-    """Leases rows in transactions of Holdfast's own; `aio` does the same in async ones."""
+    """Leases rows in Holdfast's transactions or in your own; `aio` does the same in async ones."""
 
     def __init__(
         self,
@@ -141,37 +142,35 @@ class LeasedTable:
 
     def claim(
         self,
-        tx: Transaction,
+        tx: SyncTx,
         owner: str,
         limit: int = 100,
         lease: Duration = DEFAULT_LEASE,
         now: Instant | None = None,
     ) -> Claimed:
         """Take due rows that are not leased, in order; two claims never get the same row."""
-        on = _Executor(tx)
+        on = _Executor.of(tx)
         return run(self._operations.claim(on, owner, limit, lease, now), on)
 
     def renew(
         self,
-        tx: Transaction,
+        tx: SyncTx,
         token: str,
         lease: Duration = DEFAULT_LEASE,
         now: Instant | None = None,
     ) -> set[Any]:
         """Extend a claim; return the keys it still holds."""
-        on = _Executor(tx)
+        on = _Executor.of(tx)
         return run(self._operations.renew(on, token, lease, now), on)
 
-    def finish(
-        self, tx: Transaction, token: str, outcomes: Mapping[Any, Mapping[str, Any]]
-    ) -> set[Any]:
+    def finish(self, tx: SyncTx, token: str, outcomes: Mapping[Any, Mapping[str, Any]]) -> set[Any]:
         """Change rows by key and release them; return those that the claim still held."""
-        on = _Executor(tx)
+        on = _Executor.of(tx)
         return run(self._operations.finish(on, token, outcomes), on)
 
     def retry(
         self,
-        tx: Transaction,
+        tx: SyncTx,
         token: str,
         outcomes: Mapping[Any, Mapping[str, Any]],
         exhausted: Mapping[str, Any] | None = None,
@@ -183,17 +182,17 @@ class LeasedTable:
         A row that had its last attempt gets `exhausted` as well and no next attempt. Rows the claim lost are in neither
         set. Raises: InvalidOption if the table has no `retry`.
         """
-        on = _Executor(tx)
+        on = _Executor.of(tx)
         return run(self._operations.retry(on, token, outcomes, exhausted, at_least, now), on)
 
-    def release(self, tx: Transaction, token: str) -> set[Any]:
+    def release(self, tx: SyncTx, token: str) -> set[Any]:
         """Release everything that a claim still holds; return the keys."""
-        on = _Executor(tx)
+        on = _Executor.of(tx)
         return run(self._operations.release(on, token), on)
 
     def reap(
         self,
-        tx: Transaction,
+        tx: SyncTx,
         limit: int = 100,
         values: Mapping[str, Any] | None = None,
         now: Instant | None = None,
@@ -203,7 +202,7 @@ class LeasedTable:
 
         With `retry`, that counts an attempt: the row waits, or gets `exhausted` as well if it was the last.
         """
-        on = _Executor(tx)
+        on = _Executor.of(tx)
         return run(self._operations.reap(on, limit, values, now, exhausted), on)
 
     def keep(
@@ -240,37 +239,37 @@ class AsyncLeasedTable:
 
     async def claim(
         self,
-        tx: AsyncTransaction,
+        tx: AsyncTx,
         owner: str,
         limit: int = 100,
         lease: Duration = DEFAULT_LEASE,
         now: Instant | None = None,
     ) -> Claimed:
         """See `LeasedTable.claim`."""
-        on = _AsyncExecutor(tx)
+        on = await _AsyncExecutor.of(tx)
         return await run_async(self._operations.claim(on, owner, limit, lease, now), on)
 
     async def renew(
         self,
-        tx: AsyncTransaction,
+        tx: AsyncTx,
         token: str,
         lease: Duration = DEFAULT_LEASE,
         now: Instant | None = None,
     ) -> set[Any]:
         """See `LeasedTable.renew`."""
-        on = _AsyncExecutor(tx)
+        on = await _AsyncExecutor.of(tx)
         return await run_async(self._operations.renew(on, token, lease, now), on)
 
     async def finish(
-        self, tx: AsyncTransaction, token: str, outcomes: Mapping[Any, Mapping[str, Any]]
+        self, tx: AsyncTx, token: str, outcomes: Mapping[Any, Mapping[str, Any]]
     ) -> set[Any]:
         """See `LeasedTable.finish`."""
-        on = _AsyncExecutor(tx)
+        on = await _AsyncExecutor.of(tx)
         return await run_async(self._operations.finish(on, token, outcomes), on)
 
     async def retry(
         self,
-        tx: AsyncTransaction,
+        tx: AsyncTx,
         token: str,
         outcomes: Mapping[Any, Mapping[str, Any]],
         exhausted: Mapping[str, Any] | None = None,
@@ -278,25 +277,25 @@ class AsyncLeasedTable:
         now: Instant | None = None,
     ) -> Retried:
         """See `LeasedTable.retry`."""
-        on = _AsyncExecutor(tx)
+        on = await _AsyncExecutor.of(tx)
         op = self._operations.retry(on, token, outcomes, exhausted, at_least, now)
         return await run_async(op, on)
 
-    async def release(self, tx: AsyncTransaction, token: str) -> set[Any]:
+    async def release(self, tx: AsyncTx, token: str) -> set[Any]:
         """See `LeasedTable.release`."""
-        on = _AsyncExecutor(tx)
+        on = await _AsyncExecutor.of(tx)
         return await run_async(self._operations.release(on, token), on)
 
     async def reap(
         self,
-        tx: AsyncTransaction,
+        tx: AsyncTx,
         limit: int = 100,
         values: Mapping[str, Any] | None = None,
         now: Instant | None = None,
         exhausted: Mapping[str, Any] | None = None,
     ) -> set[Any]:
         """See `LeasedTable.reap`."""
-        on = _AsyncExecutor(tx)
+        on = await _AsyncExecutor.of(tx)
         return await run_async(self._operations.reap(on, limit, values, now, exhausted), on)
 
     def keep(
@@ -314,24 +313,49 @@ class _TransactionExecutor:
 
     columns: list[str]
 
-    def __init__(self, tx: Any) -> None:
-        self._tx = tx
-        self.dialect = "sqlite" if "sqlite" in type(tx).__module__ else "postgresql"
+    def __init__(self, connection: Any) -> None:
+        """Take our own transaction or a driver's connection. Raises: UnsupportedConnection."""
+        if not any(is_of_library(connection, each) for each in _LIBRARIES):
+            raise UnsupportedConnection(
+                f"rows cannot be leased through {type(connection).__qualname__}",
+                help="use app.transaction(), or psycopg, sqlite3 or aiosqlite, with or without SQLAlchemy",
+            )
+        self._connection = connection
+        self.dialect = "sqlite" if "sqlite" in type(connection).__module__ else "postgresql"
 
     def keep_columns(self, description: Any) -> None:
         self.columns = [column[0] for column in description or ()]
 
 
+_LIBRARIES = ("holdfast", "psycopg", "sqlite3", "aiosqlite")
+
+
 class _Executor(_TransactionExecutor):
+    @classmethod
+    def of(cls, tx: Any) -> _Executor:
+        if not is_of_library(tx, "sqlalchemy"):
+            return cls(tx)
+        from holdfast.client.adapters.sqlalchemy import driver_below
+
+        return cls(driver_below(tx))
+
     def execute(self, statement: Statement) -> list[Row]:
-        cursor = self._tx.execute(statement.name, dict(statement.params))
+        cursor = self._connection.execute(statement.name, dict(statement.params))
         self.keep_columns(cursor.description)
         return list(cursor.fetchall()) if cursor.description else []
 
 
 class _AsyncExecutor(_TransactionExecutor):
+    @classmethod
+    async def of(cls, tx: Any) -> _AsyncExecutor:
+        if not is_of_library(tx, "sqlalchemy"):
+            return cls(tx)
+        from holdfast.client.adapters.sqlalchemy_async import driver_below_async
+
+        return cls(await driver_below_async(tx))
+
     async def execute(self, statement: Statement) -> list[Row]:
-        cursor = await self._tx.execute(statement.name, dict(statement.params))
+        cursor = await self._connection.execute(statement.name, dict(statement.params))
         self.keep_columns(cursor.description)
         return list(await cursor.fetchall()) if cursor.description else []
 

@@ -1,30 +1,35 @@
-"""What dispatch and receipts do to deliveries alike: transactions with leases in them, times, devices switched off."""
+"""What dispatch and receipts share: a run's clock and counters, outcomes that must be written, dead devices."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
-from sqlalchemy import update
+from sqlalchemy import Row, Select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun
+from holdfast.contrib.leases import Claimed, LeasedTable
 from holdfast.core.records import Instant, to_datetime, to_instant
 from tenders.database import Session
+from tenders.expo import ExpoPush
 from tenders.models import Installation
-from tenders.settings import Settings
+from tenders.push import PushProvider
+from tenders.settings import Settings, read_settings
 
 T = TypeVar("T")
 
 Clock = Callable[[], Instant | None]
 """The time; None means that leases go by the database's clock."""
+
+REAPED_AT_ONCE = 1_000
 
 Changes = dict[Any, dict[str, Any]]
 """Columns to change, by the id of the delivery."""
@@ -56,18 +61,59 @@ class Work:
                 self.run.count(name, number)
 
 
+async def run_cycle(run: CycleRun, cycle: Callable[[Work, PushProvider], Awaitable[None]]) -> int:
+    """Run a cycle with the settings and the provider of this process."""
+    settings = read_settings()
+    provider = ExpoPush.of(settings)
+    try:
+        await cycle(Work(run, settings), provider)
+    finally:
+        await provider.aclose()
+    return 0  # it has counted as it went; a run that returns nothing counts as one item
+
+
+async def repeat(work: Work, most: int, step: Callable[[int], Awaitable[bool]]) -> None:
+    """Repeat a step, which gets how many items it may take, until it says that this is enough or no room is left."""
+    while (room := work.run.room(most)) > 0 and not work.run.aborted:
+        if not await step(room):
+            return
+
+
+async def reap(work: Work, queue: LeasedTable, values: Mapping[str, Any] | None = None) -> None:
+    """Take back what dead workers held; what had its last attempt with that has failed."""
+    async with Session.begin() as session:
+        moment = stored(session, work.now)
+        reaped = await queue.aio.reap(
+            session,
+            limit=REAPED_AT_ONCE,
+            values={**(values or {}), "updated_at": moment},
+            exhausted={"status": "failed", "completed_at": moment},
+            now=work.clock(),
+        )
+    work.count({"reaped": len(reaped)})
+
+
+async def claim(
+    work: Work, queue: LeasedTable, limit: int, contents: Select[Any]
+) -> tuple[Claimed, Sequence[Row[Any]]]:
+    """Lease what is due, and select its contents by the claim's :token, in one transaction."""
+    async with Session.begin() as session:
+        claimed = await queue.aio.claim(
+            session,
+            work.run.worker,
+            limit=limit,
+            lease=work.settings.push_lease,
+            now=work.clock(),
+        )
+        return claimed, (await session.execute(contents, {"token": claimed.token})).all()
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """An installation, and the token under which it was addressed."""
 
     installation_id: UUID
     token: str
-
-
-async def driver_of(session: AsyncSession) -> Any:
-    """Return the driver's connection of a session, on which leases are part of the session's transaction."""
-    connection = await session.connection()
-    return (await connection.get_raw_connection()).driver_connection
 
 
 def stored(session: AsyncSession, moment: datetime) -> Any:
@@ -94,7 +140,7 @@ async def switch_off(session: AsyncSession, devices: Mapping[Device, str], now: 
     return switched_off
 
 
-async def record(write: Callable[[AsyncSession, Any], Awaitable[T]]) -> T:
+async def record(write: Callable[[AsyncSession], Awaitable[T]]) -> T:
     """Run a transaction that must not be lost, again if the database was busy or away for a moment.
 
     One that did commit finds its leases gone the second time, and changes nothing. Raises: the error of the last try.
@@ -107,9 +153,9 @@ async def record(write: Callable[[AsyncSession, Any], Awaitable[T]]) -> T:
     return await _record_once(write)
 
 
-async def _record_once(write: Callable[[AsyncSession, Any], Awaitable[T]]) -> T:
+async def _record_once(write: Callable[[AsyncSession], Awaitable[T]]) -> T:
     async with Session.begin() as session:
-        return await write(session, await driver_of(session))
+        return await write(session)
 
 
 PAUSES_S = (0.1, 1.0, 3.0)

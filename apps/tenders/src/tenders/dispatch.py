@@ -16,14 +16,22 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from holdfast import CycleRun, from_env
 from holdfast.contrib.kept_rows import AsyncKeptRows
 from holdfast.contrib.leases import PUSH_BACKOFF, Claimed, LeasedTable, RowRetry
-from tenders.database import Session
-from tenders.deliveries import Changes, Device, Work, driver_of, record, stored, switch_off
-from tenders.expo import ExpoPush
+from tenders.deliveries import (
+    Changes,
+    Device,
+    Work,
+    claim,
+    reap,
+    record,
+    repeat,
+    run_cycle,
+    stored,
+    switch_off,
+)
 from tenders.jobs import jobs
 from tenders.matching import is_wanted
 from tenders.models import DUE, Delivery, Installation, NotificationEvent, Tender
 from tenders.push import Failed, Invalid, PushMessage, PushProvider, Retryable, SendOutcome, Sent
-from tenders.settings import read_settings
 
 QUEUE = LeasedTable(
     "notification_deliveries",
@@ -33,7 +41,6 @@ QUEUE = LeasedTable(
     retry=RowRetry("attempt_count", "next_attempt_at", PUSH_BACKOFF),
 )
 
-REAPED_AT_ONCE = 1_000
 LONGEST_BODY = 500
 
 # The reason on record when a device gets the same notification again.
@@ -45,26 +52,20 @@ WORKER_LOST = {
 
 
 @jobs.cycle("dispatch", every=from_env("DISPATCH_INTERVAL_MINUTES", "1m"), singleton=False)
-async def dispatch(run: CycleRun) -> None:
+async def dispatch(run: CycleRun) -> int:
     """Send every notification that is due."""
-    settings = read_settings()
-    provider = ExpoPush.of(settings)
-    try:
-        await send_due(Work(run, settings), provider)
-    finally:
-        await provider.aclose()
+    return await run_cycle(run, send_due)
 
 
 async def send_due(work: Work, provider: PushProvider) -> None:
     """Send batch after batch until nothing is due, the run's items are used up, or the provider is down."""
-    await _reap(work)
-    while (room := work.run.room(provider.max_messages)) > 0:
-        claimed, parcels = await _claim(work, room)
-        if not parcels:
-            return
-        is_down = await _deliver(work, provider, claimed, parcels)
-        if is_down or work.run.aborted:
-            return
+
+    async def send_batch(room: int) -> bool:
+        claimed, rows = await claim(work, QUEUE, room, _CONTENTS)
+        return bool(rows) and await _deliver(work, provider, claimed, list(map(_parcel, rows)))
+
+    await reap(work, QUEUE, WORKER_LOST)
+    await repeat(work, provider.max_messages, send_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,33 +76,6 @@ class Parcel:
     device: Device
     tender: tuple[UUID, datetime]
     content: PushMessage | Failed
-
-
-async def _reap(work: Work) -> None:
-    """Take back what dead workers held; that counts as an attempt, with its cause."""
-    async with Session.begin() as session:
-        reaped = await QUEUE.aio.reap(
-            await driver_of(session),
-            limit=REAPED_AT_ONCE,
-            values=WORKER_LOST,
-            exhausted={"status": "failed", "completed_at": stored(session, work.now)},
-            now=work.clock(),
-        )
-    work.count({"reaped": len(reaped)})
-
-
-async def _claim(work: Work, limit: int) -> tuple[Claimed, list[Parcel]]:
-    """Lease due deliveries, and look at their installations, preferences and tenders as they are now."""
-    async with Session.begin() as session:
-        claimed = await QUEUE.aio.claim(
-            await driver_of(session),
-            work.run.worker,
-            limit=limit,
-            lease=work.settings.push_lease,
-            now=work.clock(),
-        )
-        rows = await session.execute(_CONTENTS, {"token": claimed.token})
-        return claimed, [_parcel(each) for each in rows]
 
 
 _CONTENTS = (
@@ -153,7 +127,7 @@ def _parcel(row: Row[Any]) -> Parcel:
 async def _deliver(
     work: Work, provider: PushProvider, claimed: Claimed, parcels: Sequence[Parcel]
 ) -> bool:
-    """Send a batch and record what became of it; return whether the provider is down."""
+    """Send a batch and record what became of it; return whether the provider takes more."""
     async with QUEUE.aio.keep(work.run, claimed) as kept:
         batch = _Batch(work, kept, parcels)
         try:
@@ -163,7 +137,7 @@ async def _deliver(
             await batch.record(dict.fromkeys(batch.messages, stopped))
             raise
         await batch.record({**batch.refusals, **dict(zip(batch.messages, answers, strict=True))})
-    return any(isinstance(each, Retryable) and each.is_outage for each in answers)
+    return not any(isinstance(each, Retryable) and each.is_outage for each in answers)
 
 
 class _Batch:
@@ -179,12 +153,12 @@ class _Batch:
 
     async def record(self, outcomes: Mapping[int, SendOutcome]) -> None:
         """Write all outcomes, with what follows from them, in one transaction; count those that were accepted."""
-        counters = await record(lambda session, driver: self._write(session, driver, outcomes))
+        counters = await record(lambda session: self._write(session, outcomes))
         self._work.run.counts.processed += len(outcomes)
         self._work.count(counters)
 
     async def _write(
-        self, session: AsyncSession, driver: Any, outcomes: Mapping[int, SendOutcome]
+        self, session: AsyncSession, outcomes: Mapping[int, SendOutcome]
     ) -> Counter[str]:
         now = self._work.now
         final = {
@@ -192,9 +166,9 @@ class _Batch:
             for id, outcome in outcomes.items()
             if not isinstance(outcome, Retryable)
         }
-        finished = await self._kept.finish(driver, final)
+        finished = await self._kept.finish(session, final)
         counters = Counter(_status(outcomes[id]) for id in finished)
-        counters += await self._retry(session, driver, outcomes, now)
+        counters += await self._retry(session, outcomes, now)
         # Another claim owns the rest by now: it decides about them.
         counters["lost"] = len(outcomes) - counters.total()
         counters["switched_off"] = await switch_off(session, self._gone(outcomes), now)
@@ -205,7 +179,6 @@ class _Batch:
     async def _retry(
         self,
         session: AsyncSession,
-        driver: Any,
         outcomes: Mapping[int, SendOutcome],
         now: datetime,
     ) -> Counter[str]:
@@ -213,13 +186,12 @@ class _Batch:
         waits: dict[timedelta, Changes] = defaultdict(dict)
         for id, outcome in outcomes.items():
             if isinstance(outcome, Retryable):
-                waits[outcome.after][id] = {"status": "retryable", **_error(outcome)} | {
-                    "updated_at": stored(session, now)
-                }
+                columns = {"status": "retryable", "updated_at": stored(session, now)}
+                waits[outcome.after][id] = columns | _error(outcome)
         counters: Counter[str] = Counter()
         for at_least, changes in waits.items():
             retried = await self._kept.retry(
-                driver,
+                session,
                 changes,
                 exhausted={"status": "failed", "completed_at": stored(session, now)},
                 at_least=at_least,

@@ -15,9 +15,18 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from holdfast import CycleRun, Retry, from_env
 from holdfast.contrib.kept_rows import AsyncKeptRows
 from holdfast.contrib.leases import Claimed, LeasedTable, RowRetry
-from tenders.database import Session
-from tenders.deliveries import Changes, Device, Work, driver_of, record, stored, switch_off
-from tenders.expo import ExpoPush
+from tenders.deliveries import (
+    Changes,
+    Device,
+    Work,
+    claim,
+    reap,
+    record,
+    repeat,
+    run_cycle,
+    stored,
+    switch_off,
+)
 from tenders.jobs import jobs
 from tenders.models import SENT, Delivery
 from tenders.push import (
@@ -28,7 +37,6 @@ from tenders.push import (
     ReceiptOutcome,
     ReceiptsUnavailable,
 )
-from tenders.settings import read_settings
 
 QUEUE = LeasedTable(
     "notification_deliveries",
@@ -41,32 +49,24 @@ QUEUE = LeasedTable(
     ),
 )
 
-REAPED_AT_ONCE = 1_000
-
 log = logging.getLogger("tenders.receipts")
 
 
 @jobs.cycle("receipt", every=from_env("RECEIPT_INTERVAL_MINUTES", "1m"), singleton=False)
-async def receipt(run: CycleRun) -> None:
+async def receipt(run: CycleRun) -> int:
     """Fetch the receipts that are due."""
-    settings = read_settings()
-    provider = ExpoPush.of(settings)
-    try:
-        await fetch_due(Work(run, settings), provider)
-    finally:
-        await provider.aclose()
+    return await run_cycle(run, fetch_due)
 
 
 async def fetch_due(work: Work, provider: PushProvider) -> None:
     """Fetch batch after batch until no ticket is due, the run's items are used up, or the provider is down."""
-    await _reap(work)
-    while (room := work.run.room(provider.max_tickets)) > 0:
-        claimed, tickets = await _claim(work, room)
-        if not tickets:
-            return
-        is_down = await _settle(work, provider, claimed, tickets)
-        if is_down or work.run.aborted:
-            return
+
+    async def fetch_batch(room: int) -> bool:
+        claimed, rows = await claim(work, QUEUE, room, _TICKETS)
+        return bool(rows) and await _settle(work, provider, claimed, list(map(_ticket, rows)))
+
+    await reap(work, QUEUE)
+    await repeat(work, provider.max_tickets, fetch_batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +77,6 @@ class Ticket:
     id: str
     device: Device
     sent_at: datetime
-
-
-async def _reap(work: Work) -> None:
-    """Take back what dead workers held; asking again does no harm."""
-    async with Session.begin() as session:
-        reaped = await QUEUE.aio.reap(
-            await driver_of(session), limit=REAPED_AT_ONCE, now=work.clock()
-        )
-    work.count({"reaped": len(reaped)})
-
-
-async def _claim(work: Work, limit: int) -> tuple[Claimed, list[Ticket]]:
-    async with Session.begin() as session:
-        claimed = await QUEUE.aio.claim(
-            await driver_of(session),
-            work.run.worker,
-            limit=limit,
-            lease=work.settings.push_lease,
-            now=work.clock(),
-        )
-        rows = await session.execute(_TICKETS, {"token": claimed.token})
-        return claimed, [_ticket(each) for each in rows]
 
 
 _TICKETS = (
@@ -122,7 +100,7 @@ def _ticket(row: Row[Any]) -> Ticket:
 async def _settle(
     work: Work, provider: PushProvider, claimed: Claimed, tickets: Sequence[Ticket]
 ) -> bool:
-    """Fetch a batch of receipts and record them; return whether the provider is down."""
+    """Fetch a batch of receipts and record them; return whether the provider gives more."""
     receipts: Mapping[str, ReceiptOutcome] = {}
     failure: ReceiptsUnavailable | None = None
     async with QUEUE.aio.keep(work.run, claimed) as kept:
@@ -135,7 +113,7 @@ async def _settle(
         counters = await record(batch.write)
     work.run.counts.processed += len(tickets)
     work.count(counters)
-    return failure is not None
+    return failure is None
 
 
 class _Batch:
@@ -160,7 +138,7 @@ class _Batch:
             if outcome is not None:
                 self._outcomes[each.delivery_id] = outcome
 
-    async def write(self, session: AsyncSession, driver: Any) -> Counter[str]:
+    async def write(self, session: AsyncSession) -> Counter[str]:
         """Write all outcomes in one transaction; return what was counted."""
         final = {
             each.delivery_id: self._columns(session, each, self._outcomes[each.delivery_id])
@@ -172,9 +150,9 @@ class _Batch:
             for each in self._tickets
             if each.delivery_id not in self._outcomes
         }
-        finished = await self._kept.finish(driver, final)
+        finished = await self._kept.finish(session, final)
         after = timedelta() if self._failure is None else self._failure.after
-        retried = await self._kept.retry(driver, waiting, at_least=after, now=self._work.clock())
+        retried = await self._kept.retry(session, waiting, at_least=after, now=self._work.clock())
         counters = Counter(_status(self._outcomes[id]) for id in finished)
         counters["waiting"] = len(retried.delayed)
         counters["lost"] = len(self._tickets) - counters.total()

@@ -20,6 +20,7 @@ from holdfast.client.adapters.sqlalchemy import (
     AUTOCOMMIT_FIX,
     after_commit_of,
     begun,
+    driver_below,
     driver_connection,
     explained,
     session_connection,
@@ -59,6 +60,13 @@ class AsyncSessionAdapter(AsyncAdapter):
             await_only(run_async(hooks.review(need.store), access.executor))
 
         return replace(access, after_commit=after_commit_of(self._session.sync_session, review))
+
+
+async def driver_below_async(
+    tx: AsyncSession | async_scoped_session[Any] | AsyncConnection,
+) -> Any:
+    """Async version of `driver_below`."""
+    return await (tx() if isinstance(tx, async_scoped_session) else tx).run_sync(driver_below)
 
 
 def _session_adapter(session: Session) -> AsyncAdapter:
