@@ -52,7 +52,7 @@ class Settings:
 
 def read_settings() -> Settings:
     """Read the environment. Rows and runs share one database. Raises: ConfigError."""
-    return Settings(
+    settings = Settings(
         database_url=load_settings().holdfast.url,
         api_url=_text("TENDERS_API_URL", "https://api.mercadopublico.cl/servicios/v1/publico"),
         api_ticket=_text("TENDERS_API_TICKET"),
@@ -62,7 +62,7 @@ def read_settings() -> Settings:
         expo_url=_text("EXPO_URL", "https://exp.host/--/api/v2"),
         expo_access_token=_text("EXPO_ACCESS_TOKEN"),
         push_timeout_s=_span("EXPO_TIMEOUT", "15s").total_seconds(),
-        push_lease=_span("PUSH_LEASE", "60s"),
+        push_lease=_span("PUSH_LEASE", "60s", least=timedelta(seconds=1)),
         # Expo has most receipts after a quarter of an hour, and keeps them for a day.
         receipt_least_age=_span("RECEIPT_LEAST_AGE", "15m"),
         receipt_give_up=_span("RECEIPT_GIVE_UP", "24h"),
@@ -73,6 +73,12 @@ def read_settings() -> Settings:
         archive_endpoint=_text("ARCHIVE_ENDPOINT"),
         archive_keep=_span("ARCHIVE_KEEP", "30d"),
     )
+    if settings.receipt_give_up <= settings.receipt_least_age:
+        raise ConfigError(
+            "RECEIPT_GIVE_UP is not longer than RECEIPT_LEAST_AGE",
+            help="a ticket would be given up before its receipt is asked for",
+        )
+    return settings
 
 
 def _text(name: str, default: str = "") -> str:
@@ -86,9 +92,14 @@ def _number(name: str, default: int) -> int:
     return int(text)
 
 
-def _span(name: str, default: str) -> timedelta:
+def _span(name: str, default: str, least: timedelta = timedelta(milliseconds=1)) -> timedelta:
     text = _text(name, default)
     try:
-        return timedelta(milliseconds=milliseconds(text))
+        span = timedelta(milliseconds=milliseconds(text))
     except InvalidDuration as error:
         raise ConfigError(f"{name}={text[:60]!r} is not a duration such as {default}") from error
+    if span < least:
+        raise ConfigError(
+            f"{name}={text[:60]!r} is too short, the least is {least.total_seconds():g}s"
+        )
+    return span
