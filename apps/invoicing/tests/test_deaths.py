@@ -1,23 +1,18 @@
 """Workers die with -9 before every step of every handler, on PostgreSQL; everything still happens once."""
 
-import asyncio
 import itertools
-import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
-import msgspec
 import pytest
 from apps.invoicing.tests.conftest import TODAY, an_invoice, environment
-from apps.invoicing.tests.dying import Death
 from apps.invoicing.tests.test_emails import SEND
 from apps.invoicing.tests.test_emails import ask as ask_for_email
 from apps.invoicing.tests.test_pdf import RENDER
 from apps.invoicing.tests.test_pdf import ask as ask_for_pdf
 from sqlalchemy import Engine
+from tests.support.dying import DyingProcesses
 
 from holdfast.testing.kit import Kit
 from invoicing.billing import InvoiceReady
@@ -29,7 +24,6 @@ from invoicing.models import Customer, Expense, Invoice, InvoiceLine, Tenant
 from invoicing.taxes import ExpenseCreated
 from invoicing.worker import jobs
 
-ROOT = Path(__file__).parents[3]
 CLASS_READY = "classes.invoice.ready_to_send/send_class_invoice"
 SNAPSHOT = "expense.created/update_tax_snapshot"
 
@@ -40,49 +34,16 @@ def url(postgres_url: str) -> str:
     return postgres_url
 
 
-class DyingWorkers:
-    """The process from which workers are forked, each to die at its step."""
-
-    def __init__(self, url: str, place: Path, smtp: str) -> None:
-        self._url = url
-        self._log = place / "steps"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "apps.invoicing.tests.dying"],
-            cwd=ROOT,
-            env=environment(url, INVOICING_FILES=str(place / "files"), INVOICING_MAIL=smtp),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    async def die(self, type: str, step: int, kit: Kit) -> list[str] | None:
-        """Let a worker die; return its steps up to the one it died at, or None if it ended well before."""
-        self._log.write_bytes(b"")
-        death = Death(self._url, str(self._log), type, step, kit._ahead_us)
-        code = await asyncio.to_thread(self._ask, death)
-        assert code in (0, -signal.SIGKILL)
-        return None if code == 0 else self._log.read_text().splitlines()
-
-    def close(self) -> None:
-        """End it."""
-        self._process.communicate()
-
-    def _ask(self, death: Death) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(death) + b"\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-
 @pytest.fixture
 async def workers(
     seeded: Kit, url: str, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[DyingWorkers]:
+) -> AsyncIterator[DyingProcesses]:
     """Workers that die, beside a mail server that stays."""
     server = MailServer(place / "mail")
     smtp = server.start()
     monkeypatch.setenv("INVOICING_MAIL", smtp)
-    workers = DyingWorkers(url, place, smtp)
+    given = environment(url, INVOICING_FILES=str(place / "files"), INVOICING_MAIL=smtp)
+    workers = DyingProcesses("apps.invoicing.tests.dying", url, place / "steps", given)
     yield workers
     workers.close()
     server.close()
@@ -155,7 +116,7 @@ async def test_whichever_step_a_worker_dies_at_everything_happens_once(
     seeded: Kit,
     engine: Engine,
     place: Path,
-    workers: DyingWorkers,
+    workers: DyingProcesses,
     type: str,
     prepare: Callable[[Kit], Awaitable[UUID | None]],
     seen: set[str],
@@ -165,7 +126,7 @@ async def test_whichever_step_a_worker_dies_at_everything_happens_once(
     for step in itertools.count(1):
         invoice = await prepare(seeded)
         invoices += [] if invoice is None else [invoice]
-        steps = await workers.die(type, step, seeded)
+        steps = await workers.die(type, step, seeded._ahead_us)
         await finish(seeded)
         again = is_sent_but_not_recorded(steps or [])
         died_in = {seeded.started(type)[-1].chain_id} if again else set()

@@ -117,7 +117,7 @@ async def add_tender(code: str = "1057-7-LE26", region: str = "13") -> Tender:
     return tender
 
 
-async def add_deliveries(tender: Tender, count: int = 1) -> list[str]:
+async def add_deliveries(tender: Tender, count: int = 1, due: datetime = NOON) -> list[str]:
     """Add as many installations that want everything, with a delivery for each; return their tokens."""
     tokens = [f"ExponentPushToken[{uuid4().hex[:22]}]" for _ in range(count)]
     async with Session.begin() as session:
@@ -131,7 +131,7 @@ async def add_deliveries(tender: Tender, count: int = 1) -> list[str]:
         await session.flush()
         session.add_all(Preference(installation_id=each.id) for each in installations)
         for each in installations:
-            session.add(Delivery(event_id=event.id, installation_id=each.id, next_attempt_at=NOON))
+            session.add(Delivery(event_id=event.id, installation_id=each.id, next_attempt_at=due))
             await session.flush()  # ids in the order of the tokens
     return tokens
 

@@ -1,0 +1,45 @@
+"""Runs of cycles that die at a chosen step: `python -m apps.tenders.tests.dying` forks one per line it reads.
+
+The hooks are here, not in the application.
+"""
+
+from datetime import timedelta
+
+from apps.tenders.tests.pushing import NOON, HandClock, make_run
+from tests.support.dying import Death, Steps, fork_for_each_line
+
+from holdfast.contrib.leases import AsyncLeasedTable
+from tenders.database import Session, open_engine
+from tenders.deliveries import Work
+from tenders.dispatch import send_due
+from tenders.expo import ExpoPush
+from tenders.jobs import jobs
+from tenders.receipts import fetch_due
+from tenders.settings import read_settings
+
+CYCLES = {"dispatch": send_due, "receipt": fetch_due}
+
+
+async def work(death: Death) -> int:
+    """Run a cycle once, or until death; its clock is that far ahead of noon."""
+    jobs.bind(death.url, lambda: None)
+    engine = open_engine(death.url)
+    Session.configure(bind=engine)
+    steps = Steps(death)
+    steps.watch(engine.sync_engine)
+    for name in ("claim", "finish", "retry", "reap"):
+        steps.wrap(AsyncLeasedTable, name)
+    for name in ("send", "fetch_receipts"):
+        steps.wrap(ExpoPush, name)
+    settings = read_settings()
+    provider = ExpoPush.of(settings)
+    clock = HandClock(NOON + timedelta(microseconds=death.ahead_us))
+    await CYCLES[death.work](Work(make_run(death.work, "w-9"), settings, clock), provider)
+    await provider.aclose()
+    await engine.dispose()
+    await jobs.aclose()
+    return 0
+
+
+if __name__ == "__main__":
+    fork_for_each_line(work)

@@ -1,0 +1,160 @@
+"""Two workers as processes, a push service that fails now and then, and a kill: what every device gets."""
+
+import asyncio
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from apps.tenders.tests import pushing as shared
+from apps.tenders.tests.conftest import environment, run_command
+from apps.tenders.tests.pushing import Pushing, add_deliveries, add_tender, deliveries, is_notified
+from sqlalchemy import func, select, update
+from tests.support.until import PATIENCE_S, breath
+
+from tenders.database import Session
+from tenders.local.push_server import LOST, OUTAGE, PushServer, slow
+from tenders.models import Delivery, DeliveryStatus
+
+pushing = shared.pushing
+
+DEVICES = 700
+SETTINGS = {
+    "WORKER_TICK_RUNNERS": "dispatch,receipt",
+    "WORKER_TICK_RUNNER_MAX_ITEMS": "100",
+    "DISPATCH_INTERVAL_MINUTES": "1s",
+    "RECEIPT_INTERVAL_MINUTES": "1s",
+    "RECEIPT_LEAST_AGE": "100ms",
+}
+
+
+@asynccontextmanager
+async def worker(
+    place: Path, url: str, name: str, expo_url: str, lease: str = "60s"
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a worker until the end of the block, and ask it to stop unless it was killed."""
+    log = place / f"{name}.log"
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            *("holdfast", "worker", "tenders.worker:jobs", "--name", name),
+            cwd=place,
+            env=environment(url, EXPO_URL=expo_url, PUSH_LEASE=lease, **SETTINGS),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+    try:
+        yield process
+        if process.returncode is None:
+            process.terminate()
+            async with asyncio.timeout(PATIENCE_S):
+                await process.wait()
+            assert process.returncode in (0, -signal.SIGTERM), log.read_text()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def runs(place: Path, url: str, cycle: str) -> list[dict[str, Any]]:
+    """Return the recorded runs of a cycle."""
+    command = ("holdfast", "cycles", "runs", cycle, "--limit", "200", "-o", "json")
+    code, out, err = await run_command(place, url, *command)
+    assert code == 0, err
+    found: list[dict[str, Any]] = json.loads(out)
+    return found
+
+
+async def count(*statuses: DeliveryStatus) -> int:
+    """Count the deliveries in some states."""
+    async with Session() as session:
+        query = select(func.count()).select_from(Delivery).where(Delivery.status.in_(statuses))
+        return int((await session.execute(query)).scalar_one())
+
+
+async def let_retries_be_due() -> None:
+    """Make what waits for its next attempt, or its next look for a receipt, due: minutes are long in a test."""
+    past = datetime.now(UTC) - timedelta(minutes=1)
+    async with Session.begin() as session:
+        for column, status in (
+            (Delivery.next_attempt_at, DeliveryStatus.RETRYABLE),
+            (Delivery.next_receipt_at, DeliveryStatus.SENT),
+        ):
+            waiting = update(Delivery).where(Delivery.status == status, column > past)
+            await session.execute(waiting.values({column: past}))
+
+
+async def until_sent(devices: int) -> None:
+    """Wait until that many pushes are recorded as sent."""
+    async with asyncio.timeout(PATIENCE_S):
+        while await count(DeliveryStatus.SENT, DeliveryStatus.OK) < devices:
+            await breath()
+
+
+async def until_settled(devices: int) -> None:
+    """Wait until every delivery has its receipt."""
+    async with asyncio.timeout(PATIENCE_S * 3):
+        while await count(DeliveryStatus.OK) < devices:
+            await let_retries_be_due()
+            await asyncio.sleep(0.2)  # each look is a write
+
+
+async def test_two_replicas_and_a_kill_lose_no_push_and_repeat_none_without_a_cause(
+    pushing: Pushing, server: PushServer, url: str, tmp_path: Path
+) -> None:
+    tender = await add_tender()
+    tokens = await add_deliveries(tender, DEVICES, due=datetime.now(UTC))
+    server.faults.extend([OUTAGE, LOST, *[slow(0.5)] * 6])
+    async with (
+        worker(tmp_path, url, "w-1", pushing.url, "3s") as first,
+        worker(tmp_path, url, "w-2", pushing.url, "3s"),
+    ):
+        await until_sent(DEVICES // 4)
+        first.kill()
+        await first.wait()
+        async with worker(tmp_path, url, "w-3", pushing.url, "3s"):
+            await until_settled(DEVICES)
+    copies = Counter(each.token for each in server.accepted)
+    assert set(copies) == set(tokens)
+    assert await is_notified(tender)
+    by_id = Counter(int(each.data["deliveryId"]) for each in server.accepted)
+    for each in await deliveries():
+        assert each.status is DeliveryStatus.OK
+        assert by_id[each.id] <= each.attempt_count
+        if by_id[each.id] > 1:
+            assert each.last_error_code in ("WorkerLost", "AnswerLost", "Timeout")
+    for cycle in ("dispatch", "receipt"):
+        recorded = await runs(tmp_path, url, cycle)
+        assert len({each["worker"] for each in recorded if each["counters"].get("processed")}) > 1
+
+
+async def test_dispatch_and_receipt_run_on_both_replicas_at_once(
+    pushing: Pushing, server: PushServer, url: str, tmp_path: Path
+) -> None:
+    await add_deliveries(await add_tender(), 400, due=datetime.now(UTC))
+    server.fault = slow(0.4)
+    async with worker(tmp_path, url, "w-1", pushing.url), worker(tmp_path, url, "w-2", pushing.url):
+        await until_settled(400)
+    for cycle in ("dispatch", "receipt"):
+        recorded = [each for each in await runs(tmp_path, url, cycle) if each["finished_at"]]
+        assert any(are_at_once(a, b) for a in recorded for b in recorded), cycle
+    copies = Counter(each.token for each in server.accepted)
+    assert set(copies.values()) == {1}
+
+
+def are_at_once(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Say whether runs of different workers overlapped, and both did something."""
+    return bool(
+        one["worker"] != other["worker"]
+        and one["started_at"] < other["finished_at"]
+        and other["started_at"] < one["finished_at"]
+        and one["counters"].get("processed")
+        and other["counters"].get("processed")
+    )
