@@ -40,14 +40,22 @@ def test_a_value_that_cannot_be_used_is_refused_with_its_name(
         read_settings()
 
 
-async def test_intervals_are_minutes_or_durations(sqlite_url: str, tmp_path: Path) -> None:
-    given = {"DISPATCH_INTERVAL_MINUTES": "3", "RECEIPT_INTERVAL_MINUTES": "90s"}
+async def test_intervals_and_budgets_are_taken_from_the_environment(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    given = {
+        "DISPATCH_INTERVAL_MINUTES": "3",
+        "DISPATCH_MAX_ITEMS": "70",
+        "RECEIPT_INTERVAL_MINUTES": "90s",
+        "RECEIPT_MAX_ITEMS": "80",
+    }
     command = ("holdfast", "config", "show", "tenders.worker:jobs", "--origin", "-o", "json")
     code, out, err = await run_command(tmp_path, sqlite_url, *command, **given)
     assert code == 0, err
     shown = {each["name"]: each for each in json.loads(out)}
-    assert shown["DISPATCH_INTERVAL_MINUTES"]["value"] == "3m"
-    assert shown["RECEIPT_INTERVAL_MINUTES"]["value"] == "90s"
+    for name, value in given.items():
+        assert str(shown[name]["value"]) == value
+        assert shown[name]["origin"].startswith("env")
 
 
 async def test_the_address_the_token_and_the_time_limit_of_the_service_are_those_given(

@@ -26,7 +26,8 @@ pushing = shared.pushing
 DEVICES = 700
 SETTINGS = {
     "WORKER_TICK_RUNNERS": "dispatch,receipt",
-    "WORKER_TICK_RUNNER_MAX_ITEMS": "100",
+    "DISPATCH_MAX_ITEMS": "100",
+    "RECEIPT_MAX_ITEMS": "100",
     "DISPATCH_INTERVAL_MINUTES": "1s",
     "RECEIPT_INTERVAL_MINUTES": "1s",
     "RECEIPT_LEAST_AGE": "100ms",

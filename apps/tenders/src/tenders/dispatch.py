@@ -51,7 +51,13 @@ WORKER_LOST = {
 }
 
 
-@jobs.cycle("dispatch", every=from_env("DISPATCH_INTERVAL_MINUTES", "1m"), singleton=False)
+@jobs.cycle(
+    "dispatch",
+    every=from_env("DISPATCH_INTERVAL_MINUTES", "1m"),
+    max_items=from_env("DISPATCH_MAX_ITEMS", 5_000),
+    timeout="5m",
+    singleton=False,
+)
 async def dispatch(run: CycleRun) -> int:
     """Send every notification that is due."""
     return await run_cycle(run, send_due)

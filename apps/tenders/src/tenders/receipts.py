@@ -52,7 +52,13 @@ QUEUE = LeasedTable(
 log = logging.getLogger("tenders.receipts")
 
 
-@jobs.cycle("receipt", every=from_env("RECEIPT_INTERVAL_MINUTES", "1m"), singleton=False)
+@jobs.cycle(
+    "receipt",
+    every=from_env("RECEIPT_INTERVAL_MINUTES", "1m"),
+    max_items=from_env("RECEIPT_MAX_ITEMS", 10_000),
+    timeout="5m",
+    singleton=False,
+)
 async def receipt(run: CycleRun) -> int:
     """Fetch the receipts that are due."""
     return await run_cycle(run, fetch_due)
