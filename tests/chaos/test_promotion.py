@@ -1,11 +1,9 @@
 """Producers are back right after a promotion, whatever the lost primary's address does meanwhile."""
 
 import asyncio
-import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,26 +12,12 @@ import pytest
 from holdfast import Holdfast, errors
 from tests.chaos.standby import Pair
 from tests.chaos.test_failover import start_all, started, working
+from tests.support.silent_port import silent_port
 from tests.support.until import SLOWNESS, until
 
 BACK_S = 2.0 * SLOWNESS
 OUTAGE_S = 4.0
 EACH = 4
-
-
-@contextmanager
-def silent(port: int) -> Iterator[None]:
-    """Have a port swallow what is sent to it: its queue is full, so the system drops what else comes."""
-    with ExitStack() as stack:
-        listening = stack.enter_context(socket.socket())
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen(0)
-        for _ in range(3):
-            client = stack.enter_context(socket.socket())
-            client.setblocking(False)
-            client.connect_ex(listening.getsockname())
-        yield
 
 
 class Producers:
@@ -92,7 +76,7 @@ async def test_every_producer_starts_jobs_again_soon_after_the_promotion(
     with ExitStack() as stack:
         pair.primary.stop("kill")
         if address == "is silent":
-            stack.enter_context(silent(port))
+            stack.enter_context(silent_port(port))
         await asyncio.sleep(OUTAGE_S)
         await asyncio.to_thread(pair.promote)
         promoted = time.monotonic()
@@ -113,7 +97,7 @@ async def test_a_worker_runs_jobs_again_soon_after_the_promotion(
         await asyncio.to_thread(start_all, app, 0, 5)
         await until(lambda: len(started(tmp_path)) == 5)
         pair.primary.stop("kill")
-        stack.enter_context(silent(port))
+        stack.enter_context(silent_port(port))
         await asyncio.sleep(OUTAGE_S)
         await asyncio.to_thread(pair.promote)
         promoted = time.monotonic()

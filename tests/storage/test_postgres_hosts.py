@@ -1,7 +1,6 @@
 """A URL with several hosts, of which the first swallows packets: everything is alive soon, and sooner the next time."""
 
 import asyncio
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -21,33 +20,24 @@ from holdfast.storage.postgres.connection import connection_string, url_without_
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.hosts import STAGGER_S, Race, connect
 from tests.support.proxy import Proxy
+from tests.support.silent_port import silent_port
 from tests.support.until import PATIENCE_S, SLOWNESS
 
 ALIVE_S = 5.0 * SLOWNESS
 
 
 @pytest.fixture
-def silent_port() -> Iterator[int]:
-    """A port on which nothing is answered: its queue is full, so the system drops what else comes."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(0)
-        waiting = []
-        for _ in range(3):
-            client = socket.socket()
-            client.setblocking(False)
-            client.connect_ex(listening.getsockname())
-            waiting.append(client)
-        yield int(listening.getsockname()[1])
-        for client in waiting:
-            client.close()
+def swallowing() -> Iterator[int]:
+    """A port on which nothing is answered."""
+    with silent_port() as port:
+        yield port
 
 
 @pytest.fixture
-def url(postgres_url: str, silent_port: int) -> str:
+def url(postgres_url: str, swallowing: int) -> str:
     """The silent host first, then the server."""
     parts = urlsplit(postgres_url)
-    hosts = f"127.0.0.1:{silent_port},127.0.0.1:{parts.port}"
+    hosts = f"127.0.0.1:{swallowing},127.0.0.1:{parts.port}"
     account = f"{parts.username}:{parts.password}@"
     return parts._replace(netloc=account + hosts, query="target_session_attrs=read-write").geturl()
 
@@ -88,11 +78,11 @@ def test_hints_are_heard_past_a_silent_host(url: str) -> None:
 
 
 async def test_an_error_says_what_each_host_answered(
-    url: str, silent_port: int, monkeypatch: pytest.MonkeyPatch
+    url: str, swallowing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool, "WAIT_S", 0.1)
     port = free_port()
-    hosts = f"127.0.0.1:{silent_port},127.0.0.1:{port}"
+    hosts = f"127.0.0.1:{swallowing},127.0.0.1:{port}"
     database = PostgresDatabase(urlsplit(url)._replace(netloc=f"nobody:x@{hosts}").geturl())
     clock = database.store.schema.clock
     with pytest.raises(DatabaseUnreachable) as from_thread:
@@ -102,7 +92,7 @@ async def test_an_error_says_what_each_host_answered(
     for error in (from_thread.value, from_task.value):
         assert f"postgresql://nobody@{hosts}/" in error.message
         silent, refusing = error.details
-        assert silent.startswith(f"127.0.0.1:{silent_port}: ")
+        assert silent.startswith(f"127.0.0.1:{swallowing}: ")
         assert "timeout" in silent
         assert refusing.startswith(f"127.0.0.1:{port}: ")
         assert "refused" in refusing
