@@ -250,8 +250,8 @@ async def test_without_the_standby_few_handlers_start_in_vain_and_few_connection
         before = len(started(tmp_path))
         pair.standby.stop("immediate")
         await pair.waits("complete")
-        # Each link would have given up and opened another connection seven times.
-        await asyncio.sleep(15)
+        # Each link would have given up and opened another connection four times.
+        await asyncio.sleep(9)
         assert len(started(tmp_path)) - before <= 2 * SLOTS
         assert len(pair.ask(OWN_SESSIONS)) <= MOST_SESSIONS
         pair.standby.start()
