@@ -39,6 +39,10 @@ SLOTS = 10
 BEHIND_US = 10_000_000
 OWN_SESSIONS = "select from pg_stat_activity where application_name like 'holdfast %'"
 MOST_SESSIONS = 16
+HANGING_TWICE = """
+select application_name from pg_stat_activity where wait_event = 'SyncRep' and application_name like 'holdfast %'
+ group by 1 having count(*) > 1
+"""
 
 Scene = Callable[[Pair, Holdfast], Coroutine[Any, Any, None]]
 
@@ -254,6 +258,7 @@ async def test_without_the_standby_few_handlers_start_in_vain_and_few_connection
         await asyncio.sleep(9)
         assert len(started(tmp_path)) - before <= 2 * SLOTS
         assert len(pair.ask(OWN_SESSIONS)) <= MOST_SESSIONS
+        assert pair.ask(HANGING_TWICE) == []
         pair.standby.start()
         await until(lambda: len(set(started(tmp_path))) == 500)
 
