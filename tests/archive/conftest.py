@@ -50,7 +50,8 @@ class Place:
                 file.commit()
                 return found
         with psycopg.connect(self.url) as connection:
-            cursor = connection.execute(postgres.replace("?", "%s").encode(), params or None)
+            text = postgres.replace("%", "%%").replace("?", "%s") if params else postgres
+            cursor = connection.execute(text.encode(), params or None)
             return cursor.fetchall() if cursor.description else []
 
     def fill(self, rows: Sequence[tuple[int, str, datetime | None]]) -> None:
@@ -72,7 +73,11 @@ class Place:
                 for row in self.execute("select t::text from #t t order by 1".replace("#t", table))
             ]
         names = [row[1] for row in self.execute("", f"pragma table_info({table})")]
-        shown = " || '|' || ".join(f"typeof({each}) || quote({each})" for each in names)
+        # A text that is not UTF-8 could not be read as one.
+        shown = " || '|' || ".join(
+            f"typeof({each}) || case when typeof({each}) in ('text', 'blob') then hex({each}) else quote({each}) end"
+            for each in names
+        )
         text = "select #c from #t order by 1".replace("#c", shown).replace("#t", table)
         return [row[0] for row in self.execute("", text)]
 

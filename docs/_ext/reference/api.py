@@ -82,6 +82,14 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.files.content_key",
         "holdfast.files.check_key",
     ),
+    "Archive": (
+        "holdfast.archive.Archive",
+        "holdfast.archive.ArchiveReport",
+        "holdfast.archive.Progress",
+        "holdfast.archive.Restored",
+        "holdfast.core.manifest.Manifest",
+        "holdfast.core.manifest.ArchivedObject",
+    ),
     "Dashboard and observability": (
         "holdfast.web.app.create",
         "holdfast.observe.logging.LoggingObserver",

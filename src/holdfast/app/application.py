@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 from uuid import UUID
 
 from holdfast.app.registration import CycleOptions, Registration
@@ -26,6 +26,7 @@ from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
 from holdfast.commands.start import subscribe_handlers
 from holdfast.core.codec import SIZE_LIMIT
+from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.records import AppliedMigration, Instant, Subscription
 from holdfast.notify.base import Notifier
@@ -201,7 +202,12 @@ class Holdfast(Registration, Producer):
         Raises: DuplicateCycle, InvalidOption, InvalidSchedule, ConfigError.
         """
         from holdfast.archive import Archive
-        from holdfast.archive.export_cycle import ARCHIVE_CYCLE, ARCHIVE_TIMEOUT, archive_handler
+        from holdfast.archive.export_cycle import (
+            ARCHIVE_CYCLE,
+            ARCHIVE_PERIODS,
+            ARCHIVE_TIMEOUT,
+            archive_handler,
+        )
 
         values: dict[str, Any] = load_some(
             ("HOLDFAST_ARCHIVE", "HOLDFAST_ARCHIVE_CRON", "HOLDFAST_DEAD_LETTER_DAYS"), {}
@@ -216,9 +222,44 @@ class Holdfast(Registration, Producer):
         if options.get("every") is None and options.get("cron") is None:
             options["cron"] = values["HOLDFAST_ARCHIVE_CRON"]
         options.setdefault("timeout", ARCHIVE_TIMEOUT)
+        options.setdefault("max_items", ARCHIVE_PERIODS)
         self.cycle(ARCHIVE_CYCLE, **options)(archive_handler(archive))
         self._archive = archive
         return archive
+
+    def move_rows(
+        self,
+        name: str,
+        *,
+        source: str,
+        target: str,
+        at: str,
+        older_than: Duration,
+        where: str = "true",
+        batch: int = 1_000,
+        unit: Literal["us", "ms", "s"] | None = None,
+        **options: Unpack[CycleOptions],
+    ) -> None:
+        """Move rows older than a span from a table to another with the same columns, in a cycle of that name.
+
+        at: the column with a row's time, as for `archive().table`. older_than: a duration, or calendar months and
+        years as in "12 months". where: a condition of your own, as SQL, which must not hold input. batch: rows per
+        transaction.
+        Unless you give a schedule it runs daily at 03:17; max_items is the most rows of a run.
+
+        Raises: InvalidName, InvalidIdentifier, InvalidOption, InvalidDuration, InvalidSchedule, DuplicateCycle,
+        ConfigError.
+        """
+        from holdfast.archive.move_rows import MOVE_CRON, MOVE_ROWS, MOVE_TIMEOUT, move_handler
+
+        handler = move_handler(
+            lambda: self.database, source, target, at, older_than, where, batch, unit
+        )
+        if options.get("every") is None and options.get("cron") is None:
+            options["cron"] = MOVE_CRON
+        options.setdefault("timeout", MOVE_TIMEOUT)
+        options.setdefault("max_items", MOVE_ROWS)
+        self.cycle(name, **options)(handler)
 
     @property
     def declared_archive(self) -> Archive | None:

@@ -13,8 +13,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
+from holdfast.archive.table_access import TableColumn, Unfit
 from holdfast.core.errors import ArchiveSourceInvalid, MissingExtra
 
 try:
@@ -30,15 +29,6 @@ KIND, TYPE = b"holdfast.kind", b"holdfast.type"
 Values = Sequence[Any]
 
 
-class TableColumn(msgspec.Struct, frozen=True):
-    """A column of a table: its name, the database's type, the kind of its Arrow values, and if it is computed."""
-
-    name: str
-    type: str
-    kind: str
-    is_generated: bool = False
-
-
 def field_of(column: TableColumn) -> pa.Field:
     """Return the column as a field of an Arrow schema."""
     metadata = {KIND: column.kind.encode(), TYPE: column.type.encode()}
@@ -51,14 +41,6 @@ def column_of(field: pa.Field) -> TableColumn:
     if metadata.get(KIND, b"").decode() not in _ARROW:
         raise ArchiveSourceInvalid(f"the column {field.name} was not written by Holdfast")
     return TableColumn(field.name, metadata[TYPE].decode(), metadata[KIND].decode())
-
-
-class Unfit(Exception):
-    """A column holds a value that its kind cannot hold, such as a text that is not UTF-8."""
-
-    def __init__(self, column: TableColumn) -> None:
-        super().__init__(column.name)
-        self.column = column
 
 
 def to_arrow(column: TableColumn, values: Values) -> pa.Array:

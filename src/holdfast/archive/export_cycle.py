@@ -12,6 +12,9 @@ ARCHIVE_CYCLE = "archiveExport"
 ARCHIVE_TIMEOUT = "4h"
 """Much longer than other cycles: the first run may have years to export."""
 
+ARCHIVE_PERIODS = 10_000
+"""Periods of one run, unless the cycle says otherwise: years of days."""
+
 
 class ArchiveRun(Protocol):
     """What the archive needs of a cycle's run."""

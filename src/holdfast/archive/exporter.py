@@ -9,17 +9,16 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import msgspec
 
-from holdfast.archive.columns import Unfit
 from holdfast.archive.hold import Hold, renewed
 from holdfast.archive.parquet_file import ParquetFileWriter
 from holdfast.archive.seen import Seen
 from holdfast.archive.sources import ChainSource, Member, Source
-from holdfast.archive.table_access import Shape
+from holdfast.archive.table_access import Shape, Unfit
 from holdfast.archive.work import Work
 from holdfast.core.errors import Aborted, ArchiveCorrupted, FilesError
 from holdfast.core.manifest import ArchivedObject, Manifest, Period
@@ -189,8 +188,10 @@ def _write_rows(work: Work, hold: Hold, member: Member, shape: Shape, path: Path
         "holdfast.table": member.name,
         "holdfast.key": ",".join(shape.key),
     }
-    batches = member.rows(shape)
-    with ParquetFileWriter(path, shape.columns, metadata) as file:
+    with (
+        closing(member.rows(shape)) as batches,
+        ParquetFileWriter(path, shape.columns, metadata) as file,
+    ):
         told = 0
         work.tell(hold, "export", 0)
         for rows in batches:

@@ -10,14 +10,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from holdfast.archive.columns import (
-    TableColumn,
-    column_of,
-    comparable,
-    field_of,
-    from_arrow,
-    to_arrow,
-)
+from holdfast.archive.columns import column_of, comparable, field_of, from_arrow, to_arrow
+from holdfast.archive.table_access import TableColumn
 
 GROUP_ROWS = 50_000
 GROUP_BYTES = 8 * 1024 * 1024

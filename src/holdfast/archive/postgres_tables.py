@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -15,8 +16,6 @@ from psycopg.rows import tuple_row
 from psycopg.types.none import NoneDumper
 from psycopg.types.string import ByteaLoader, StrDumper, TextLoader
 
-from holdfast.archive.columns import TableColumn, Unfit
-from holdfast.archive.parquet_file import batch_of, comparable_rows
 from holdfast.archive.table_access import (
     MEMBERS,
     UNIT_US,
@@ -26,6 +25,8 @@ from holdfast.archive.table_access import (
     Shape,
     Span,
     TableAccess,
+    TableColumn,
+    Unfit,
     check_columns,
     not_unique,
     quote,
@@ -77,16 +78,15 @@ class PostgresTables(TableAccess):
 
     def shape(self, connection: Any, table: str, key: Sequence[str]) -> Shape:
         named = quote_table(table)
-        rows = self._run(connection, self._statement("columns"), {"table": named})
-        check_columns(table, [row[0] for row in rows], key)
+        rows = self._described(connection, table, key)
         given = {"table": named, "key": texts(key)}
         is_unique = self._run(connection, self._statement("unique"), given)[0][0] == "t"
         if not is_unique or not all(row[4] == "t" for row in rows if row[0] in key):
             raise not_unique(table, key)
-        columns = tuple(
-            TableColumn(row[0], row[1], _KINDS.get(row[2], "text"), row[3] == "t") for row in rows
-        )
-        return Shape(named, columns, tuple(key))
+        return Shape(named, _columns(rows), tuple(key))
+
+    def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
+        return _columns(self._described(connection, table))
 
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"{self._schema}.{name}", MEMBERS[name])
@@ -150,6 +150,8 @@ class PostgresTables(TableAccess):
                 copy.write_row([row[place] for place in places])
 
     def prints(self, columns: Sequence[TableColumn], rows: Sequence[Row]) -> list[Print]:
+        from holdfast.archive.parquet_file import batch_of
+
         try:
             return self.prints_of(columns, batch_of(columns, rows))
         except Unfit:
@@ -158,6 +160,8 @@ class PostgresTables(TableAccess):
         return [each for row in rows for each in self.prints(columns, [row])]
 
     def prints_of(self, columns: Sequence[TableColumn], batch: Any) -> list[Print]:
+        from holdfast.archive.parquet_file import comparable_rows
+
         return list(comparable_rows(columns, batch))
 
     def loosen(self, column: TableColumn) -> TableColumn:
@@ -217,9 +221,7 @@ class PostgresTables(TableAccess):
         }
 
     def _at_type(self, connection: Any, selection: RowSelection) -> str:
-        given = {"table": quote_table(selection.table)}
-        rows = self._run(connection, self._statement("columns"), given)
-        check_columns(selection.table, [row[0] for row in rows], [selection.at])
+        rows = self._described(connection, selection.table, [selection.at])
         declared = next(row[1] for row in rows if row[0] == selection.at)
         if declared in _NUMBERS:
             return "bigint"
@@ -231,6 +233,12 @@ class PostgresTables(TableAccess):
             )
         return found
 
+    def _described(self, connection: Any, table: str, wanted: Sequence[str] = ()) -> list[Row]:
+        given = {"table": quote_table(table)}
+        rows = self._run(connection, self._statement("columns"), given)
+        check_columns(table, [row[0] for row in rows], wanted)
+        return rows
+
     def _run(self, connection: Any, statement: Compiled, params: Mapping[str, Any]) -> list[Row]:
         with OwnTextCursor(connection) as cursor:
             cursor.execute(statement.data, _as_texts(params))
@@ -238,6 +246,12 @@ class PostgresTables(TableAccess):
 
     def _stream(self, connection: Any, statement: Compiled, params: Mapping[str, Any]) -> Batches:
         return _ServerBatches(connection, statement, _as_texts(params))
+
+
+def _columns(rows: Sequence[Row]) -> tuple[TableColumn, ...]:
+    return tuple(
+        TableColumn(row[0], row[1], _KINDS.get(row[2], "text"), row[3] == "t") for row in rows
+    )
 
 
 class OwnTextCursor(psycopg.Cursor[Row]):
@@ -266,9 +280,13 @@ class _ServerBatches(Batches):
     def __next__(self) -> list[Row]:
         rows = self._cursor.fetchmany(self.size)
         if not rows:
-            self._cursor.close()
             raise StopIteration
         return rows
+
+    def close(self) -> None:
+        # After a failed statement the server takes no other, and has closed the cursor itself.
+        with suppress(psycopg.Error):
+            self._cursor.close()
 
 
 def _adapters() -> AdaptersMap:

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 
-from holdfast.archive.columns import TableColumn
-from holdfast.archive.parquet_file import rows_of
 from holdfast.archive.table_access import (
     MEMBERS,
     UNIT_US,
@@ -21,6 +19,7 @@ from holdfast.archive.table_access import (
     Shape,
     Span,
     TableAccess,
+    TableColumn,
     check_columns,
     not_unique,
     quote,
@@ -49,8 +48,7 @@ class SqliteTables(TableAccess):
     def shape(self, connection: Any, table: str, key: Sequence[str]) -> Shape:
         named = quote_table(table)
         given = {"table": table, "key": texts(key)}
-        rows = self._run(connection, self._statement("columns"), given)
-        check_columns(table, [row[0] for row in rows], key)
+        rows = self._described(connection, table, key)
         kind = self._run(connection, self._statement("kind"), given)
         if kind and kind[0][0] != "table":
             raise ArchiveSourceInvalid(f"{table} is a {kind[0][0]}, not a table")
@@ -60,8 +58,10 @@ class SqliteTables(TableAccess):
             raise not_unique(table, key)
         if not all(row[3] for row in rows if row[0] in key):
             raise not_unique(table, key)
-        columns = tuple(TableColumn(row[0], row[1], "mixed", bool(row[2])) for row in rows)
-        return Shape(named, columns, tuple(key))
+        return Shape(named, _columns(rows), tuple(key))
+
+    def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
+        return _columns(self._described(connection, table))
 
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"holdfast_{name}", MEMBERS[name])
@@ -131,6 +131,8 @@ class SqliteTables(TableAccess):
         return [repr(row) for row in rows]
 
     def prints_of(self, columns: Sequence[TableColumn], batch: Any) -> list[Print]:
+        from holdfast.archive.parquet_file import rows_of
+
         return self.prints(columns, rows_of(columns, batch))
 
     def loosen(self, column: TableColumn) -> TableColumn:
@@ -162,9 +164,7 @@ class SqliteTables(TableAccess):
         self, connection: Any, selection: RowSelection, span: Span
     ) -> tuple[dict[str, str], dict[str, Any], int]:
         table, at = quote_table(selection.table), quote(selection.at)
-        given = {"table": selection.table}
-        rows = self._run(connection, self._statement("columns"), given)
-        check_columns(selection.table, [row[0] for row in rows], [selection.at])
+        self._described(connection, selection.table, [selection.at])
         sample = self._run(connection, self._statement("sample", table=table, at=at), {})
         is_text = bool(sample) and sample[0][0] == "text" and selection.unit is None
         factor = 1 if is_text else UNIT_US[selection.unit or "us"]
@@ -176,11 +176,20 @@ class SqliteTables(TableAccess):
         bounds = [to_instant(each) // factor for each in span]
         return parts, {"start": bounds[0], "until": bounds[1]}, factor
 
+    def _described(self, connection: Any, table: str, wanted: Sequence[str] = ()) -> list[Row]:
+        rows = self._run(connection, self._statement("columns"), {"table": table})
+        check_columns(table, [row[0] for row in rows], wanted)
+        return rows
+
     def _run(self, connection: Any, statement: Compiled, params: Mapping[str, Any]) -> list[Row]:
         return _cursor(connection).execute(statement.text, params).fetchall()
 
     def _stream(self, connection: Any, statement: Compiled, params: Mapping[str, Any]) -> Batches:
         return _CursorBatches(_cursor(connection).execute(statement.text, params))
+
+
+def _columns(rows: Sequence[Row]) -> tuple[TableColumn, ...]:
+    return tuple(TableColumn(row[0], row[1], "mixed", bool(row[2])) for row in rows)
 
 
 class _CursorBatches(Batches):
@@ -191,9 +200,11 @@ class _CursorBatches(Batches):
     def __next__(self) -> list[Row]:
         rows = self._cursor.fetchmany(self.size)
         if not rows:
-            self._cursor.close()
             raise StopIteration
         return rows
+
+    def close(self) -> None:
+        self._cursor.close()
 
 
 def _cursor(connection: Any) -> sqlite3.Cursor:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from string import Template
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -31,9 +31,6 @@ from holdfast.storage.sql_loader import (
     without_comments,
 )
 
-if TYPE_CHECKING:
-    from holdfast.archive.columns import TableColumn
-
 Unit = Literal["us", "ms", "s"]
 UNIT_US: Mapping[str, int] = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
@@ -47,6 +44,23 @@ MEMBERS: Mapping[str, tuple[str, ...]] = {
 """The tables that a chain consists of, with their keys; the job's own comes first."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class TableColumn(msgspec.Struct, frozen=True):
+    """A column of a table: its name, the database's type, the kind of its Arrow values, and if it is computed."""
+
+    name: str
+    type: str
+    kind: str
+    is_generated: bool = False
+
+
+class Unfit(Exception):
+    """A column holds a value that its kind cannot hold, such as a text that is not UTF-8."""
+
+    def __init__(self, column: TableColumn) -> None:
+        super().__init__(column.name)
+        self.column = column
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +131,10 @@ class TableAccess(ABC):
     @abstractmethod
     def shape(self, connection: Any, table: str, key: Sequence[str]) -> Shape:
         """Look at a table. Raises: ArchiveSourceInvalid when it is missing or the key does not identify a row."""
+
+    @abstractmethod
+    def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
+        """Return the columns of a table. Raises: ArchiveSourceInvalid when there is no such table."""
 
     @abstractmethod
     def member(self, connection: Any, name: str) -> Shape:
@@ -250,6 +268,9 @@ class Batches(Iterator[list[Row]]):
 
     def __init__(self) -> None:
         self.size = self.FIRST
+
+    def close(self) -> None:
+        """Leave the rest unread."""
 
     def expect(self, rows: int, size: int) -> None:
         """Choose how many rows to read at a time, by the size of the last ones."""

@@ -35,6 +35,8 @@ INVOICING = NeededPackages(
     "run `make bench` in a checkout of Holdfast's repository",
 )
 
+ARCHIVE = NeededPackages("the archive", ("pyarrow",), 'pip install "holdfast-jobs[archive]"')
+
 
 @dataclass(frozen=True, slots=True)
 class FigureFamily:
@@ -80,6 +82,7 @@ FAMILIES = (
     FigureFamily("costs:measure_chain_step", ("chain_step",)),
     FigureFamily("costs:measure_fan", ("fan_out_in",)),
     FigureFamily("costs:measure_memory", ("memory",)),
+    FigureFamily("archive_figures:measure_archive", ("archive",), needs=ARCHIVE),
     FigureFamily("page_times:measure_pages", ("pages",), needs=WEB),
     FigureFamily(
         "page_times:measure_sqlite_pages", ("pages_sqlite",), needs_server=False, needs=WEB
@@ -105,7 +108,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "steady": ("dead_rows", "dead_rows_size", "dead_rows_claim"),
     "sqlite": ("sqlite_drain", "sqlite_drain_normal", "sqlite_start_many"),
     "costs": (
-        *("drain_batch", "wal_per_job", "chain_step", "fan_out_in", "memory"),
+        *("drain_batch", "wal_per_job", "chain_step", "fan_out_in", "memory", "archive"),
         *("import_holdfast", "cli_help"),
     ),
     "dashboard": ("pages", "pages_sqlite", "drain_with_dashboards"),

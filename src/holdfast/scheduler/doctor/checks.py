@@ -14,6 +14,7 @@ from holdfast.notify.base import Notifier
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
+from holdfast.scheduler.doctor.manifest_checks import check_archive, read_archive
 from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite
 from holdfast.settings import (
@@ -52,6 +53,8 @@ async def run_checks(
             fleet = await database.read_async(read_fleet(database.store), READ_TIMEOUT_MS)
             known = fleet.leases_in_code
             about_database += check_fleet(fleet, settings.outbox.reaper_interval_ms)
+            facts = await database.read_async(read_archive(database.store), READ_TIMEOUT_MS)
+            about_database += check_archive(facts)
             about_database += await _check_database(database, settings, len(fleet.workers))
         except HoldfastError as error:
             text = "it could not be checked"

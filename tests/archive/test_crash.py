@@ -1,0 +1,152 @@
+"""An archive that is killed at any step loses nothing and leaves nothing wrong; two at once do the work once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from holdfast.archive import Archive, Progress
+from holdfast.core.errors import ArchiveBusy
+from holdfast.core.records import to_instant
+from tests.archive.conftest import Place
+from tests.archive.crashing import archive_of
+
+ROOT = Path(__file__).parents[2]
+OCTOBER = datetime(2026, 10, 20, tzinfo=UTC)
+MANY = 2_500
+"""Rows: more than one step of a drop."""
+
+_FILL = (
+    "insert into deliveries select n, 'note ' || n, timestamptz '2026-10-20' from generate_series(1, {0}) n",
+    "with recursive c(n) as (select 1 union all select n + 1 from c where n < {0})"
+    " insert into deliveries select n, 'note ' || n, 1792454400000000 from c",
+)
+
+
+def _fill(place: Place) -> None:
+    place.execute(*(each.format(MANY) for each in _FILL))
+
+
+def _child(place: Place, act: str, limit: int) -> tuple[int, list[str]]:
+    """Run a child until it ends or dies; return its exit code and the steps it reported."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "tests.archive.crashing",
+            place.url,
+            str(place.root),
+            place.now.isoformat(),
+            act,
+            str(limit),
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode in (0, -9), done.stderr
+    return done.returncode, done.stdout.split("\n")
+
+
+def _archive(place: Place) -> Archive:
+    """Return the archive as a process sees it after the dead one's lease has expired."""
+    place.later(seconds=2)
+    return archive_of(place.app, place.root, place.now)
+
+
+@pytest.mark.parametrize("limit", range(1, 7))
+def test_an_export_that_is_killed_at_any_step_is_taken_over(place: Place, limit: int) -> None:
+    _fill(place)
+    before = place.rows()
+    code, steps = _child(place, "run", limit)
+    if code == 0:
+        assert len([each for each in steps if each in ("export", "upload", "verify")]) < limit
+    archive = _archive(place)
+    archive.run()
+    found = archive.verify("deliveries/2026-10")
+    assert (found.state, found.rows, found.part) == ("verified", MANY, 0)
+    assert [each.key for each in place.files.list("deliveries")] == [found.objects[0].key]
+    assert place.rows() == before
+
+
+@pytest.mark.parametrize("limit", range(1, 7))
+def test_a_drop_that_is_killed_at_any_step_is_continued(place: Place, limit: int) -> None:
+    _fill(place)
+    before = place.rows()
+    _archive(place).run()
+    place.later(days=2)
+    _child(place, "run", limit)
+    archive = _archive(place)
+    archive.run()
+    found = archive.show("deliveries/2026-10")
+    assert (found.state, found.dropped) == ("dropped", MANY)
+    assert place.rows() == []
+    archive.restore("deliveries/2026-10")
+    assert place.rows() == before
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4])
+def test_a_restore_that_is_killed_restores_nothing_and_can_be_repeated(
+    place: Place, limit: int
+) -> None:
+    _fill(place)
+    before = place.rows()
+    _archive(place).run()
+    place.later(days=2)
+    _archive(place).run()
+    assert _child(place, "deliveries/2026-10", limit)[0] == -9
+    assert place.rows() == []
+    assert _archive(place).restore("deliveries/2026-10").inserted == MANY
+    assert place.rows() == before
+
+
+def test_two_exporters_at_once_export_a_period_once(place: Place) -> None:
+    _fill(place)
+    archives = [archive_of(place.app, place.root, place.now) for _ in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        reports = list(threads.map(lambda each: each.run(), archives))
+    assert sum(each.periods for each in reports) == 1
+    assert place.manifests() == [("deliveries/2026-10/0", "verified")]
+
+
+def test_an_exporter_whose_token_was_replaced_changes_nothing(place: Place) -> None:
+    _fill(place)
+    stolen = Event()
+
+    def steal(progress: Progress) -> None:
+        if progress.step == "upload" and not stolen.is_set():
+            stolen.set()
+            place.execute(
+                "update holdfast.archive_manifest set token = gen_random_uuid(), expires_at = now() + interval '1 h'",
+                "update holdfast_archive_manifest set token = 'other', expires_at = 9000000000000000",
+            )
+
+    report = archive_of(place.app, place.root, place.now).run(on_progress=steal)
+    assert report.failed == 1
+    assert "taken over" in report.errors[0]
+    assert place.manifests() == [("deliveries/2026-10/0", "exporting")]
+
+
+def test_a_manifest_in_use_cannot_be_checked_or_restored(place: Place) -> None:
+    _fill(place)
+    archive = archive_of(place.app, place.root, place.now)
+    archive.run()
+    manifest = archive.show("deliveries/2026-10")
+    store, now = place.app.database.store, to_instant(place.now)
+    token = str(place.app.new_id())
+    hold = store.archiving.hold(manifest.id, ["verified"], token, 60_000, now)
+    assert place.app.database.run(hold) is not None
+    with pytest.raises(ArchiveBusy):
+        archive.verify(manifest.id)
+    with pytest.raises(ArchiveBusy):
+        archive.restore(manifest.id)
+    place.now += timedelta(minutes=2)
+    assert archive_of(place.app, place.root, place.now).verify(manifest.id).state == "verified"

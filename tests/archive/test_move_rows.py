@@ -1,0 +1,125 @@
+"""Old rows move to another table in bounded steps, and are always in exactly one of the two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.archive.move_rows import age_before
+from holdfast.core.errors import HoldfastError, InvalidOption
+from holdfast.scheduler.runner import TickSummary
+from holdfast.settings import load_settings
+from tests.archive.conftest import Place
+
+YEAR = timedelta(days=366)
+
+
+async def _once(place: Place) -> TickSummary:
+    tick = place.app.assembly(load_settings()).tick(("cleanup",))
+    try:
+        return await tick.run()
+    finally:
+        await tick.close()
+
+
+async def _tick(place: Place) -> TickSummary:
+    """Run the cycle now, as a tick does; the first one makes it known."""
+    await _once(place)
+    async with place.app.transaction() as tx:
+        await place.app.cycles.run_now(tx, "cleanup")
+    return await _once(place)
+
+
+def _fill(place: Place) -> None:
+    now = datetime.now(UTC)
+    place.fill([(n, f"note {n}", now - YEAR) for n in range(25)])
+    place.fill([(100, "new", now), (101, "never", None)])
+
+
+def _target(place: Place, columns: str = "completed_at timestamptz, note text, id bigint") -> str:
+    if place.is_sqlite:
+        columns = columns.replace("timestamptz", "integer").replace("bigint", "integer")
+        place.execute("", f"create table old_deliveries ({columns})")
+        return "old_deliveries"
+    place.execute("create schema archive")
+    place.execute(f"create table archive.deliveries ({columns})")
+    return "archive.deliveries"
+
+
+async def test_rows_older_than_a_year_move_in_steps(place: Place) -> None:
+    _fill(place)
+    target = _target(place)
+    place.app.move_rows(
+        "cleanup",
+        source="deliveries",
+        target=target,
+        at="completed_at",
+        older_than="12 months",
+        batch=10,
+    )
+    await _tick(place)
+    assert sorted(place.execute(f"select id from {target}")) == [(n,) for n in range(25)]  # noqa: S608
+    assert sorted(place.execute("select id from deliveries")) == [(100,), (101,)]
+    runs = await place.app.aio.cycles.runs("cleanup")
+    assert sum(int(each.counters.get("moved", 0)) for each in runs) == 25
+
+
+async def test_a_condition_and_a_limit_hold(place: Place) -> None:
+    _fill(place)
+    target = _target(place)
+    place.app.move_rows(
+        "cleanup",
+        source="deliveries",
+        target=target,
+        at="completed_at",
+        older_than="90d",
+        where="note <> 'note 3%'",
+        batch=4,
+        max_items=6,
+        cron="17 3 1 1 *",
+    )
+    await _tick(place)
+    moved = place.execute(f"select count(*) from {target}")  # noqa: S608
+    assert moved == [(6,)]
+
+
+@pytest.mark.parametrize(
+    "columns", ["id bigint, note text", "id bigint, note text, completed_at timestamptz, more text"]
+)
+async def test_tables_that_differ_are_refused_with_the_column(place: Place, columns: str) -> None:
+    _fill(place)
+    target = _target(place, columns)
+    place.app.move_rows(
+        "cleanup", source="deliveries", target=target, at="completed_at", older_than="90d"
+    )
+    summary = await _tick(place)
+    note = str(summary.runner_results["cleanup"].note)
+    assert "HF112" in note or "has no column" in note
+    assert len(place.rows()) == 27
+
+
+def test_declarations_that_mean_nothing_are_refused(place: Place) -> None:
+    def move(**options: Any) -> None:
+        given = {"source": "a", "target": "b", "at": "c", "older_than": "90d", **options}
+        place.app.move_rows("cleanup", **given)
+
+    for options in ({"target": "a"}, {"batch": 0}, {"older_than": "soon"}, {"at": "a b"}):
+        with pytest.raises(HoldfastError):
+            move(**options)
+    with pytest.raises(InvalidOption):
+        move(target="a")
+
+
+@pytest.mark.parametrize(
+    ("older_than", "expected"),
+    [
+        ("12 months", "2027-02-28"),
+        ("1 year", "2027-02-28"),
+        ("90d", "2027-12-01"),
+        ("1 month", "2028-01-29"),
+    ],
+)
+def test_an_age_may_be_calendar_months(older_than: str, expected: str) -> None:
+    assert age_before(older_than)(datetime(2028, 2, 29, tzinfo=UTC)).date().isoformat() == expected
