@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.exit_codes import Exit
+from holdfast.cli.interrupts import raise_on_signals
 from holdfast.cli.local_application import (
     LOCAL_HOST,
     LocalProcesses,
@@ -104,8 +104,7 @@ def main(
     if url is not None and postgres:
         raise click.UsageError("--postgres and --url exclude each other")
     options = Options(invoices, kill, exits, headless, port, output)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    raise_on_signals()
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
     try:

@@ -16,6 +16,7 @@ from uuid import UUID
 from sqlalchemy import Engine
 
 from holdfast import Holdfast
+from holdfast.cli.interrupts import sleep_unless_interrupted
 from holdfast.cli.local_application import LocalProcesses
 from holdfast.client.views import JobInfo
 from invoicing.local.books import Books, Made, Place, Progress, read_progress
@@ -166,7 +167,7 @@ class Story:
         """Replace workers that die, until interrupted."""
         while True:
             self._replace_exited()
-            time.sleep(POLL_S)
+            sleep_unless_interrupted(POLL_S)
 
     def _follow(self, issued: Callable[[], list[UUID]], victim: str) -> None:
         """Watch until every invoice has been mailed and nothing is left to do."""
@@ -180,7 +181,7 @@ class Story:
             is_done = progress.sent + progress.failed >= self._plan.invoices
             if is_done and not self._recoveries and self._is_drained():
                 return
-            time.sleep(POLL_S)
+            sleep_unless_interrupted(POLL_S)
 
     def _is_drained(self) -> bool:
         return not self._jobs.jobs.list("state:pending,running,blocked", limit=1).items

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.exit_codes import Exit
+from holdfast.cli.interrupts import raise_on_signals
 from holdfast.cli.local_application import (
     LOCAL_HOST,
     LocalProcesses,
@@ -95,8 +95,7 @@ def main(
     It starts over each time; what it has made stays in ./tenders-demo until the next run.
     """
     options = Options(tenders, devices, kill, exits, headless, port)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    raise_on_signals()
     shutil.rmtree(HOME, ignore_errors=True)
     HOME.mkdir()
     try:

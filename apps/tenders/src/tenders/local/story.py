@@ -12,6 +12,7 @@ from sqlalchemy import Engine, func, select, update
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast
+from holdfast.cli.interrupts import sleep_unless_interrupted
 from holdfast.cli.local_application import LocalProcesses
 from tenders.generated import generate_tender
 from tenders.local.books import Books, Progress, read_progress
@@ -81,7 +82,7 @@ class Story:
         """Replace workers that die, until interrupted."""
         while True:
             self._replace_exited()
-            time.sleep(POLL_S)
+            sleep_unless_interrupted(POLL_S)
 
     def _list(self, numbers: Sequence[int]) -> None:
         """Have the sources list more tenders, each in part; together they know everything."""
@@ -111,7 +112,7 @@ class Story:
             self._skip_backoff()
             if progress.tenders == len(codes) and not progress.open:
                 return
-            time.sleep(POLL_S)
+            sleep_unless_interrupted(POLL_S)
         self._scene.say(f"not everything was delivered within {PATIENCE_S:.0f} s")
 
     def _kill(self, name: str) -> None:
