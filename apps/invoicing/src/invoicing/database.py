@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from alembic import command
-from alembic.config import Config
 from sqlalchemy import Engine, event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import (
@@ -56,6 +54,10 @@ def insert_into(session: AsyncSession, model: type[Base]) -> postgresql.Insert |
 
 def migrate_tables(url: str) -> None:
     """Bring the application's own tables up to date."""
+    # Only here: it costs the start of each process a quarter of a second.
+    from alembic import command
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", "invoicing:migrations")
     config.attributes["url"] = url
