@@ -1,12 +1,7 @@
-"""Workers that die at a chosen moment: `python -m tests.chaos.crashing` forks one for each line that it reads.
+"""Workers that die at a chosen moment: `python -m tests.chaos.crashing` forks one for each line that it reads."""
 
-Forked from a process that has no threads and no connections, so that a hundred deaths cost no hundred starts.
-"""
-
-import asyncio
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -23,6 +18,7 @@ from holdfast.worker.job import Job
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 from tests.chaos.process import database_of
+from tests.support.forking import serve_forks
 from tests.support.links import DisturbedDatabase
 
 T = TypeVar("T")
@@ -125,16 +121,5 @@ async def work(death: Death) -> int:
     return report.exit_code
 
 
-def main() -> None:
-    """Fork a worker for each line, and answer with how it ended."""
-    for line in sys.stdin.buffer:
-        death = msgspec.json.decode(line, type=Death)
-        child = os.fork()
-        if child == 0:
-            os._exit(asyncio.run(work(death)))
-        _, status = os.waitpid(child, 0)
-        os.write(sys.stdout.fileno(), b"%d\n" % os.waitstatus_to_exitcode(status))
-
-
 if __name__ == "__main__":
-    main()
+    serve_forks(Death, work)

@@ -1,10 +1,6 @@
 """A worker dies before or after every database call of its jobs' lives; another one finishes what it began."""
 
-import asyncio
 import itertools
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.chaos.crashing import Death, types_of
+from tests.support.forking import Forker
 from tests.support.until import until
 from tests.worker.workshop import Workshop
 
@@ -19,38 +16,10 @@ PURPOSES = {"claim": 4, "heartbeat": 4, "reaper": 2, "complete": 2, "transaction
 """Each with the fewest moments in which a worker can die."""
 
 
-class Forker:
-    """The process from which mortal workers are forked."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.chaos.crashing"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-
-    async def dies(self, death: Death) -> bool:
-        """Say whether a worker came to its death, or ended well before."""
-        code = await asyncio.to_thread(self._ask, death)
-        assert code in (0, -signal.SIGKILL)
-        return code != 0
-
-    def _ask(self, death: Death) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(death) + b"\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        """End it."""
-        self._process.communicate()
-
-
 @pytest.fixture(scope="module")
 def forker() -> Iterator[Forker]:
     """One for all tests."""
-    forker = Forker()
+    forker = Forker("tests.chaos.crashing")
     yield forker
     forker.close()
 

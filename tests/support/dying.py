@@ -1,13 +1,7 @@
-"""Processes that die with -9 at a chosen step of their work.
+"""Processes of an application that die with -9 at a chosen step of their work."""
 
-Forked from a process that has imported everything and opened nothing, so that a hundred deaths cost no hundred starts.
-"""
-
-import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +9,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
+
+from tests.support.forking import Forker, serve_forks
 
 ROOT = Path(__file__).parents[2]
 
@@ -70,40 +66,20 @@ class DyingProcesses:
         """Start `python -m module`, which calls `fork_for_each_line`."""
         self._url = url
         self._log = log
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", module],
-            cwd=ROOT,
-            env=dict(environment),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        self._forker = Forker(module, ROOT, environment)
 
     async def die(self, work: str, step: int, ahead_us: int = 0) -> list[str] | None:
         """Let a process die; return its steps up to the one it died at, or None if it ended well before."""
         self._log.write_bytes(b"")
         death = Death(self._url, str(self._log), work, step, ahead_us)
-        code = await asyncio.to_thread(self._ask, death)
-        assert code in (0, -signal.SIGKILL)
-        return None if code == 0 else self._log.read_text().splitlines()
+        has_died = await self._forker.dies(death)
+        return self._log.read_text().splitlines() if has_died else None
 
     def close(self) -> None:
         """End it."""
-        self._process.communicate()
-
-    def _ask(self, death: Death) -> int:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(death) + b"\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        self._forker.close()
 
 
 def fork_for_each_line(work: Callable[[Death], Coroutine[Any, Any, int]]) -> None:
     """Fork a process for each line of stdin, and answer with how it ended."""
-    for line in sys.stdin.buffer:
-        death = msgspec.json.decode(line, type=Death)
-        child = os.fork()
-        if child == 0:
-            os._exit(asyncio.run(work(death)))
-        _, status = os.waitpid(child, 0)
-        os.write(sys.stdout.fileno(), b"%d\n" % os.waitstatus_to_exitcode(status))
+    serve_forks(Death, work)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -16,15 +15,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from holdfast import Holdfast
+from holdfast.cli.local_application import LOCAL_HOST, listen
 from holdfast.demo.tables import SCHEMA
 from holdfast.settings import read_settings
 from holdfast.web.app import create
 from holdfast.web.middleware import HEADERS
 
-HOST = "127.0.0.1"
 DASHBOARD = "/holdfast"
 
-_PORTS_TRIED = 20
 _FILES = {
     "/": ("shop.html", "text/html"),
     "/shop.css": ("shop.css", "text/css"),
@@ -47,8 +45,8 @@ class DemoServer:
 
         `state` returns what the page shows and `request` takes an action; both are called in the server's thread.
         """
-        self._socket = listen_near(port)
-        self.address = f"http://{HOST}:{self._socket.getsockname()[1]}"
+        self._socket = listen(port)
+        self.address = f"http://{LOCAL_HOST}:{self._socket.getsockname()[1]}"
         self._state, self._request, self._actions = state, request, actions
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -118,17 +116,3 @@ def _file(name: str, media_type: str) -> Callable[[Request], Response]:
         return Response(content, headers=HEADERS, media_type=media_type)
 
     return serve
-
-
-def listen_near(port: int) -> socket.socket:
-    """Listen on the port, or on the next free one. Raises: OSError if all are taken."""
-    for candidate in [*range(port, port + _PORTS_TRIED), 0] if port else [0]:
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((HOST, candidate))
-        except OSError:
-            listener.close()
-            continue
-        return listener
-    raise OSError(f"no port from {port} on is free")
