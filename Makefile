@@ -80,10 +80,10 @@ invoicing: $(if $(wildcard $(INSTALLED)),setup,$(INVOICING) $(if $(findstring po
 tenders: setup ## Run the tenders application: sources, push service, workers, archive, page.
 	@PYTHONPATH=apps/tenders/src $(BIN)/python -m tenders.local $(ARGS)
 
-# Tests wait about as long as they compute: three processes keep two processors busy. Each keeps to neighbouring tests,
+# Tests wait about as long as they compute: four processes keep two processors busy. Each keeps to neighbouring tests,
 # so that what they share is made once.
 test: setup ## Run all tests, on real PostgreSQL too.
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(ARGS)
 
 torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \

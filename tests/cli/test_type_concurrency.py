@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
@@ -47,12 +48,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def producer(url: str) -> Iterator[Holdfast]:
+    """An application whose starts a worker hears of at once; those of the scene wait for its next poll."""
+    app = Holdfast(url, open_types=True)
+    yield app
+    app.close()
+
+
 class RenderWorker(Command):
     """A worker with its defaults, and what its handlers say."""
 
-    def __init__(self, scene: Scene, env: Mapping[str, str]) -> None:
+    def __init__(self, scene: Scene, producer: Holdfast, env: Mapping[str, str]) -> None:
         super().__init__("worker", "billing:app", env=env)
         self._scene = scene
+        self._producer = producer
 
     def begun(self, count: int) -> list[int]:
         """Wait for so many renders to begin; return which."""
@@ -60,7 +70,8 @@ class RenderWorker(Command):
 
     def assert_no_more_begin(self) -> None:
         """Have the worker run another job, and see no render begin before it."""
-        self._scene.start("other")
+        with self._producer.transaction() as tx:
+            self._producer.start(tx, "other", None)
         assert self.line() == "other\n"
 
     def next_heartbeats(self) -> None:
@@ -77,11 +88,11 @@ class RenderWorker(Command):
 
 @pytest.mark.parametrize(("environ", "limit"), [({}, 2), ({"PDF_RENDER_CONCURRENCY": "3"}, 3)])
 def test_so_many_run_at_once_as_the_variable_says(
-    folder: Path, scene: Scene, environ: dict[str, str], limit: int
+    folder: Path, scene: Scene, producer: Holdfast, environ: dict[str, str], limit: int
 ) -> None:
     for number in range(8):
         scene.start(RENDER, input=str(number))
-    with RenderWorker(scene, environ) as worker:
+    with RenderWorker(scene, producer, environ) as worker:
         first = worker.begun(limit)
         worker.assert_no_more_begin()
         for number in range(8):
@@ -92,10 +103,10 @@ def test_so_many_run_at_once_as_the_variable_says(
 
 
 def test_a_command_changes_it_in_running_workers_and_another_returns_it(
-    folder: Path, scene: Scene, run: Run
+    folder: Path, scene: Scene, producer: Holdfast, run: Run
 ) -> None:
     ids = [scene.start(RENDER, input=str(number)) for number in range(9)]
-    with RenderWorker(scene, QUICK) as worker:
+    with RenderWorker(scene, producer, QUICK) as worker:
         running = worker.begun(2)
         assert run("types", "set", RENDER, "--concurrency", "4").exit_code == 0
         running += worker.begun(2)

@@ -25,6 +25,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 from tests.scheduler.scene import ManualClock, Recorder, soon
+from tests.support.until import breath
 
 Start = Callable[..., "Running"]
 
@@ -236,7 +237,7 @@ async def test_a_slow_cycle_delays_no_other_and_is_told_by_the_tick_after_its_en
     )
     while len(quick_at) < 9:
         clock.advance(await clock.asleep(within=5))
-        await asyncio.sleep(0.01)
+        await breath()
     assert began.is_set()
     ticks = len(running.recorder.named("tick_finished"))
     go_on.set()
@@ -247,7 +248,7 @@ async def test_a_slow_cycle_delays_no_other_and_is_told_by_the_tick_after_its_en
     await running.recorder.seen("cycle_finished")
     while sum(each["processed"] for each in running.recorder.named("tick_finished")[ticks:]) < 7:
         clock.advance(await clock.asleep(within=5))
-        await asyncio.sleep(0.01)
+        await breath()
 
 
 async def test_stopping_lets_the_running_tick_end(start: Start, clock: ManualClock) -> None:

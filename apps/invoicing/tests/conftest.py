@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 from sqlalchemy import select
 from tests import conftest as shared
+from tests.support.saved_rows import BeginWith
 from tests.support.until import until
 
 from holdfast.testing.kit import Kit
@@ -31,6 +32,7 @@ sqlite_url = shared.sqlite_url
 
 TOKEN = "a service token of the tests"
 TODAY = date(2026, 11, 16)
+SEED = BeginWith()
 SOURCE = Path(__file__).parents[1] / "src"
 
 Login = Callable[[int], httpx.AsyncClient]
@@ -65,11 +67,15 @@ async def kit(url: str, place: Path) -> AsyncIterator[Kit]:
 
 
 @pytest.fixture
-async def seeded(kit: Kit) -> Kit:
+async def seeded(kit: Kit, url: str) -> Kit:
     """The application with three businesses in it, and nothing left to do."""
-    async with Session.begin() as session:
-        await seed(session, TODAY)
-    await kit.run_until_idle_async()
+
+    async def write() -> None:
+        async with Session.begin() as session:
+            await seed(session, TODAY)
+        await kit.run_until_idle_async()
+
+    await SEED.fill(url, write)
     return kit
 
 

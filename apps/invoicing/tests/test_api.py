@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import httpx
 from apps.invoicing.tests.conftest import Login, an_invoice
 from apps.invoicing.tests.test_pdf import RENDER, break_logo, renders
-from tests.support.until import until
+from tests.support.until import breath, until
 
 from holdfast.contrib import wait_or_accept
 from holdfast.testing.kit import Kit
@@ -58,7 +58,7 @@ async def test_fifty_requests_for_one_pdf_render_it_once_and_are_all_answered(
     await until(lambda: seeded.started(RENDER))
     while not all(each.done() for each in waiting):
         await seeded.run_until_idle_async()
-        await asyncio.sleep(0.05)
+        await breath()
     answers = [each.result() for each in waiting]
     assert {each.status_code for each in answers} == {200}
     assert renders == [invoice.id]
