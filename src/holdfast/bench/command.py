@@ -7,7 +7,6 @@ import click
 from holdfast.bench.catalogue import GROUPS, NAMES
 from holdfast.cli.lazy import HelpCommand
 from holdfast.core.errors import CommandUsage, nearest
-from holdfast.storage.url import without_driver
 
 SERVERS = ("stock", "wheel", "both")
 URLS = ("postgresql://", "postgres://")
@@ -77,6 +76,7 @@ def bench(
     """
     from holdfast.bench.measurement import FULL, QUICK, TINY, USUAL
     from holdfast.bench.run import BenchPlan, run
+    from holdfast.storage.url import without_driver
 
     sizes = {"--tiny": (tiny, TINY), "--quick": (quick, QUICK), "--full": (full, FULL)}
     chosen = {flag: scale for flag, (is_given, scale) in sizes.items() if is_given}
