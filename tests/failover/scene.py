@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -113,6 +114,12 @@ class FailoverScene:
         wait_until(
             lambda: all(file.stat().st_size > size for file, size in zip(files, sizes, strict=True))
         )
+
+    def doctor(self) -> dict[str, str]:
+        """Return what `holdfast doctor` measures, by check."""
+        words = ("-m", "holdfast", "doctor", "--url", self.cluster.url, "-o", "json")
+        findings = json.loads(self.clients.run(sys.executable, *words))
+        return {each["check"]: each["measured"] for each in findings}
 
     def finish(self, producer: subprocess.Popen[bytes]) -> Verdict:
         """Stop producing, wait until every job has ended, and judge the run."""

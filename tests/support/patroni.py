@@ -122,19 +122,19 @@ class PatroniCluster:
     def wait_until_whole(self) -> str:
         """Wait until the leader has both standbys, one of them awaited by commits if it should be."""
         deadline = time.monotonic() + FAIL_OVER_SECONDS
-        expected = (
-            {"leader", "sync_standby", "replica"} if self._is_synchronous else {"leader", "replica"}
-        )
         while time.monotonic() < deadline:
             members = self._members()
-            states = {each["state"] for each in members}
-            if {each["role"] for each in members} == expected and states == {
-                "running",
-                "streaming",
-            }:
-                return str(next(each["name"] for each in members if each["role"] == "leader"))
+            leader = next((each["name"] for each in members if each["role"] == "leader"), None)
+            if leader and self._are_following([each for each in members if each["name"] != leader]):
+                return str(leader)
             time.sleep(10 * POLL_SECONDS)
         raise AssertionError(f"the standbys did not come back:\n{self._logs()}")
+
+    def _are_following(self, standbys: list[dict[str, Any]]) -> bool:
+        """Say whether the standbys stream; one that was cut off is listed with its state of before."""
+        roles = {each["role"] for each in standbys}
+        expected = {"sync_standby", "replica"} if self._is_synchronous else {"replica"}
+        return roles == expected and all(each["state"] == "streaming" for each in standbys)
 
     def _members(self) -> list[dict[str, Any]]:
         """Return the members as Patroni sees them; none while it does not answer."""
