@@ -6,11 +6,12 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from apps.tenders.tests.conftest import run_command
-from sqlalchemy import select, text
+from apps.tenders.tests.pushing import add_deliveries, add_tender, deliveries
+from sqlalchemy import delete, select, text
 
 from holdfast.testing.kit import Kit
 from tenders.database import Session, migrate_tables
-from tenders.models import Tender
+from tenders.models import Delivery, Tender
 from tenders.partitions import create_months
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -63,3 +64,13 @@ async def test_the_command_migrates_and_can_be_repeated(url: str, tmp_path: Path
     for _ in range(2):
         code, _, err = await run_command(tmp_path, url, "tenders", "migrate")
         assert code == 0, err
+
+
+async def test_the_id_of_a_delivery_that_moved_away_is_not_given_again(kit: Kit) -> None:
+    tender = await add_tender()
+    await add_deliveries(tender, 2)
+    known = {each.id for each in await deliveries()}
+    async with Session.begin() as session:
+        await session.execute(delete(Delivery))
+    await add_deliveries(tender, 2)
+    assert not known & {each.id for each in await deliveries()}

@@ -26,6 +26,9 @@ from sqlalchemy.types import TypeEngine
 
 from holdfast.core.records import to_datetime, to_instant
 
+NEW_IDS = {"sqlite_autoincrement": True}
+"""Without it, SQLite gives the ids of rows that were moved away to new rows."""
+
 LONG = BigInteger().with_variant(Integer, "sqlite")
 """A 64-bit number; SQLite gives only INTEGER keys numbers by itself."""
 
@@ -179,7 +182,7 @@ class NotificationEvent(Base):
     """Something to notify devices of. It outlives the tender's row, which moves to the archive."""
 
     __tablename__ = "notification_events"
-    __table_args__ = (UniqueConstraint("kind", "tender_id"),)
+    __table_args__ = (UniqueConstraint("kind", "tender_id"), NEW_IDS)
 
     id: Mapped[int] = mapped_column(LONG, primary_key=True)
     kind: Mapped[str]
@@ -208,6 +211,7 @@ class Delivery(Base):
         Index("ix_notification_deliveries_sent", "id", **only(SENT)),
         Index("ix_notification_deliveries_lock_token", "lock_token"),
         Index("ix_notification_deliveries_completed_at", "completed_at"),
+        NEW_IDS,
     )
 
     id: Mapped[int] = mapped_column(LONG, primary_key=True)

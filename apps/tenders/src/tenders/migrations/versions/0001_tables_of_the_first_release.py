@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-from tenders.models import LONG, Codes, Moment
+from tenders.models import LONG, NEW_IDS, Codes, Moment
 
 revision: str = "0001"
 down_revision: str | None = None
@@ -122,6 +122,7 @@ def _create_notifications() -> None:
         sa.Column("created_at", Moment(), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_notification_events"),
         sa.UniqueConstraint("kind", "tender_id", name="uq_notification_events_kind"),
+        **NEW_IDS,
     )
     op.create_table(
         "notification_deliveries",
@@ -138,6 +139,7 @@ def _create_notifications() -> None:
         sa.UniqueConstraint(
             "event_id", "installation_id", name="uq_notification_deliveries_event_id"
         ),
+        **NEW_IDS,
     )
     for name, columns in {
         "ix_notification_deliveries_lock_token": ["lock_token"],
