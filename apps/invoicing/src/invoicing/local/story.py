@@ -139,12 +139,13 @@ class Story:
 
     def play(self, address: str, place: Place, victim: str) -> bool:
         """Issue, follow, kill, check."""
-        started = time.monotonic()
         count, expenses = self._plan.invoices, max(3, self._plan.invoices // 4)
         self._say(f"issuing {count} invoices and {expenses} expenses through the API")
         desks = [Desk(address, each) for each in BUSINESSES]
         for desk in desks:
             desk.open()
+        # The API answers now; how long it took to start is no part of the rate.
+        started = time.monotonic()
         pool = ThreadPoolExecutor(AT_ONCE)
         try:
             spent = [pool.submit(desks[each % len(desks)].spend, each) for each in range(expenses)]
