@@ -66,6 +66,28 @@ async def test_rows_older_than_a_year_move_in_steps(place: Place) -> None:
     assert sum(int(each.counters.get("moved", 0)) for each in runs) == 25
 
 
+async def test_one_cycle_may_move_several_tables(place: Place) -> None:
+    _fill(place)
+    target = _target(place)
+    place.execute("create table notes (id bigint primary key, at bigint)")
+    place.execute("create table old_notes (id bigint, at bigint)")
+    place.execute("insert into notes values (1, 1000), (2, 2000)")
+    place.app.move_rows(
+        "cleanup", source="deliveries", target=target, at="completed_at", older_than="90d"
+    )
+    place.app.move_rows("cleanup", source="notes", target="old_notes", at="at", older_than="1 year")
+    await _tick(place)
+    (run, *_) = [
+        each for each in await place.app.aio.cycles.runs("cleanup") if each.counters.get("moved")
+    ]
+    counted = run.counters
+    assert (counted["moved"], counted["moved_deliveries"], counted["moved_notes"]) == (27, 25, 2)
+    with pytest.raises(InvalidOption):
+        place.app.move_rows(
+            "cleanup", source="notes", target="old_notes", at="at", older_than="1d", every="1h"
+        )
+
+
 async def test_a_condition_and_a_limit_hold(place: Place) -> None:
     _fill(place)
     target = _target(place)

@@ -40,6 +40,7 @@ from holdfast.storage.url import Address, Pooling, open_database, parse_url
 
 if TYPE_CHECKING:
     from holdfast.archive import Archive
+    from holdfast.archive.move_rows import Moves
     from holdfast.files.files import Files
     from holdfast.scheduler.assembly import Assembly
     from holdfast.scheduler.background import EmbeddedWorker
@@ -98,6 +99,7 @@ class Holdfast(Registration, Producer):
         self._options = ResourceOptions.of(values, None if isinstance(notifier, str) else notifier)
         self._time_zone = str(values["WORKER_TIME_ZONE"])
         self._archive: Archive | None = None
+        self._moves: dict[str, Moves] = {}
         self._sender = HintSender(lambda: self.notifier)
         self._targets = Targets(self.registry, open_types, payload_limit)
         self._bind(str(values["HOLDFAST_URL"]), self._options)
@@ -244,22 +246,26 @@ class Holdfast(Registration, Producer):
 
         at: the column with a row's time, as for `archive().table`. older_than: a duration, or calendar months and
         years as in "12 months". where: a condition of your own, as SQL, which must not hold input. batch: rows per
-        transaction.
-        Unless you give a schedule it runs daily at 03:17; max_items is the most rows of a run.
+        transaction. Unless you give a schedule it runs daily at 03:17; max_items is the most rows of a run. Called
+        again with the same name, the cycle makes one move after the other.
 
         Raises: InvalidName, InvalidIdentifier, InvalidOption, InvalidDuration, InvalidSchedule, DuplicateCycle,
         ConfigError.
         """
-        from holdfast.archive.move_rows import MOVE_CRON, MOVE_ROWS, MOVE_TIMEOUT, move_handler
+        from holdfast.archive.move_rows import MOVE_CRON, MOVE_ROWS, MOVE_TIMEOUT, Moves, mover
 
-        handler = move_handler(
-            lambda: self.database, source, target, at, older_than, where, batch, unit
-        )
+        move = mover(lambda: self.database, source, target, at, older_than, where, batch, unit)
+        if name in self._moves:
+            self._moves[name].add(move, options)
+            return
+        moves = Moves(options)
+        moves.add(move, options)
         if options.get("every") is None and options.get("cron") is None:
             options["cron"] = MOVE_CRON
         options.setdefault("timeout", MOVE_TIMEOUT)
         options.setdefault("max_items", MOVE_ROWS)
-        self.cycle(name, **options)(handler)
+        self.cycle(name, **options)(moves.handler())
+        self._moves[name] = moves
 
     @property
     def declared_archive(self) -> Archive | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -70,7 +70,36 @@ def _months_before(now: datetime, months: int) -> datetime:
     return now.replace(year=year, month=month + 1, day=min(now.day, 28))
 
 
-def move_handler(
+Mover = Callable[[MoveRun], None]
+
+
+class Moves:
+    """The moves of one cycle, one after the other; they share its budget of rows."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._options = dict(options)
+        self._movers: list[Mover] = []
+
+    def add(self, mover: Mover, options: Mapping[str, Any]) -> None:
+        """Add a move; the options of the cycle are those of its first. Raises: InvalidOption."""
+        if options and dict(options) != self._options:
+            raise InvalidOption(
+                "the moves of a cycle have one schedule",
+                help="give the options once, or the same ones each time, or another name",
+            )
+        self._movers.append(mover)
+
+    def handler(self) -> Mover:
+        """Return the handler of the cycle."""
+
+        def move_rows(run: MoveRun) -> None:
+            for each in self._movers:
+                each(run)
+
+        return move_rows
+
+
+def mover(
     database: Callable[[], Database],
     source: str,
     target: str,
@@ -79,8 +108,8 @@ def move_handler(
     where: str,
     batch: int,
     unit: Unit | None,
-) -> Callable[[MoveRun], None]:
-    """Return the handler of a cycle that moves rows. Raises: InvalidIdentifier, InvalidOption, InvalidDuration."""
+) -> Mover:
+    """Return what moves rows in a cycle's run. Raises: InvalidIdentifier, InvalidOption, InvalidDuration."""
     quote(at)
     if quote_table(source) == quote_table(target):
         raise InvalidOption("rows cannot be moved to the table they are in")
@@ -98,8 +127,8 @@ def move_handler(
             run.checkpoint()
             with run.transaction() as tx:
                 moved = access.move(tx.connection, selection, target, columns, until, room)
-            run.count("moved", moved)
-            run.count("processed", moved)
+            for counter in ("moved", f"moved_{source}", "processed"):
+                run.count(counter, moved)
             if moved < room:
                 return
 

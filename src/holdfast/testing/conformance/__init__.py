@@ -23,6 +23,7 @@ Leave out `RowLockConformance` and `LockedReapConformance` when your store lets 
 With pytest-asyncio in strict mode mark the module: `pytestmark = pytest.mark.asyncio`.
 """
 
+from holdfast.testing.conformance.archiving import ArchivingConformance as ArchivingConformance
 from holdfast.testing.conformance.blocking import CircleConformance as CircleConformance
 from holdfast.testing.conformance.blocking import EdgeConformance as EdgeConformance
 from holdfast.testing.conformance.blocking import FanInConformance as FanInConformance
