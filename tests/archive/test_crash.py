@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -106,6 +108,21 @@ def test_a_restore_that_is_killed_restores_nothing_and_can_be_repeated(
     assert place.rows() == []
     assert _archive(place).restore("deliveries/2026-10").inserted == MANY
     assert place.rows() == before
+
+
+def test_folders_of_killed_processes_are_removed_after_days(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    old, new, other = (
+        tmp_path / name for name in ("holdfast-archive-a", "holdfast-archive-b", "c")
+    )
+    for folder in (old, new, other):
+        folder.mkdir()
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    archive_of(place.app, place.root, place.now).run()
+    assert (old.exists(), new.exists(), other.exists()) == (False, True, True)
 
 
 def test_two_exporters_at_once_export_a_period_once(place: Place) -> None:

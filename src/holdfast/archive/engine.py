@@ -183,7 +183,10 @@ class Archive:
         report = ArchiveReport(manifests=[], errors=[])
         if not self.is_configured:
             return self._say_nothing(report)
+        from holdfast.archive.work import remove_abandoned_folders
+
         work = self._work(on_progress, should_stop)
+        remove_abandoned_folders()
         for each in self._sources.values():
             if source in (None, each.name):
                 _Run(work, each, report, limit, self._tell).run()

@@ -19,7 +19,7 @@ from holdfast.archive.parquet_file import ParquetFileWriter
 from holdfast.archive.seen import Seen
 from holdfast.archive.sources import ChainSource, Member, Source
 from holdfast.archive.table_access import Shape, Unfit
-from holdfast.archive.work import Work
+from holdfast.archive.work import FOLDER, Work
 from holdfast.core.errors import Aborted, ArchiveCorrupted, FilesError
 from holdfast.core.manifest import ArchivedObject, Manifest, Period
 from holdfast.files.content import BLOCK
@@ -92,7 +92,7 @@ def _export(
     work: Work, source: Source, period: Period, hold: Hold, live: Sequence[Manifest]
 ) -> Manifest | None:
     archiving, now = work.database.store.archiving, work.now
-    with tempfile.TemporaryDirectory(prefix="holdfast-archive-") as folder:
+    with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         exported, items, definition = _write(work, source, period, hold, live, Path(folder))
         work.tell(hold, "upload", 0, sum(each.rows for each, _ in exported))
         if not exported:

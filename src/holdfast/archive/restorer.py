@@ -11,7 +11,7 @@ import msgspec
 from holdfast.archive.exporter import Definition, describe
 from holdfast.archive.hold import Hold
 from holdfast.archive.parquet_file import ParquetFileReader
-from holdfast.archive.report import Restored
+from holdfast.archive.report import Progress, Restored
 from holdfast.archive.table_access import Shape
 from holdfast.archive.work import Work
 from holdfast.core.errors import ArchiveCorrupted, InvalidOption, RestoreConflict
@@ -79,7 +79,8 @@ def _restore(
             error = hold.manifest.error
             op = archiving.release(hold.manifest.id, hold.token, error, None, work.now())
         hold.check(run(op, tx))
-    work.tell(hold, "restore", done, total)
+    # It is done, and the manifest released: nothing can be lost any more, and nothing stopped.
+    work.on_progress(Progress("restore", hold.manifest.name, done, total))
     return inserted, done - inserted
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,6 +28,18 @@ from holdfast.core.manifest import ArchivedObject, Manifest, ManifestState
 from holdfast.files.files import Files
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
+
+FOLDER = "holdfast-archive-"
+ABANDONED_S = 2 * 86_400
+"""Temporary folders of this age belong to processes that were killed."""
+
+
+def remove_abandoned_folders() -> None:
+    """Remove what killed processes left in the temporary directory; what belongs to others stays."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > ABANDONED_S:
+                shutil.rmtree(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +84,7 @@ class Work:
     def fetched(self, hold: Hold, step: Step = "verify") -> Iterator[dict[str, ParquetFileReader]]:
         """Read back every object of a manifest, compare it, and open the copies. Raises: ArchiveCorrupted."""
         readers: dict[str, ParquetFileReader] = {}
-        with tempfile.TemporaryDirectory(prefix="holdfast-archive-") as folder:
+        with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
             try:
                 done = 0
                 for place, each in enumerate(hold.manifest.objects):
