@@ -34,7 +34,7 @@ from tenders.sources.opening import open_sources
 
 log = logging.getLogger("tenders.ingest")
 
-MAX_ITEMS = 200
+MAX_ITEMS = 10_000
 NEW_TENDER = "tender.new"
 CODES_AT_A_TIME = 500
 STORED_AT_A_TIME = 20
@@ -42,7 +42,13 @@ LONGEST_AGO = timedelta(days=730)
 LONGEST_AHEAD = timedelta(days=2)
 
 
-@jobs.cycle("ingest", every=from_env("WORKER_INTERVAL_MINUTES", "2m"), timeout="5m", attempts=1)
+@jobs.cycle(
+    "ingest",
+    every=from_env("WORKER_INTERVAL_MINUTES", "2m"),
+    timeout="5m",
+    attempts=1,
+    max_items=from_env("INGEST_MAX_ITEMS", 200),
+)
 async def ingest(run: CycleRun) -> int:
     """Take in what the sources list and the registry does not know."""
     async with open_sources(read_settings()) as sources:
@@ -51,7 +57,7 @@ async def ingest(run: CycleRun) -> int:
                 "ingest has no source",
                 help="set TENDERS_API_TICKET, TENDERS_PAGES_URL, or both",
             )
-        cycle = Ingest(sources, run.max_items or MAX_ITEMS)
+        cycle = Ingest(sources, run.room(MAX_ITEMS))
         try:
             await cycle.run(run.slot, run.checkpoint)
         finally:
