@@ -13,9 +13,13 @@ from tenders.database import Session, open_engine
 from tenders.deliveries import Work
 from tenders.dispatch import send_due
 from tenders.expo import ExpoPush
+from tenders.ingest import Ingest
 from tenders.jobs import jobs
 from tenders.receipts import fetch_due
 from tenders.settings import read_settings
+from tenders.sources.api import ApiSource
+from tenders.sources.opening import open_sources
+from tenders.sources.pages import PageSource
 
 CYCLES = {"dispatch": send_due, "receipt": fetch_due}
 
@@ -31,14 +35,31 @@ async def work(death: Death) -> int:
         steps.wrap(AsyncLeasedTable, name)
     for name in ("send", "fetch_receipts"):
         steps.wrap(ExpoPush, name)
+    for source in (ApiSource, PageSource):
+        for name in ("find", "complete"):
+            steps.wrap(source, name)
+    if death.work == "ingest":
+        await take_in()
+    else:
+        await push(death)
+    await engine.dispose()
+    await jobs.aclose()
+    return 0
+
+
+async def push(death: Death) -> None:
+    """Run dispatch or receipt."""
     settings = read_settings()
     provider = ExpoPush.of(settings)
     clock = HandClock(NOON + timedelta(microseconds=death.ahead_us))
     await CYCLES[death.work](Work(make_run(death.work, "w-9"), settings, clock), provider)
     await provider.aclose()
-    await engine.dispose()
-    await jobs.aclose()
-    return 0
+
+
+async def take_in() -> None:
+    """Run ingest."""
+    async with open_sources(read_settings()) as sources:
+        await Ingest(sources, 200).run(NOON, lambda: None)
 
 
 if __name__ == "__main__":
