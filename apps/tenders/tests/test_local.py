@@ -1,5 +1,6 @@
 """`make tenders`: the whole application as one command, and the books that can find it wrong."""
 
+import re
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +27,8 @@ async def test_the_story_ends_well_though_a_worker_is_killed(tmp_path: Path) -> 
     assert code == 0, out + err + log.read_text()[-5_000:]
     assert "killed (-9) while it held" in out
     assert "0 missing · 0 doubled · 0 wrong" in out
+    assert re.search(r"archive: \d+ periods \(\d+ dropped\), \d+ rows in files", out)
+    assert list((tmp_path / "tenders-demo" / "archive").rglob("*.parquet"))
     for what in ("page", "dashboard", "sources", "push service", "archive"):
         assert f"✓ {what}" in out
     check_that_the_books_find_what_is_wrong(tmp_path / "tenders-demo")

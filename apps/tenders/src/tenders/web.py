@@ -5,6 +5,7 @@ Rendered here, and drawn again by a small script while cycles run. Everything ca
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -19,13 +20,18 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import HoldfastError
+from holdfast.client.cycles import RunInfo
 from holdfast.contrib.fastapi import lifespan, mount_dashboard, problem_handler, session
+from holdfast.core.manifest import Manifest
+from holdfast.core.records import Instant, to_datetime
+from tenders.archiving import archive
 from tenders.database import Session
 from tenders.models import Delivery, Installation, NotificationEvent, Tender
 from tenders.regions import REGIONS
 from tenders.worker import jobs
 
 SHOWN = 15
+RUNS_SEARCHED = 200
 HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -65,8 +71,9 @@ def _pesos(amount: int | None) -> str:
     return "" if amount is None else f"$ {amount:,}".replace(",", ".")
 
 
-def _moment(moment: datetime | None) -> str:
-    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
+def _moment(moment: datetime | Instant | None) -> str:
+    known = to_datetime(moment) if isinstance(moment, int) else moment
+    return "" if known is None else f"{known.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
 def _seconds(run: Any) -> str:
@@ -95,7 +102,7 @@ async def _render(template: str, db: AsyncSession) -> Response:
         "tenders": await _newest_tenders(db),
         "deliveries": await _latest_deliveries(db),
         "totals": await _totals(db),
-        "runs": await jobs.aio.cycles.runs(limit=SHOWN),
+        "runs": await _latest_runs(),
         "manifests": await _manifests(),
     }
     content = templates.get_template(template).render(facts)
@@ -144,8 +151,15 @@ async def _totals(db: AsyncSession) -> dict[str, int]:
     }
 
 
-async def _manifests() -> list[Any]:
-    return []
+async def _latest_runs() -> list[RunInfo]:
+    """Return the latest runs that did something or went wrong: most find nothing to do."""
+    latest = await jobs.aio.cycles.runs(limit=RUNS_SEARCHED)
+    told = [each for each in latest if each.outcome != "completed" or any(each.counters.values())]
+    return told[:SHOWN]
+
+
+async def _manifests() -> list[Manifest]:
+    return await asyncio.to_thread(archive.list, limit=SHOWN)
 
 
 def _static(name: str, media_type: str) -> Callable[[], Awaitable[Response]]:

@@ -1,6 +1,6 @@
 """What a worker runs: `holdfast worker tenders.worker:jobs`."""
 
-from tenders import dispatch, ingest, receipts
+from tenders import archiving, dispatch, ingest, receipts
 from tenders.jobs import jobs
 
-__all__ = ["dispatch", "ingest", "jobs", "receipts"]
+__all__ = ["archiving", "dispatch", "ingest", "jobs", "receipts"]

@@ -151,7 +151,7 @@ def _tell(
     stack.callback(jobs.close)
     engine = open_books(url)
     stack.callback(engine.dispose)
-    scene = Scene(processes, sources, push, PUSHES, engine, jobs, _say)
+    scene = Scene(processes, sources, push, PUSHES, ARCHIVE, engine, jobs, _say)
     story = Story(Plan(options.tenders, options.kill), scene)
     is_sound = story.play(victim)
     if not options.exits:
@@ -171,6 +171,7 @@ def _settings(url: str, push: str, sources: dict[str, str]) -> dict[str, str]:
         "PUSH_LEASE": "3s",
         "EXPO_URL": push,
         "ARCHIVE_BUCKET": str(ARCHIVE.absolute()),
+        "ARCHIVE_KEEP": "1ms",
         **sources,
     }
 

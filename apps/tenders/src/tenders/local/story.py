@@ -15,7 +15,8 @@ from holdfast import Holdfast
 from holdfast.cli.interrupts import sleep_unless_interrupted
 from holdfast.cli.local_application import LocalProcesses
 from tenders.generated import generate_tender
-from tenders.local.books import Books, Progress, read_progress
+from tenders.local.archive_story import ArchiveStory
+from tenders.local.books import Books, Fault, Progress, read_progress
 from tenders.local.push_server import PushServer
 from tenders.local.push_server import slow as slow_push
 from tenders.local.source_server import SourceFaults, SourceServer
@@ -45,6 +46,7 @@ class Scene:
     sources: SourceServer
     push: PushServer
     push_log: Path
+    bucket: Path
     engine: Engine
     jobs: Holdfast
     say: Callable[[str], None]
@@ -64,7 +66,7 @@ class Story:
         """From the first list to the last receipt."""
 
     def play(self, victim: str) -> bool:
-        """List, follow, kill, list more, check."""
+        """List, follow, kill, list more, let the night pass, check."""
         started = time.monotonic()
         half = self._plan.tenders // 2
         self._scene.sources.api_faults = SourceFaults(status=503)
@@ -76,7 +78,11 @@ class Story:
         self._scene.say(f"the API is back, and both list {self._plan.tenders - half} more")
         self._follow(victim)
         self.seconds = time.monotonic() - started
-        return self._check()
+        nights = ArchiveStory(
+            self._scene.jobs, self._scene.engine, self._scene.bucket, self._scene.say
+        )
+        nights.play()
+        return self._check(nights.faults)
 
     def keep_running(self) -> None:
         """Replace workers that die, until interrupted."""
@@ -151,13 +157,14 @@ class Story:
             states = " · ".join(f"{name} {number}" for name, number in progress.states.items())
             self._scene.say(f"tenders {progress.tenders}/{len(self._listed)} · {states or 'none'}")
 
-    def _check(self) -> bool:
+    def _check(self, known: Sequence[Fault]) -> bool:
         books = Books(self._scene.engine, self._scene.push_log, self._listed)
-        for fault in books.faults[:LISTED]:
+        faults = [*known, *books.faults]
+        for fault in faults[:LISTED]:
             self._scene.say(f"{fault.kind}: {fault.text}")
-        if len(books.faults) > LISTED:
-            self._scene.say(f"and {len(books.faults) - LISTED} more")
+        if len(faults) > LISTED:
+            self._scene.say(f"and {len(faults) - LISTED} more")
         if self._kill_pending:
             self._scene.say("no worker could be killed while it held deliveries; list more tenders")
         self._scene.say(books.summary)
-        return not books.faults and not self._kill_pending
+        return not faults and not self._kill_pending
