@@ -23,6 +23,7 @@ from holdfast.archive.table_access import RowSelection, Unit, quote, quote_table
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (
     Aborted,
+    ArchiveBusy,
     ArchiveCorrupted,
     ArchiveNotConfigured,
     InvalidOption,
@@ -336,6 +337,9 @@ class _Run:
             action()
         except Aborted:
             raise
+        except ArchiveBusy as error:
+            # Another process does it.
+            _log.info("archiving %s: %s", name, error.message)
         except Exception as error:
             self._report.failed += 1
             text = str(getattr(error, "message", "") or error)
