@@ -123,9 +123,6 @@ class Host:
         if self._space is None:
             return
         self._network.unplug(self)
-        for each in self._programs:
-            # What stands for a program outside stops with it when it is frozen, and would keep the host from ending.
-            each.kill()
         self._space.end()
         self._space = None
         for each in self._programs:

@@ -86,7 +86,11 @@ class PatroniCluster:
 
     def freeze(self, name: str) -> None:
         """Have Patroni itself hang on a server, so that it demotes nothing."""
-        for each in psutil.Process(self._patroni[name].pid).children():
+        program = self._patroni[name]
+        frozen = psutil.Process(program.pid).children()
+        # What stands for it outside would stop with it, and keep the host from ending with a test that is killed.
+        program.kill()
+        for each in frozen:
             each.suspend()
 
     def ask(self, name: str, query: str) -> list[tuple[Any, ...]]:
