@@ -92,7 +92,7 @@ Chain = tuple[tuple[str, Print], ...]
 
 def _drop_chains(work: Work, hold: Hold, readers: dict[str, ParquetFileReader]) -> int:
     store, access = work.database.store, work.access
-    archived = _chains(work, readers)
+    archived, shapes = _chains(work, readers), dict[str, Shape]()
     removed = 0
     for _ in islice(archived, hold.manifest.dropped):
         pass
@@ -106,7 +106,8 @@ def _drop_chains(work: Work, hold: Hold, readers: dict[str, ParquetFileReader]) 
             now = work.now() or run(store.schema.clock(), tx)
             held = run(store.retention.hold(list(step), now + 1, now + 1, work.now()), tx)
             waited = run(store.retention.waited(held), tx) if held else set()
-            present = _present(work, tx.connection, readers, [e for e in held if e not in waited])
+            wanted = [each for each in held if each not in waited]
+            present = _present(work, tx.connection, readers, shapes, wanted)
             equal = [id for id, chain in present.items() if step[id] == chain]
             if equal:
                 run(store.chains.delete(equal, work.now(), keep_keys=True), tx)
@@ -137,17 +138,23 @@ def _chains(work: Work, readers: dict[str, ParquetFileReader]) -> Iterator[tuple
 
 
 def _present(
-    work: Work, connection: Any, readers: dict[str, ParquetFileReader], chains: Sequence[str]
+    work: Work,
+    connection: Any,
+    readers: dict[str, ParquetFileReader],
+    shapes: dict[str, Shape],
+    chains: Sequence[str],
 ) -> dict[str, Chain]:
-    """Read the same of the chains as they are in the database."""
+    """Read the same of the chains as they are in the database; `shapes` keeps what was learned of the tables."""
     found: dict[str, list[tuple[str, Print]]] = {}
     chain_of: dict[Any, str] = {}
     if not chains:
         return {}
     for name in MEMBERS:
-        shape = work.access.member(connection, name)
-        if name in readers:
-            shape = shape.with_columns(readers[name].columns)
+        if name not in shapes:
+            shape = work.access.member(connection, name)
+            own = readers.get(name)
+            shapes[name] = shape if own is None else shape.with_columns(own.columns)
+        shape = shapes[name]
         rows = work.access.chain_lookup(connection, shape, name, texts(chains))
         places = _places(shape, ("id", "chain_id") if name == "job" else ("job_id", "job_id"))
         for row, each in zip(rows, work.access.prints(shape.columns, rows), strict=True):
