@@ -32,6 +32,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Busy",
         "holdfast.Aborted",
         "holdfast.CycleRun",
+        "holdfast.Shard",
     ),
     "Resources": (
         "holdfast.client.chains.Chains",

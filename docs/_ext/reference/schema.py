@@ -34,6 +34,7 @@ PURPOSES = {
     "worker_runs": "Runs of ticks and cycles, with counters and errors.",
 }
 
+_LEXERS = {"PostgreSQL": "postgresql", "SQLite": "sql"}
 _TABLE = re.compile(r"^create table (?:holdfast[._])?(\w+)", re.MULTILINE)
 _VIEW = re.compile(r"^create view (holdfast[._]\w+)", re.MULTILINE)
 
@@ -61,6 +62,6 @@ def _migrations() -> str:
         for each in load_migrations(package):
             parts += [
                 f"### {dialect} {each.version:04}: {each.name}\n",
-                block("sql", [each.text.strip()]),
+                block(_LEXERS[dialect], [each.text.strip()]),
             ]
     return "\n".join(parts)

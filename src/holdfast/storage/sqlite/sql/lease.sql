@@ -20,22 +20,21 @@ select job_id from holdfast_queue where job_id > :after order by job_id limit 10
 -- A job that never ran is due from the moment it was made or unblocked, one that failed waits from the end of that attempt,
 -- one that was snoozed from about its claim, whose time its fence tells. Where that moment is yet to come, a clock ran ahead:
 -- the job is due now, or as long from now as it was to wait. What was planned stays.
-with dated as materialized (
-  select q.job_id, q.available_at, j.planned_at, j.created_at, q.fence,
-         coalesce((select max(a.ended_at) from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence),
-                  q.fence * 1000) as since
-    from holdfast_queue q join holdfast_job j on j.id = q.job_id
-   where q.job_id in (select value from json_each(:ids))
-     and q.token is null and q.available_at < 9223372036854775807 and q.available_at > :now + 60000000),
-ahead as materialized (
-  select job_id, available_at,
-         case when fence = 0 then max(coalesce(planned_at, 0), :now)
-              when available_at = created_at then :now
-              when since > :now + 60000000 and available_at >= since then :now + available_at - since end as due_at
-    from dated)
 update holdfast_queue
-   set available_at = (select due_at from ahead where ahead.job_id = holdfast_queue.job_id)
- where job_id in (select job_id from ahead where due_at < available_at)
+   set available_at = healed.due_at
+  from (
+    select job_id,
+           case when fence = 0 then max(coalesce(planned_at, 0), :now)
+                when available_at = created_at then :now
+                when since > :now + 60000000 and available_at >= since then :now + available_at - since end as due_at
+      from (
+        select q.job_id, q.available_at, j.planned_at, j.created_at, q.fence,
+               coalesce((select max(a.ended_at) from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence),
+                        q.fence * 1000) as since
+          from holdfast_queue q join holdfast_job j on j.id = q.job_id
+         where q.job_id in (select value from json_each(:ids))
+           and q.token is null and q.available_at < 9223372036854775807 and q.available_at > :now + 60000000) dated) healed
+ where holdfast_queue.job_id = healed.job_id and healed.due_at < holdfast_queue.available_at
 returning job_id;
 
 -- name: lease_held
