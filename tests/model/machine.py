@@ -56,7 +56,7 @@ class Machine(RuleBasedStateMachine):
     def same(self, op: Callable[[Store], Op[Any]]) -> Any:
         """Run an operation on each store and return the answer they agree on."""
         first, second = self.both(op)
-        assert first == second
+        assert first == second, (first, second)
         return first
 
     def draw_some(self, data: st.DataObject, among: list[str], least: int = 0) -> list[str]:

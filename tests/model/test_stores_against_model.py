@@ -26,7 +26,11 @@ truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfas
          holdfast.chain_key, holdfast.subscription, holdfast.tally
 """
 # As in a file, which has no timeline.
-FENCES_BY_CLOCK = "update holdfast.identity set fence_base = - holdfast.timeline()"
+FENCES_BY_CLOCK = """
+insert into holdfast.identity (id, database_name, fence_base)
+values (gen_random_uuid(), current_database(), - holdfast.timeline())
+on conflict (only_row) do update set fence_base = excluded.fence_base
+"""
 
 
 class StoresAgainstModel(Starting, Attempts, Outside, Publishing):

@@ -455,7 +455,7 @@ truncate commit_level;
 create or replace function note_commit_level() returns trigger language plpgsql as
   'begin insert into commit_level values (current_setting(''synchronous_commit'')); return null; end';
 create or replace trigger note_commit_level after insert on holdfast.lease
-  for each statement execute function note_commit_level();
+  for each row execute function note_commit_level();
 """
 
 

@@ -29,5 +29,6 @@ delete from holdfast.worker_runs;
 delete from holdfast.cycle_slot;
 delete from holdfast.cycle;
 delete from holdfast.tally;
+delete from holdfast.archive_manifest;
 delete from holdfast.audit;
 delete from holdfast.api_token;

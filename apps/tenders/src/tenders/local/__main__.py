@@ -26,6 +26,7 @@ from tenders.local.push_server import PushServer
 from tenders.local.source_server import SourceServer
 
 PORT = 8770
+NEVER_HERE = "0 0 29 2 *"
 WORKERS = 2
 HOME = Path("tenders-demo")
 LOG = HOME / "log"
@@ -172,6 +173,9 @@ def _settings(url: str, push: str, sources: dict[str, str]) -> dict[str, str]:
         "EXPO_URL": push,
         "ARCHIVE_BUCKET": str(ARCHIVE.absolute()),
         "ARCHIVE_KEEP": "1ms",
+        # The story says when the night comes, whatever time it is in Chile.
+        "CLEANUP_CRON": NEVER_HERE,
+        "ARCHIVE_EXPORT_CRON": NEVER_HERE,
         **sources,
     }
 
