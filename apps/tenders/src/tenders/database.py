@@ -6,7 +6,6 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import make_url
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -14,18 +13,14 @@ from sqlalchemy.ext.asyncio import (
     create_async_engine,
 )
 
+from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from tenders.models import Base
 from tenders.settings import read_settings
-
-DRIVERS = {"postgresql": "postgresql+psycopg", "sqlite": "sqlite+aiosqlite"}
 
 
 def open_engine(url: str) -> AsyncEngine:
     """Open the database at one of Holdfast's URLs."""
-    address = make_url(url)
-    engine = create_async_engine(
-        address.set(drivername=DRIVERS[address.get_backend_name()]), pool_pre_ping=True
-    )
+    engine = create_async_engine(sqlalchemy_url(url, is_async=True), pool_pre_ping=True)
     if engine.dialect.name == "sqlite":
         _begin_immediately(engine.sync_engine)
     return engine

@@ -10,9 +10,9 @@ from typing import Literal
 from uuid import UUID
 
 from sqlalchemy import Engine, create_engine, select
-from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
+from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from tenders.local.push_server import read_log
 from tenders.models import (
     Delivery,
@@ -25,7 +25,6 @@ from tenders.models import (
 )
 from tenders.sources.found import FoundTender
 
-DRIVERS = {"postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
 UNFINISHED = (DeliveryStatus.PENDING, DeliveryStatus.RETRYABLE, DeliveryStatus.SENT)
 
 Kind = Literal["missing", "doubled", "wrong"]
@@ -54,8 +53,7 @@ class Progress:
 
 def open_books(url: str) -> Engine:
     """Open the application's tables for reading."""
-    address = make_url(url)
-    return create_engine(address.set(drivername=DRIVERS[address.get_backend_name()]))
+    return create_engine(sqlalchemy_url(url))
 
 
 def read_progress(engine: Engine, codes: Sequence[str]) -> Progress:

@@ -6,17 +6,16 @@ import re
 
 from alembic import context
 from sqlalchemy import create_engine
-from sqlalchemy.engine import make_url
 
+from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from tenders.models import Base
 from tenders.settings import read_settings
 
-DRIVERS = {"postgresql": "postgresql+psycopg", "sqlite": "sqlite"}
 OF_OTHERS = re.compile(r"holdfast|archive_|tenders_\d{4}_\d{2}$")
 """Holdfast's tables, copies of ours that only its archive writes, and partitions, which follow their parent."""
 
-url = make_url(context.config.attributes.get("url") or read_settings().database_url)
-engine = create_engine(url.set(drivername=DRIVERS[url.get_backend_name()]))
+url = context.config.attributes.get("url") or read_settings().database_url
+engine = create_engine(sqlalchemy_url(url))
 with engine.connect() as connection:
     context.configure(
         connection=connection,
