@@ -130,3 +130,24 @@ def test_a_plan_made_on_an_empty_queue_compares_no_row_of_a_burst_with_all_other
             assert cost.blocks <= 20 + 60 * BURST, f"{each.name}: {cost.plan}"
             compared = map(int, re.findall(r"Rows Removed by Join Filter: (\d+)", cost.plan))
             assert sum(compared) <= BURST, f"{each.name}: {cost.plan}"
+
+
+WORN = 20_000
+# A look-up by id along the index of the lines.
+BY_LINE = r"queue_(claim|line)[^\n]*\n\s*Index Cond: \(+job_id\b"
+
+
+@pytest.mark.parametrize("server", ["postgres_url", "other_postgres_url"])
+def test_a_plan_made_on_a_worn_and_emptied_queue_looks_up_jobs_by_their_own_index(
+    request: pytest.FixtureRequest, server: str
+) -> None:
+    """Vacuum says that the queue is empty, its indexes are large: which one is read for an id is a matter of height."""
+    with worker_connection(request.getfixturevalue(server)) as connection:
+        connection.execute(WRITE, {"rows": WORN, "delay": "0", "token": None})
+        connection.execute("delete from holdfast.queue")
+        connection.execute("vacuum analyze holdfast.queue")
+        for name in {each.name for each in worker_statements([FIRST_ID])}:
+            prepare(connection, name)
+        for each in worker_statements([FIRST_ID]):
+            plan = measure_prepared(connection, each).plan
+            assert not re.search(BY_LINE, plan), plan

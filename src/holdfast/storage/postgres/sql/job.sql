@@ -491,14 +491,15 @@ select id::text
  limit :limit::integer;
 
 -- name: job_walk_blocked
--- The same of what is blocked, line by line along the claim's index, so that what is due is not read.
+-- The same of what is blocked, line by line along the index of the lines (which any comparison of the type makes usable), so
+-- that what is due is not read.
 with recursive line as (
-  (select type, priority from holdfast.queue order by type, priority limit 1)
+  (select type, priority from holdfast.queue where type >= '' order by type, priority limit 1)
   union all
   select found.type, found.priority
     from line l cross join lateral (
       select w.type, w.priority from holdfast.queue w
-       where (w.type, w.priority) > (l.type, l.priority)
+       where (w.type, w.priority) > (l.type, l.priority) and w.type >= l.type
        order by w.type, w.priority
        limit 1) found
    where l.priority between 0 and 9)
