@@ -44,6 +44,21 @@ def test_only_closed_periods_are_exported_and_verified(place: Place) -> None:
     assert len(place.rows()) == 5
 
 
+def test_a_view_lists_what_was_exported_for_queries_of_people_s_own(place: Place) -> None:
+    _deliveries(place)
+    place.archive.run()
+    asked = "select source, period, part, state, rows, objects, verified_at is not null from #view order by period"
+    found = place.execute(
+        asked.replace("#view", "holdfast.archive_exports"),
+        asked.replace("#view", "holdfast_archive_exports"),
+    )
+    assert [tuple(row[:5]) for row in found] == [
+        ("deliveries", "2026-09", 0, "verified", 1),
+        ("deliveries", "2026-10", 0, "verified", 2),
+    ]
+    assert all(".parquet" in row[5] and row[6] for row in found)
+
+
 def test_a_second_run_finds_nothing_to_do(place: Place) -> None:
     _deliveries(place)
     place.archive.run()
