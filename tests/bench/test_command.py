@@ -30,7 +30,7 @@ JOBS = 60
 NOBODY = "00000000-0000-0000-0000-000000000000"
 
 
-INVOICING = Path(__file__).parents[2] / "apps" / "invoicing" / "src"
+APPS = Path(__file__).parents[2] / "apps"
 
 
 def bench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -148,15 +148,19 @@ def test_a_server_of_ones_own_is_measured_with_createdb_alone_and_left_as_it_was
     assert _databases(url) == before
 
 
-def test_the_invoicing_application_is_measured_where_the_repository_is(
+def test_the_reference_applications_are_measured_where_the_repository_is(
     postgres_server: PostgresServer,
 ) -> None:
     words = ("--tiny", "--server", postgres_server.url, "--only", "application", "-o", "json")
-    done = bench(*words, PYTHONPATH=str(INVOICING))
+    sources = (str(APPS / name / "src") for name in ("invoicing", "tenders"))
+    done = bench(*words, PYTHONPATH=os.pathsep.join(sources))
     assert done.returncode == 0, done.stderr
-    (result,) = json.loads(done.stdout)["results"]
-    assert (result["name"], result["unit"]) == ("invoices", "invoices/s")
-    assert result["ours"] > 0
+    invoices, matching = json.loads(done.stdout)["results"]
+    assert (invoices["name"], invoices["unit"]) == ("invoices", "invoices/s")
+    assert invoices["ours"] > 0
+    assert (matching["name"], matching["unit"]) == ("matching", "pairs/s")
+    assert matching["ours"] > 0
+    assert matching["beside"]["deliveries"] > 0
 
 
 def test_figures_whose_packages_are_absent_are_skipped_with_the_fix() -> None:
@@ -164,9 +168,10 @@ def test_figures_whose_packages_are_absent_are_skipped_with_the_fix() -> None:
     report = json.loads(done.stdout)
     assert [each["name"] for each in report["results"]] == ["import_holdfast"]
     assert report["settings"]["servers"] == {}, "nothing is started for what is skipped"
-    (skipped,) = report["skipped"]
-    assert skipped.startswith("invoices: the invoicing application needs invoicing")
-    assert "make bench" in skipped
+    invoices, matching = report["skipped"]
+    assert invoices.startswith("invoices: the invoicing application needs invoicing")
+    assert matching.startswith("matching: the tenders application needs tenders")
+    assert "make bench" in invoices
 
 
 def test_a_role_that_may_create_nothing_is_named_with_what_it_needs(postgres_url: str) -> None:

@@ -30,6 +30,10 @@ BESIDE = frozenset(
         "requirements-invoicing-postgres.txt",
         "requirements-invoicing.in",
         "requirements-invoicing.txt",
+        "requirements-tenders-postgres.in",
+        "requirements-tenders-postgres.txt",
+        "requirements-tenders.in",
+        "requirements-tenders.txt",
         "pyproject.toml",
         "PKG-INFO",
         ".gitignore",
@@ -155,7 +159,10 @@ def test_the_distribution_has_our_name_and_the_command_its_own(wheel: Path) -> N
     assert not re.search(r"^Requires-Dist: holdfast(?!-jobs)", told, re.MULTILINE)
 
 
-@pytest.mark.parametrize("name", ["demo", "demo-postgres", "invoicing", "invoicing-postgres"])
+@pytest.mark.parametrize(
+    "name",
+    ["demo", "demo-postgres", "invoicing", "invoicing-postgres", "tenders", "tenders-postgres"],
+)
 def test_a_first_look_locks_what_development_locks(name: str) -> None:
     locked = pins(f"requirements-{name}.txt")
     assert locked

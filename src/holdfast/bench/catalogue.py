@@ -29,12 +29,11 @@ class NeededPackages:
 WEB = NeededPackages(
     "the dashboard", ("jinja2", "starlette", "uvicorn"), 'pip install "holdfast-jobs[web]"'
 )
+CHECKOUT = "run `make bench` in a checkout of Holdfast's repository"
 INVOICING = NeededPackages(
-    "the invoicing application",
-    ("invoicing", "aiosmtpd", "typst"),
-    "run `make bench` in a checkout of Holdfast's repository",
+    "the invoicing application", ("invoicing", "aiosmtpd", "typst"), CHECKOUT
 )
-
+TENDERS = NeededPackages("the tenders application", ("tenders", "alembic", "pyarrow"), CHECKOUT)
 ARCHIVE = NeededPackages("the archive", ("pyarrow",), 'pip install "holdfast-jobs[archive]"')
 
 
@@ -88,7 +87,8 @@ FAMILIES = (
         "page_times:measure_sqlite_pages", ("pages_sqlite",), needs_server=False, needs=WEB
     ),
     FigureFamily("page_times:measure_open_dashboards", ("drain_with_dashboards",), needs=WEB),
-    FigureFamily("invoicing_app:measure_invoices", ("invoices",), needs=INVOICING),
+    FigureFamily("applications:measure_invoices", ("invoices",), needs=INVOICING),
+    FigureFamily("applications:measure_matching", ("matching",), needs=TENDERS),
     FigureFamily("startup:measure_startup", ("import_holdfast", "cli_help"), needs_server=False),
 )
 
@@ -112,6 +112,6 @@ GROUPS: dict[str, tuple[str, ...]] = {
         *("import_holdfast", "cli_help"),
     ),
     "dashboard": ("pages", "pages_sqlite", "drain_with_dashboards"),
-    "application": ("invoices",),
+    "application": ("invoices", "matching"),
 }
 """Names for several figures at once."""

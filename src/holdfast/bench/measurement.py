@@ -69,11 +69,15 @@ class Scale:
     peer_seconds: float
     """Roughly how long each peer drains."""
     invoices: int = 100
-    """Invoices that the reference application issues."""
+    """Invoices that the invoicing application issues."""
+    tenders: int = 1_000
+    """Tenders that the tenders application matches."""
+    devices: int = 10_000
+    """Devices that each of them is matched to."""
 
 
-TINY = Scale("tiny", 1, 1, 2_000, 0.002, 2_000, 20, 12_000, 2, 2.0, 4.0, 0.1, 6)
-QUICK = Scale("quick", 3, 1, 20_000, 0.05, 50_000, 60, 40_000, 10, 15.0, 60.0, 2.0)
+TINY = Scale("tiny", 1, 1, 2_000, 0.002, 2_000, 20, 12_000, 2, 2.0, 4.0, 0.1, 6, 5, 50)
+QUICK = Scale("quick", 3, 1, 20_000, 0.05, 50_000, 60, 40_000, 10, 15.0, 60.0, 2.0, tenders=100)
 USUAL = Scale("usual", 5, 3, 50_000, 1.0, 500_000, 400, 1_000_000, 40, 60.0, 180.0, 4.0)
 FULL = Scale("full", 5, 5, 100_000, 1.0, 10_000_000, 1_000, 1_000_000, 40, 60.0, 3_600.0, 10.0)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import tempfile
+from dataclasses import asdict
 from datetime import UTC, datetime
 
 from tenders.bench import measure
@@ -18,7 +20,7 @@ def main() -> None:
     """Run one command."""
     given = _parser().parse_args()
     if given.command == "bench":
-        _bench(given.url, given.tenders, given.devices)
+        _bench(given.url, given.tenders, given.devices, given.output)
         return
     migrate()
     if given.command == "seed":
@@ -36,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     measuring.add_argument("--devices", type=int, default=10_000, help="installations of the app")
     measuring.add_argument("--tenders", type=int, default=1_000, help="tenders to match")
     measuring.add_argument("--url", help="an empty database; without one, a temporary SQLite file")
+    measuring.add_argument("-o", "--output", choices=("text", "json"), default="text")
     return parser
 
 
@@ -52,9 +55,10 @@ async def _seed(devices: int, tenders: int) -> None:
     print(f"{new} of {devices} devices are new")
 
 
-def _bench(url: str | None, tenders: int, devices: int) -> None:
+def _bench(url: str | None, tenders: int, devices: int, output: str) -> None:
     with tempfile.TemporaryDirectory(prefix="tenders-bench-") as directory:
-        print(asyncio.run(measure(url or f"sqlite:///{directory}/bench.db", tenders, devices)))
+        figures = asyncio.run(measure(url or f"sqlite:///{directory}/bench.db", tenders, devices))
+    print(json.dumps(asdict(figures)) if output == "json" else figures)
 
 
 if __name__ == "__main__":
