@@ -75,7 +75,7 @@ test: setup ## Run all tests, on real PostgreSQL too.
 torture: setup ## Go deeper and longer: timing, interleavings, random moves.
 	@HOLDFAST_INTERLEAVING_STEPS=6 HOLDFAST_MODEL_EXAMPLES=300 $(BIN)/python -m pytest -n 2 --dist worksteal --timeout 1200 \
 		-m "torture or not torture" tests/worker tests/contract/test_interleavings.py tests/model $(ARGS)
-	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover $(ARGS)
+	@$(BIN)/python -m pytest -s --timeout 7200 -m torture tests/failover tests/chaos/test_failover.py $(ARGS)
 
 .PHONY: failover
 failover: setup ## Lose the primary of a Patroni cluster, once by each means; needs root and Linux.

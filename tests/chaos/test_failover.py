@@ -19,7 +19,7 @@ from holdfast.storage.postgres.store import postgres_statements
 from holdfast.storage.sql_loader import DEFAULT_SCHEMA, Compiled
 from tests.chaos.standby import WAITING, Pair
 from tests.chaos.test_lost_claims import claim_on, complete_on
-from tests.support.until import SLOWNESS, until
+from tests.support.until import SLOWNESS, TEST_TIMEOUT_S, until
 
 APPLICATION = """
 import asyncio
@@ -39,6 +39,7 @@ SLOTS = 10
 BEHIND_US = 10_000_000
 OWN_SESSIONS = "select from pg_stat_activity where application_name like 'holdfast %'"
 MOST_SESSIONS = 16
+AWAY_S = 600
 HANGING_TWICE = """
 select application_name from pg_stat_activity where wait_event = 'SyncRep' and application_name like 'holdfast %'
  group by 1 having count(*) > 1
@@ -237,30 +238,40 @@ async def test_a_planted_bug_is_found(
         await scene(pair, app)
 
 
+async def be_without_the_standby(
+    pair: Pair, app: Holdfast, folder: Path, seconds: float, **settings: str
+) -> None:
+    """Run a worker with more than enough to do, take its server's standby away, and bring it back."""
+    await asyncio.to_thread(start_all, app, 0, 500)
+    settings |= {"HOLDFAST_SLOTS": str(SLOTS), "SECONDS": "0.05"}
+    with working(folder, pair.primary.url, **settings):
+        await until(lambda: len(started(folder)) > 5 * SLOTS)
+        before = len(started(folder))
+        pair.standby.stop("immediate")
+        await pair.waits("complete")
+        await asyncio.sleep(seconds)
+        assert len(started(folder)) - before <= 2 * SLOTS
+        assert len(pair.ask(OWN_SESSIONS)) <= MOST_SESSIONS
+        assert pair.ask(HANGING_TWICE) == []
+        pair.standby.start()
+        await until(lambda: len(set(started(folder))) == 500)
+
+
 @pytest.mark.parametrize("claims", ["auto", "lazy"])
 async def test_without_the_standby_few_handlers_start_in_vain_and_few_connections_hang(
     claims: str, pair: Pair, app: Holdfast, tmp_path: Path
 ) -> None:
-    await asyncio.to_thread(start_all, app, 0, 500)
-    settings = {
-        "HOLDFAST_CLAIMS": claims,
-        "HOLDFAST_SLOTS": str(SLOTS),
-        # Ten minutes of giving up, shortened.
-        "HOLDFAST_STATEMENT_TIMEOUT_MS": "100",
-        "SECONDS": "0.05",
-    }
-    with working(tmp_path, pair.primary.url, **settings):
-        await until(lambda: len(started(tmp_path)) > 5 * SLOTS)
-        before = len(started(tmp_path))
-        pair.standby.stop("immediate")
-        await pair.waits("complete")
-        # Each link would have given up and opened another connection four times.
-        await asyncio.sleep(9)
-        assert len(started(tmp_path)) - before <= 2 * SLOTS
-        assert len(pair.ask(OWN_SESSIONS)) <= MOST_SESSIONS
-        assert pair.ask(HANGING_TWICE) == []
-        pair.standby.start()
-        await until(lambda: len(set(started(tmp_path))) == 500)
+    # Each link would have given up and opened another connection four times.
+    settings = {"HOLDFAST_CLAIMS": claims, "HOLDFAST_STATEMENT_TIMEOUT_MS": "100"}
+    await be_without_the_standby(pair, app, tmp_path, 9, **settings)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(AWAY_S + TEST_TIMEOUT_S)
+async def test_ten_minutes_without_the_standby_cost_few_handlers_and_few_connections(
+    pair: Pair, app: Holdfast, tmp_path: Path
+) -> None:
+    await be_without_the_standby(pair, app, tmp_path, AWAY_S)
 
 
 async def test_a_repeated_start_is_answered_at_once_while_the_standby_is_there(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 RATE_OVER_S = 3.0
@@ -47,6 +48,7 @@ class Verdict:
     missing: int
     unhandled: int
     repeated: int
+    unexplained: int
     behind_cut: int
     fences_back: int
     first_starts_s: Sequence[float]
@@ -58,6 +60,7 @@ class Verdict:
         counts = {
             "acknowledged and lost": self.missing,
             "acknowledged and never handled": self.unhandled,
+            "handled twice with no failover in between": self.unexplained,
             "started on a cut-off primary": self.behind_cut,
             "fences that did not grow": self.fences_back,
         }
@@ -74,9 +77,10 @@ class Verdict:
 
         return (
             f"{len(self.first_starts_s)} failovers, each at {min(self.starts_per_s):.0f} starts/s or more: "
-            f"{self.acknowledged} acknowledged, {self.missing} lost, "
-            f"{self.unhandled} never handled, {self.repeated} handled twice, {self.behind_cut} started on a "
-            f"cut-off primary, {self.fences_back} fences back; promotion to first acknowledged start "
+            f"{self.acknowledged} acknowledged, {self.missing} lost, {self.unhandled} never handled, "
+            f"{self.repeated} handled twice ({self.unexplained} of them with no failover in between), "
+            f"{self.behind_cut} started on a cut-off primary, {self.fences_back} fences back; "
+            f"promotion to first acknowledged start "
             f"{spread(self.first_starts_s)}, to first handler {spread(self.first_handlers_s)}"
         )
 
@@ -112,9 +116,10 @@ def judge(
     grace_s: float,
 ) -> Verdict:
     """Hold the logs against the database; handlers claimed before a cut may begin within `grace_s` of it."""
-    counts: dict[str, int] = defaultdict(int)
+    begun: dict[str, list[float]] = defaultdict(list)
     for each in handled:
-        counts[each.id] += 1
+        begun[each.id].append(each.at)
+    repeats = [times for times in begun.values() if len(times) > 1]
     behind = [
         each
         for each in handled
@@ -124,8 +129,9 @@ def judge(
     return Verdict(
         acknowledged=len(acknowledged),
         missing=sum(each.id not in existing for each in acknowledged),
-        unhandled=sum(each.id not in counts for each in acknowledged),
-        repeated=sum(count > 1 for count in counts.values()),
+        unhandled=sum(each.id not in begun for each in acknowledged),
+        repeated=len(repeats),
+        unexplained=sum(not _is_explained(times, failovers) for times in repeats),
         behind_cut=len(behind),
         fences_back=fences_back(handled),
         first_starts_s=[_first_after(one, acknowledged, grace_s) for one in failovers],
@@ -134,6 +140,14 @@ def judge(
             for one in failovers
         ],
         starts_per_s=[_rate_before(one, acknowledged) for one in failovers],
+    )
+
+
+def _is_explained(begun: Sequence[float], failovers: Sequence[Failover]) -> bool:
+    """Whether a primary was lost between any two handlers of a job: what the first one did was not recorded."""
+    return all(
+        any(earlier < one.fault_at < later for one in failovers)
+        for earlier, later in pairwise(begun)
     )
 
 
