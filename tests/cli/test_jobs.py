@@ -265,6 +265,22 @@ def test_start_takes_the_options_of_a_start(run: Run, scene: Scene) -> None:
     assert json.loads(again.stdout) == started | {"deduplicated": True}
 
 
+def test_a_debounced_start_replaces_the_input_of_the_one_that_waits(run: Run, scene: Scene) -> None:
+    scene.worker("reindex")
+    words = ("jobs", "start", "reindex")
+    quiet = ("--key", "doc:7", "--debounce", "30s", "--latest", "5m")
+    started = json.loads(run(*words, "1", *quiet, "-o", "json").stdout)
+    again = run(*words, "2", *quiet, "-o", "json")
+    assert json.loads(again.stdout) == started | {"deduplicated": True}
+    assert "replaced the input of the chain that has the key doc:7" in again.stderr
+    assert len(scene.deeds()) == 2
+    sentence = shown(run, started["id"])["why"]
+    assert sentence.endswith("unless it is asked for again; at the latest in 4 min")
+    refused = run(*words, "3", "--debounce", "30s")
+    assert refused.exit_code == Exit.USAGE
+    assert "error[HF073]" in refused.stderr
+
+
 def test_a_dry_start_leaves_nothing(run: Run, scene: Scene) -> None:
     result = run("jobs", "start", "mail.send", "--new-type", "--dry-run")
     assert result.exit_code == 0

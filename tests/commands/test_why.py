@@ -10,6 +10,7 @@ from holdfast.core.records import (
     BlockerRecord,
     Identity,
     JobRecord,
+    RevisionRecord,
     State,
     TypeSetting,
     WorkerRecord,
@@ -70,6 +71,11 @@ def worker(**fields: Any) -> WorkerRecord:
 
 def blocker(open: bool, state: State) -> BlockerRecord:
     return BlockerRecord("j", 0, "c", open, "wait", state, None)
+
+
+def asked_for(due_s: int, latest_s: int | None) -> RevisionRecord:
+    latest = None if latest_s is None else NOW + latest_s * SECOND
+    return RevisionRecord(NOW + due_s * SECOND, latest, 2)
 
 
 def identity(paused: bool) -> Identity:
@@ -160,6 +166,26 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             job("pending", available_at=NOW + 86_400 * SECOND),
             HANDLED,
             "Scheduled to start in 1 d",
+        ),
+        (
+            job("pending", available_at=NOW + SECOND, key="k"),
+            msgspec.structs.replace(HANDLED, debounce=asked_for(18, 240)),
+            "Starts in 18 s unless it is asked for again; at the latest in 4 min",
+        ),
+        (
+            job("pending", available_at=NOW + SECOND, key="k"),
+            msgspec.structs.replace(HANDLED, debounce=asked_for(18, None)),
+            "Starts in 18 s unless it is asked for again",
+        ),
+        (
+            job("pending", available_at=NOW + SECOND, key="k"),
+            msgspec.structs.replace(HANDLED, debounce=asked_for(18, 18)),
+            "Starts in 18 s, its latest time",
+        ),
+        (
+            job("blocked", available_at=None, key="k"),
+            Surroundings(NOW, blockers=[blocker(True, "running")], debounce=asked_for(1, 9)),
+            "Asked for again while it ran: starts after chain c has ended",
         ),
         (
             job("pending", available_at=NOW - 3 * SECOND),

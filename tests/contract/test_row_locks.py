@@ -11,6 +11,9 @@ pytestmark = [
 ]
 
 
+class TestDebounceLocks(conformance.DebounceLocksConformance): ...
+
+
 class TestLockedReap(conformance.LockedReapConformance): ...
 
 

@@ -157,6 +157,7 @@ async def test_a_token_is_made_shown_once_and_revoked(api: Api) -> None:
         ("POST", "/api/v1/chains", b'{"type": ""}', 400),
         ("POST", "/api/v1/chains", b'{"type": "echo", "after": "soon"}', 400),
         ("POST", "/api/v1/chains", b'{"type": "echo", "priority": 77}', 400),
+        ("POST", "/api/v1/chains", b'{"type": "echo", "debounce": "30s"}', 400),
         ("POST", "/api/v1/dead-letters/redrive", b'{"filter": "", "rate": -1}', 400),
         ("POST", "/api/v1/tokens", b'{"name": "x", "role": "root"}', 400),
     ],

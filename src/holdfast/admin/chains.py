@@ -112,7 +112,7 @@ class ChainAdmin(NounAdmin):
         app = self._gateway.app
         async with app.transaction() as tx:
             chain: Chain = await app.start(tx, type, input, **(options or {}))
-            if not chain.deduplicated:
+            if not chain.deduplicated or (options or {}).get("debounce") is not None:
                 effect = Effect(f"chain {chain.id}", None, {"type": type, "state": chain.state})
                 entries = audit_entries(caller, "chain.start", [effect])
                 await run_async(self._gateway.store.audit.append(entries), tx)

@@ -254,6 +254,12 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
 @app_option
 @click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")
 @click.option("--key", help="Deduplication key: returns the open chain with the same key, if any.")
+@click.option(
+    "--debounce",
+    metavar="DURATION",
+    help="Start once the key has been quiet for this long, with the last input.",
+)
+@click.option("--latest", metavar="DURATION", help="With --debounce: start no later than this.")
 @click.option("--after", metavar="DURATION", help="Delay before the job is due.")
 @click.option("--at", callback=_parse_time, metavar="TIME", help="Earliest start time.")
 @click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 (most urgent) to 9.")
@@ -285,7 +291,7 @@ def start(
         given = {name: value for name, value in options.items() if value is not None}
         chain = _start_chain(session, type, value, cast("StartOptions", given), change)
     write_records([_row(chain)], _STARTED_COLUMNS, change.output, single=True)
-    print_info(_sentence(chain, change.dry_run))
+    print_info(_sentence(chain, change.dry_run, "debounce" in given))
 
 
 def _start_chain(
@@ -306,7 +312,10 @@ def _dry_run_start(app: Holdfast, type: str, value: Any, options: StartOptions) 
         return rolled_back.chain
 
 
-def _sentence(chain: Chain, dry_run: bool) -> str:
+def _sentence(chain: Chain, dry_run: bool, debounced: bool) -> str:
+    if chain.deduplicated and debounced:
+        replaced = "would replace" if dry_run else "replaced"
+        return f"{replaced} the input of the chain that has the key {chain.key}"
     if chain.deduplicated:
         return f"not started: an open chain already has the key {chain.key}"
     if dry_run:

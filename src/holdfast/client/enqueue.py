@@ -18,6 +18,7 @@ from holdfast.client.start_options import (
     StartOptions,
     check_attempts,
     check_choice,
+    check_debounce,
     check_key,
     check_options,
     check_priority,
@@ -43,6 +44,7 @@ from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     ChainRecord,
+    Debounce,
     Instant,
     KeyScope,
     NewBlocker,
@@ -301,10 +303,12 @@ class Starter:
         check_options(options, SharedOptions)
         plan = self._plan(target, **options)
         if keys is None and plan.is_about_keys:
-            raise InvalidOption("scope, window and exclude mean nothing without keys")
+            raise InvalidOption("scope, window, exclude and debounce mean nothing without keys")
         encode, entry = self._targets.encode, plan.entry
         texts = [encode(entry, each) for each in inputs]
         checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
+        if plan.debounce is not None and None in checked:
+            raise InvalidOption("debounce means nothing without a key", help="give each input one")
         if len(checked) != len(texts):
             raise InvalidOption(f"there are {len(texts)} inputs but {len(checked)} keys")
         ids: Iterable[str] = new_ids(len(texts))
@@ -324,7 +328,11 @@ class Starter:
     ) -> tuple[StartRequest, int | None]:
         plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
         if key is None and plan.is_about_keys:
-            raise InvalidOption("scope, window and exclude mean nothing without a key")
+            raise InvalidOption("scope, window, exclude and debounce mean nothing without a key")
+        if id is not None and plan.debounce is not None:
+            raise InvalidOption(
+                "id cannot go with debounce", help="the key makes it safe to repeat the call"
+            )
         checked = check_key(key)
         made = _id_for(new_id(), checked) if id is None else new_id_text(id)
         text = self._targets.encode(plan.entry, input)
@@ -337,6 +345,8 @@ class Starter:
         scope: KeyScope = "open",
         window: Duration | None = None,
         exclude: Sequence[Id] = (),
+        debounce: Duration | None = None,
+        latest: Duration | None = None,
         at: datetime | None = None,
         after: Duration | None = None,
         priority: int = DEFAULT_PRIORITY,
@@ -344,6 +354,18 @@ class Starter:
         on_blocker_failure: OnBlockerFailure = "fail",
         max_attempts: int | None = None,
     ) -> StartPlan:
+        quiet = check_debounce(
+            debounce,
+            latest,
+            scope=scope != "open",
+            window=window is not None,
+            exclude=bool(exclude),
+            at=at is not None,
+            after=after is not None,
+            blockers=bool(blockers),
+        )
+        if quiet is not None:
+            after = quiet.quiet_ms / 1000
         return StartPlan(
             entry=self._targets.entry(target),
             priority=check_priority(priority),
@@ -352,6 +374,7 @@ class Starter:
             scope=check_choice("scope", scope, SCOPES),
             window_ms=None if window is None else milliseconds(window),
             exclude=id_texts(exclude),
+            debounce=quiet,
             blockers=id_texts(blockers),
             on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
             max_attempts=check_attempts(max_attempts),
@@ -376,11 +399,13 @@ class StartPlan(msgspec.Struct, frozen=True):
     blockers: list[str]
     on_blocker_failure: OnBlockerFailure
     max_attempts: int | None
+    debounce: Debounce | None = None
 
     @property
     def is_about_keys(self) -> bool:
         """Whether an option was given that means nothing without a key."""
-        return self.scope != "open" or self.window_ms is not None or bool(self.exclude)
+        about = (self.window_ms, self.debounce)
+        return self.scope != "open" or about != (None, None) or bool(self.exclude)
 
     def request(self, id: str, key: str | None, input: str) -> StartRequest:
         """Return what is written for one chain, its delay left open."""
@@ -398,7 +423,7 @@ class StartPlan(msgspec.Struct, frozen=True):
         if key is None and not self.blockers:
             return StartRequest(job)
         return StartRequest(
-            job, self._new_key(id, key), self._edges(id), waits_for=self.entry.waits_for
+            job, self._new_key(id, key), self._edges(id), self.entry.waits_for, self.debounce
         )
 
     def _new_key(self, id: str, key: str | None) -> NewKey | None:

@@ -7,10 +7,17 @@ from datetime import datetime
 from typing import Any, Protocol, TypeAlias, TypedDict, TypeVar
 from uuid import UUID
 
-from holdfast.core.duration import Duration
+from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, nearest
 from holdfast.core.ids import parse_id, parse_new_id
-from holdfast.core.records import PRIORITIES, Instant, KeyScope, OnBlockerFailure, to_instant
+from holdfast.core.records import (
+    PRIORITIES,
+    Debounce,
+    Instant,
+    KeyScope,
+    OnBlockerFailure,
+    to_instant,
+)
 from holdfast.core.retry import is_attempt_limit
 
 T = TypeVar("T")
@@ -36,6 +43,8 @@ class SharedOptions(TypedDict, total=False):
     scope, window, exclude: how long a key deduplicates: while its chain is open (and failed counts
     as open) or for `any` length of time, beyond the chain's removal too (HOLDFAST_KEY_DAYS); no longer
     than the window; never for the chains excluded.
+    debounce, latest: start once the key has been quiet for so long, with the last input; at the latest
+    so long after the first start. Asked for while it runs, it runs once more afterwards.
     at, after: not before that time; one in the past means now. priority: 0 is the most urgent, 5 is
     usual. blockers: chains to wait for; on_blocker_failure: fail, wait or run when one of them
     does not complete. max_attempts: instead of the job type's own.
@@ -44,6 +53,8 @@ class SharedOptions(TypedDict, total=False):
     scope: KeyScope
     window: Duration | None
     exclude: Sequence[Id]
+    debounce: Duration | None
+    latest: Duration | None
     at: datetime | None
     after: Duration | None
     priority: int
@@ -145,6 +156,42 @@ def check_time(at: object, after: Duration | None) -> Instant | None:
             f"at={repr(at)[:60]} is not a time with a zone", help="use datetime.now(UTC) + …"
         )
     return to_instant(at)
+
+
+def check_debounce(
+    debounce: Duration | None, latest: Duration | None, **beside: bool
+) -> Debounce | None:
+    """Return how a start is debounced; `beside` says which other options were given.
+
+    Raises: InvalidOption, also for what cannot go with it; InvalidDuration.
+    """
+    if debounce is None:
+        if latest is not None:
+            raise InvalidOption(
+                "latest means nothing without debounce", help="give both, or use after=…"
+            )
+        return None
+    for name, is_given in beside.items():
+        if is_given:
+            raise InvalidOption(f"{name} cannot go with debounce", help=_instead_of(name))
+    quiet_ms = milliseconds(debounce)
+    latest_ms = None if latest is None else milliseconds(latest)
+    if quiet_ms == 0:
+        raise InvalidOption("debounce=0 waits for no quiet", help="leave it out, or use '1s'")
+    if latest_ms is not None and latest_ms < quiet_ms:
+        raise InvalidOption(
+            "latest is shorter than debounce, so it would never wait for quiet",
+            help="make latest several times as long: debounce='30s', latest='5m'",
+        )
+    return Debounce(quiet_ms, latest_ms)
+
+
+def _instead_of(name: str) -> str:
+    if name in ("scope", "window", "exclude"):
+        return (
+            "debounce runs after the last call; to run for the first one only, leave debounce out"
+        )
+    return f"leave {name} out, or start without debounce"
 
 
 def check_priority(priority: object) -> int:

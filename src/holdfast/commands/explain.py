@@ -13,6 +13,7 @@ from holdfast.core.records import (
     Identity,
     Instant,
     JobRecord,
+    RevisionRecord,
     TypeSetting,
     WorkerRecord,
 )
@@ -32,7 +33,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     """What decides about a job besides the job itself; `running` counts what the live workers hold.
 
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
-    another, if it is one of them.
+    another, if it is one of them, `debounce` until when it waits for quiet.
     """
 
     now: Instant
@@ -43,6 +44,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     running: int = 0
     last_error: str | None = None
     circle: Sequence[str] = ()
+    debounce: RevisionRecord | None = None
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -76,7 +78,8 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         dependents = yield from store.blockers.dependents(job.chain_id, FURTHEST)
         open_chains = [each.chain_id for each in blockers if each.open]
         circle = circle_of(job.chain_id, open_chains, dependents)
-        return Surroundings(now, blockers=blockers, circle=circle)
+        debounce = yield from _debounce(store, job)
+        return Surroundings(now, blockers=blockers, circle=circle, debounce=debounce)
     if job.state not in ("pending", "running"):
         return Surroundings(now)
     identity = yield from store.schema.identity()
@@ -92,7 +95,14 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         workers,
         sum(each.jobs for each in leases if each.worker in live),
         (yield from _last_error(store, job)),
+        debounce=(yield from _debounce(store, job)),
     )
+
+
+def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
+    if job.state == "running" or job.key is None:
+        return None
+    return (yield from store.debounce.of_job(job.id))
 
 
 def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
@@ -107,6 +117,10 @@ def _blocked(around: Surroundings) -> str:
         chains = " waits for ".join(f"chain {each}" for each in around.circle)
         return f"Deadlock: {chains}; cancel one of them"
     open_edges = [each for each in around.blockers if each.open]
+    if around.debounce is not None and open_edges:
+        return (
+            f"Asked for again while it ran: starts after chain {open_edges[0].chain_id} has ended"
+        )
     count = len(around.blockers)
     sentence = f"Waiting for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
     stuck = sum(each.state in ("failed", "cancelled") for each in open_edges)
@@ -131,6 +145,8 @@ def _unhandled(job: JobRecord, around: Surroundings) -> str:
 
 
 def _pending(job: JobRecord, around: Surroundings) -> str:
+    if around.debounce is not None and around.debounce.due_at > around.now:
+        return _debounced(around.debounce, around.now)
     due = job.available_at
     if due is None or due > around.now:
         when = "later" if due is None else f"in {spoken(due - around.now)}"
@@ -142,6 +158,16 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
     if around.running >= slots:
         return f"Due for {waiting}; all workers are busy"
     return f"Due for {waiting}; picked up at the next poll"
+
+
+def _debounced(debounce: RevisionRecord, now: Instant) -> str:
+    sentence = f"Starts in {spoken(debounce.due_at - now)}"
+    if debounce.latest_at is None:
+        return f"{sentence} unless it is asked for again"
+    if debounce.latest_at <= debounce.due_at:
+        return f"{sentence}, its latest time"
+    latest = spoken(debounce.latest_at - now)
+    return f"{sentence} unless it is asked for again; at the latest in {latest}"
 
 
 def _later(job: JobRecord, when: str, around: Surroundings) -> str:

@@ -136,6 +136,8 @@ def run_jobs_now(
     """
     wanted = sorted(set(ids))
     moved = yield from store.jobs.trigger(wanted, now)
+    if moved:
+        yield from store.debounce.hurry([each.id for each in moved])
     if wanted and not moved:
         yield from refuse(store, wanted, RUN_NOW)
     return Change(

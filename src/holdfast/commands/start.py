@@ -12,11 +12,13 @@ import msgspec
 
 from holdfast.commands.blockers import FanIn, attach_blockers, check_blockers, check_waits
 from holdfast.commands.change import Change, Effect, due_hints
+from holdfast.commands.debounce import DebouncedStart, start_debounced
 from holdfast.commands.jobs import EndReport, end_jobs
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.ids import beside
 from holdfast.core.records import (
     ChainState,
+    Debounce,
     Ending,
     Instant,
     NewBlocker,
@@ -37,6 +39,7 @@ class StartRequest(msgspec.Struct, frozen=True):
     key: NewKey | None = None
     blockers: tuple[NewBlocker, ...] = ()
     waits_for: tuple[str, ...] | None = None
+    debounce: Debounce | None = None
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -64,6 +67,8 @@ def start_chains(
             return [_new(requests[0], {})]
         earlier = yield from _earlier(store, requests, written)
         return list(earlier.values())
+    if any(each.debounce is not None for each in requests):
+        return (yield from _start_some_debounced(store, requests, channel, now))
     edges = [edge for request in requests for edge in request.blockers]
     if edges:
         yield from check_blockers(store, edges)
@@ -83,6 +88,25 @@ def start_chains(
     return [
         _new(each, states) if each.job.id in written else earlier[each.job.id] for each in requests
     ]
+
+
+def _start_some_debounced(
+    store: Store, requests: Sequence[StartRequest], channel: str | None, now: Instant | None
+) -> Op[list[Started]]:
+    """Write chains of which some are debounced: those come last, everywhere, as keys are claimed in one order."""
+    others = [each for each in requests if each.debounce is None]
+    started = (yield from start_chains(store, others, channel, now)) if others else []
+    answers = {each.job.id: answer for each, answer in zip(others, started, strict=True)}
+    debounced = [
+        DebouncedStart(each.job, each.key, each.debounce)
+        for each in requests
+        if each.debounce is not None and each.key is not None
+    ]
+    types = {each.job.id: each.job.type for each in debounced}
+    found = yield from start_debounced(store, debounced, channel, now)
+    for asked, chain in found.items():
+        answers[asked] = Started(chain.id, types[asked], chain.state, not chain.is_new)
+    return [answers[each.job.id] for each in requests]
 
 
 def _check_waits(store: Store, requests: Sequence[StartRequest]) -> Op[None]:

@@ -66,6 +66,51 @@ class NewBlocker(msgspec.Struct, frozen=True):
     on_failure: OnBlockerFailure = "fail"
 
 
+DEBOUNCED = -1
+"""Instead of the number of blockers of a job whose input may be replaced until it starts."""
+
+
+class Debounce(msgspec.Struct, frozen=True):
+    """How long a job waits for quiet after each start, and how long after the first one at most."""
+
+    quiet_ms: int
+    latest_ms: int | None = None
+
+
+class NewRevision(msgspec.Struct, frozen=True):
+    """What a debounced job is asked for again with."""
+
+    job_id: str
+    input: str
+    quiet_ms: int
+    latest_ms: int | None
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """A claimed debounced job: its newest input, unless it is the one it has, or that it waits on for quiet."""
+
+    job_id: str
+    input: str | None
+    is_put_off: bool
+
+
+class RevisionRecord(msgspec.Struct, frozen=True):
+    """When a debounced job starts if it is not asked for again, its latest time, and how often it was asked for."""
+
+    due_at: Instant
+    latest_at: Instant | None
+    number: int
+
+
+class TakenKey(msgspec.Struct, frozen=True):
+    """A deduplication key that a chain takes over from its holder."""
+
+    type: str
+    key: str
+    chain_id: str
+    holder: str
+
+
 class NewKey(msgspec.Struct, frozen=True):
     """A claim on a deduplication key for a chain about to start."""
 

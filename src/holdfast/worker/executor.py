@@ -71,7 +71,7 @@ class Executor:
             )
         )
         try:
-            if claimed.blockers or attempt.type.atomic:
+            if claimed.blockers > 0 or attempt.type.atomic:
                 postponed = await self._set_up(attempt, job)
                 if postponed is not None:
                     return postponed
@@ -122,7 +122,7 @@ class Executor:
         return None
 
     async def _read_blockers(self, jobs: Sequence[Job[Any]]) -> None:
-        waited = {job.claimed.id: job for job in jobs if job.claimed.blockers}
+        waited = {job.claimed.id: job for job in jobs if job.claimed.blockers > 0}
         if not waited:
             return
         database = self._context.database

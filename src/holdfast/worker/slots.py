@@ -12,6 +12,7 @@ from holdfast.worker.claimer import Claimer
 from holdfast.worker.clock import all_ended
 from holdfast.worker.completer import Completer
 from holdfast.worker.executor import AttemptResult, Executor
+from holdfast.worker.last_input import has_debounced, settle_inputs
 from holdfast.worker.worker_context import WorkerContext
 
 CALLS_WITHOUT_A_PAUSE = 32
@@ -105,6 +106,11 @@ class Slots:
     async def _run_call(self, batch: list[Attempt], task: asyncio.Task[None]) -> None:
         type = batch[0].type
         try:
+            if has_debounced(batch):
+                batch, waiting = await settle_inputs(self._context, batch)
+                self._completer.release(waiting)
+                if not batch:
+                    return
             if type.batch is not None:
                 await self._run_batch([each for each in batch if self._begin(each)], task)
             elif self._begin(batch[0]):

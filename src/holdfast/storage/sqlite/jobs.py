@@ -387,6 +387,7 @@ class SqliteChainStore(ChainStore):
             count.end(state, -1)
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
+        yield Statement("chain_delete_revisions", given)
         yield Statement("chain_delete_blockers", given)
         yield Statement("chain_delete_keys", {**given, "keep_keys": keep_keys})
         if keep_keys:

@@ -8,6 +8,7 @@ from functools import cache
 from holdfast.core.records import Swept
 from holdfast.storage.operation import Op
 from holdfast.storage.sql_loader import load_statements, without_comments
+from holdfast.storage.sqlite.debounce import SqliteDebounceStore
 from holdfast.storage.sqlite.jobs import SqliteBlockerStore, SqliteChainStore, SqliteJobStore
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
 from holdfast.storage.store import Store
@@ -27,6 +28,7 @@ class SqliteStore(Store):
         self.leases = SqliteLeaseStore()
         self.chains = SqliteChainStore()
         self.blockers = SqliteBlockerStore()
+        self.debounce = SqliteDebounceStore()
         self.workers = SqliteWorkerStore()
         self.server_stats = SqliteServerStatsStore()
 

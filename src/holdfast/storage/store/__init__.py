@@ -10,6 +10,7 @@ from __future__ import annotations
 from holdfast.storage.store.access import AuditStore, TokenStore
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
+from holdfast.storage.store.debounce import DebounceStore
 from holdfast.storage.store.jobs import DeadLetterStore, EventStore, JobStore
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.manifests import ArchivingStore, ManifestStore
@@ -28,6 +29,7 @@ class Store:
         self.leases = LeaseStore()
         self.chains = ChainStore()
         self.blockers = BlockerStore()
+        self.debounce = DebounceStore()
         self.events = EventStore()
         self.workers = WorkerStore()
         self.dead_letters = DeadLetterStore()

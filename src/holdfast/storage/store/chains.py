@@ -17,6 +17,7 @@ from holdfast.core.records import (
     Reference,
     State,
     Tail,
+    TakenKey,
 )
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, among
@@ -66,6 +67,11 @@ class ChainStore(Lists[ChainRecord]):
         """Let keys outlive their chains."""
         pairs = [{"type": type, "key": key} for type, key in keys]
         yield Statement("chain_key_keep", {"rows": document(pairs)})
+
+    def take_keys(self, taken: Sequence[TakenKey]) -> Op[set[str]]:
+        """Hand keys over from chains that hold them to others; return the chain ids that took theirs."""
+        rows = yield Statement("chain_key_take", {"rows": document(taken)})
+        return {row[0] for row in rows}
 
     def use_key(self, type: str, key: str, now: Instant | None = None) -> Op[bool]:
         """Record a key that belongs to no chain; False if it was recorded before. One statement.

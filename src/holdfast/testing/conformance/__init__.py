@@ -19,7 +19,8 @@ To hold a store of your own to the contract, write two things (pytest and pytest
 
        class TestFencing(conformance.FencingConformance): ...
 
-Leave out `RowLockConformance` and `LockedReapConformance` when your store lets only one transaction write at a time.
+Leave out `RowLockConformance`, `LockedReapConformance` and `DebounceLocksConformance` when your store lets only one
+transaction write at a time.
 With pytest-asyncio in strict mode mark the module: `pytestmark = pytest.mark.asyncio`.
 """
 
@@ -40,6 +41,10 @@ from holdfast.testing.conformance.claiming import NextDueConformance as NextDueC
 from holdfast.testing.conformance.cycles import CycleConformance as CycleConformance
 from holdfast.testing.conformance.cycles import RunConformance as RunConformance
 from holdfast.testing.conformance.cycles import SlotConformance as SlotConformance
+from holdfast.testing.conformance.debouncing import DebounceConformance as DebounceConformance
+from holdfast.testing.conformance.debouncing import (
+    DebounceLocksConformance as DebounceLocksConformance,
+)
 from holdfast.testing.conformance.finishing import ContinuingConformance as ContinuingConformance
 from holdfast.testing.conformance.finishing import EndingConformance as EndingConformance
 from holdfast.testing.conformance.finishing import FinishingConformance as FinishingConformance

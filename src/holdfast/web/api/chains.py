@@ -43,6 +43,8 @@ class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     type: str
     input: Any = None
     key: str | None = None
+    debounce: str | None = None
+    latest: str | None = None
     after: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
@@ -50,9 +52,8 @@ class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def options(self) -> StartOptions:
         """Return the options that were given; the type has defaults for the others."""
-        options = {
-            name: getattr(self, name) for name in ("key", "after", "priority", "max_attempts")
-        }
+        names = ("key", "debounce", "latest", "after", "priority", "max_attempts")
+        options = {name: getattr(self, name) for name in names}
         given = {name: value for name, value in options.items() if value is not None}
         return cast("StartOptions", given)
 

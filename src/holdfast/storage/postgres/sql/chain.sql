@@ -36,6 +36,13 @@ update holdfast.chain_key k set kept = true
   from json_to_recordset(:rows::json) as x(type text, key text)
  where k.type = x.type and k.key = x.key and not k.kept;
 
+-- name: chain_key_take
+-- Hands keys over to chains that follow the present holders; the caller has lost `chain_key_claim`, which holds the rows.
+update holdfast.chain_key k set chain_id = x.chain_id, until = null, gone_at = null
+  from json_to_recordset(:rows::json) as x(type text, key text, chain_id uuid, holder uuid)
+ where k.type = x.type and k.key = x.key and k.chain_id = x.holder
+returning k.chain_id::text;
+
 -- name: chain_key_use
 -- Records a key of no chain, once: another transaction with the same key waits here for the commit. To retention it is a
 -- kept key whose chain is gone already.
@@ -133,6 +140,7 @@ live as (delete from holdfast.queue where job_id = any (array (select id from go
 ended as (delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state),
 tried as (delete from holdfast.attempt where job_id = any (array (select id from gone))),
 told as (delete from holdfast.progress where job_id = any (array (select id from gone))),
+revised as (delete from holdfast.revision where job_id = any (array (select id from gone))),
 edges as (delete from holdfast.blocker where job_id = any (array (select id from gone))),
 keys as (
   delete from holdfast.chain_key k using holdfast.job j
@@ -185,13 +193,14 @@ select o.job_id::text from holdfast.outcome o
    for update;
 
 -- name: blocker_dependents
--- Locks the jobs that wait for these chains, in id order, before anything is decided about them.
+-- Locks the jobs that wait for these chains, in id order, before anything is decided about them. Producers that append
+-- revisions to one are not in the way.
 select q.job_id::text from holdfast.queue q
  where q.job_id = any (array (
    select b.job_id from holdfast.blocker b
     where b.chain_id = any (array (select c::uuid from json_array_elements_text(:chains::json) c)) and b.open))
  order by q.job_id
-   for update;
+   for no key update;
 
 -- name: blocker_close
 -- Closes the edges of ended chains that their policy lets through, and says what each dependent must do.

@@ -35,6 +35,16 @@ select k.type, k.key, k.chain_id, k.kept
 update holdfast_chain_key set kept = 1
  where (type, key) in (select json_extract(value, '$.type'), json_extract(value, '$.key') from json_each(:rows));
 
+-- name: chain_key_take
+-- Hands keys over to chains that follow the present holders.
+update holdfast_chain_key
+   set chain_id = x.chain_id, until = null, gone_at = null
+  from (select json_extract(value, '$.type') as type, json_extract(value, '$.key') as key,
+               json_extract(value, '$.chain_id') as chain_id, json_extract(value, '$.holder') as holder
+          from json_each(:rows)) x
+ where holdfast_chain_key.type = x.type and holdfast_chain_key.key = x.key and holdfast_chain_key.chain_id = x.holder
+returning chain_id;
+
 -- name: chain_key_use
 -- Records a key of no chain, once. To retention it is a kept key whose chain is gone already.
 insert into holdfast_chain_key (type, key, chain_id, kept, gone_at)
@@ -135,6 +145,10 @@ delete from holdfast_attempt
 
 -- name: chain_delete_progress
 delete from holdfast_progress
+ where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
+
+-- name: chain_delete_revisions
+delete from holdfast_revision
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)));
 
 -- name: chain_delete_blockers
