@@ -134,6 +134,9 @@ def test_a_job_that_does_not_exist_is_not_found(run: Run, scene: Scene) -> None:
         (("jobs", "start", "x", "--at", "2030-01-31"), "is not a time like 2030-01-31T09:00:00Z"),
         (("jobs", "start", "x", "--at", "noon"), "is not a time like"),
         (("jobs", "start", "x", "@absent.json"), "cannot read absent.json: No such file"),
+        (("jobs", "start"), "neither TYPE nor --like was given"),
+        (("jobs", "start", "x", "--new-type", "--set", "to"), "'to' is not an edit"),
+        (("jobs", "start", "x", "[1]", "--new-type", "--set", "1=2"), "has no place for '1=2'"),
         (("jobs", "show", "17"), "error[HF072]: '17' is not an id"),
         (("jobs", "list", "stat:failed"), "did you mean state?"),
         (("jobs", "list", "state:faild"), "did you mean failed?"),
@@ -335,3 +338,20 @@ def test_reap_takes_back_what_dead_workers_held(run: Run, scene: Scene) -> None:
     assert [each["id"] for each in json.loads(result.stdout)] == [stale.id]
     assert "recovered 1 job" in result.stderr
     assert (scene.state(stale.id), scene.state(held.id)) == ("pending", "running")
+
+
+def test_a_job_is_run_again_with_edited_input(run: Run, scene: Scene) -> None:
+    input = '{"to":"ana","card":{"pin":"1234"},"items":[{"count":1}]}'
+    id = scene.start("mail.send", input=input, priority=2, key="mail:7")
+    edits = ("--set", "to=bob", "--set", "items.0.count=3", "--set", "card.kind=null")
+    result = run("jobs", "start", "--like", id[-8:], *edits, "-o", "id", "--reason", "again")
+    assert result.exit_code == Exit.OK
+    new = result.stdout.strip()
+    (job,) = scene.database.read(scene.store.jobs.get([new]))
+    assert (job.type, job.priority, job.key) == ("mail.send", 2, None)
+    assert json.loads(job.input) == {
+        "to": "bob",
+        "card": {"pin": "1234", "kind": None},
+        "items": [{"count": 3}],
+    }
+    assert scene.deeds() == [("chain.start", f"chain {new}", "again")]

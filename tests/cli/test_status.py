@@ -30,9 +30,20 @@ def test_the_figures_are_those_of_the_queue(run: Run, scene: Scene) -> None:
         "workers": 1,
         "slots": 4,
         "unhandled": [],
+        "paused_types": [],
     }
     assert {name: found[name] for name in expected} == expected
     assert {each["type"] for each in found["types"]} == {"mail.send", "pdf"}
+
+
+def test_a_paused_type_is_named(run: Run, scene: Scene) -> None:
+    scene.start("pdf")
+    scene.worker("pdf")
+    run("types", "pause", "pdf")
+    lines = run("status").stdout.splitlines()
+    assert lines[0].endswith("; pdf is paused")
+    assert any(each.startswith("  paused    pdf by ") for each in lines)
+    assert json.loads(run("status", "-o", "json").stdout)["paused_types"] == ["pdf"]
 
 
 def test_people_read_one_sentence_first(run: Run, scene: Scene) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.commands.health import Health, summarize
-from holdfast.core.records import Identity, QueueTotals
+from holdfast.core.records import Identity, QueueTotals, TypeSetting
 
 NOW = 1_800_000_000_000_000
 QUIET = QueueTotals(
@@ -21,6 +21,9 @@ QUIET = QueueTotals(
     cancelled=0,
     bounded=False,
 )
+
+
+PAUSED = [TypeSetting("mail.send", True, "ana", NOW), TypeSetting("pdf", True)]
 
 
 def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
@@ -44,6 +47,12 @@ def health(totals: dict[str, Any] | None = None, **fields: Any) -> Health:
         (health({"running": 1}), "Healthy: jobs are running"),
         (health({"failed": 1}), "Healthy, with 1 dead letter"),
         (health({"failed": 2}), "Healthy, with 2 dead letters"),
+        (health(paused=PAUSED[:1]), "Healthy: nothing to do; mail.send is paused"),
+        (health({"failed": 1}, paused=PAUSED), "Healthy, with 1 dead letter; 2 types are paused"),
+        (
+            health({"due": 1, "oldest_due_at": NOW - 61_000_000}, paused=PAUSED[:1]),
+            "Behind: the oldest due job has waited 1 min; mail.send is paused",
+        ),
         (health(workers=0), "No live workers; nothing is due"),
         (health({"due": 1}, workers=0), "No live workers; 1 job is due"),
         (

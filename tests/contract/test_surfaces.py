@@ -536,3 +536,32 @@ async def test_the_figures_of_the_queue_have_one_name_each(
     screen = (await asyncio.to_thread(command_line, "status")).stdout
     for name in ("due", "running", "blocked", "later", "completed", "cancelled", "failed"):
         assert re.search(rf"^  {name} +{overview[name]}\b", screen, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("surface", ["http", "pages", "cli"])
+async def test_a_job_is_run_again_in_the_same_way(
+    surfaces: Surfaces, scene: Scene, surface: str
+) -> None:
+    earlier = scene.start("mail.send", input='{"to":"ana","token":"t-1"}', priority=2, key="k")
+    edited = {"to": "bob", "token": "t-1"}
+    async with surfaces.client() as client:
+        if surface == "http":
+            body = {"like": earlier, "input": edited, "reason": "again"}
+            answer = await client.post("/api/v1/chains", json=body)
+            assert answer.status_code == 201
+        elif surface == "pages":
+            form = {"like": earlier, "in.": '{"to":"bob","token":"•••"}', "priority": "2"}
+            answer = await client.post("/start", data=form | {"reason": "again"}, headers=SAME_SITE)
+            assert answer.status_code == 303
+        else:
+            words = ("jobs", "start", "--like", earlier, "--set", "to=bob", "--reason", "again")
+            result = await asyncio.to_thread(CliRunner().invoke, cli, words)
+            assert result.exit_code == 0, result.output
+    jobs = (await surfaces.app.aio.jobs.list()).items
+    (new,) = [each for each in jobs if str(each.id) != earlier]
+    (record,) = scene.database.read(scene.store.jobs.get([str(new.id)]))
+    assert (record.type, record.priority, record.key) == ("mail.send", 2, None)
+    assert json.loads(record.input) == edited
+    (entry,) = scene.database.read(scene.store.audit.page(10))
+    assert (entry.action, entry.target, entry.reason) == ("chain.start", f"chain {new.id}", "again")
+    assert json.loads(entry.after or "")["like"] == earlier

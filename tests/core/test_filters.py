@@ -39,6 +39,13 @@ def test_the_documented_example_is_read() -> None:
         ("age<1h30m", (Term("age", "<", (5_400_000,)),)),
         (" age>=1h\tage<=2h ", (Term("age", ">=", (3_600_000,)), Term("age", "<=", (7_200_000,)))),
         ("error:größe", (Term("error", ":", ("größe",)),)),
+        ("timeout", (Term("text", ":", ("timeout",)),)),
+        ('card "timed out"', (Term("text", ":", ("card",)), Term("text", ":", ("timed out",)))),
+        (
+            '"charge:7" state:failed',
+            (Term("text", ":", ("charge:7",)), Term("state", ":", ("failed",))),
+        ),
+        ("text:timeout", (Term("text", ":", ("timeout",)),)),
     ],
 )
 def test_terms_are_read(text: str, terms: tuple[Term, ...]) -> None:
@@ -65,9 +72,11 @@ def test_an_unknown_name_is_answered_with_the_nearest(text: str, help: str) -> N
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("failed", "not a term"),
-        ("state", "not a term"),
         (":failed", "not a term"),
+        ("<b>", "not a term"),
+        ('"open', "not a term"),
+        ('""', "empty"),
+        ("a,b,", "missing"),
         ("state:", "missing"),
         ("state: failed", "missing"),
         ("state:failed,", "missing"),
@@ -96,6 +105,14 @@ def test_what_has_no_meaning_is_refused(text: str, says: str) -> None:
     assert caught.value.help
 
 
+@pytest.mark.parametrize("text", ["0193a6f0-7c0x", "state:failed mail", '"timed out"'])
+def test_a_command_takes_no_word_without_a_key(text: str) -> None:
+    with pytest.raises(FilterError, match="not a term") as caught:
+        parse_filter(text, words=False)
+    assert "or quote" not in caught.value.help
+    assert parse_filter("text:mail", words=False) == (Term("text", ":", ("mail",)),)
+
+
 _TEXTS = st.text(
     st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from('",\\* :<>\t\n'),
     min_size=1,
@@ -108,7 +125,7 @@ _TERMS = st.one_of(
     ),
     st.builds(
         lambda field, values: Term(field, ":", tuple(values)),
-        st.sampled_from(["type", "error", "key"]),
+        st.sampled_from(["type", "error", "key", "text"]),
         st.lists(_TEXTS, min_size=1, max_size=2),
     ),
     st.builds(

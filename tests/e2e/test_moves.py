@@ -1,5 +1,6 @@
 """Changes from pages: confirmed, made in bulk with progress, and audited with their reason."""
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.cli.scene import Scene
@@ -43,9 +44,13 @@ def test_everything_that_matches_a_filter_is_cancelled_page_by_page(
     page = open_page("/jobs?filter=type:mail.send")
     page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Select all matching jobs").click()
+    expect(page.locator(".bulk")).to_contain_text(f"All {MANY} jobs matching type:mail.send")
     page.get_by_role("button", name="Cancel jobs").click()
+    expect(page.get_by_role("dialog")).to_contain_text(
+        f"Cancel all {MANY} jobs matching type:mail.send?"
+    )
     confirm(page, "Cancel jobs")
-    expect(page.get_by_role("status")).to_contain_text(f"{MANY} jobs cancelled")
+    expect(page.locator("main [role=status]")).to_have_text(f"{MANY} jobs cancelled")
     assert {scene.state(each) for each in ids} == {"cancelled"}
     assert scene.state(other) == "pending"
 
@@ -78,6 +83,35 @@ def test_dead_letters_of_one_kind_are_redriven_at_a_rate(scene: Scene, open_page
     assert scene.state(other) == "failed"
 
 
+def test_a_wrong_rate_is_corrected_in_the_dialog(scene: Scene, open_page: OpenPage) -> None:
+    id = scene.failed()
+    page = open_page("/dead", later=400)
+    page.get_by_role("button", name="Redrive").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Rate").fill("often")
+    confirm(page, "Redrive", "the provider is back")
+    expect(dialog.get_by_role("alert")).to_contain_text("'often' is not a rate like 50/s")
+    expect(dialog.get_by_label("Reason")).to_have_value("the provider is back")
+    assert scene.state(id) == "failed"
+    dialog.get_by_label("Rate").fill("50/s")
+    dialog.get_by_label("Rate").press("Enter")
+    expect(page.locator("main [role=status]")).to_contain_text("1 job re-queued")
+    assert scene.deeds() == [("dead.redrive", f"job {id}", "the provider is back")]
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
+def test_what_destroys_is_not_confirmed_by_a_green_button(
+    scene: Scene, open_page: OpenPage, scripts: bool
+) -> None:
+    scene.failed()
+    page = open_page("/dead", java_script_enabled=scripts)
+    for move, colour in (("Redrive", "rgb(15, 107, 99)"), ("Drop", "rgb(179, 38, 30)")):
+        page.get_by_role("button", name=move).click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("button", name=move)).to_have_css("background-color", colour)
+        dialog.locator("text=Go back").click()
+
+
 def test_dead_letters_are_dropped(scene: Scene, open_page: OpenPage) -> None:
     scene.failed()
     page = open_page("/dead")
@@ -99,6 +133,17 @@ def test_a_type_is_paused_and_says_by_whom(scene: Scene, open_page: OpenPage) ->
     page.get_by_role("button", name="Resume").click()
     confirm(page, "Resume")
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
+
+
+def test_a_paused_type_is_on_the_overview(scene: Scene, open_page: OpenPage) -> None:
+    scene.start()
+    scene.worker("mail.send")
+    scene.database.run(scene.store.workers.set_type("mail.send", paused=True, by="ana"))
+    page = open_page("/")
+    expect(page.locator(".sentence")).to_contain_text("mail.send is paused")
+    expect(page.locator("#paused")).to_contain_text("Paused: mail.send by ana")
+    page.locator("#paused").get_by_role("link", name="mail.send").click()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 
 def test_a_worker_is_drained(scene: Scene, open_page: OpenPage) -> None:
@@ -176,7 +221,7 @@ def test_selecting_every_job_says_that_there_is_no_filter(
     page.get_by_label("Select all on this page").check()
     page.get_by_role("button", name="Select all jobs in the database").click()
     page.get_by_role("button", name="Cancel jobs").click()
-    expect(page.get_by_role("dialog")).to_contain_text("Cancel all jobs in the database?")
+    expect(page.get_by_role("dialog")).to_contain_text("Cancel the only job in the database?")
 
 
 def test_without_scripts_the_question_comes_as_a_page(scene: Scene, open_page: OpenPage) -> None:

@@ -40,6 +40,7 @@ PATHS = (
     *("/archive", "/archive?state=failed"),
     *("/archive/deliveries/2026-09/0", "/archive/deliveries/2026-10/0"),
     *("/tail", "/audit", "/system", "/sign-in"),
+    *("/start", "/start?type=order.charge", "/start?type=mail.send", "/start?like={dead}"),
 )
 
 
@@ -139,7 +140,7 @@ def test_the_keyboard_leads_past_the_menu_and_through_the_list(
 ) -> None:
     page = open_filled("/jobs")
     page.keyboard.press("Tab")
-    expect(page.locator(".skip")).to_be_focused()
+    expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     page.keyboard.press("j")
     expect(page.locator("tbody tr").first.locator("a.row-link")).to_be_focused()
@@ -152,6 +153,42 @@ def test_the_keyboard_leads_past_the_menu_and_through_the_list(
     page.keyboard.press("g")
     page.keyboard.press("d")
     expect(page.locator("h1")).to_have_text("Dead letters")
+
+
+def test_the_keyboard_leads_to_the_bulk_actions_and_back(open_filled: OpenPage) -> None:
+    page = open_filled("/jobs")
+    page.keyboard.press("j")
+    page.keyboard.press("b")
+    expect(page.locator("tbody tr").first.locator("a.row-link")).to_be_focused()
+    page.keyboard.press("x")
+    page.keyboard.press("b")
+    expect(page.get_by_role("button", name="Clear")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("tbody tr").first.locator("a.row-link")).to_be_focused()
+    skip = page.get_by_role("link", name="Skip to bulk actions")
+    skip.focus()
+    skip.press("Enter")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Clear")).to_be_focused()
+
+
+def test_plain_words_are_searched_and_an_id_opens_its_job(
+    filled: Filled, open_filled: OpenPage
+) -> None:
+    page = open_filled("/jobs")
+    page.locator("#filter").fill("declined 4242")
+    page.locator("#filter").press("Enter")
+    rows = page.locator("tbody tr")
+    expect(rows.first).to_contain_text("CardDeclined")
+    expect(rows.filter(has_not_text="CardDeclined")).to_have_count(0)
+    id = filled.afternoon.failed[0]
+    for text in (id, f"…{id[-8:]}", id[:-1]):
+        page.goto("/jobs")
+        page.locator("#filter").fill(text)
+        page.locator("#filter").press("Enter")
+        page.wait_for_url(f"**/jobs/{id}")
+    page.goto("/jobs?filter=facade")
+    expect(page.locator("main")).to_contain_text("No job matches this filter.")
 
 
 def test_shortcuts_can_be_turned_off(
@@ -197,6 +234,50 @@ def test_what_is_not_there_is_said_with_a_code(open_filled: OpenPage) -> None:
     page = open_filled("/jobs/0193a6f0-7c00-7000-8000-000000000000", 404)
     expect(page.get_by_role("alert")).to_contain_text("there is no job")
     expect(page.locator("main")).to_contain_text("HF")
+
+
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_longest_name_of_a_type_widens_no_page(
+    scene: Scene, open_page: OpenPage, size: str
+) -> None:
+    name = "x" * 200
+    scene.worker(name, id="w" * 100)
+    failed = scene.failed(f"Error: {name}", name)
+    running = scene.running(name)
+    scene.subscribe(name, name)
+    scene.database.run(scene.store.workers.set_type(name, paused=True, by="b" * 100))
+    page = open_page("/", viewport=SIZES[size])
+    for path in (
+        *("/", "/jobs", "/dead", "/types", "/workers", "/tail", "/audit", "/system"),
+        *(f"/jobs/{failed}", f"/jobs/{running.id}"),
+        *(f"/chains/{failed}?view={view}" for view in ("graph", "tree", "time")),
+    ):
+        page.goto(path)
+        check(page, path)
+
+
+@pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)
+def test_characters_that_reorder_text_are_shown_as_escapes(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    name, shown = "pay\u202egnp.exe", "pay\\u202egnp.exe"
+    id = scene.failed(f"Error: \u2066{name}", name)
+    scene.worker(name, id="w\u200e")
+    page = open_page("/jobs")
+    for path in (
+        *("/", "/jobs", "/dead", "/types", "/workers", "/tail"),
+        *(f"/jobs/{id}", f"/chains/{id}", f"/chains/{id}?view=time"),
+    ):
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text(shown)
+        assert "\u202e" not in page.inner_text("body"), path
+    page.goto("/dead")
+    page.get_by_role("button", name="Redrive").click()
+    expect(page.get_by_role("dialog")).to_contain_text(shown)
+    page.get_by_role("dialog").get_by_role("button", name="Redrive").click()
+    # What is sent is the name as it is.
+    expect(page.locator("main [role=status]")).to_contain_text("1 job re-queued")
 
 
 @pytest.mark.parametrize("url", ["sqlite_url"], indirect=True)

@@ -19,6 +19,34 @@ async def test_lists_go_page_by_page(api: Api, scene: Scene) -> None:
     assert second["next"] is None
 
 
+async def test_jobs_that_match_are_counted(api: Api, scene: Scene) -> None:
+    for _ in range(3):
+        scene.failed("TimeoutError: late")
+    scene.start("pdf")
+    for filter, count in (("", 4), ("state:failed", 3), ("late", 3), ("type:pdf late", 0)):
+        answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/count", params={"filter": filter})
+        assert answer.json() == {"count": count, "more": False}, filter
+    refused = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/count?filter=stat:failed")
+    assert refused.status_code == 400
+
+
+async def test_counting_stops_at_what_one_page_changes(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.admin.jobs.COUNTED", 2)
+    for _ in range(3):
+        scene.start()
+    answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/count")
+    assert answer.json() == {"count": 2, "more": True}
+
+
+async def test_a_change_over_a_filter_takes_no_plain_words(api: Api, scene: Scene) -> None:
+    id = scene.failed()
+    body = {"filter": "mail"}
+    answer = await api.call(Role.DEVELOPER, "POST", "/api/v1/dead-letters/drop", json=body)
+    assert (answer.status_code, scene.state(id)) == (400, "failed")
+
+
 async def test_a_write_names_the_version_it_was_decided_on(api: Api, scene: Scene) -> None:
     id = scene.start()
     path = f"/api/v1/jobs/{id}"

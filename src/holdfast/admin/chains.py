@@ -15,8 +15,9 @@ from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain, Page
 from holdfast.commands.chains import cancel_chain, delete_chains, no_such_chain
 from holdfast.commands.change import Change, Effect, counted
+from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
-from holdfast.core.errors import ChainNotFound
+from holdfast.core.errors import ChainNotFound, JobNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.records import ChainRecord, State
 from holdfast.storage.operation import Op, run_async
@@ -62,6 +63,15 @@ class ChainDetail(msgspec.Struct, frozen=True):
     version: str
 
 
+class Template(msgspec.Struct, frozen=True):
+    """What a job was started with, for another like it: its input as it is, and its options but for the key."""
+
+    id: str
+    type: str
+    input: Any
+    options: StartOptions
+
+
 class ChainAdmin(NounAdmin):
     """What can be asked about chains and done to them."""
 
@@ -104,16 +114,37 @@ class ChainAdmin(NounAdmin):
         record = await self._gateway.read(caller, "chain.wait", lambda store: _one(store, wanted))
         return record.state
 
+    async def template(self, caller: Caller, id: str) -> Template:
+        """Read what a job was started with, secrets included, to start one like it. Raises: JobNotFound, Refused."""
+        check(caller.principal, "chain.start")
+        wanted = str(parse_id(id))
+
+        def op(store: Store) -> Op[Template]:
+            found = yield from store.jobs.get([wanted])
+            if not found:
+                raise JobNotFound(f"there is no job {wanted}")
+            (job,) = found
+            options: StartOptions = {"priority": job.priority, "max_attempts": job.max_attempts}
+            return Template(job.id, job.type, decode_any(job.input), options)
+
+        return await self._gateway.read(caller, "job.payload", op)
+
     async def start(
-        self, caller: Caller, type: str, input: Any = None, options: StartOptions | None = None
+        self,
+        caller: Caller,
+        type: str,
+        input: Any = None,
+        options: StartOptions | None = None,
+        like: str | None = None,
     ) -> Chain:
-        """Start a chain. Raises: UnknownJobType, InputInvalid, PayloadError, InvalidOption."""
+        """Start a chain; `like` names the job it was made from. Raises: UnknownJobType, PayloadError, InvalidOption."""
         check(caller.principal, "chain.start")
         app = self._gateway.app
         async with app.transaction() as tx:
             chain: Chain = await app.start(tx, type, input, **(options or {}))
             if not chain.deduplicated or (options or {}).get("debounce") is not None:
-                effect = Effect(f"chain {chain.id}", None, {"type": type, "state": chain.state})
+                made = {"type": type, "state": chain.state} | ({"like": like} if like else {})
+                effect = Effect(f"chain {chain.id}", None, made)
                 entries = audit_entries(caller, "chain.start", [effect])
                 await run_async(self._gateway.store.audit.append(entries), tx)
         return chain

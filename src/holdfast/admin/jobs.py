@@ -26,9 +26,9 @@ from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import Change
 from holdfast.commands.explain import look_around, why
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
-from holdfast.core.errors import InvalidOption, JobNotFound
+from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
 from holdfast.core.filters import parse_filter
-from holdfast.core.ids import parse_id
+from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.records import Instant, JobRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -45,6 +45,9 @@ GROUPED = 1_000
 
 SCANNED = 100_000
 """A command scans at most this many for those that match its filter."""
+
+COUNTED = 10_000
+"""Jobs are counted up to here, as many as a page changes at once."""
 
 Expected = Sequence[str] | None
 """The versions of which one must be current; None accepts any."""
@@ -89,6 +92,13 @@ class Moved(msgspec.Struct, frozen=True):
     left: list[str]
 
 
+class Matches(msgspec.Struct, frozen=True):
+    """How many jobs match a filter; `more` means that counting stopped there."""
+
+    count: int
+    more: bool
+
+
 class JobAdmin(NounAdmin):
     """What can be asked about jobs and done to them."""
 
@@ -111,6 +121,18 @@ class JobAdmin(NounAdmin):
         return await self._gateway.read(
             caller, "job.get", lambda store: _detail(store, wanted, raw, withheld)
         )
+
+    async def count(self, caller: Caller, filter: str) -> Matches:
+        """Count the jobs that match a filter, up to COUNTED among the newest SCANNED. Raises: FilterError."""
+        query = msgspec.structs.replace(query_of(filter, 1, None), limit=COUNTED)
+        found = await self._gateway.read(
+            caller, "job.list", lambda store: store.jobs.matching(query, SCANNED)
+        )
+        return Matches(len(found.records), found.end is not None)
+
+    async def find(self, caller: Caller, text: str) -> str | None:
+        """Return the job that has this id, or the only one whose id begins or ends so."""
+        return await self._gateway.read(caller, "job.get", lambda store: _found(store, text))
 
     async def changes(
         self, caller: Caller, filter: str, watch: Watch, look: int
@@ -185,6 +207,18 @@ def _one(store: Store, id: str) -> Op[JobRecord]:
     if not found:
         raise JobNotFound(f"there is no job {id}")
     return found[0]
+
+
+def _found(store: Store, text: str) -> Op[str | None]:
+    digits = digits_of_part(text)
+    if digits is not None:
+        ids = yield from store.jobs.ids_like(digits, 2)
+        return ids[0] if len(ids) == 1 else None
+    try:
+        wanted = str(parse_id(text))
+    except InvalidId:
+        return None
+    return wanted if (yield from store.jobs.get([wanted])) else None
 
 
 def _check_one(store: Store, id: str, expected: Expected) -> Op[None]:
@@ -287,7 +321,7 @@ def _chosen(store: Store, ids: Sequence[str], filter: str | None) -> Op[tuple[li
         raise InvalidOption("give either ids or a filter to choose dead letters")
     if filter is None:
         return checked_ids(ids), False
-    is_narrowed = any(term.field == "state" for term in parse_filter(filter))
+    is_narrowed = any(term.field == "state" for term in parse_filter(filter, words=False))
     text = filter if is_narrowed else f"state:failed {filter}"
     found = yield from store.jobs.walk(query_of(text, MOST_AT_ONCE, None), SCANNED)
     ids = [each.id for each in found.records if each.state == "failed"]

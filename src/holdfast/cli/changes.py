@@ -33,6 +33,7 @@ from holdfast.core.errors import (
     JobNotFound,
     NotConfirmed,
 )
+from holdfast.core.filters import parse_filter
 from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.lifecycle import STATES, Command
 
@@ -183,6 +184,7 @@ def select(
         known = {each.id for each in found}
         return Selection(found, [each for each in wanted if each not in known])
     text = " ".join(targets)
+    parse_filter(text, words=False)
     if set(states) < set(STATES) and "state:" not in text:
         text = f"state:{','.join(states)} {text}"
     matching = _read_matching(session, noun, text, limit + 1)
@@ -209,7 +211,7 @@ def _read_matching(session: CliSession, noun: str, text: str, limit: int) -> lis
 
 
 def _is_id(text: str) -> bool:
-    """Whether it is an id or a part of one; every term of a filter has a sign that ids do not have."""
+    """Whether it is an id or a part of one; every term that a command takes has a sign that ids do not have."""
     if digits_of_part(text) is not None:
         return True
     try:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
@@ -54,6 +54,7 @@ from holdfast.core.errors import CommandUsage, UnknownJobType, nearest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from holdfast.admin.chains import Template
     from holdfast.admin.jobs import JobDetail, Moved
     from holdfast.app import Holdfast
     from holdfast.client.start_options import StartOptions
@@ -247,10 +248,21 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
         """holdfast jobs start mail.send '{"to": "ana@example.org"}'""",
         """holdfast jobs start mail.send @mail.json --key mail:17 --after 10m""",
         """holdfast jobs start mail.send - --app shop:app < mail.json""",
+        """holdfast jobs start --like 7c00a1b2 --set to=bob@example.org --set retries=3""",
     ),
 )
-@click.argument("type", shell_complete=complete_type)
-@click.argument("input", default="null")
+@click.argument("type", required=False, shell_complete=complete_type)
+@click.argument("input", required=False)
+@click.option(
+    "--like", metavar="ID", help="Copy type, input and options of this job, but not its key."
+)
+@click.option(
+    "--set",
+    "edits",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Change a field of the input, as in to=ana or items.0.count=3; values are JSON or text.",
+)
 @app_option
 @click.option("--new-type", is_flag=True, help="Allow a type that is not in the database yet.")
 @click.option("--key", help="Deduplication key: returns the open chain with the same key, if any.")
@@ -262,15 +274,17 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
 @click.option("--latest", metavar="DURATION", help="With --debounce: start no later than this.")
 @click.option("--after", metavar="DURATION", help="Delay before the job is due.")
 @click.option("--at", callback=_parse_time, metavar="TIME", help="Earliest start time.")
-@click.option("--priority", type=click.IntRange(0, 9), default=5, help="0 (most urgent) to 9.")
+@click.option("--priority", type=click.IntRange(0, 9), help="0 (most urgent) to 9; 5 by default.")
 @click.option(
     "--max-attempts", type=click.IntRange(min=1), help="Maximum attempts, including the first."
 )
 @database_options
 @change_options
 def start(
-    type: str,
-    input: str,
+    type: str | None,
+    input: str | None,
+    like: str | None,
+    edits: tuple[str, ...],
     spec: str | None,
     new_type: bool,
     url: str | None,
@@ -278,36 +292,81 @@ def start(
     change: ChangeOptions,
     **options: Any,
 ) -> None:
-    """Start a chain of one job type.
+    """Start a chain of one job type, or one like an earlier job.
 
     INPUT is JSON; @FILE reads it from a file, - from stdin. Without --app, the type must already
     exist in the database, so a typo does not wait forever.
     """
-    value = _read_input(input)
+    if type is None and like is None:
+        raise CommandUsage("neither TYPE nor --like was given", help="name the type to start")
+    given = {name: value for name, value in options.items() if value is not None}
+    value = None if input is None else _read_input(input)
     with open_app_or_database(spec, url, schema) as session:
         session.check()
+        if like is not None:
+            earlier = _read_template(session, like)
+            type = type or earlier.type
+            value = earlier.input if input is None else value
+            given, like = {**earlier.options, **given}, earlier.id
         if spec is None and not new_type:
-            _require_known_type(session, type)
-        given = {name: value for name, value in options.items() if value is not None}
-        chain = _start_chain(session, type, value, cast("StartOptions", given), change)
+            _require_known_type(session, str(type))
+        for each in edits:
+            value = _edited(value, each)
+        start = NewStart(str(type), value, cast("StartOptions", given), like)
+        chain = _start_chain(session, start, change)
     write_records([_row(chain)], _STARTED_COLUMNS, change.output, single=True)
     print_info(_sentence(chain, change.dry_run, "debounce" in given))
 
 
-def _start_chain(
-    session: CliSession, type: str, value: Any, options: StartOptions, change: ChangeOptions
-) -> Chain:
+class NewStart(NamedTuple):
+    """A chain to start, and the job it was made from."""
+
+    type: str
+    input: Any
+    options: StartOptions
+    like: str | None
+
+
+def _read_template(session: CliSession, id: str) -> Template:
+    wanted = session.find_id("job", id)
+    return session.run(session.admin.chains.template(session.caller(), wanted))
+
+
+def _edited(value: Any, edit: str) -> Any:
+    """Return an input with one field changed. Raises: CommandUsage."""
+    name, sign, text = edit.partition("=")
+    if not name or not sign:
+        raise CommandUsage(f"{edit[:40]!r} is not an edit", help="write it like name=value")
+    try:
+        new = json.loads(text)
+    except ValueError:
+        new = text
+    return _with_field({} if value is None else value, name.split("."), new, edit)
+
+
+def _with_field(value: Any, path: list[str], new: Any, edit: str) -> Any:
+    if not path:
+        return new
+    name, *rest = path
+    if isinstance(value, dict):
+        return {**value, name: _with_field(value.get(name, {}), rest, new, edit)}
+    if isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+        place = int(name)
+        return [*value[:place], _with_field(value[place], rest, new, edit), *value[place + 1 :]]
+    raise CommandUsage(f"the input has no place for {edit[:60]!r}", help="see it with jobs show ID")
+
+
+def _start_chain(session: CliSession, start: NewStart, change: ChangeOptions) -> Chain:
     if change.dry_run:
-        return _dry_run_start(session.app, type, value, options)
-    caller = session.caller(change.reason)
-    return session.run(session.admin.chains.start(caller, type, value, options))
+        return _dry_run_start(session.app, start)
+    return session.run(session.admin.chains.start(session.caller(change.reason), *start))
 
 
-def _dry_run_start(app: Holdfast, type: str, value: Any, options: StartOptions) -> Chain:
+def _dry_run_start(app: Holdfast, start: NewStart) -> Chain:
     """Start a chain and roll it back, so that everything is validated."""
     try:
         with app.transaction() as tx:
-            raise _DryRun(app.start(tx, type, value, **options))
+            raise _DryRun(app.start(tx, start.type, start.input, **start.options))
     except _DryRun as rolled_back:
         return rolled_back.chain
 

@@ -14,7 +14,15 @@ import click
 
 from holdfast.cli.console import wants_colour
 from holdfast.cli.lazy import HelpCommand
-from holdfast.cli.output import Column, Format, columns, output_option, write_json, write_table
+from holdfast.cli.output import (
+    Column,
+    Format,
+    clean,
+    columns,
+    output_option,
+    write_json,
+    write_table,
+)
 from holdfast.cli.session import CliSession, with_database
 from holdfast.core.duration import format_duration, milliseconds
 from holdfast.core.errors import CheckNotMet, CommandUsage, nearest
@@ -213,6 +221,9 @@ def _write_screen(health: Health) -> None:
     }
     for name, value in words.items():
         click.echo(f"  {name:<9} {value}{suffixes.get(name, '')}")
+    for setting in health.paused:
+        by = f" by {clean(setting.paused_by)}" if setting.paused_by else ""
+        click.echo(f"  paused    {clean(setting.type)}{by}")
     if health.types:
         click.echo()
     rows = []

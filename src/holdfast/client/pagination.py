@@ -28,6 +28,8 @@ def query_of(filter: str, limit: int, before: str | None) -> JobQuery:
     conditions: Conditions = {}
     for term in parse_filter(filter):
         for name, value in _conditions(term).items():
+            if FIELDS[term.field].match == "words":
+                value = (*conditions.pop(name, ()), *value)
             if name in conditions:
                 raise FilterError(f"the filter has two conditions on {term.field}")
             conditions[name] = value
@@ -57,6 +59,8 @@ def _conditions(term: Term) -> Conditions:
             return _pattern(term, *field.params) or {field.params[0]: _single(term)}
         case "contains":
             return {field.params[0]: f"%{_like(str(_single(term)), '*')}%"}
+        case "words":
+            return {field.params[0]: (f"%{_like(str(_single(term)), '%')}%",)}
         case "range":
             # To the millisecond of a moving clock > is the same as >=.
             step = 0 if field.kind == "duration" else 1

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.core.duration import spoken
-from holdfast.core.records import Identity, Instant, QueueTotals, TypeTotals
+from holdfast.core.records import Identity, Instant, QueueTotals, TypeSetting, TypeTotals
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -24,7 +24,7 @@ class Health(msgspec.Struct, frozen=True):
     """The queue at one moment.
 
     `silent` workers stopped sending heartbeats without shutting down; `unhandled` types have due jobs but no live
-    worker.
+    worker; `paused` has the settings of the types that are paused one by one.
     """
 
     now: Instant
@@ -35,6 +35,7 @@ class Health(msgspec.Struct, frozen=True):
     silent: int
     unhandled: Sequence[str]
     identity: Identity | None
+    paused: Sequence[TypeSetting] = ()
 
     @property
     def oldest_us(self) -> int:
@@ -72,6 +73,7 @@ class Health(msgspec.Struct, frozen=True):
             "slots": self.slots,
             "silent": self.silent,
             "unhandled": list(self.unhandled),
+            "paused_types": [each.type for each in self.paused],
         }
 
     def words(self) -> dict[str, str]:
@@ -96,6 +98,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
     totals, types = yield from store.workers.totals(counted)
     everyone = yield from store.workers.page(MOST_WORKERS)
     identity = yield from store.schema.identity()
+    settings = yield from store.workers.settings()
     there = [each for each in everyone if each.stopped_at is None]
     living = [each for each in there if each.is_live(now)]
     handled = {type for each in living for type in each.types}
@@ -112,6 +115,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
             if each.oldest_due_at is not None and each.type not in handled
         ],
         identity=identity,
+        paused=[each for each in settings if each.paused],
     )
 
 
@@ -129,12 +133,25 @@ def summarize(health: Health) -> str:
     if health.unhandled:
         return f"No live worker handles {health.unhandled[0]}, and jobs are due"
     if health.oldest_us > LATE_US:
-        return f"Behind: the oldest due job has waited {spoken(health.oldest_us)}"
+        waited = spoken(health.oldest_us)
+        return f"Behind: the oldest due job has waited {waited}{_pauses(health)}"
     if not health.workers:
         return "No live workers; nothing is due"
+    return f"{_healthy(totals)}{_pauses(health)}"
+
+
+def _healthy(totals: QueueTotals) -> str:
     if totals.failed:
         return f"Healthy, with {totals.failed} dead letter{'' if totals.failed == 1 else 's'}"
     return "Healthy: jobs are running" if totals.running or totals.due else "Healthy: nothing to do"
+
+
+def _pauses(health: Health) -> str:
+    if not health.paused:
+        return ""
+    if len(health.paused) == 1:
+        return f"; {health.paused[0].type} is paused"
+    return f"; {len(health.paused)} types are paused"
 
 
 def _jobs(totals: QueueTotals) -> str:

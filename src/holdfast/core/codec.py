@@ -105,12 +105,13 @@ _PATH = re.compile(r"(.*) - at `(\$.*)`", re.DOTALL)
 class TypeCodec:
     """Writes and reads the values of one type."""
 
-    __slots__ = ("_as_model", "_dump", "_load", "_untyped", "name", "role")
+    __slots__ = ("_as_model", "_dump", "_load", "_type", "_untyped", "name", "role")
 
     def __init__(self, type_: Any, role: Role = "input") -> None:
         """Prepare the codec, or raise HandlerInvalid when the type has no JSON form."""
         self.name = type_name(type_)
         self.role: Role = role
+        self._type = type_
         self._untyped = type_ is Any or type_ is object or isinstance(type_, TypeVar)
         self._dump: Callable[[Any], bytes] = _ENCODER.encode
         self._as_model: Callable[[Any], Any] | None = None
@@ -146,6 +147,18 @@ class TypeCodec:
             return self._load(text)
         except ValueError as error:
             raise self._wrong_shape(error, "no longer decodes as") from error
+
+    def schema(self) -> dict[str, Any] | None:
+        """Return the JSON schema of the type, None where any value fits or none can be made."""
+        if self._untyped:
+            return None
+        try:
+            if _is_model(self._type):
+                found: dict[str, Any] = self._type.model_json_schema()
+                return found
+            return msgspec.json.schema(self._type)
+        except (TypeError, ValueError, NotImplementedError, NameError):
+            return None
 
     def _decoder(self, type_: Any) -> msgspec.json.Decoder[Any]:
         try:

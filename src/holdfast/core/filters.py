@@ -1,7 +1,8 @@
 """The filter language of lists: `state:failed type:mail.* age>5m attempt>=3 error:"timed out"`.
 
-A filter is a list of terms that must all hold; commas in a value mean any of. FIELDS declares each
-term once: the parser, the store's query, the help of pages and commands and the docs follow from it.
+A filter is a list of terms that must all hold; commas in a value mean any of, and a word without a key is
+searched as text. FIELDS declares each term once: the parser, the store's query, the help of pages and commands
+and the docs follow from it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ LARGEST_NUMBER = 2**31 - 1
 Operator: TypeAlias = Literal[":", ">", ">=", "<", "<="]
 Kind: TypeAlias = Literal["state", "text", "id", "duration", "number"]
 Match: TypeAlias = Literal[
-    "any", "any or pattern", "equal", "equal or pattern", "contains", "range"
+    "any", "any or pattern", "equal", "equal or pattern", "contains", "words", "range"
 ]
 Value: TypeAlias = str | int
 
@@ -32,6 +33,7 @@ COMPARISONS: tuple[Operator, ...] = (">", ">=", "<", "<=")
 _TERM = re.compile(r"(?P<field>[^\s:<>\",]+)(?P<operator>:|>=|<=|>|<)")
 _VALUE = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<bare>[^\s",]+)')
 _SPACES = re.compile(r"\s*")
+_SIGNS = re.compile("[:<>]")
 _UNSTORABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 
 
@@ -126,6 +128,14 @@ FIELDS: Mapping[str, Field] = {
             "The worker that holds or finished it.",
         ),
         Field("id", "id", "any", ("ids",), "id:ID", "One job, or several by comma."),
+        Field(
+            "text",
+            "text",
+            "words",
+            ("words",),
+            '"timed out"',
+            "Text in the type, key, error or id; each word without a key is searched.",
+        ),
     )
 }
 """Every term there is, by name, in the order of the help."""
@@ -143,13 +153,16 @@ class Term:
     values: tuple[Value, ...]
 
 
-def parse_filter(text: str) -> tuple[Term, ...]:
-    """Return the terms of a filter, or raise FilterError with the nearest name that exists."""
+def parse_filter(text: str, words: bool = True) -> tuple[Term, ...]:
+    """Return the terms of a filter, or raise FilterError with the nearest name that exists.
+
+    `words=False` refuses words without a key: what changes jobs should not follow from a mistyped id.
+    """
     if len(text) > LONGEST_FILTER:
         raise FilterError(f"the filter has {len(text)} characters, the limit is {LONGEST_FILTER}")
     if _UNSTORABLE.search(text):
         raise FilterError("the filter contains a control character")
-    terms = tuple(_terms(text))
+    terms = tuple(_terms(text, words))
     if len(terms) > MOST_TERMS:
         raise FilterError(f"the filter has {len(terms)} terms, the limit is {MOST_TERMS}")
     return terms
@@ -163,19 +176,31 @@ def format_filter(terms: Iterable[Term]) -> str:
     )
 
 
-def _terms(text: str) -> Iterator[Term]:
+def _terms(text: str, words: bool) -> Iterator[Term]:
     position = _after_spaces(text, 0)
     while position < len(text):
         match = _TERM.match(text, position)
         if match is None:
-            word = text[position:].split()[0]
-            keys = ", ".join(FIELDS)
-            raise FilterError(
-                f"{word[:40]!r} is not a term", help=f"write key:value, with a key of {keys}"
-            )
-        values, position = _values(text, match.end())
-        yield _term(match["field"], cast(Operator, match["operator"]), values)
+            _check_word(text, position, words)
+            values, position = _values(text, position)
+            yield _term("text", ":", values)
+        else:
+            values, position = _values(text, match.end())
+            yield _term(match["field"], cast(Operator, match["operator"]), values)
         position = _after_spaces(text, position)
+
+
+def _check_word(text: str, position: int, words: bool) -> None:
+    """Refuse what cannot be a word without a key."""
+    match = _VALUE.match(text, position)
+    if match is not None and words and not (match["bare"] and _SIGNS.search(match["bare"])):
+        return
+    word = text[position:].split()[0]
+    keys = ", ".join(FIELDS)
+    quote = ", or quote text to search for it" if words else ""
+    raise FilterError(
+        f"{word[:40]!r} is not a term", help=f"write key:value, with a key of {keys}{quote}"
+    )
 
 
 def _values(text: str, position: int) -> tuple[list[str], int]:

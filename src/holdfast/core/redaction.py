@@ -136,6 +136,35 @@ def redact_value(value: Any) -> Any:
     return value
 
 
+def restore_masked(edited: Any, original: Any) -> Any:
+    """Return what became of a redacted value in an editor, with its masks replaced by what they hid."""
+    return _restore(edited, redact_value(original), original)
+
+
+def _restore(edited: Any, shown: Any, original: Any) -> Any:
+    if edited == shown:
+        return original
+    if isinstance(edited, dict) and isinstance(original, dict) and isinstance(shown, dict):
+        return {
+            key: _restore(each, shown[key], original[key]) if key in original else each
+            for key, each in edited.items()
+        }
+    if isinstance(edited, list) and isinstance(original, list):
+        known = min(len(edited), len(original))
+        pairs = zip(edited[:known], shown[:known], original[:known], strict=True)
+        return [*(_restore(*each) for each in pairs), *edited[known:]]
+    return edited
+
+
+def has_mask(value: Any) -> bool:
+    """Whether a mask is anywhere in a JSON value."""
+    if isinstance(value, dict):
+        return any(map(has_mask, value.values()))
+    if isinstance(value, list):
+        return any(map(has_mask, value))
+    return isinstance(value, str) and MASK in value
+
+
 def _names_a_secret(key: str) -> bool:
     words = [word.lower().removesuffix("s") for word in _WORDS.findall(key)]
     return not _SECRET_WORDS.isdisjoint(words) or not _SECRET_PAIRS.isdisjoint(pairwise(words))

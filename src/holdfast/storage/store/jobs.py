@@ -28,7 +28,7 @@ from holdfast.core.records import (
     WaitingEvent,
 )
 from holdfast.storage.operation import Op, Statement, Value
-from holdfast.storage.store.pagination import JobQuery, Lists, Step, along, among
+from holdfast.storage.store.pagination import JobQuery, Lists, Step, Walk, along, among, walk
 from holdfast.storage.store.params import array, document, items, records_of, texts
 
 NEWEST_BY_END = 100_000
@@ -168,6 +168,17 @@ class JobStore(Lists[JobRecord]):
         """Read jobs by id, in id order. One statement."""
         rows = yield Statement("job_get", {"ids": texts(ids)})
         return records_of(JobRecord, rows)
+
+    def matching(
+        self, query: JobQuery, look: int | None = None, now: Instant | None = None
+    ) -> Op[Walk[JobRef]]:
+        """Find what `walk` finds, without reading payloads and errors. Small statements."""
+
+        def match(wanted: JobQuery) -> Op[list[JobRef]]:
+            rows = yield Statement("job_matching", {**self._page_params(wanted), "now": now})
+            return records_of(JobRef, rows)
+
+        return walk(query, look, self._step(query), match, now)
 
     def ids_like(self, digits: str, limit: int, chains: bool = False) -> Op[list[str]]:
         """Return ids that begin with these digits, or end with them among the newest jobs. One statement."""

@@ -41,6 +41,7 @@ class JobQuery(msgspec.Struct, frozen=True):
     attempt_max: int | None = None
     age_min_ms: int | None = None
     age_max_ms: int | None = None
+    words: tuple[str, ...] | None = None
 
     @property
     def is_bare(self) -> bool:

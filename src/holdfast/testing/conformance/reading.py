@@ -109,6 +109,30 @@ class WalkConformance(Conformance):
         walk = await fixture.run(fixture.store.jobs.walk(query, 1, fixture.now))
         assert (walk.records, walk.end) == ([], None)
 
+    async def test_words_are_found_in_what_people_know_a_job_by(
+        self, fixture: StoreFixture
+    ) -> None:
+        failed = await fixture.start_running("mail.send")
+        await fixture.finish_as(failed, "fail", error="TimeoutError: smtp_1 did not answer")
+        keyed = await fixture.start("render", key="order:7")
+        other = await fixture.start("render.100%")
+        store, now = fixture.store, fixture.now
+        for words, expected in (
+            (("%timeouterror%",), {failed.id}),
+            (("%MAIL%", "%smtp\\_1%"), {failed.id}),
+            (("%mail%", "%order%"), set()),
+            (("%order:7%",), {keyed.id}),
+            (("%100\\%%",), {other.id}),
+            ((f"%{other.id[-9:]}%",), {other.id}),
+        ):
+            query = JobQuery(words=words)
+            jobs = await fixture.run(store.jobs.walk(query, 100, now))
+            assert {each.id for each in jobs.records} == expected, words
+            chains = await fixture.run(store.chains.walk(query, 100, now))
+            assert {each.id for each in chains.records} == expected, words
+            matching = await fixture.run(store.jobs.matching(query, 100, now))
+            assert [each.id for each in matching.records] == [each.id for each in jobs.records]
+
     async def test_an_age_is_a_place_to_begin_and_to_end(self, fixture: StoreFixture) -> None:
         old = await fixture.start()
         fixture.pass_time(seconds=3_600)

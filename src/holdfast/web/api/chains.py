@@ -38,10 +38,11 @@ _DAY_MS = 86_400_000
 
 
 class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A chain to start."""
+    """A chain to start. With `like`, the id of a job, whatever is left out is as it was there, but for its key."""
 
-    type: str
-    input: Any = None
+    type: str | None = None
+    input: Any = msgspec.UNSET
+    like: str | None = None
     key: str | None = None
     debounce: str | None = None
     latest: str | None = None
@@ -83,11 +84,9 @@ async def wait(request: BoundRequest) -> ApiResponse:
 
 
 async def start(request: BoundRequest) -> ApiResponse:
-    """Start a chain; with `Prefer: wait=N`, wait up to N seconds for its result."""
+    """Start a chain, or one like a job; with `Prefer: wait=N`, wait up to N seconds for its result."""
     wanted: NewChain = request.body
-    chain = await request.service.chains.start(
-        request.caller, wanted.type, wanted.input, wanted.options()
-    )
+    chain = await _start(request, wanted)
     timeout_ms = _preferred_wait_ms(request.http)
     if timeout_ms is not None:
         return await _wait(request, str(chain.id), timeout_ms)
@@ -99,6 +98,23 @@ async def start(request: BoundRequest) -> ApiResponse:
     }
     location = f"{root_path(request.http)}/api/v1/chains/{chain.id}"
     return ApiResponse(value, 200 if chain.deduplicated else 201, {"Location": location})
+
+
+async def _start(request: BoundRequest, wanted: NewChain) -> Chain:
+    chains, caller = request.service.chains, request.caller
+    if wanted.like is None:
+        if wanted.type is None:
+            raise BadRequest("the body has neither type nor like")
+        input = None if wanted.input is msgspec.UNSET else wanted.input
+        return await chains.start(caller, wanted.type, input, wanted.options())
+    template = await chains.template(caller, wanted.like)
+    return await chains.start(
+        caller,
+        wanted.type or template.type,
+        template.input if wanted.input is msgspec.UNSET else wanted.input,
+        {**template.options, **wanted.options()},
+        like=template.id,
+    )
 
 
 async def cancel(request: BoundRequest) -> ApiResponse:

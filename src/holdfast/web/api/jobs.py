@@ -51,6 +51,11 @@ async def list_page(request: BoundRequest) -> ApiResponse:
     return ApiResponse(found)
 
 
+async def count(request: BoundRequest) -> ApiResponse:
+    """Count the jobs that match a filter, up to 10,000."""
+    return ApiResponse(await request.service.jobs.count(request.caller, request["filter"]))
+
+
 async def get(request: BoundRequest) -> ApiResponse:
     """Show a job in full, including why it isn't running."""
     detail = await request.service.jobs.get(request.caller, request["id"], request["raw"])
@@ -127,6 +132,7 @@ _DEAD: dict[str, Any] = {"other_noun": "dead_letters"}
 
 ROUTES = (
     Route("GET", "/api/v1/jobs", "job.list", list_page, (FILTER, LIMIT, AFTER)),
+    Route("GET", "/api/v1/jobs/count", "job.list", count, (FILTER,)),
     Route(
         "GET", "/api/v1/jobs/{id}", "job.get", get, (ID, _RAW), versioned=True, answers=(200, 404)
     ),

@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 
 from holdfast.core.duration import spoken
 from holdfast.core.records import Instant
-from holdfast.web.pages.templates import count, instant_of
+from holdfast.web.pages.templates import count, instant_of, visible
 
 WIDTH, HEIGHT = 600, 150
 _GAP = 1.5
@@ -68,7 +68,7 @@ def path(steps: str, kind: str) -> Markup:
 
 def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
     place = f'x="{number(x)}" y="{number(y)}" text-anchor="{escape(anchor)}"'
-    return Markup(f'<text {place} class="{escape(kind)}">{escape(words)}</text>')
+    return Markup(f'<text {place} class="{escape(kind)}">{escape(visible(words))}</text>')
 
 
 def dot(x: float, y: float, radius: float, kind: str) -> Markup:
@@ -89,7 +89,7 @@ def number(value: float) -> str:
 
 
 def _title(words: str) -> str:
-    return f"<title>{escape(words)}</title>" if words else ""
+    return f"<title>{escape(visible(words))}</title>" if words else ""
 
 
 class Bar(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ from holdfast.web.pages.templates import count
 MAX_FIELDS = 1_100
 MAX_REASON_LENGTH = 500
 
-ASK, MORE, RATED = "ask:", "more:", "rated:"
-"""Field prefixes of a move: its question, what else to know, and whether it takes a rate."""
+ASK, MORE, RATED, DANGER = "ask:", "more:", "rated:", "danger:"
+"""Field prefixes of a move: its question, what else to know, whether it takes a rate, and whether it destroys."""
 
 _ASKED_HERE = ("reason", "rate")
 _LOCAL = re.compile(r"/(?![/\\])[\x21-\x5b\x5d-\x7e]{0,2000}")
@@ -102,6 +102,7 @@ def render_confirmation(context: PageContext, fields: FormFields) -> Response:
     values = {
         "more": fields.one(MORE + move),
         "is_rated": bool(fields.one(RATED + move)),
+        "is_danger": bool(fields.one(DANGER + move)),
         "word": move.replace("_", " ").capitalize(),
         "action": context.request.url.path,
         "back": back if is_local_path(back) else context.url("/"),
@@ -125,9 +126,7 @@ def redirect_back(
     more: bool = False,
     subject: str = "",
 ) -> Response:
-    """Respond to a change: counts for a script, otherwise the page it came from with a flash message."""
-    if "application/json" in context.request.headers.get("accept", ""):
-        return JSONResponse({"moved": moved, "left": left, "next": next})
+    """Respond to a change with the page it came from and a flash message; a script gets its address and counts."""
     back = fields.one("back")
     target = back if is_local_path(back) else context.url("/")
     flash = {
@@ -139,7 +138,10 @@ def redirect_back(
     }
     query = urlencode({key: value for key, value in flash.items() if value})
     joint = "&" if urlsplit(target).query else "?"
-    return RedirectResponse(f"{target}{joint}{query}", status_code=303)
+    url = f"{target}{joint}{query}"
+    if "application/json" in context.request.headers.get("accept", ""):
+        return JSONResponse({"moved": moved, "left": left, "next": next, "url": url})
+    return RedirectResponse(url, status_code=303)
 
 
 async def move_named(

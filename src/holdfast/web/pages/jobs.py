@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from holdfast.admin.jobs import Moved
 from holdfast.client.pagination import LOOK
@@ -24,6 +25,8 @@ from holdfast.web.pages.templates import instant_of
 PAGE_LENGTH = 50
 BATCH = 100
 
+_ID_PART = re.compile(r"(?:…|\.\.\.)?[0-9A-Fa-f-]{6,36}(?:…|\.\.\.)?")
+
 _TONES = {"failed": "bad", "completed": "good", "running": "busy"}
 """How the sentence about a job in a state looks; other states have a look of their own."""
 
@@ -37,8 +40,12 @@ class Tab(NamedTuple):
 
 
 async def list_page(context: PageContext) -> Response:
-    """Show a page of jobs; an invalid filter is explained above an empty one."""
+    """Show a page of jobs, or the one whose id was typed; an invalid filter is explained above an empty page."""
     text = context.query.get("filter", "").strip()
+    if _ID_PART.fullmatch(text) and (
+        found := await context.service.jobs.find(context.caller, text)
+    ):
+        return RedirectResponse(context.url(f"/jobs/{found}"), 303)
     refusal = None
     try:
         after = context.query.get("after") or None

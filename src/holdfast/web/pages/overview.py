@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from holdfast.admin.cycles import CycleFacts
 from holdfast.admin.overview import DEAD_LOOK, STEPS_MS, WAIT_LOOK, Overview, Window
-from holdfast.admin.serializers import rfc3339
+from holdfast.admin.serializers import plain, rfc3339
 from holdfast.commands.health import Health
 from holdfast.core.duration import spoken
 from holdfast.core.records import Instant
@@ -17,6 +17,7 @@ from holdfast.web.pages.drawing import Bar, Point, draw_bars, draw_curve
 from holdfast.web.pages.page_context import PageContext, render_page
 
 MAX_CYCLES = 6
+MAX_PAUSED = 5
 
 _MINUTE_US = 60_000_000
 _HOUR_US = 60 * _MINUTE_US
@@ -46,7 +47,8 @@ def tone_of(health: Health) -> str:
     totals, identity = health.totals, health.identity
     if totals.stuck or health.unhandled or (totals.due and not health.workers):
         return "bad"
-    if (identity is not None and identity.paused) or totals.failed or not health.workers:
+    is_paused = (identity is not None and identity.paused) or health.paused
+    if is_paused or totals.failed or not health.workers:
         return "warn"
     return "good"
 
@@ -62,6 +64,8 @@ def _health(found: Overview) -> dict[str, Any]:
         "workers": health.workers,
         "slots": health.slots,
         "silent": health.silent,
+        "paused": [plain(each) for each in health.paused[:MAX_PAUSED]],
+        "more_paused": max(0, len(health.paused) - MAX_PAUSED),
         **{
             name: getattr(totals, name)
             for name in ("due", "running", "blocked", "stuck", "failed", "completed", "cancelled")

@@ -133,6 +133,8 @@ _SENTENCES = {
     "run_now": "{jobs} due now",
     "drop": "{jobs} dropped",
     "cancel_chain": "Chain cancelled",
+    "start": "{name} started",
+    "not_started": "Not started: an open chain has this key already",
     "delete_chain": "Chain deleted with {jobs}",
     "remove_subscription": "Subscription removed",
     "pause": "{name} paused",

@@ -18,7 +18,7 @@ from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
 from holdfast.web.authentication import COOKIE, check_same_origin
 from holdfast.web.dispatch import NotFoundHandler, no_such_route, not_found, redirect_without_slash
 from holdfast.web.middleware import request_id_of, root_path
-from holdfast.web.pages import archive, chains, cycles, jobs, lists, overview, system
+from holdfast.web.pages import archive, chains, cycles, jobs, lists, overview, start_form, system
 from holdfast.web.pages.forms import (
     ConfirmationNeeded,
     is_local_path,
@@ -55,6 +55,8 @@ ROUTES = (
     PageRoute("GET", "/jobs", ("job.list",), jobs.list_page),
     PageRoute("GET", "/jobs/{id}", ("job.get",), jobs.get),
     PageRoute("POST", "/jobs/move", tuple(f"job.{each}" for each in JOB_COMMANDS), jobs.move),
+    PageRoute("GET", "/start", ("chain.start",), start_form.get),
+    PageRoute("POST", "/start", ("chain.start",), start_form.start),
     PageRoute("GET", "/chains/{id}", ("chain.get",), chains.get),
     PageRoute(
         "POST", "/chains/{id}", tuple(f"chain.{each}" for each in CHAIN_COMMANDS), chains.move

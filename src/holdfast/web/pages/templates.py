@@ -27,8 +27,34 @@ STATIC = Path(__file__).parent.parent / "static"
 
 MAX_LINE_LENGTH = 300
 MAX_PAYLOAD_LENGTH = 20_000
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 _BACKTICKS = re.compile("`([^`]+)`")
 _CUT = "\n… cut here; the API and the command line show the rest"
+
+
+class ExactText(str):
+    """A text that is sent back as it is, such as the value of a field."""
+
+    __slots__ = ()
+
+
+def exact(value: object) -> ExactText:
+    """Keep a value as it is: it is not only shown."""
+    return ExactText(value)
+
+
+def visible(text: str) -> str:
+    """Show control characters, and those that reorder the text around them, as escapes."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def _shown(value: Any) -> Any:
+    """Make every plain text of a template visible; markup and exact texts stay as they are."""
+    return visible(value) if type(value) is str else value
 
 
 def instant_of(text: str) -> Instant:
@@ -87,7 +113,7 @@ def pretty_json(value: Any) -> str:
 
 def code_spans(text: str) -> Markup:
     """Show text in backticks as code."""
-    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(text))))
+    return Markup(_BACKTICKS.sub(r"<code>\1</code>", str(escape(visible(text)))))
 
 
 def filter_term(value: str, field: str) -> str:
@@ -168,6 +194,7 @@ _FILTERS = (
     clock,
     code_spans,
     count,
+    exact,
     filter_term,
     first_line,
     job_note,
@@ -191,6 +218,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
+        finalize=_shown,
     )
     created.filters.update({each.__name__: each for each in _FILTERS})
     return created

@@ -1,6 +1,7 @@
 // Changes: confirmed in a dialog, made in batches where there are many, with their progress.
 import { announce } from "./announce.js";
-import { describeMatching, selectedIds } from "./selection.js";
+import { countMatching, describeMatching, selectedIds } from "./selection.js";
+import { visible } from "./visible.js";
 
 const BATCH = 100;
 const MOST = 10000;
@@ -15,10 +16,14 @@ export function startActions() {
     openDialog(dialog, form, event.submitter);
   });
   dialog.querySelector("[data-no]").addEventListener("click", () => dialog.close());
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && event.target.matches("input")) dialog.querySelector("[data-yes]").click();
+  });
 }
 
-function openDialog(dialog, form, button) {
+async function openDialog(dialog, form, button) {
   const everything = form.dataset.everything === "yes";
+  if (everything) await countMatching(form);
   const ids = form.matches("[data-select]") ? selectedIds(form) : null;
   const these = everything ? describeMatching(form, "all") : ids && `${ids.length} ${ids.length === 1 ? "job" : "jobs"}`;
   dialog.querySelector("h2").textContent = textOf(form, "ask", button).replace("{these}", these || "");
@@ -27,15 +32,24 @@ function openDialog(dialog, form, button) {
   for (const each of dialog.querySelectorAll("input")) each.value = "";
   const progress = dialog.querySelector("progress");
   progress.hidden = true;
+  showError(dialog, "");
   const yes = dialog.querySelector("[data-yes]");
   yes.textContent = button.textContent.trim();
+  yes.className = textOf(form, "danger", button) ? "primary danger" : "primary";
   yes.disabled = false;
   yes.onclick = async () => {
     yes.disabled = true;
+    showError(dialog, "");
     const fields = formFields(dialog, form, button);
-    if (ids === null) return submit(form, button, fields);
-    progress.hidden = false;
-    return submitBatches(form, button, fields, everything ? null : ids, progress);
+    progress.hidden = ids === null;
+    const error = ids === null
+      ? await submit(form, button, fields)
+      : await submitBatches(form, button, fields, everything ? null : ids, progress);
+    if (!error) return;
+    // What was typed stays, so that it can be corrected.
+    progress.hidden = true;
+    yes.disabled = false;
+    showError(dialog, error);
   };
   dialog.showModal();
   document.dispatchEvent(new Event("holdfast:dialog"));
@@ -59,26 +73,18 @@ function formFields(dialog, form, button) {
   return fields;
 }
 
-// One thing: an ordinary form post, whose response is the next page.
-function submit(form, button, fields) {
-  const copy = document.createElement("form");
-  copy.method = "post";
-  copy.action = button.getAttribute("formaction") || form.action;
-  for (const [name, value] of fields) {
-    const field = document.createElement("input");
-    field.type = "hidden";
-    field.name = name;
-    field.value = value;
-    copy.append(field);
-  }
-  document.body.append(copy);
-  copy.submit();
+// One thing: the response names the next page. Return an error, if there is one.
+async function submit(form, button, fields) {
+  const result = await post(button.getAttribute("formaction") || form.action, fields);
+  if (!result.error) location.assign(result.url);
+  return result.error;
 }
 
-// Many: batch after batch, so that there is progress and no request is long.
+// Many: batch after batch, so that there is progress and no request is long. Return an error, if there is one.
 async function submitBatches(form, button, fields, ids, progress) {
   const target = button.getAttribute("formaction") || form.action;
   const total = { moved: 0, left: 0 };
+  const expected = ids ? ids.length : Math.min(MOST, Number(form.dataset.total) || 0);
   let after = "";
   for (let done = 0; done < (ids ? ids.length : MOST); done += BATCH) {
     const part = new URLSearchParams(fields);
@@ -86,31 +92,38 @@ async function submitBatches(form, button, fields, ids, progress) {
     else part.set("after", after);
     if (!ids) part.set("everything", "yes");
     const result = await post(target, part);
-    if (result.error) return showError(total.moved, result.error);
+    if (result.error) return `${total.moved} done, then: ${result.error}`;
     total.moved += result.moved;
     total.left += result.left;
-    if (ids) progress.value = Math.min(1, (done + BATCH) / ids.length);
+    if (expected) progress.value = Math.min(1, (done + BATCH) / expected);
     else progress.removeAttribute("value");
     announce(`${total.moved} done`);
-    if (!ids && !result.next) break;
     after = result.next || "";
+    if (!ids && !after) break;
   }
-  return showResult({ ...total, done: fields.get("move"), more: !ids && after ? "yes" : "" });
+  showResult({ ...total, done: fields.get("move"), more: !ids && after ? "yes" : "" });
+  return "";
 }
 
 async function post(target, body) {
   try {
     const response = await fetch(target, { method: "POST", body, headers: { Accept: "application/json" } });
     const result = await response.json();
-    return response.ok ? result : { error: result.detail || result.title || "the request was refused" };
+    return response.ok ? result : { error: textOfProblem(result) };
   } catch {
-    return { error: "the server could not be reached; the last batch may have been applied" };
+    return { error: "the server could not be reached; the last change may have been applied" };
   }
 }
 
-function showError(moved, error) {
-  document.querySelector("#confirm [data-more]").textContent = `${moved} done, then: ${error}`;
-  announce(error);
+function textOfProblem(problem) {
+  const text = problem.detail || problem.title || "the request was refused";
+  return problem.help ? `${text}: ${problem.help}` : text;
+}
+
+function showError(dialog, error) {
+  const place = dialog.querySelector("[data-error]");
+  place.textContent = visible(error);
+  place.hidden = !error;
 }
 
 function showResult(result) {

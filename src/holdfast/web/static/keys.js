@@ -1,4 +1,4 @@
-// Shortcuts: / for the filter, g and a letter for a page, j and k for rows, x to select one.
+// Shortcuts: / for the filter, g and a letter for a page, j and k for rows, x to select one, b for the bulk actions.
 const OFF = "holdfast:keys-off";
 
 export function startKeys() {
@@ -16,6 +16,8 @@ export function startKeys() {
       case "/": focusFilter(event); break;
       case "j": step(1); break;
       case "k": step(-1); break;
+      case "b": document.querySelector(".bulk:not([hidden]) button:not([hidden])")?.focus(); break;
+      case "Escape": leaveBulk(); break;
       case "x": document.activeElement?.closest("tr")?.querySelector("input[name=id]")?.click(); break;
       default:
     }
@@ -56,6 +58,11 @@ function focusFilter(event) {
   if (!field) return;
   event.preventDefault();
   field.focus();
+}
+
+function leaveBulk() {
+  if (!document.activeElement?.closest(".bulk")) return;
+  document.querySelector("tbody input:checked")?.closest("tr").querySelector("a.row-link")?.focus();
 }
 
 function step(by) {

@@ -1,5 +1,6 @@
 // Selecting rows: one, a page, or everything that matches the filter.
 import { announce } from "./announce.js";
+import { visible } from "./visible.js";
 
 export function startSelection() {
   document.addEventListener("change", (event) => {
@@ -14,8 +15,10 @@ export function startSelection() {
   document.addEventListener("click", (event) => {
     const form = event.target.closest?.("[data-select]");
     if (!form) return;
-    if (event.target.closest("[data-select-matching]")) selectMatching(form, true);
-    else if (event.target.closest("[data-clear]")) {
+    if (event.target.closest("[data-select-matching]")) {
+      selectMatching(form, true);
+      countMatching(form).then(showSelection);
+    } else if (event.target.closest("[data-clear]")) {
       for (const each of rows(form)) each.checked = false;
       selectMatching(form, false);
     } else return;
@@ -29,10 +32,28 @@ export function selectedIds(form) {
   return [...rows(form)].filter((each) => each.checked).map((each) => each.value);
 }
 
+// Ask how many jobs match, unless that is known; a bulk action names the number before it is confirmed.
+export async function countMatching(form) {
+  if (form.dataset.total) return;
+  try {
+    const query = new URLSearchParams({ filter: form.elements.filter.value });
+    const response = await fetch(`${form.dataset.count}?${query}`);
+    if (!response.ok) return;
+    const { count, more } = await response.json();
+    form.dataset.total = String(count);
+    form.dataset.more = more ? "yes" : "";
+  } catch {
+    // Without a number the question is asked all the same.
+  }
+}
+
 // Without a filter every job is meant, which nobody should select unawares.
 export function describeMatching(form, all) {
-  const filter = form.elements.filter.value;
-  return filter ? `${all} jobs matching ${filter}` : `${all} jobs in the database`;
+  const filter = visible(form.elements.filter.value);
+  const { total, more } = form.dataset;
+  const number = total ? ` ${total.replace(/\B(?=(\d{3})+$)/g, "\u202f")}${more ? "+" : ""}` : "";
+  const jobs = total === "1" && !more ? "the only job" : `${all}${number} jobs`;
+  return filter ? `${jobs} matching ${filter}` : `${jobs} in the database`;
 }
 
 export function showSelection() {
@@ -49,8 +70,9 @@ export function showSelection() {
     const count = bar.querySelector("[data-count]");
     if (count.textContent !== text) {
       count.textContent = text;
-      if (ids.length) announce(text);
+      if (ids.length) announce(`${text}; press b for actions`);
     }
+    for (const each of document.querySelectorAll("[data-skip-to-bulk]")) each.hidden = ids.length === 0;
     const matching = bar.querySelector("[data-select-matching]");
     if (matching) matching.hidden = everything || !page.checked;
   }
@@ -62,4 +84,5 @@ function rows(form) {
 
 function selectMatching(form, everything) {
   form.dataset.everything = everything ? "yes" : "";
+  form.dataset.total = "";
 }

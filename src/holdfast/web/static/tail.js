@@ -1,6 +1,7 @@
 // The stream of changes, newest on top; texts are set as text, never as markup.
 import { showMode } from "./live.js";
 import { follow } from "./stream.js";
+import { visible } from "./visible.js";
 
 const MOST = 300;
 
@@ -45,7 +46,7 @@ function line(template, job, jobs) {
   for (const each of states) each.hidden = each.dataset.state !== job.state;
   const link = item.querySelector("a");
   link.href = `${jobs}/${encodeURIComponent(job.id)}`;
-  link.textContent = job.type;
-  item.querySelector("[data-note]").textContent = (job.error || job.worker || "").split("\n")[0];
+  link.textContent = visible(job.type);
+  item.querySelector("[data-note]").textContent = visible((job.error || job.worker || "").split("\n")[0]);
   return item;
 }

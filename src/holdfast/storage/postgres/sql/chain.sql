@@ -108,6 +108,9 @@ select {chain_columns}
    and (:attempt_max::integer is null or t.attempt <= :attempt_max::integer)
    and (:age_min_ms::bigint is null or f.created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
    and (:age_max_ms::bigint is null or f.created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
+   and (:words::json is null or not exists (
+         select from json_array_elements_text(:words::json) w(word)
+          where concat_ws(e'\n', f.type, f.key, t.error, f.id::text) not ilike w.word))
  order by f.id desc
  limit :limit::integer;
 

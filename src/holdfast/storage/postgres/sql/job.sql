@@ -575,11 +575,9 @@ select 1
    and (:type_like::text is null or type like :type_like)
  limit 1;
 
--- name: job_list
--- Those of these jobs that fit, the newest first; every filter is optional.
-select {job_columns}
-  from holdfast.jobs j
- where j.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
+-- fragment: job_conditions
+-- Every filter is optional. A word may be anywhere in what people know a job by.
+j.id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
    and (:states::json is null or state in (select json_array_elements_text(:states::json)))
    and (:types::json is null or type in (select json_array_elements_text(:types::json)))
    and (:type_like::text is null or type like :type_like)
@@ -595,6 +593,23 @@ select {job_columns}
    and (:attempt_max::integer is null or attempt <= :attempt_max::integer)
    and (:age_min_ms::bigint is null or created_at <= holdfast.moment(:now::bigint) - :age_min_ms::bigint * interval '1 ms')
    and (:age_max_ms::bigint is null or created_at >= holdfast.moment(:now::bigint) - :age_max_ms::bigint * interval '1 ms')
+   and (:words::json is null or not exists (
+         select from json_array_elements_text(:words::json) w(word)
+          where concat_ws(e'\n', type, key, error, j.id::text) not ilike w.word))
+
+-- name: job_list
+-- Those of these jobs that fit, the newest first.
+select {job_columns}
+  from holdfast.jobs j
+ where {job_conditions}
+ order by j.id desc
+ limit :limit::integer;
+
+-- name: job_matching
+-- The same without what is large.
+select j.id::text, type
+  from holdfast.jobs j
+ where {job_conditions}
  order by j.id desc
  limit :limit::integer;
 

@@ -106,6 +106,10 @@ select {chain_columns}
    and (:attempt_max is null or t.attempt <= :attempt_max)
    and (:age_min_ms is null or f.created_at <= {now} - :age_min_ms * 1000)
    and (:age_max_ms is null or f.created_at >= {now} - :age_max_ms * 1000)
+   and (:words is null or not exists (
+         select 1 from json_each(:words)
+          where f.type || char(10) || coalesce(f.key, '') || char(10) || coalesce(t.error, '') || char(10) || f.id
+                not like value escape '\'))
  order by f.id desc
  limit :limit;
 

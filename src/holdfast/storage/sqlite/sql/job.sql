@@ -313,12 +313,10 @@ select 1
    and (:type_like is null or type like :type_like escape '\')
  limit 1;
 
--- name: job_list
--- Those of these jobs that fit, the newest first; every filter is optional. Types are matched by a glob because LIKE does not
--- tell upper from lower case here.
-select {job_columns}
-  from holdfast_job_state
- where id in (select value from json_each(:ids))
+-- fragment: job_conditions
+-- Every filter is optional. Types are matched by a glob because LIKE does not tell upper from lower case here. A word may be
+-- anywhere in what people know a job by.
+id in (select value from json_each(:ids))
    and (:states is null or state in (select value from json_each(:states)))
    and (:types is null or type in (select value from json_each(:types)))
    and (:type_glob is null or type glob :type_glob)
@@ -333,6 +331,24 @@ select {job_columns}
    and (:attempt_max is null or attempt <= :attempt_max)
    and (:age_min_ms is null or created_at <= {now} - :age_min_ms * 1000)
    and (:age_max_ms is null or created_at >= {now} - :age_max_ms * 1000)
+   and (:words is null or not exists (
+         select 1 from (select value as word from json_each(:words))
+          where type || char(10) || coalesce(key, '') || char(10) || coalesce(error, '') || char(10) || id
+                not like word escape '\'))
+
+-- name: job_list
+-- Those of these jobs that fit, the newest first.
+select {job_columns}
+  from holdfast_job_state
+ where {job_conditions}
+ order by id desc
+ limit :limit;
+
+-- name: job_matching
+-- The same without what is large.
+select id, type
+  from holdfast_job_state
+ where {job_conditions}
  order by id desc
  limit :limit;
 
