@@ -12,7 +12,7 @@ OpenPage = Callable[..., Page]
 
 SCREEN = {"width": 1280, "height": 720}
 # What a page cannot take on later; one that needs it is the test's own.
-OF_A_NEW_PAGE = {"java_script_enabled", "is_mobile", "has_touch"}
+OF_A_NEW_PAGE = {"java_script_enabled", "is_mobile", "has_touch", "timezone_id", "permissions"}
 
 
 class Complaints:

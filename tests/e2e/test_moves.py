@@ -143,6 +143,7 @@ def test_a_paused_type_is_on_the_overview(scene: Scene, open_page: OpenPage) -> 
     expect(page.locator(".sentence")).to_contain_text("mail.send is paused")
     expect(page.locator("#paused")).to_contain_text("Paused: mail.send by ana")
     page.locator("#paused").get_by_role("link", name="mail.send").click()
+    expect(page.locator("h1")).to_have_text("mail.send")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
 
 

@@ -1,7 +1,10 @@
 """Every page in light and dark, wide and on a phone: no complaint of the browser, nothing unreachable or unnamed."""
 
+import csv
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
@@ -35,7 +38,8 @@ DOUBLED = """() => {
 PATHS = (
     *("/", "/?span=24h", "/jobs", "/jobs?filter=state:failed", "/jobs/{dead}"),
     *("/jobs/{report}", "/chains/{report}", "/chains/{report}?view=tree"),
-    *("/chains/{report}?view=time", "/dead", "/types", "/workers", "/workers?all=yes"),
+    *("/chains/{report}?view=time", "/dead", "/types", "/types/mail.send"),
+    *("/types/invoice.archive?span=24h", "/workers", "/workers?all=yes"),
     *("/cycles", "/cycles/reconcile", "/cycles/cleanup"),
     *("/archive", "/archive?state=failed"),
     *("/archive/deliveries/2026-09/0", "/archive/deliveries/2026-10/0"),
@@ -130,6 +134,53 @@ def test_a_cycle_shows_its_runs_on_a_time_line_and_in_a_table(
     expect(table.get_by_role("row").filter(has_text="503 from the bank")).to_have_count(1)
 
 
+def test_times_are_in_the_readers_zone_with_utc_in_the_title(
+    filled: Filled, open_filled: OpenPage
+) -> None:
+    page = open_filled(f"/jobs/{filled.afternoon.failed[0]}", timezone_id="America/Santiago")
+    created = page.locator("#details time").first
+    expect(created).to_contain_text("GMT-")
+    title = datetime.fromisoformat(created.get_attribute("title") or "")
+    local = title.astimezone(ZoneInfo("America/Santiago"))
+    expect(created).to_contain_text(f"{local:%Y-%m-%d %H:%M:%S}")
+
+
+def test_an_id_is_copied_and_the_job_is_there_as_json(
+    filled: Filled, open_filled: OpenPage
+) -> None:
+    id = filled.afternoon.failed[0]
+    page = open_filled(f"/jobs/{id}", permissions=["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy the job's id").click()
+    expect(page.locator("[data-copy]").first).to_have_text("copied")
+    assert page.evaluate("navigator.clipboard.readText()") == id
+    for link, has_secret in (("this job", False), ("with secrets", True)):
+        href = page.get_by_role("link", name=link).get_attribute("href") or ""
+        found = page.request.get(href)
+        assert found.json()["job"]["id"] == id
+        assert ("sk_live_12345678" in found.text()) is has_secret
+
+
+def test_the_page_of_a_type_shows_its_figures(open_filled: OpenPage) -> None:
+    page = open_filled("/types")
+    page.get_by_role("link", name="mail.send").click()
+    expect(page.locator("h1")).to_have_text("mail.send")
+    times = page.get_by_role("table", name="Quantiles of run time and wait")
+    expect(times.get_by_role("row", name="Run time")).not_to_contain_text("–")
+    expect(page.locator("#flow rect.failed").first).to_be_attached()
+    slowest = page.locator("#slowest tbody tr")
+    expect(slowest).to_have_count(10)
+    expect(page.locator("#latest tbody tr")).to_have_count(10)
+    slowest.first.get_by_role("link").click()
+    expect(page.locator("h1")).to_have_text("mail.send")
+    page.get_by_role("link", name="mail.send").click()
+    expect(page.locator("#slowest")).to_be_visible()
+
+
+def test_a_type_that_does_not_exist_is_explained(open_filled: OpenPage) -> None:
+    page = open_filled("/types/mail.sned", 404)
+    expect(page.locator("main")).to_contain_text("did you mean mail.send?")
+
+
 def test_a_cycle_that_does_not_exist_is_explained(open_filled: OpenPage) -> None:
     page = open_filled("/cycles/recncile", 404)
     expect(page.locator("main")).to_contain_text("did you mean reconcile?")
@@ -189,6 +240,33 @@ def test_plain_words_are_searched_and_an_id_opens_its_job(
         page.wait_for_url(f"**/jobs/{id}")
     page.goto("/jobs?filter=facade")
     expect(page.locator("main")).to_contain_text("No job matches this filter.")
+
+
+def test_terms_are_suggested_while_a_filter_is_typed(open_filled: OpenPage) -> None:
+    page = open_filled("/jobs")
+    offered = page.locator("#filter-terms option")
+    with page.expect_response("**/api/v1/types"):
+        page.locator("#filter").focus()
+    page.keyboard.type("st")
+    expect(offered).to_have_count(1)
+    expect(offered).to_have_attribute("value", "state:")
+    page.keyboard.type("ate:f")
+    expect(offered).to_have_attribute("value", "state:failed")
+    page.keyboard.type("ailed type:mail")
+    expect(offered.first).to_have_attribute("value", "state:failed type:mail.send")
+
+
+def test_what_a_filter_finds_is_downloaded(open_filled: OpenPage) -> None:
+    page = open_filled("/jobs?filter=state:failed")
+    shown = page.locator("tbody tr").count()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="CSV").click()
+    lines = list(csv.DictReader(download.value.path().open()))
+    assert len(lines) == shown
+    assert {each["state"] for each in lines} == {"failed"}
+    assert {each["id"] for each in lines} == {
+        each.get_attribute("data-key") for each in page.locator("tbody tr").all()
+    }
 
 
 def test_shortcuts_can_be_turned_off(
@@ -252,6 +330,7 @@ def test_the_longest_name_of_a_type_widens_no_page(
         *("/", "/jobs", "/dead", "/types", "/workers", "/tail", "/audit", "/system"),
         *(f"/jobs/{failed}", f"/jobs/{running.id}"),
         *(f"/chains/{failed}?view={view}" for view in ("graph", "tree", "time")),
+        *(f"/types/{name}", f"/start?type={name}", f"/start?like={failed}"),
     ):
         page.goto(path)
         check(page, path)

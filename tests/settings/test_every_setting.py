@@ -22,6 +22,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeAlias
 
+import httpx
 import psycopg
 import pytest
 
@@ -37,6 +38,7 @@ from holdfast.scheduler.runner import RunnerContext, RunnerReport, TickSummary
 from holdfast.settings import GROUPS, load_settings, variables_of
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
+from holdfast.web.app import create
 from holdfast.worker.clock import SystemClock
 from tests.client.conftest import Heard
 from tests.scheduler.ticks import FunctionRunner
@@ -941,6 +943,20 @@ async def runs(place: Place) -> Any:
     await place.tick(app, late_us=31 * DAY_US)
     found = {str(each.id) for each in await app.aio.cycles.runs("tick")}
     return first in found
+
+
+@seen("HOLDFAST_TRACE_URL", "https://traces.example/{trace_id}", False, True)
+async def trace_link(place: Place) -> Any:
+    app = place.app()
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    job = NewJob(id=new_id(), chain_id=new_id(), type="charge", input="1", trace=trace)
+    await app.database.run_async(app.database.store.jobs.insert([job]))
+    served = create(app, settings=load_settings())
+    transport = httpx.ASGITransport(served, client=("127.0.0.1", 50_000))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        page = await client.get(f"/jobs/{job.id}")
+    await served.state.site.close()
+    return "https://traces.example/0af7651916cd43dd8448eb211c80319c" in page.text
 
 
 @seen("HOLDFAST_ARCHIVE", "archive", [], ["orders"])

@@ -1,5 +1,8 @@
 """Jobs, dead letters, types and workers over HTTP: pages, versions, reasons and errors."""
 
+import csv
+import io
+
 import pytest
 
 from holdfast.admin.access import Role
@@ -38,6 +41,59 @@ async def test_counting_stops_at_what_one_page_changes(
         scene.start()
     answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/count")
     assert answer.json() == {"count": 2, "more": True}
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+async def test_all_that_a_filter_finds_is_exported(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    monkeypatch.setattr("holdfast.web.api.export.PAGE", 2)
+    failed = [scene.failed(f"=cmd|' /C calc'!A0 token={CANARY}") for _ in range(5)]
+    scene.start("pdf")
+    params = {"filter": "state:failed", "format": format}
+    answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/export", params=params)
+    assert answer.headers["content-disposition"] == f'attachment; filename="jobs.{format}"'
+    assert CANARY not in answer.text
+    found = answer.json() if format == "json" else list(csv.DictReader(io.StringIO(answer.text)))
+    assert [each["id"] for each in found] == failed[::-1]
+    assert {each["type"] for each in found} == {"mail.send"}
+    begins = "'=cmd" if format == "csv" else "=cmd"
+    assert all(each["error"].startswith(begins) for each in found)
+    refused = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/export?filter=stat:failed")
+    assert refused.status_code == 400
+
+
+async def test_an_export_ends_where_it_says(
+    api: Api, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.api.export.PAGE", 2)
+    monkeypatch.setattr("holdfast.web.api.export.MOST_ROWS", 3)
+    for _ in range(5):
+        scene.start()
+    answer = await api.call(Role.VIEWER, "GET", "/api/v1/jobs/export?format=json")
+    assert len(answer.json()) == 3
+
+
+async def test_a_type_is_shown_in_figures(api: Api, scene: Scene) -> None:
+    scene.failed(type="pdf/mail")
+    for _ in range(3):
+        scene.ended("complete", "pdf/mail")
+    scene.start("pdf/mail")
+    path = "/api/v1/types/pdf/mail/statistics?window=6h"
+    found = (await api.call(Role.VIEWER, "GET", path)).json()
+    assert (found["type"], found["live"], found["failed"], found["window"]) == (
+        "pdf/mail",
+        1,
+        1,
+        "6h",
+    )
+    assert found["error_rate"] == 0.25
+    assert set(found["times_us"]["run"]) == {"p50", "p95", "p99"}
+    assert (found["sampled"], len(found["slowest"]), len(found["latest"])) == (4, 4, 5)
+    page = await api.call(Role.VIEWER, "GET", "/types/pdf/mail")
+    assert "25.0%" in page.text
+    unknown = await api.call(Role.VIEWER, "GET", "/api/v1/types/pfd/statistics")
+    assert unknown.status_code == 404
 
 
 async def test_a_change_over_a_filter_takes_no_plain_words(api: Api, scene: Scene) -> None:

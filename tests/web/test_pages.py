@@ -8,6 +8,9 @@ from urllib.parse import quote, unquote_plus
 import pytest
 
 from holdfast.admin.access import POLICY, Role, least_of
+from holdfast.app import Holdfast
+from holdfast.settings import read_settings
+from holdfast.web.app import create
 from holdfast.web.authentication import COOKIE
 from holdfast.web.pages import lists
 from holdfast.web.pages.page_dispatch import ROUTES, PageRoute
@@ -139,6 +142,22 @@ async def test_thousands_of_types_are_shown_page_by_page_and_found_by_a_part_of_
     assert seen == [["mail.a", "mail.b"], ["mail.c"]]
     nothing = await api.call(Role.VIEWER, "GET", "/types?name=nothing")
     assert "No type matches this name." in nothing.text
+
+
+async def test_a_job_links_to_its_trace_where_an_address_is_set(
+    app: Holdfast, scene: Scene
+) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    ids = [scene.start(trace=each) for each in (trace, "strange")]
+    template = "https://traces.example/{trace_id}?span={span_id}"
+    for environ, linked in (({"HOLDFAST_TRACE_URL": template}, [True, False]), ({}, [False] * 2)):
+        api = Api(create(app, settings=read_settings(environ)), app)
+        pages = [(await api.call(Role.VIEWER, "GET", f"/jobs/{id}")).text for id in ids]
+        link = (
+            'href="https://traces.example/0af7651916cd43dd8448eb211c80319c?span=b7ad6b7169203331"'
+        )
+        assert [link in each for each in pages] == linked
+        await api.served.state.site.close()
 
 
 async def test_a_countdown_is_not_read_out_second_by_second(api: Api, scene: Scene) -> None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holdfast.admin.access import LOCAL, Caller, Gateway, check
 from holdfast.admin.cycles import CycleFacts, cycle_facts
 from holdfast.admin.jobs import dead_groups
 from holdfast.admin.serializers import plain, rfc3339
+from holdfast.admin.windows import STEPS_MS, Window, quantile
 from holdfast.commands.change import Effect
 from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
 from holdfast.commands.health import Health, read_health, summarize
@@ -30,15 +31,6 @@ from holdfast.settings import Settings, effective
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.options import LARGEST_CLAIM
-
-Window = Literal["1h", "6h", "24h"]
-
-STEPS_MS: dict[Window, tuple[int, int]] = {
-    "1h": (3_600_000, 60_000),
-    "6h": (21_600_000, 360_000),
-    "24h": (86_400_000, 1_440_000),
-}
-"""The span of each window and the step that its charts are drawn in: sixty of them."""
 
 _VERDICTS = ("problem", "warning", "ok")
 
@@ -253,7 +245,7 @@ class Overviews:
 def _read_waits(store: Store, steps: Sequence[WaitStep], now: Instant) -> Op[Waits]:
     found = yield from store.statistics.waits(steps, WAIT_LOOK)
     spans = sorted(each.us for each in found)
-    return Waits(now, _by_step(found), _quantile(spans, 0.95), _quantile(spans, 0.5))
+    return Waits(now, _by_step(found), quantile(spans, 0.95), quantile(spans, 0.5))
 
 
 def _unready(store: Store, interval_ms: int) -> Op[str | None]:
@@ -304,14 +296,8 @@ def _by_step(waits: Sequence[Wait]) -> list[StepWait]:
     return [
         StepWait(at, p95)
         for at, spans in sorted(found.items())
-        if (p95 := _quantile(sorted(spans), 0.95)) is not None
+        if (p95 := quantile(sorted(spans), 0.95)) is not None
     ]
-
-
-def _quantile(ordered: list[int], share: float) -> int | None:
-    if not ordered:
-        return None
-    return max(0, ordered[min(len(ordered) - 1, int(len(ordered) * share))])
 
 
 class Ticks(Protocol):

@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast.bench.dashboard_process import OpenPage, ServedDashboard, visit
-from holdfast.bench.job_history import RARE_TYPE, seed_history
+from holdfast.bench.job_history import RARE_TYPE, TYPES, seed_history
 from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, make_result
 from holdfast.bench.subject import WorkerCommand, drain
 from holdfast.bench.workload import fill, migrate
@@ -31,6 +31,8 @@ FILTERS: Final = (
 WHOLE: Final = {
     **{path.strip("/") or "overview": path for path in ("/", "/jobs", "/dead", "/types")},
     **{path.strip("/"): path for path in ("/workers", "/cycles", "/audit", "/system", "/tail")},
+    "one type": f"/types/{TYPES[0]}",
+    "rare type": f"/types/{RARE_TYPE}",
     **{f"jobs {filter}": f"/jobs?filter={quote(filter)}" for filter in FILTERS},
     "api jobs": "/api/v1/jobs?limit=200",
     "api chains": "/api/v1/chains?limit=200",
@@ -41,9 +43,9 @@ WHOLE: Final = {
 }
 SEARCHES: Final = (
     *("type:none.*", f"type:{RARE_TYPE}", 'error:"no such text"', "worker:w-9", "attempt>=3"),
-    *("state:completed worker:w-9",),
+    *("state:completed worker:w-9", "timeout", '"no such text"'),
 )
-REFRESHED: Final = ("/", "/jobs", "/dead", "/types", "/workers", "/cycles")
+REFRESHED: Final = ("/", "/jobs", "/dead", "/types", f"/types/{TYPES[0]}", "/workers", "/cycles")
 
 
 def measure_pages(bench: Bench) -> list[Result]:

@@ -70,6 +70,9 @@ _TYPE_COLUMNS = (
 )
 
 
+_TIME_COLUMNS = columns("measured", "p50", "p95", "p99")
+
+
 @click.group(
     "types",
     cls=HelpGroup,
@@ -106,7 +109,7 @@ def list_(session: CliSession, output: Format) -> None:
 @database_options
 @output_option
 def show(type: str, spec: str | None, url: str | None, schema: str | None, output: Format) -> None:
-    """Show a job type, its lease, timeout, concurrency and attempts, and where each comes from.
+    """Show a job type: how long its jobs run and wait, its lease, timeout, concurrency and attempts.
 
     Without APP, only what was set at run time is known.
     """
@@ -120,13 +123,38 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
             raise unknown_type(type, facts)
         found = facts.get(type)
         options = _options(session.app, type, job_type, found)
+        figures = _figures(session, type) if found else None
     record = {} if found is None else found.as_record() if output == "table" else found.as_json()
     shown = ("live", "oldest_due", "completed", "failed", "workers", "paused")
     facts_shown = {name.replace("_", " "): record.get(name) for name in shown}
-    detail = Detail(type, facts=facts_shown, tables=((options, _POLICY_COLUMNS),))
-    write_single(
-        {"type": type, **record, "options": options}, output, lambda: write_detail(detail), "type"
+    times = [] if figures is None else _times(figures)
+    detail = Detail(
+        type, facts=facts_shown, tables=((times, _TIME_COLUMNS), (options, _POLICY_COLUMNS))
     )
+    write_single(
+        {"type": type, **record, "options": options, "statistics": figures},
+        output,
+        lambda: write_detail(detail),
+        "type",
+    )
+
+
+def _figures(session: CliSession, type: str) -> Record:
+    """Read what the type did within the last hour, and how long its jobs ran and waited."""
+    board = session.run(session.admin.type_boards.get(session.caller(), type)).as_json()
+    return {name: board[name] for name in ("window", "error_rate", "times_us", "sampled")}
+
+
+def _times(figures: Record) -> list[Record]:
+    from holdfast.core.duration import spoken
+
+    return [
+        {
+            "measured": f"{word} time",
+            **{name: None if us is None else spoken(us) for name, us in found.items()},
+        }
+        for word, found in figures["times_us"].items()
+    ]
 
 
 def _options(

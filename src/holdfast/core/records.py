@@ -672,6 +672,30 @@ class Wait(msgspec.Struct, frozen=True):
     us: int
 
 
+class FinishedJob(msgspec.Struct, frozen=True):
+    """An ended job by its times; what it waited for says something of the queue only at its first attempt."""
+
+    id: str
+    state: TerminalState
+    attempts: int
+    due_at: Instant
+    started_at: Instant | None
+    finished_at: Instant
+    was_blocked: bool
+
+    @property
+    def ran_us(self) -> int | None:
+        """How long its last attempt ran."""
+        return None if self.started_at is None else max(0, self.finished_at - self.started_at)
+
+    @property
+    def waited_us(self) -> int | None:
+        """How long it waited from due to started."""
+        if self.started_at is None or self.attempts != 1 or self.was_blocked:
+            return None
+        return max(0, self.started_at - self.due_at)
+
+
 class TypePace(msgspec.Struct, frozen=True):
     """How much of a type ended within a span, and how many run now."""
 

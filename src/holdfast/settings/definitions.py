@@ -16,6 +16,7 @@ from holdfast.settings.fields import (
     OneOf,
     SettingsGroup,
     Text,
+    UrlTemplate,
     ZoneName,
     setting,
 )
@@ -199,6 +200,12 @@ class HoldfastSettings:
         CronText(), "47 3 * * *", "When the archive runs, in WORKER_TIME_ZONE."
     )
     run_days: int = setting(Integer(1, 36_500), 30, "How long runs and slots of cycles are kept.")
+    trace_url: str | None = setting(
+        UrlTemplate(("trace_id", "span_id")),
+        None,
+        "Where a job's trace is, for the dashboard: a URL with {trace_id} and, if needed, {span_id};"
+        " unset: no link.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

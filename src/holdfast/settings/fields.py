@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from string import Formatter
 from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
@@ -154,6 +155,26 @@ class HttpUrl:
         if parts.scheme not in self.schemes or not parts.hostname:
             raise ValueError
         return raw.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class UrlTemplate:
+    """A URL with places for names, of which the first must be there."""
+
+    names: tuple[str, ...]
+
+    @property
+    def expected(self) -> str:
+        return f"a URL like https://traces.example/{{{self.names[0]}}}"
+
+    def parse(self, raw: object) -> str:
+        url = HttpUrl(("http", "https")).parse(raw)
+        found = {name for _, name, _, _ in Formatter().parse(url) if name is not None}
+        if self.names[0] not in found:
+            raise ValueError
+        if unknown := sorted(found - set(self.names)):
+            raise ValueError(f"{{{unknown[0]}}} is not one of {', '.join(self.names)}")
+        return url
 
 
 @dataclass(frozen=True, slots=True)

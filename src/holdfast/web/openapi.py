@@ -11,7 +11,7 @@ import msgspec
 from holdfast.admin.access import POLICY
 from holdfast.version import VERSION
 from holdfast.web import probes
-from holdfast.web.api import archive, chains, cycles, jobs, overview, streams, system, types
+from holdfast.web.api import archive, chains, cycles, export, jobs, overview, streams, system, types
 from holdfast.web.middleware import root_path
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
@@ -173,6 +173,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/api/v1/openapi.json", None, describe),
     *overview.ROUTES,
     *system.ROUTES,
+    *export.ROUTES,
     *jobs.ROUTES,
     *chains.ROUTES,
     *types.ROUTES,

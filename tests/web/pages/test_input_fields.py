@@ -74,9 +74,9 @@ def test_each_property_has_the_field_that_suits_it() -> None:
 @pytest.mark.parametrize("type_", [Typed, Struct, Model])
 def test_every_kind_of_class_has_a_form(type_: Any) -> None:
     fields = fields_of(type_)
-    assert [each.name for each in fields] == ["number", "note"]
+    assert {each.name for each in fields} == {"number", "note"}
     value = read_fields(fields, {"number": "7", "note": "hm"}, {})
-    assert TypeCodec(type_).encode(value) == '{"number":7,"note":"hm"}'
+    assert msgspec.json.decode(TypeCodec(type_).encode(value)) == {"number": 7, "note": "hm"}
 
 
 @pytest.mark.parametrize("type_", [Any, int, dict[str, int], list[int], Literal["a", "b"]])

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.records import (
+    FinishedJob,
     Instant,
     QueueTotals,
     SeriesPoint,
@@ -19,7 +20,7 @@ from holdfast.core.records import (
     WorkerRecord,
     WorkerSign,
 )
-from holdfast.storage.operation import Op, Statement
+from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.params import document, records_of, texts
 
 
@@ -130,13 +131,20 @@ class StatisticsStore:
     """Statistics over time, from the tally and from the newest results; never from a count of all rows."""
 
     def series(
-        self, span_ms: int, step_ms: int, now: Instant | None = None
+        self, span_ms: int, step_ms: int, now: Instant | None = None, *, type: str | None = None
     ) -> Op[list[SeriesPoint]]:
-        """Read what happened in each step of the last span, oldest first; empty steps are left out. One statement."""
-        rows = yield Statement(
-            "figure_series", {"span_us": span_ms * 1000, "step_us": step_ms * 1000, "now": now}
-        )
+        """Read what happened in each step of the last span, of all types or of one, oldest first.
+
+        Empty steps are left out. One statement.
+        """
+        span: dict[str, Value] = {"span_us": span_ms * 1000, "step_us": step_ms * 1000}
+        rows = yield Statement("figure_series", {**span, "type": type, "now": now})
         return records_of(SeriesPoint, rows)
+
+    def finished(self, type: str, limit: int, look: int) -> Op[list[FinishedJob]]:
+        """Read the newest ended jobs of a type, at most `limit` among the newest `look` of all. One statement."""
+        rows = yield Statement("figure_finished", {"type": type, "limit": limit, "look": look})
+        return records_of(FinishedJob, rows)
 
     def waits(self, steps: Sequence[WaitStep], look: int) -> Op[list[Wait]]:
         """Read how long ended jobs waited from due to started, at most `look` of each step. One statement."""

@@ -133,6 +133,36 @@ class WalkConformance(Conformance):
             matching = await fixture.run(store.jobs.matching(query, 100, now))
             assert [each.id for each in matching.records] == [each.id for each in jobs.records]
 
+    async def test_ended_jobs_of_a_type_are_read_with_their_times(
+        self, fixture: StoreFixture
+    ) -> None:
+        first = await fixture.start_running("render")
+        fixture.pass_time(seconds=3)
+        await fixture.finish_as(first, "complete", started_at=fixture.now - 2_000_000)
+        other = await fixture.start_running("common")
+        await fixture.finish_as(other, "complete")
+        failed = await fixture.start_running("render")
+        await fixture.finish_as(failed, "fail", error="ValueError: no")
+        read = fixture.store.statistics.finished
+        found = await fixture.run(read("render", 10, 100))
+        assert [(each.id, each.state) for each in found] == [
+            (failed.id, "failed"),
+            (first.id, "completed"),
+        ]
+        assert (found[1].ran_us, found[1].waited_us) == (2_000_000, 1_000_000)
+        assert not found[1].was_blocked
+        assert [each.id for each in await fixture.run(read("render", 1, 100))] == [failed.id]
+        assert [each.id for each in await fixture.run(read("common", 10, 1))] == []
+
+    async def test_a_series_may_be_of_one_type(self, fixture: StoreFixture) -> None:
+        for type in ("render", "render", "common"):
+            await fixture.finish_as(await fixture.start_running(type), "complete")
+        series = fixture.store.statistics.series
+        everything = await fixture.run(series(3_600_000, 3_600_000, fixture.now))
+        render = await fixture.run(series(3_600_000, 3_600_000, fixture.now, type="render"))
+        assert sum(each.completed for each in everything) == 3
+        assert sum(each.completed for each in render) == 2
+
     async def test_an_age_is_a_place_to_begin_and_to_end(self, fixture: StoreFixture) -> None:
         old = await fixture.start()
         fixture.pass_time(seconds=3_600)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast.admin.access import LOCAL
-from holdfast.admin.overview import STEPS_MS
 from holdfast.admin.serializers import health_json, plain
+from holdfast.admin.windows import STEPS_MS
 from holdfast.core.errors import Unauthenticated
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.serializers import plain, version_of
+from holdfast.admin.windows import STEPS_MS
 from holdfast.commands.workers import TypeChange
 from holdfast.web.route import LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
@@ -22,6 +23,14 @@ async def list_all(request: BoundRequest) -> ApiResponse:
     found = await request.service.types.list(request.caller)
     items = [{**each.as_json(), "version": version_of(plain(each.setting))} for each in found]
     return ApiResponse({"items": items})
+
+
+async def statistics(request: BoundRequest) -> ApiResponse:
+    """Show a job type in figures: throughput, errors, quantiles of run time and wait, slowest and latest jobs."""
+    board = await request.service.type_boards.get(
+        request.caller, request["type"], request["window"]
+    )
+    return ApiResponse(board.as_json())
 
 
 async def pause(request: BoundRequest) -> ApiResponse:
@@ -71,6 +80,9 @@ async def drain(request: BoundRequest) -> ApiResponse:
 
 
 _TYPE = Param("type", "path", text="The job type's name.")
+_WINDOW = Param(
+    "window", "query", text="How far back figures go.", default="1h", choices=tuple(STEPS_MS)
+)
 _WORKER = Param("id", "path", text="The worker's id.")
 _ALL = Param("all", "query", "flag", "Include stopped workers.", False)
 _VERSIONED: dict[str, Any] = {"versioned": True, "answers": (200, 404, 412)}
@@ -82,6 +94,14 @@ ROUTES = (
     command("/api/v1/types/resume-all", "type.resume", resume_all),
     command("/api/v1/types/{type:path}/pause", "type.pause", pause, _TYPE, **_VERSIONED),
     command("/api/v1/types/{type:path}/resume", "type.resume", resume, _TYPE, **_VERSIONED),
+    Route(
+        "GET",
+        "/api/v1/types/{type:path}/statistics",
+        "type.list",
+        statistics,
+        (_TYPE, _WINDOW),
+        answers=(200, 404),
+    ),
     Route(
         "PATCH",
         "/api/v1/types/{type:path}",

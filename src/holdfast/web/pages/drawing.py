@@ -13,10 +13,12 @@ import msgspec
 from markupsafe import Markup, escape
 
 from holdfast.core.duration import spoken
-from holdfast.core.records import Instant
+from holdfast.core.records import Instant, SeriesPoint
 from holdfast.web.pages.templates import count, instant_of, visible
 
 WIDTH, HEIGHT = 600, 150
+_MINUTE_US = 60_000_000
+_HOUR_US = 60 * _MINUTE_US
 _GAP = 1.5
 _LINES = 3
 _FRAME = Markup(
@@ -105,6 +107,28 @@ class Point(msgspec.Struct, frozen=True):
 
     label: str
     us: int | None
+
+
+def step_starts(now: Instant, span_us: int, step_us: int) -> Sequence[Instant]:
+    """Return where the steps of a span begin, the last of them with the current one."""
+    last = now // step_us * step_us
+    return range(last - span_us + step_us, last + 1, step_us)
+
+
+def clock_label(at: Instant) -> str:
+    """Return the clock time of a step in UTC."""
+    return f"{at // _HOUR_US % 24:02d}:{at // _MINUTE_US % 60:02d}"
+
+
+def bars_of(series: Sequence[SeriesPoint], steps: Sequence[Instant]) -> tuple[Bar, ...]:
+    """Return a bar per step, empty where nothing ended."""
+    ended = {each.at: each for each in series}
+    return tuple(
+        Bar(clock_label(at), max(0, each.completed), max(0, each.failed))
+        if (each := ended.get(at))
+        else Bar(clock_label(at), 0, 0)
+        for at in steps
+    )
 
 
 # A live page is rendered every second and its charts change by the minute.

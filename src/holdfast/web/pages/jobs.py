@@ -27,6 +27,8 @@ BATCH = 100
 
 _ID_PART = re.compile(r"(?:…|\.\.\.)?[0-9A-Fa-f-]{6,36}(?:…|\.\.\.)?")
 
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}.*")
+
 _TONES = {"failed": "bad", "completed": "good", "running": "busy"}
 """How the sentence about a job in a state looks; other states have a look of their own."""
 
@@ -55,6 +57,9 @@ async def list_page(context: PageContext) -> Response:
     values = {
         "filter": text,
         "fields": list(FIELDS.values()),
+        "keys": " ".join(f"{each.name}{each.operators[0]}" for each in FIELDS.values()),
+        "states": STATES,
+        "export": f"{context.url('/api/v1/jobs/export')}?{urlencode({'filter': text})}",
         "refusal": refusal,
         "tabs": _tabs(context, text),
         "jobs": page.items,
@@ -111,8 +116,17 @@ async def get(context: PageContext) -> Response:
         "attempts": detail.attempts,
         "blockers": detail.blockers,
         "progress": detail.progress,
+        "trace_url": trace_link(context.service.settings.holdfast.trace_url, job["trace"]),
     }
     return render_page(context, "job.html", job["type"], "jobs", values, detail.now)
+
+
+def trace_link(template: str | None, traceparent: str | None) -> str | None:
+    """Return the address of a job's trace, None where it has none or no address is set."""
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    if template is None or match is None:
+        return None
+    return template.format(trace_id=match[1], span_id=match[2])
 
 
 def _with_countdown(sentence: str, job: dict[str, Any], now: Instant) -> Sentence:

@@ -8,19 +8,23 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.admin.cycles import CycleFacts
-from holdfast.admin.overview import DEAD_LOOK, STEPS_MS, WAIT_LOOK, Overview, Window
+from holdfast.admin.overview import DEAD_LOOK, WAIT_LOOK, Overview
 from holdfast.admin.serializers import plain, rfc3339
+from holdfast.admin.windows import STEPS_MS, Window
 from holdfast.commands.health import Health
 from holdfast.core.duration import spoken
-from holdfast.core.records import Instant
-from holdfast.web.pages.drawing import Bar, Point, draw_bars, draw_curve
+from holdfast.web.pages.drawing import (
+    Point,
+    bars_of,
+    clock_label,
+    draw_bars,
+    draw_curve,
+    step_starts,
+)
 from holdfast.web.pages.page_context import PageContext, render_page
 
 MAX_CYCLES = 6
 MAX_PAUSED = 5
-
-_MINUTE_US = 60_000_000
-_HOUR_US = 60 * _MINUTE_US
 
 
 async def get(context: PageContext) -> Response:
@@ -74,15 +78,10 @@ def _health(found: Overview) -> dict[str, Any]:
 
 
 def _flow(found: Overview) -> dict[str, Any]:
-    steps = _steps(found)
-    by_step = {each.at: each for each in found.series}
-    ended = [by_step.get(at) for at in steps]
-    series = tuple(
-        Bar(_label(at), each.completed, each.failed) if each else Bar(_label(at), 0, 0)
-        for at, each in zip(steps, ended, strict=True)
-    )
+    steps = step_starts(found.health.now, STEPS_MS[found.window][0] * 1000, found.step_us)
+    series = bars_of(found.series, steps)
     waits = {each.at: each.p95_us for each in found.waits}
-    points = tuple(Point(_label(at), waits.get(at)) for at in steps)
+    points = tuple(Point(clock_label(at), waits.get(at)) for at in steps)
     p95 = found.p95_wait_us
     return {
         "completed": sum(each.completed for each in series),
@@ -91,16 +90,6 @@ def _flow(found: Overview) -> dict[str, Any]:
         "curve": draw_curve(points),
         "p95": None if p95 is None else spoken(p95),
     }
-
-
-def _steps(found: Overview) -> Sequence[Instant]:
-    span_us = STEPS_MS[found.window][0] * 1000
-    last = found.health.now // found.step_us * found.step_us
-    return range(last - span_us + found.step_us, last + 1, found.step_us)
-
-
-def _label(at: Instant) -> str:
-    return f"{at // _HOUR_US % 24:02d}:{at // _MINUTE_US % 60:02d}"
 
 
 def _next_cycles(cycles: Sequence[CycleFacts]) -> list[dict[str, Any]]:

@@ -18,7 +18,17 @@ from holdfast.core.lifecycle import CHAIN_COMMANDS, JOB_COMMANDS
 from holdfast.web.authentication import COOKIE, check_same_origin
 from holdfast.web.dispatch import NotFoundHandler, no_such_route, not_found, redirect_without_slash
 from holdfast.web.middleware import request_id_of, root_path
-from holdfast.web.pages import archive, chains, cycles, jobs, lists, overview, start_form, system
+from holdfast.web.pages import (
+    archive,
+    chains,
+    cycles,
+    jobs,
+    lists,
+    overview,
+    start_form,
+    system,
+    types,
+)
 from holdfast.web.pages.forms import (
     ConfirmationNeeded,
     is_local_path,
@@ -64,6 +74,8 @@ ROUTES = (
     PageRoute("GET", "/dead", ("dead.list",), lists.list_dead_letters),
     PageRoute("POST", "/dead", ("dead.redrive", "dead.drop"), lists.move_dead_letters),
     PageRoute("GET", "/types", ("type.list",), lists.list_types),
+    # The name of a delivery has a slash.
+    PageRoute("GET", "/types/{name:path}", ("type.list",), types.get),
     PageRoute("POST", "/types", ("type.pause", "type.resume"), lists.move_type),
     PageRoute("GET", "/workers", ("worker.list",), lists.list_workers),
     PageRoute("POST", "/workers", ("worker.drain",), lists.move_worker),

@@ -10,7 +10,8 @@ import msgspec
 from starlette.responses import RedirectResponse, Response
 
 from holdfast.client.start_options import StartOptions
-from holdfast.core.errors import HoldfastError, InputInvalid, InvalidOption, UnknownJobType, nearest
+from holdfast.commands.workers import unknown_type
+from holdfast.core.errors import HoldfastError, InputInvalid, InvalidOption
 from holdfast.core.redaction import redact_value
 from holdfast.web.pages.forms import FormFields, caller_with_reason, parse_form
 from holdfast.web.pages.input_fields import (
@@ -119,7 +120,7 @@ async def _check_known(context: PageContext, type: str) -> None:
         return
     known = [each.totals.type for each in await context.service.types.list(context.caller)]
     if type not in known:
-        raise UnknownJobType(f"no job type {type[:60]!r} is known here", help=nearest(type, known))
+        raise unknown_type(type, known)
 
 
 def _options(form: FormFields) -> StartOptions:

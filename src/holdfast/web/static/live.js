@@ -1,5 +1,6 @@
 // Refreshes the page's live parts when the server hints at a change, unless that would disturb the user.
 import { announce } from "./announce.js";
+import { showCopyButtons } from "./copy.js";
 import { morph } from "./morph.js";
 import { showSelection } from "./selection.js";
 import { follow } from "./stream.js";
@@ -79,6 +80,7 @@ function show(text, isManual) {
   }
   setClock(Number(next.body.dataset.now));
   updateTimes();
+  showCopyButtons();
   showSelection();
   showNewRows(hold.waiting);
 }

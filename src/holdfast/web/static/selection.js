@@ -52,7 +52,8 @@ export function describeMatching(form, all) {
   const filter = visible(form.elements.filter.value);
   const { total, more } = form.dataset;
   const number = total ? ` ${total.replace(/\B(?=(\d{3})+$)/g, "\u202f")}${more ? "+" : ""}` : "";
-  const jobs = total === "1" && !more ? "the only job" : `${all}${number} jobs`;
+  const only = all === "All" ? "The only job" : "the only job";
+  const jobs = total === "1" && !more ? only : `${all}${number} jobs`;
   return filter ? `${jobs} matching ${filter}` : `${jobs} in the database`;
 }
 

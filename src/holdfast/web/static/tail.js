@@ -1,6 +1,7 @@
 // The stream of changes, newest on top; texts are set as text, never as markup.
 import { showMode } from "./live.js";
 import { follow } from "./stream.js";
+import { localTime } from "./times.js";
 import { visible } from "./visible.js";
 
 const MOST = 300;
@@ -41,7 +42,7 @@ function line(template, job, jobs) {
   item.dataset.key = keyOf(job);
   const time = item.querySelector("time");
   time.title = String(job.finished_at || job.started_at || job.created_at);
-  time.textContent = time.title.slice(11, 19);
+  time.textContent = localTime(time.title).slice(11, 19);
   const states = item.querySelectorAll("[data-state]");
   for (const each of states) each.hidden = each.dataset.state !== job.state;
   const link = item.querySelector("a");

@@ -1,4 +1,5 @@
-// Times that keep counting: <time data-since="ms"> up, <time data-until="ms"> down to zero.
+// Times that keep counting: <time data-since="ms"> up, <time data-until="ms"> down to zero; and instants, which the
+// server writes in UTC and <time data-local> shows in the reader's zone. Titles stay in UTC.
 const SIZES = [
   [86400, "d"],
   [3600, "h"],
@@ -26,9 +27,21 @@ export function updateTimes() {
   for (const each of document.querySelectorAll("time[data-since]")) {
     write(each, format(now - Number(each.dataset.since)));
   }
+  for (const each of document.querySelectorAll("time[data-local]")) write(each, localTime(each.dateTime));
   for (const each of document.querySelectorAll("time[data-until]")) {
     write(each, format(Number(each.dataset.until) - now));
   }
+}
+
+// As 2026-01-31 12:00:00 GMT+1; the Swedish way to write a time is the one of ISO 8601.
+const CLOCK = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
+const ZONE = new Intl.DateTimeFormat("en", { timeZoneName: "short" });
+
+export function localTime(text) {
+  const instant = new Date(text);
+  if (Number.isNaN(instant.getTime())) return text;
+  const zone = ZONE.formatToParts(instant).find((each) => each.type === "timeZoneName");
+  return `${CLOCK.format(instant)} ${zone ? zone.value : ""}`;
 }
 
 function write(element, text) {

@@ -1,10 +1,12 @@
 -- name: figure_series
--- What the tally says of each step of the last span; the tally is small, because it is folded by the minute.
+-- What the tally says of each step of the last span, of all types or of one; the tally is small, because it is folded by the
+-- minute.
 select at, sum(started)::bigint, sum(completed)::bigint, sum(failed)::bigint, sum(cancelled)::bigint, sum(retried)::bigint, sum(reaped)::bigint
   from (
     select holdfast.us(t.at) / :step_us::bigint * :step_us::bigint as at, t.started, t.completed, t.failed, t.cancelled, t.retried, t.reaped
       from holdfast.tally t
-     where t.at > holdfast.moment(:now::bigint) - :span_us::bigint * interval '1 microsecond') steps
+     where t.at > holdfast.moment(:now::bigint) - :span_us::bigint * interval '1 microsecond'
+       and (:type::text is null or t.type = :type)) steps
  group by at
  order by at;
 
@@ -18,6 +20,19 @@ select s.at, holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.pl
      where job_id >= s.first and job_id < s.last order by job_id limit :look::integer) o
   join holdfast.job j on j.id = o.job_id
  where o.started_at is not null and o.attempts = 1 and j.blockers = 0;
+
+-- name: figure_finished
+-- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
+-- job that ends.
+select o.job_id::text, o.state, o.attempts, holdfast.us(greatest(j.created_at, j.planned_at)), holdfast.us(o.started_at),
+       holdfast.us(o.finished_at), j.blockers > 0
+  from (
+    select * from (
+      select job_id, type, state, attempts, started_at, finished_at from holdfast.outcome
+       order by job_id desc limit :look::integer) newest
+     where type = :type limit :limit::integer) o
+ cross join lateral (select created_at, planned_at, blockers from holdfast.job where id = o.job_id offset 0) j
+ order by o.job_id desc;
 
 -- name: figure_types
 -- What each type ended within the last span, by the tally, and how many of it run, by what the leases still hold.

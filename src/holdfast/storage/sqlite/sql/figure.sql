@@ -1,8 +1,9 @@
 -- name: figure_series
--- What the tally says of each step of the last span; the tally is small, because it is folded by the minute.
+-- What the tally says of each step of the last span, of all types or of one; the tally is small, because it is folded by the
+-- minute.
 select t.at / :step_us * :step_us as step, sum(t.started), sum(t.completed), sum(t.failed), sum(t.cancelled), sum(t.retried), sum(t.reaped)
   from holdfast_tally t
- where t.at > {now} - :span_us
+ where t.at > {now} - :span_us and (:type is null or t.type = :type)
  group by step
  order by step;
 
@@ -16,6 +17,19 @@ select json_extract(s.value, '$.at'), o.started_at - max(j.created_at, coalesce(
      where job_id >= json_extract(s.value, '$.first') and job_id < json_extract(s.value, '$.last') order by job_id limit :look)
   cross join holdfast_job j on j.id = o.job_id
  where o.started_at is not null and o.attempts = 1 and j.blockers = 0;
+
+-- name: figure_finished
+-- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
+-- job that ends.
+select o.job_id, o.state, o.attempts, max(j.created_at, coalesce(j.planned_at, j.created_at)), o.started_at, o.finished_at,
+       j.blockers > 0
+  from (
+    select * from (
+      select job_id, type, state, attempts, started_at, finished_at from holdfast_outcome
+       order by job_id desc limit :look)
+     where type = :type limit :limit) o
+ cross join holdfast_job j on j.id = o.job_id
+ order by o.job_id desc;
 
 -- name: figure_types
 -- What each type ended within the last span, by the tally, and how many of it run, by what the leases still hold.

@@ -1,0 +1,61 @@
+"""The page of one job type: throughput, errors, how long its jobs ran and waited, the slowest and the latest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from holdfast.admin.serializers import plain, shown
+from holdfast.admin.type_statistics import SAMPLE_LOOK, TypeBoard
+from holdfast.admin.windows import STEPS_MS, Window
+from holdfast.core.duration import spoken
+from holdfast.web.pages.drawing import bars_of, draw_bars, step_starts
+from holdfast.web.pages.page_context import PageContext, render_page
+
+
+async def get(context: PageContext) -> Response:
+    """Show a job type."""
+    asked = context.query.get("span", "1h")
+    span: Window = asked if asked in STEPS_MS else "1h"
+    name = context.request.path_params["name"]
+    board = await context.service.type_boards.get(context.caller, name, span)
+    values = {
+        "type": board.facts.as_json(),
+        "flow": _flow(board),
+        "times": _times(board),
+        "sampled": len(board.sample.jobs),
+        "look": SAMPLE_LOOK,
+        "spans": list(STEPS_MS),
+        "span": span,
+        "slowest": [_finished(each) for each in board.sample.slowest()],
+        "latest": [shown(each) for each in board.latest],
+    }
+    return render_page(context, "type.html", name, "types", values, board.facts.now)
+
+
+def _flow(board: TypeBoard) -> dict[str, Any]:
+    span_ms, step_ms = STEPS_MS[board.window]
+    bars = bars_of(board.series, step_starts(board.facts.now, span_ms * 1000, step_ms * 1000))
+    completed, failed = sum(each.completed for each in bars), sum(each.failed for each in bars)
+    rate = board.error_rate
+    return {
+        "bars": draw_bars(bars),
+        "completed": completed,
+        "failed": failed,
+        "retried": sum(each.retried for each in board.series),
+        "per_minute": f"{(completed + failed) * 60_000 / span_ms:,.1f}",
+        "error_rate": None if rate is None else f"{rate:.1%}",
+    }
+
+
+def _times(board: TypeBoard) -> dict[str, dict[str, str]]:
+    return {
+        word: {name: "–" if us is None else spoken(us) for name, us in found.items()}
+        for word, found in board.sample.times().items()
+    }
+
+
+def _finished(job: Any) -> dict[str, Any]:
+    spans = {"ran": job.ran_us, "waited": job.waited_us}
+    return plain(job) | {name: "–" if us is None else spoken(us) for name, us in spans.items()}
