@@ -16,6 +16,7 @@ NAMES = {
     "Busy",
     "Cancel",
     "Chain",
+    "CompletedChain",
     "Continue",
     "CycleRun",
     "Holdfast",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holdfast.client.enqueue import Start as Start
     from holdfast.client.views import AttemptInfo as AttemptInfo
     from holdfast.client.views import Chain as Chain
+    from holdfast.client.views import CompletedChain as CompletedChain
     from holdfast.client.views import JobInfo as JobInfo
     from holdfast.client.views import Page as Page
     from holdfast.core.errors import Aborted as Aborted
@@ -39,6 +40,7 @@ _HOMES = {
     "Busy": "holdfast.core.errors",
     "Cancel": "holdfast.core.outcome",
     "Chain": "holdfast.client.views",
+    "CompletedChain": "holdfast.client.views",
     "Continue": "holdfast.core.outcome",
     "CycleRun": "holdfast.scheduler.cycle_run",
     "Holdfast": "holdfast.app",
@@ -62,6 +64,7 @@ __all__ = [
     "Busy",
     "Cancel",
     "Chain",
+    "CompletedChain",
     "Continue",
     "CycleRun",
     "Holdfast",

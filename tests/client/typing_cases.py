@@ -13,7 +13,18 @@ from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from holdfast import Chain, Holdfast, Job, JobInfo, Page, Start
+from holdfast import (
+    Cancel,
+    Chain,
+    CompletedChain,
+    Continue,
+    Holdfast,
+    Job,
+    JobInfo,
+    Page,
+    Snooze,
+    Start,
+)
 
 
 def sync_connections_answer_at_once(
@@ -81,10 +92,57 @@ def inputs_are_checked_against_the_handler(app: Holdfast, session: Session) -> N
     async def clean(job: Job[None]) -> None:
         pass
 
-    assert_type(app.start(session, charge, "order 7", key="k"), Chain)
-    assert_type(app.start(session, ship, 7), Chain)
-    assert_type(app.start(session, clean), Chain)
-    assert_type(app.start_many(session, charge, ["a", "b"]), list[Chain])
+    assert_type(app.start(session, charge, "order 7", key="k"), Chain[int])
+    assert_type(app.start(session, ship, 7), Chain[Any])
+    assert_type(app.start(session, clean), Chain[None])
+    assert_type(app.start_many(session, charge, ["a", "b"]), list[Chain[int]])
     app.start(session, charge, 7)  # type: ignore[arg-type]
     app.start(session, ship, "7")  # type: ignore[arg-type]
     app.start_many(session, charge, [7])  # type: ignore[arg-type]
+
+
+async def outputs_are_typed_by_the_handler(
+    app: Holdfast, session: Session, async_session: AsyncSession
+) -> None:
+    @app.job("order.charge")
+    def charge(job: Job[str]) -> int:
+        return len(job.input)
+
+    @app.job("order.pack")
+    async def pack(job: Job[str]) -> list[str] | Snooze | Cancel:
+        return [job.input]
+
+    @app.job("order.route")
+    def route(job: Job[str]) -> int | Continue | Snooze:
+        return Continue("order.pack", job.input)
+
+    @app.job("order.begin")
+    async def begin(job: Job[str]) -> Continue:
+        return Continue("order.pack", job.input)
+
+    @app.job("order.old")
+    def unannotated(job):  # type: ignore[no-untyped-def]
+        return 7
+
+    charged = app.start(session, charge, "order 7")
+    assert_type(app.chains.wait(charged), CompletedChain[int])
+    assert_type(app.chains.wait(charged, "5s").output, int)
+    assert_type(app.chains.wait(charged.id).output, Any)
+    assert_type(app.chains.wait(str(charged.id)).output, Any)
+    assert_type(charged.output, Any)  # None until it has completed
+    len(app.chains.wait(charged).output)  # type: ignore[arg-type]
+
+    packed = await app.start(async_session, pack, "order 7")
+    assert_type(packed, Chain[list[str]])
+    assert_type((await app.aio.chains.wait(packed)).output, list[str])
+    (many,) = await app.start_many(async_session, pack, ["order 7"])
+    assert_type((await app.aio.chains.wait(many)).output, list[str])
+
+    # Another handler may end these.
+    assert_type(app.chains.wait(app.start(session, route, "order 7")).output, Any)
+    assert_type(app.chains.wait(app.start(session, begin, "order 7")).output, Any)
+
+    assert_type(app.chains.wait(app.start(session, unannotated, 7)).output, Any)
+    assert_type(app.chains.wait(app.start(session, "order.charge", 7)).output, Any)
+    old: Chain = charged  # annotations from before chains had a type still fit
+    assert_type(app.chains.wait(old).output, Any)

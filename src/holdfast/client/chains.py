@@ -13,7 +13,18 @@ from holdfast.client.client import Client, Command, Conditions, Resource
 from holdfast.client.enqueue import Targets
 from holdfast.client.pagination import PAGE_LENGTH, check_length, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
-from holdfast.client.views import BlockerInfo, Chain, JobInfo, Page, chain_of, job_of, view_of
+from holdfast.client.views import (
+    BlockerInfo,
+    Chain,
+    CompletedChain,
+    JobInfo,
+    OutputT,
+    Page,
+    chain_of,
+    completed_chain,
+    job_of,
+    view_of,
+)
 from holdfast.client.waiting import Waiting
 from holdfast.commands.chains import (
     cancel_chain,
@@ -29,7 +40,7 @@ from holdfast.core.codec import encode_output
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import NewJob
+from holdfast.core.records import ChainRecord, NewJob
 from holdfast.core.registry import Target
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
@@ -136,6 +147,11 @@ class ChainCommands(Resource):
 
         return self._client.write(tx, op)
 
+    def _completed(self, id: Id, record: ChainRecord) -> CompletedChain:
+        """Return what was waited for; only a chain's first job has the output of the type that it began with."""
+        is_known = isinstance(id, Chain) and record.jobs == 1
+        return completed_chain(record, self._targets.output_of(record.type) if is_known else None)
+
     def _get(self, id: Id) -> Op[Chain]:
         wanted = id_text(id)
         records = yield from self._client.store.chains.get([wanted])
@@ -167,12 +183,24 @@ class ChainCommands(Resource):
 class Chains(ChainCommands):
     """Reads chains, on a connection of ours or, with `tx`, inside the caller's transaction; writes take it first."""
 
-    def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
+    @overload
+    def wait(
+        self, id: Chain[Continue | OutputT], timeout: Duration | None = None
+    ) -> CompletedChain[Any]: ...
+    @overload
+    def wait(
+        self, id: Chain[OutputT], timeout: Duration | None = None
+    ) -> CompletedChain[OutputT]: ...
+    @overload
+    def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]: ...
+    def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]:
         """Block until a chain has completed, woken by hints.
+
+        Pass what `start` returned, and the output has the type that the handler returns; with an id it is plain JSON.
 
         Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted, ChainNotFound.
         """
-        return self._waiting.wait(id, timeout)
+        return self._completed(id, self._waiting.wait(id, timeout))
 
     def get(self, id: Id, *, tx: SyncTx | None = None) -> Chain:
         """Read a chain. Raises: ChainNotFound, InvalidId."""
@@ -206,9 +234,19 @@ class Chains(ChainCommands):
 class AsyncChains(ChainCommands):
     """Async version of `Chains`."""
 
-    async def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
+    @overload
+    async def wait(
+        self, id: Chain[Continue | OutputT], timeout: Duration | None = None
+    ) -> CompletedChain[Any]: ...
+    @overload
+    async def wait(
+        self, id: Chain[OutputT], timeout: Duration | None = None
+    ) -> CompletedChain[OutputT]: ...
+    @overload
+    async def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]: ...
+    async def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]:
         """See `Chains.wait`."""
-        return await self._waiting.wait_async(id, timeout)
+        return self._completed(id, await self._waiting.wait_async(id, timeout))
 
     async def get(self, id: Id, *, tx: AsyncTx | None = None) -> Chain:
         """See `Chains.get`."""

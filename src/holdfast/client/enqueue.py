@@ -26,7 +26,7 @@ from holdfast.client.start_options import (
     id_texts,
     new_id_text,
 )
-from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
+from holdfast.client.views import Chain, OutputT, chain_of, new_chain, removed_chain
 from holdfast.commands.change import Change, due_hints
 from holdfast.commands.start import Started, StartRequest, publish_events, start_chains
 from holdfast.core.codec import SIZE_LIMIT, TypeCodec
@@ -59,6 +59,7 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 if TYPE_CHECKING:
+    from holdfast.core.outcome import Cancel, Snooze
     from holdfast.worker.job import Job
 
 _ANYTHING = TypeCodec(Any)
@@ -70,16 +71,23 @@ POLICIES = get_args(OnBlockerFailure)
 
 InputT = TypeVar("InputT")
 
-HandlerOf: TypeAlias = "Callable[[Job[InputT]], Any] | Callable[[list[Job[InputT]]], Any]"
-"""A handler of jobs with this input, so that type checkers see a wrong one."""
+AsyncHandler: TypeAlias = "Callable[[Job[InputT]], Coroutine[Any, Any, OutputT | Snooze | Cancel]]"
+SyncHandler: TypeAlias = "Callable[[Job[InputT]], OutputT | Snooze | Cancel]"
+"""Handlers of jobs with this input and output, so that type checkers see a wrong input and know the output."""
+BatchHandler: TypeAlias = "Callable[[list[Job[InputT]]], Any]"
 
 
 class PublishOptions(TypedDict, total=False):
-    """Options of a published event: not before a time, and how urgent it is."""
+    """Options of `app.publish`."""
 
     at: datetime | None
+    """Not before this time, with a time zone; a time in the past means now."""
+
     after: Duration | None
+    """Not before this long from now, by the database's clock."""
+
     priority: int
+    """How urgent its deliveries are, from 0, the most urgent, to 9; by default 5."""
 
 
 class Start:
@@ -106,22 +114,54 @@ class Producer:
     def start(
         self,
         tx: SyncTx,
-        target: HandlerOf[InputT],
+        target: AsyncHandler[InputT, OutputT],
         input: InputT = ...,
         **options: Unpack[StartOptions],
+    ) -> Chain[OutputT]: ...
+    @overload
+    def start(
+        self,
+        tx: SyncTx,
+        target: SyncHandler[InputT, OutputT],
+        input: InputT = ...,
+        **options: Unpack[StartOptions],
+    ) -> Chain[OutputT]: ...
+    @overload
+    def start(
+        self,
+        tx: SyncTx,
+        target: BatchHandler[InputT],
+        input: InputT = ...,
+        **options: Unpack[StartOptions],
+    ) -> Chain[Any]: ...
+    @overload
+    def start(
+        self, tx: SyncTx, target: str, input: Any = None, **options: Unpack[StartOptions]
     ) -> Chain: ...
     @overload
     def start(
         self,
         tx: AsyncTx,
-        target: HandlerOf[InputT],
+        target: AsyncHandler[InputT, OutputT],
         input: InputT = ...,
         **options: Unpack[StartOptions],
-    ) -> Coroutine[Any, Any, Chain]: ...
+    ) -> Coroutine[Any, Any, Chain[OutputT]]: ...
     @overload
     def start(
-        self, tx: SyncTx, target: str, input: Any = None, **options: Unpack[StartOptions]
-    ) -> Chain: ...
+        self,
+        tx: AsyncTx,
+        target: SyncHandler[InputT, OutputT],
+        input: InputT = ...,
+        **options: Unpack[StartOptions],
+    ) -> Coroutine[Any, Any, Chain[OutputT]]: ...
+    @overload
+    def start(
+        self,
+        tx: AsyncTx,
+        target: BatchHandler[InputT],
+        input: InputT = ...,
+        **options: Unpack[StartOptions],
+    ) -> Coroutine[Any, Any, Chain[Any]]: ...
     @overload
     def start(
         self, tx: AsyncTx, target: str, input: Any = None, **options: Unpack[StartOptions]
@@ -146,12 +186,32 @@ class Producer:
     def start_many(
         self,
         tx: SyncTx,
-        target: HandlerOf[InputT],
+        target: AsyncHandler[InputT, OutputT],
         inputs: Iterable[InputT],
         *,
         keys: Iterable[str | None] | None = None,
         **options: Unpack[SharedOptions],
-    ) -> list[Chain]: ...
+    ) -> list[Chain[OutputT]]: ...
+    @overload
+    def start_many(
+        self,
+        tx: SyncTx,
+        target: SyncHandler[InputT, OutputT],
+        inputs: Iterable[InputT],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> list[Chain[OutputT]]: ...
+    @overload
+    def start_many(
+        self,
+        tx: SyncTx,
+        target: BatchHandler[InputT],
+        inputs: Iterable[InputT],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> list[Chain[Any]]: ...
     @overload
     def start_many(
         self,
@@ -166,12 +226,32 @@ class Producer:
     def start_many(
         self,
         tx: AsyncTx,
-        target: HandlerOf[InputT],
+        target: AsyncHandler[InputT, OutputT],
         inputs: Iterable[InputT],
         *,
         keys: Iterable[str | None] | None = None,
         **options: Unpack[SharedOptions],
-    ) -> Coroutine[Any, Any, list[Chain]]: ...
+    ) -> Coroutine[Any, Any, list[Chain[OutputT]]]: ...
+    @overload
+    def start_many(
+        self,
+        tx: AsyncTx,
+        target: SyncHandler[InputT, OutputT],
+        inputs: Iterable[InputT],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> Coroutine[Any, Any, list[Chain[OutputT]]]: ...
+    @overload
+    def start_many(
+        self,
+        tx: AsyncTx,
+        target: BatchHandler[InputT],
+        inputs: Iterable[InputT],
+        *,
+        keys: Iterable[str | None] | None = None,
+        **options: Unpack[SharedOptions],
+    ) -> Coroutine[Any, Any, list[Chain[Any]]]: ...
     @overload
     def start_many(
         self,
@@ -630,6 +710,11 @@ class Targets:
             return StartableType(check_name(target), _ANYTHING)
         found = self._registry.get(target)
         return StartableType(found.name, found.input, found.waits_for)
+
+    def output_of(self, type: str) -> TypeCodec | None:
+        """Return the codec of a type's output, None for a type that is not registered here."""
+        known = self._registry.find(type)
+        return None if known is None else known.output
 
     def encode(self, entry: StartableType, input: Any) -> str:
         """Return an input as text. Raises: InputInvalid, PayloadTooLarge, PayloadNotEncodable."""

@@ -9,13 +9,14 @@ import builtins
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import cache
-from typing import Any, Generic, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, get_type_hints
 from uuid import UUID
 
 import msgspec
 
 from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
+from holdfast.core.errors import OutputInvalid
 from holdfast.core.records import (
     ChainRecord,
     ChainState,
@@ -25,6 +26,14 @@ from holdfast.core.records import (
     State,
     to_datetime,
 )
+
+if TYPE_CHECKING:
+    # Type checkers know defaults of type variables before Python 3.13 does.
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    OutputT = TypeVarWithDefault("OutputT", default=Any)
+else:
+    OutputT = TypeVar("OutputT")
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
@@ -65,8 +74,10 @@ _CONVERTERS: dict[Any, Callable[[Any], Any]] = {
 }
 
 
-class Chain(msgspec.Struct, frozen=True, kw_only=True):
+class Chain(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     """A chain as its start or a read found it; it does not change afterwards.
+
+    `Chain[str]` is one whose handler returns a str, for type checkers.
 
     A start that was deduplicated by a key of `scope="any"` may find a chain that is no longer kept: its state is
     `removed`, and nothing but its id, type and key is known.
@@ -118,6 +129,24 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
         return f"Chain({self._id}, type={self.type!r}, state={self.state!r})"
 
 
+class CompletedChain(Chain[OutputT], frozen=True, kw_only=True):
+    """A chain that has completed, as `app.chains.wait` returns it."""
+
+    _decoded: Any
+    _misfit: OutputInvalid | None
+
+    @property
+    def output(self) -> OutputT:
+        """What came of it.
+
+        If you waited for what `start` returned, and its handler did not continue the chain, this is a value of the
+        type that the handler says it returns; otherwise plain JSON. Raises: OutputInvalid for one of another type.
+        """
+        if self._misfit is not None:
+            raise self._misfit
+        return cast(OutputT, self._decoded)
+
+
 def new_chain(started: Started, key: str | None, input: str) -> Chain:
     """Return a chain that was just started, without reading it back."""
     return Chain(_id=started.id, type=started.type, state=started.state, key=key, _input=input)
@@ -133,6 +162,17 @@ def removed_chain(id: str, type: str, key: str | None) -> Chain:
 def chain_of(record: ChainRecord, deduplicated: bool = False) -> Chain:
     """Return the public view of a chain."""
     return view_of(Chain, record, deduplicated=deduplicated)
+
+
+def completed_chain(record: ChainRecord, codec: TypeCodec | None) -> CompletedChain:
+    """Return the public view of a chain that has completed, its output decoded by a codec or as plain JSON."""
+    text = record.output or "null"
+    decoded, misfit = None, None
+    try:
+        decoded = decode_any(text) if codec is None else codec.decode(text)
+    except OutputInvalid as error:
+        misfit = error
+    return view_of(CompletedChain, record, deduplicated=False, _decoded=decoded, _misfit=misfit)
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from holdfast.client.start_options import Id, id_text
-from holdfast.client.views import Chain, chain_of
 from holdfast.commands.chains import no_such_chain
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (
@@ -60,7 +59,7 @@ class Waiting:
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def wait(self, id: Id, timeout: Duration | None = None) -> Chain:
+    def wait(self, id: Id, timeout: Duration | None = None) -> ChainRecord:
         """Block until a chain has completed, and look at least once, whatever the timeout.
 
         Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted, ChainNotFound.
@@ -78,7 +77,7 @@ class Waiting:
         database = self._database()
         return _found_at_once(chain, database.read(_ended(database.store, [chain])), timeout)
 
-    async def wait_async(self, id: Id, timeout: Duration | None = None) -> Chain:
+    async def wait_async(self, id: Id, timeout: Duration | None = None) -> ChainRecord:
         """Async version of `wait`; cancelling the caller stops the wait."""
         chain, seconds = id_text(id), _seconds(timeout)
         if seconds != 0:
@@ -228,7 +227,9 @@ def _announce(
     return known | dict.fromkeys(fresh, now)
 
 
-def _found_at_once(chain: str, found: Sequence[ChainRecord], timeout: Duration | None) -> Chain:
+def _found_at_once(
+    chain: str, found: Sequence[ChainRecord], timeout: Duration | None
+) -> ChainRecord:
     if not found:
         raise ChainNotFound(f"there is no chain {chain}")
     if found[0].state not in TERMINAL:
@@ -236,13 +237,14 @@ def _found_at_once(chain: str, found: Sequence[ChainRecord], timeout: Duration |
     return _outcome(found[0])
 
 
-def _outcome(record: ChainRecord) -> Chain:
+def _outcome(record: ChainRecord) -> ChainRecord:
+    """Return a chain that has completed. Raises: ChainFailed, ChainCancelled."""
     reason = (record.error or "").partition("\n")[0]
     if record.state == "failed":
         raise ChainFailed(f"chain {record.id} failed: {reason}")
     if record.state == "cancelled":
         raise ChainCancelled(f"chain {record.id} was cancelled: {reason}")
-    return chain_of(record)
+    return record
 
 
 def _seconds(timeout: Duration | None) -> float | None:

@@ -266,7 +266,8 @@ def _found(
 async def _chain_found(jobs: Holdfast, chain: Id, timeout_s: float) -> Found[Any]:
     """Wait for a chain; all waits of the process share one query. Raises: WaitTimeout."""
     try:
-        return Ready((await jobs.aio.chains.wait(chain, timeout_s)).output)
+        # By its id: what responses are made of is plain JSON, whichever way the chain was passed.
+        return Ready((await jobs.aio.chains.wait(id_text(chain), timeout_s)).output)
     except (ChainFailed, ChainCancelled) as error:
         return Failed(error)
 
