@@ -31,7 +31,9 @@ autoclass_content = "both"
 
 html_theme = "furo"
 html_title = f"Holdfast {VERSION}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["copy.css"]
+html_js_files = [("copy.js", {"defer": "defer"})]
 html_show_sourcelink = False
 html_copy_source = False
 pygments_style = "friendly"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 
@@ -9,8 +10,10 @@ import click
 import pytest
 
 from holdfast.cli.main import cli
-from tests.docs.snippets import blocks, written_pages
+from tests.docs.snippets import ROOT, blocks, written_pages
 
+_BLOCKS = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_SPAN = re.compile(r"(?<!`)`(?:[A-Z_]+=\S+ )?(holdfast [a-z][^`]*)`(?!`)")
 _ENDS = {"|", "||", "&&", ";", ">", ">>", "<", "&"}
 
 
@@ -21,6 +24,13 @@ def printed() -> Iterator[tuple[str, str]]:
             if block.language in ("sh", "console"):
                 lines = block.text.replace("\\\n", " ").splitlines()
                 yield from ((page, line.strip()) for line in lines if "holdfast " in line)
+
+
+def mentioned() -> Iterator[tuple[str, str]]:
+    """Each page and each of the commands in its sentences and tables."""
+    for page in ("README.md", *written_pages()):
+        text = _BLOCKS.sub("", (ROOT / page).read_text(encoding="utf-8"))
+        yield from ((page, " ".join(each.split())) for each in _SPAN.findall(text))
 
 
 def arguments(line: str) -> list[list[str]]:
@@ -60,6 +70,15 @@ def test_a_printed_command_is_understood(page: str, line: str) -> None:
         except click.exceptions.Exit as end:  # --help and --version end well here
             if end.exit_code:
                 raise
+
+
+@pytest.mark.parametrize(("page", "line"), sorted(set(mentioned())))
+def test_a_command_that_a_sentence_mentions_is_understood(page: str, line: str) -> None:
+    for words in arguments(line):
+        try:
+            parse(words)
+        except (click.MissingParameter, click.BadOptionUsage):
+            continue  # a sentence may name a command or an option without what follows it
 
 
 @pytest.mark.parametrize("line", ["holdfast jobs lst", "holdfast worker app:app --slot 3"])

@@ -14,7 +14,12 @@ import pytest
 from tests.docs.newcomer import PATIENCE_S, move_in, run
 from tests.docs.snippets import Block, blocks, written_pages
 
-OWN_TESTS = {"docs/do/testing.md", "docs/start/django.md", "docs/start/tutorial.md"}
+OWN_TESTS = {
+    "docs/do/alembic.md",
+    "docs/do/testing.md",
+    "docs/start/django.md",
+    "docs/start/tutorial.md",
+}
 """Pages that a test of their own runs."""
 
 

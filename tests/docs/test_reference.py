@@ -5,11 +5,21 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import click
 import pytest
-from docs._ext.reference import PARTS, api, commands, errors, events, filled, schema, settings
+from docs._ext.reference import (
+    PARTS,
+    api,
+    commands,
+    errors,
+    events,
+    filled,
+    options,
+    schema,
+    settings,
+)
 from docs._ext.reference.undocumented import Undocumented
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
@@ -70,6 +80,33 @@ def test_an_event_without_text_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CATALOGUE, "silent", silent)
     with pytest.raises(Undocumented, match="silent"):
         events.page()
+
+
+def test_every_option_of_a_decorator_has_a_sentence() -> None:
+    for title, option, meaning in (
+        ("@app.job and @app.on", "timeout", "three leases"),
+        ("@app.cycle", "missed", "caught up"),
+        ("app.start", "priority", "the most urgent"),
+        ("app.publish", "after", "from now"),
+    ):
+        section = options.page().partition(f"## {title}\n")[2].partition("\n## ")[0]
+        (row,) = (each for each in section.splitlines() if each.startswith(f"| `{option}` |"))
+        assert meaning in row
+    assert '`"loop" \\| "thread" \\| "process"`' in options.page()
+
+
+class Wordy(TypedDict, total=False):
+    """Options of which one says nothing."""
+
+    said: int
+    """With a sentence."""
+
+    silent: int
+
+
+def test_an_option_without_text_fails() -> None:
+    with pytest.raises(Undocumented, match=r"Wordy without text: silent$"):
+        options.options_of(Wordy)
 
 
 def test_an_error_without_a_fix_fails() -> None:

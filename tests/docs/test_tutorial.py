@@ -90,7 +90,7 @@ def test_alembic_would_drop_the_tables_of_holdfast_without_the_filter(folder: Pa
             if "alembic upgrade head" in block.text:
                 break
         env = folder / "migrations" / "env.py"
-        unfiltered = env.read_text(encoding="utf-8").replace("include_name=is_ours,", "")
+        unfiltered = env.read_text(encoding="utf-8").replace("include_name=include_name,", "")
         env.write_text(unfiltered, encoding="utf-8")
         refused = reader.attempt("alembic check")
     assert refused.returncode != 0

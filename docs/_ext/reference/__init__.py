@@ -9,7 +9,17 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from docs._ext.reference import api, commands, errors, events, filters, http, schema, settings
+from docs._ext.reference import (
+    api,
+    commands,
+    errors,
+    events,
+    filters,
+    http,
+    options,
+    schema,
+    settings,
+)
 from docs._ext.reference.undocumented import Undocumented
 
 if TYPE_CHECKING:
@@ -23,6 +33,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "filters": filters.page,
     "http": http.page,
     "metrics": events.metrics,
+    "options": options.page,
     "schema": schema.page,
     "seed-names": events.seed_names,
     "settings": settings.page,

@@ -17,6 +17,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.core.registry.TypeOptions",
         "holdfast.client.start_options.SharedOptions",
         "holdfast.client.start_options.StartOptions",
+        "holdfast.client.enqueue.PublishOptions",
         "holdfast.app.CycleOptions",
         "holdfast.from_env",
         "holdfast.Start",
@@ -44,6 +45,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ),
     "Return types": (
         "holdfast.Chain",
+        "holdfast.CompletedChain",
         "holdfast.JobInfo",
         "holdfast.AttemptInfo",
         "holdfast.Page",
@@ -66,6 +68,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.fastapi.transaction",
         "holdfast.contrib.fastapi.session",
         "holdfast.contrib.sqlalchemy_url.sqlalchemy_url",
+        "holdfast.contrib.alembic.include_name",
     ),
     "Leases for your own tables": (
         "holdfast.contrib.leases.LeasedTable",

@@ -36,18 +36,40 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class CycleOptions(TypedDict, total=False):
-    """When a cycle runs, and what happens to missed runs."""
+    """Options of a cycle, for `@app.cycle`: when it runs, and what happens to missed runs."""
 
     every: Duration | FromEnv[Duration | None] | None
+    """Run at this interval, a second or more; either this or `cron` is required."""
+
     cron: str | FromEnv[str | None] | None
+    """Run at the times of a cron expression with five fields, such as `17 3 * * *`."""
+
     tz: str | FromEnv[str | None] | None
+    """The time zone of `cron`, such as `Europe/Madrid`; by default WORKER_TIME_ZONE, which is UTC unless set."""
+
     singleton: bool
+    """Whether each scheduled time runs once across all replicas, the default, or with False in each of them."""
+
     missed: str | FromEnv[str]
+    """Which runs that were missed while no worker ran are caught up: `"none"`, `"last"` (the default), or the
+    latest n with `"all(n)"`."""
+
     jitter: Duration | FromEnv[Duration]
+    """Delay each run by up to this long, by the same amount on all replicas; by default not at all."""
+
     timeout: Duration | FromEnv[Duration | None] | None
+    """How long a run may take before it is asked to stop; by default WORKER_TICK_RUNNER_MAX_MS."""
+
     attempts: int | FromEnv[int]
+    """How often a scheduled time is tried, with growing pauses; by default 3 times."""
+
     sharded: bool
+    """Whether each shard of workers (WORKER_TICK_SHARD_INDEX, WORKER_TICK_SHARD_COUNT) runs it for its own part of
+    the tenants; by default False."""
+
     max_items: int | FromEnv[int | None] | None
+    """How many items one run should take at most, which `run.room` counts down from; by default
+    WORKER_TICK_RUNNER_MAX_ITEMS."""
 
 
 class Registration:

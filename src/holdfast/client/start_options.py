@@ -38,40 +38,54 @@ Id: TypeAlias = UUID | str | HasId
 
 
 class SharedOptions(TypedDict, total=False):
-    """What the chains of one call may have in common.
-
-    scope, window, exclude: how long a key deduplicates: while its chain is open (and failed counts
-    as open) or for `any` length of time, beyond the chain's removal too (HOLDFAST_KEY_DAYS); no longer
-    than the window; never for the chains excluded.
-    debounce, latest: start once the key has been quiet for so long, with the last input; at the latest
-    so long after the first start. Asked for while it runs, it runs once more afterwards.
-    at, after: not before that time; one in the past means now. priority: 0 is the most urgent, 5 is
-    usual. blockers: chains to wait for; on_blocker_failure: fail, wait or run when one of them
-    does not complete. max_attempts: instead of the job type's own.
-    """
+    """Options that the chains of one `app.start_many` have in common; `app.start` takes them too."""
 
     scope: KeyScope
+    """How long a key deduplicates: `"open"`, the default, until its chain has completed or was cancelled; `"any"`
+    beyond that, also after retention has removed the chain (HOLDFAST_KEY_DAYS)."""
+
     window: Duration | None
+    """A key deduplicates no longer than this; by default without limit."""
+
     exclude: Sequence[Id]
+    """Chains whose keys do not count, so that a start with the same key makes a new one."""
+
     debounce: Duration | None
+    """Start once the key has been quiet for this long, with the last input; asked for while it runs, it runs once more
+    afterwards."""
+
     latest: Duration | None
+    """With `debounce`: start at the latest this long after the first start, however often it is asked for again."""
+
     at: datetime | None
+    """Not before this time, with a time zone; a time in the past means now."""
+
     after: Duration | None
+    """Not before this long from now, by the database's clock."""
+
     priority: int
+    """How urgent it is, from 0, the most urgent, to 9; by default 5."""
+
     blockers: Sequence[Id]
+    """Chains to wait for; the handler finds their outputs in `job.blockers`."""
+
     on_blocker_failure: OnBlockerFailure
+    """What to do if one of the blockers fails or is cancelled: `"fail"`, the default; `"wait"` for it to be redriven;
+    or `"run"` anyway."""
+
     max_attempts: int | None
+    """How often the job may be tried, instead of what its type says."""
 
 
 class StartOptions(SharedOptions, total=False):
-    """What a chain may be started with.
-
-    key: starts with the same type and key share one chain. id: made by the caller with
-    `app.new_id()` (a UUID of version 7), so that a start repeated after an unknown commit is harmless.
-    """
+    """Options of `app.start` and `Start`."""
 
     key: str | None
+    """Starts with the same type and key share one chain."""
+
     id: UUID | str | None
+    """The chain's id, made with `app.new_id()`, so that a start can be repeated when you don't know whether it was
+    committed."""
 
 
 _ELSEWHERE = {

@@ -70,18 +70,41 @@ _OUTCOMES = (Continue, Snooze, Cancel)
 
 
 class TypeOptions(TypedDict, total=False):
-    """What a job type may set; what it leaves out is the worker's own default."""
+    """Options of a job type, for `@app.job` and `@app.on`; what is left out comes from the settings."""
 
     retry: Retry
+    """When and how often a failed job is tried again; by default 25 times with growing delays, an event's delivery 3
+    times."""
+
     lease: Lease | Duration | FromEnv[Duration | None]
+    """How long a worker may hold a job without renewing it, and so how soon a killed worker's job runs elsewhere; by
+    default OUTBOX_LEASE_DURATION_MS. It is renewed while the handler runs."""
+
     timeout: Duration | FromEnv[Duration | None]
+    """How long an attempt may take before it is aborted and counts as failed; by default three leases."""
+
     concurrency: int | FromEnv[int | None]
+    """How many jobs of this type run at once in each process; by default as many as there are slots."""
+
     batch: int | FromEnv[int | None]
+    """How many jobs the handler takes at once: it gets a list of jobs and returns a list with a result for each."""
+
     atomic: bool
+    """Whether the handler runs in the transaction that completes the job, `job.tx`; by default False. For short work in
+    the database only."""
+
     executor: Executor
+    """Where the handler runs: on the event loop (`"loop"`, for `async def`), in a thread (`"thread"`, for `def`), or in
+    a process of its own (`"process"`), which is killed at its timeout and keeps CPU-bound work away from others."""
+
     entry: bool
+    """Whether a chain may begin with this type; with False, only `Continue` leads to it."""
+
     continues_to: Sequence[str]
+    """The only job types that its handler may continue with; by default any that is registered."""
+
     waits_for: Sequence[str]
+    """The only job types of chains that it may have as `blockers`; by default any."""
 
 
 _KINDS: Mapping[str, Kinds] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alembic import context
 from sqlalchemy import create_engine
 
+from holdfast.contrib.alembic import include_name
 from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
 from invoicing.models import Base
 from invoicing.settings import read_settings
@@ -15,7 +16,7 @@ with engine.connect() as connection:
     context.configure(
         connection=connection,
         target_metadata=Base.metadata,
-        include_name=lambda name, *_: not (name or "").startswith("holdfast"),
+        include_name=include_name,
         render_as_batch=True,
     )
     with context.begin_transaction():
