@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from holdfast.settings import load_some
 
 
-def include_name(name: str | None, type_: str, parent_names: Mapping[str, str | None]) -> bool:
+def include_name(name: str | None, type_: str, parent_names: object) -> bool:
     """Return whether a name is not Holdfast's, for `context.configure(include_name=…)`.
 
     On PostgreSQL, Holdfast's tables are in the schema HOLDFAST_SCHEMA; on SQLite, their names begin with `holdfast_`.
