@@ -166,7 +166,7 @@ class ArchiveAdmin(NounAdmin):
 
     async def request_run(self, caller: Caller) -> None:
         """Have the next tick of any worker archive what is due. Raises: CycleNotFound."""
-        from holdfast.archive.export_cycle import ARCHIVE_CYCLE
+        from holdfast.archive.engine import ARCHIVE_CYCLE
 
         try:
             await self._gateway.run(

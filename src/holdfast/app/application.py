@@ -203,11 +203,11 @@ class Holdfast(Registration, Producer):
 
         Raises: DuplicateCycle, InvalidOption, InvalidSchedule, ConfigError.
         """
-        from holdfast.archive import Archive
-        from holdfast.archive.export_cycle import (
+        from holdfast.archive.engine import (
             ARCHIVE_CYCLE,
             ARCHIVE_PERIODS,
             ARCHIVE_TIMEOUT,
+            Archive,
             archive_handler,
         )
 

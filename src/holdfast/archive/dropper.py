@@ -11,11 +11,10 @@ from itertools import islice
 from typing import Any
 
 from holdfast.archive.exporter import describe
-from holdfast.archive.hold import Hold
 from holdfast.archive.parquet_file import ParquetFileReader
 from holdfast.archive.sources import ChainSource, Source, TableSource
 from holdfast.archive.table_access import MEMBERS, Print, Shape, span_of
-from holdfast.archive.work import Work
+from holdfast.archive.work import Hold, Work
 from holdfast.core.errors import ArchiveCorrupted
 from holdfast.core.manifest import Manifest, period_named
 from holdfast.storage.operation import run

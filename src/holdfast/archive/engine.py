@@ -6,18 +6,11 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from holdfast.archive.hold import LEASE_MS, Now
-from holdfast.archive.report import (
-    ArchiveReport,
-    OnProgress,
-    Progress,
-    Restored,
-    ignore_progress,
-    never,
-)
+import msgspec
+
 from holdfast.archive.sources import EARLIEST, ChainSource, Source, TableSource, closed_until
 from holdfast.archive.table_access import RowSelection, Unit, quote, quote_table, tables_of
 from holdfast.core.duration import Duration, milliseconds
@@ -25,6 +18,7 @@ from holdfast.core.errors import (
     Aborted,
     ArchiveBusy,
     ArchiveCorrupted,
+    ArchiveIncomplete,
     ArchiveNotConfigured,
     InvalidOption,
     ManifestNotFound,
@@ -39,6 +33,7 @@ from holdfast.core.manifest import (
     PeriodLength,
     period_of,
 )
+from holdfast.core.records import Instant
 from holdfast.files.files import Files
 from holdfast.files.open_files import open_files
 from holdfast.storage.database import Database
@@ -46,8 +41,16 @@ from holdfast.storage.database import Database
 if TYPE_CHECKING:
     from holdfast.archive.work import Work
 
+LEASE_MS = 60_000
 DEFAULT_GRACE = "1h"
 """How long after its end a period is left alone, for transactions that commit late."""
+
+ARCHIVE_CYCLE = "archiveExport"
+ARCHIVE_TIMEOUT = "4h"
+"""Much longer than other cycles: the first run may have years to export."""
+
+ARCHIVE_PERIODS = 10_000
+"""Periods of one run, unless the cycle says otherwise: years of days."""
 
 NOT_CONFIGURED = "HOLDFAST_ARCHIVE is not set: nothing is archived, and nothing is dropped"
 
@@ -55,6 +58,53 @@ _log = logging.getLogger("holdfast.archive")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MANY = 10_000
+
+Now = Callable[[], Instant | None]
+Step = Literal["export", "upload", "verify", "drop", "restore"]
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far the work on a manifest is: so many rows, or chains of a drop, of a total if that is known."""
+
+    step: Step
+    manifest: str
+    rows: int
+    total: int | None = None
+
+
+OnProgress = Callable[[Progress], object]
+
+
+class ArchiveReport(msgspec.Struct):
+    """What a run did; `note` says why it did nothing, `manifests` names those it worked on."""
+
+    configured: bool = True
+    periods: int = 0
+    items: int = 0
+    rows: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    failed: int = 0
+    note: str | None = None
+    manifests: list[str] = []
+    errors: list[str] = []
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """What a restore did: rows inserted, and rows that were there already, equal to the archived ones."""
+
+    manifest: Manifest
+    inserted: int
+    skipped: int
+
+
+def ignore_progress(progress: Progress) -> None:
+    """Take no interest in progress."""
+
+
+def never() -> bool:
+    """Go on to the end."""
+    return False
 
 
 class Archive:
@@ -422,3 +472,33 @@ def _length(period: PeriodLength) -> PeriodLength:
 
 
 __all__ = ["Archive", "Progress"]
+
+
+class ArchiveRun(Protocol):
+    """What the archive needs of a cycle's run."""
+
+    max_items: int | None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether it must stop."""
+
+    def count(self, name: str, number: int | float = 1) -> None:
+        """Add to a counter of the run."""
+
+
+def archive_handler(archive: Archive) -> Callable[[ArchiveRun], None]:
+    """Return the handler of the archive's cycle."""
+
+    def archive_export(run: ArchiveRun) -> None:
+        report = archive.run(limit=run.max_items, should_stop=lambda: run.aborted)
+        for name in ("periods", "rows", "bytes", "dropped", "failed"):
+            run.count(name, getattr(report, name))
+        run.count("processed", report.periods)
+        if not report.configured:
+            run.count("skipped")
+        if report.failed:
+            # The run fails, so that people see it and the slot is tried again; its counts are kept.
+            raise ArchiveIncomplete("; ".join(report.errors)[:2_000])
+
+    return archive_export

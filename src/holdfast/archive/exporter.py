@@ -14,12 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from holdfast.archive.hold import Hold, renewed
 from holdfast.archive.parquet_file import ParquetFileWriter
-from holdfast.archive.seen import Seen
-from holdfast.archive.sources import ChainSource, Member, Source
+from holdfast.archive.sources import ChainSource, Member, Seen, Source
 from holdfast.archive.table_access import Shape, Unfit
-from holdfast.archive.work import FOLDER, Work
+from holdfast.archive.work import FOLDER, Hold, Work, renewed
 from holdfast.core.errors import Aborted, ArchiveCorrupted, FilesError
 from holdfast.core.manifest import ArchivedObject, Manifest, Period
 from holdfast.files.content import BLOCK

@@ -8,12 +8,11 @@ from typing import Any
 
 import msgspec
 
+from holdfast.archive.engine import Progress, Restored
 from holdfast.archive.exporter import Definition, describe
-from holdfast.archive.hold import Hold
 from holdfast.archive.parquet_file import ParquetFileReader
-from holdfast.archive.report import Progress, Restored
 from holdfast.archive.table_access import Shape
-from holdfast.archive.work import Work
+from holdfast.archive.work import Hold, Work
 from holdfast.core.errors import ArchiveCorrupted, InvalidOption, RestoreConflict
 from holdfast.core.manifest import DEAD_LETTERS, JOBS, Manifest
 from holdfast.storage.operation import Row, run

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Protocol, Self
 from zoneinfo import ZoneInfo
 
-from holdfast.archive.seen import Seen
 from holdfast.archive.table_access import (
     MEMBERS,
     Batches,
@@ -199,3 +202,43 @@ def _wanted_parts(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Seq
 def closed_until(source: Source, now: Instant) -> datetime:
     """Return the start of the first period that may still get rows."""
     return period_of(now - source.grace_ms * 1000, source.length, source.zone).start
+
+
+class Seen:
+    """The digests of values, for one export: in a temporary file, as there may be more than fit into memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "seen.db"
+        self._file: sqlite3.Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __bool__(self) -> bool:
+        return self._file is not None
+
+    def add(self, values: Iterable[object]) -> None:
+        """Add values."""
+        if self._file is None:
+            self._file = sqlite3.connect(self._path, isolation_level=None)
+            self._file.execute("pragma journal_mode = off")
+            self._file.execute("pragma synchronous = off")
+            self._file.execute("create table seen (digest blob primary key) without rowid")
+            self._file.execute("begin")
+        rows = ((_digest(each),) for each in values)
+        self._file.executemany("insert or ignore into seen values (?)", rows)
+
+    def __contains__(self, value: object) -> bool:
+        if self._file is None:
+            return False
+        found = self._file.execute("select 1 from seen where digest = ?", (_digest(value),))
+        with closing(found):
+            return found.fetchone() is not None
+
+
+def _digest(value: object) -> bytes:
+    return blake2b(repr(value).encode("utf-8", "surrogateescape"), digest_size=16).digest()

@@ -1,9 +1,10 @@
-"""What exports, drops, checks and restores share: the database, the files, progress, and how objects are read back."""
+"""What exports, drops, checks and restores share: manifests held under a renewed token, progress, fetched objects."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,15 +13,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.archive.hold import Hold, Now, renewed
+from holdfast.archive.engine import Now, OnProgress, Progress, Step, ignore_progress, never
 from holdfast.archive.parquet_file import ParquetFileReader
-from holdfast.archive.report import OnProgress, Progress, Step, ignore_progress, never
 from holdfast.archive.table_access import TableAccess
 from holdfast.core.errors import (
     Aborted,
     ArchiveBusy,
     ArchiveCorrupted,
     HoldfastError,
+    LeaseLost,
     ObjectCorrupted,
     ObjectNotFound,
 )
@@ -40,6 +41,48 @@ def remove_abandoned_folders() -> None:
         with suppress(OSError):
             if time.time() - folder.stat().st_mtime > ABANDONED_S:
                 shutil.rmtree(folder)
+
+
+class Hold:
+    """A manifest that this process works on, and the token under which it is held."""
+
+    def __init__(self, manifest: Manifest, token: str) -> None:
+        self.manifest = manifest
+        self.token = token
+        self._is_lost = False
+
+    def lose(self) -> None:
+        """Note that another process has it."""
+        self._is_lost = True
+
+    def check(self, is_held: bool = True) -> None:
+        """Raises: LeaseLost when another process has taken the manifest over."""
+        if self._is_lost or not is_held:
+            self._is_lost = True
+            raise LeaseLost("lease_lost", f"another process has taken over {self.manifest.name}")
+
+
+@contextmanager
+def renewed(database: Database, hold: Hold, lease_ms: int, now: Now) -> Iterator[Hold]:
+    """Renew a hold until the block ends."""
+    ended = threading.Event()
+
+    def renew() -> None:
+        while not ended.wait(lease_ms / 3_000):
+            # A database that is busy or away may be back before the lease has expired.
+            with suppress(HoldfastError):
+                op = database.store.archiving.renew(hold.manifest.id, hold.token, lease_ms, now())
+                if not database.run(op):
+                    hold.lose()
+                    return
+
+    thread = threading.Thread(target=renew, name="holdfast archive lease", daemon=True)
+    thread.start()
+    try:
+        yield hold
+    finally:
+        ended.set()
+        thread.join()
 
 
 @dataclass(frozen=True, slots=True)
