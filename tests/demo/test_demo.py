@@ -238,3 +238,34 @@ def test_a_wait_is_told_in_words(ms: float | None, words: str) -> None:
 def test_statements_are_worded_for_each_driver() -> None:
     assert tables.with_dialect_params("values (%(a)s, %(b)s)", "sqlite") == "values (:a, :b)"
     assert tables.with_dialect_params("values (%(a)s)", "postgresql") == "values (%(a)s)"
+
+
+INTERRUPTED_IN_A_DESTRUCTOR = """
+import os, signal, sys
+from holdfast.cli.main import cli
+from holdfast.demo.story import Story
+
+class Dropped:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGINT)
+
+def step(self, dropped=[Dropped()]):
+    dropped.clear()
+
+Story.step = step
+cli(["demo", *sys.argv[1:]])
+"""
+
+
+def test_ctrl_c_that_comes_in_a_destructor_ends_the_demo(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IN_A_DESTRUCTOR, "--headless", "--orders", "0"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert result.returncode == Exit.OK, result.stdout + result.stderr
+    assert "Exception ignored in" in result.stderr
+    assert "0 of 0 orders paid" in result.stdout

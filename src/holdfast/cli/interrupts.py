@@ -13,16 +13,26 @@ from types import FrameType
 _came: list[int] = []
 
 
-def raise_on_signals() -> None:
-    """Have both signals raise KeyboardInterrupt."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+def raise_on_signals(*numbers: signal.Signals) -> None:
+    """Have these signals raise KeyboardInterrupt; without any, SIGINT and SIGTERM."""
+    for number in numbers or (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _on_signal)
+
+
+def raise_if_interrupted() -> None:
+    """Raise the KeyboardInterrupt of a signal that came before, if there was one."""
+    if _came:
+        raise KeyboardInterrupt
+
+
+def forget_interrupts() -> None:
+    """Wait for the next signal: the command has begun to stop."""
+    _came.clear()
 
 
 def sleep_unless_interrupted(seconds: float) -> None:
     """Sleep. Raises: KeyboardInterrupt, also for a signal that came before."""
-    if _came:
-        raise KeyboardInterrupt
+    raise_if_interrupted()
     time.sleep(seconds)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ import click
 from rich.console import Console
 
 from holdfast.cli.exit_codes import Exit
+from holdfast.cli.interrupts import forget_interrupts, raise_on_signals, sleep_unless_interrupted
 from holdfast.cli.orphan_guard import OrphanGuard
 from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
@@ -41,6 +43,7 @@ class Demo:
         """Run the demo; return the exit code."""
         version = ".".join(VERSION.split(".")[:2])
         click.echo(f"holdfast {version} · demo shop · {self._database.name}")
+        raise_on_signals(signal.SIGINT)
         with ExitStack() as stack:
             connection = stack.enter_context(tables.connect(self._database.url))
             stack.callback(app.close)
@@ -70,7 +73,7 @@ class Demo:
             code = self._worker.poll()
             if code is not None:
                 raise click.ClickException(f"the worker exited with code {code}, see {LOG}")
-            time.sleep(_POLL_S)
+            sleep_unless_interrupted(_POLL_S)
         lease_ms = self._options.lease_ms
         heartbeat = _seconds(default_heartbeat_ms(lease_ms))
         rest = f"{SLOTS} slots · lease {_seconds(lease_ms)} · heartbeat {heartbeat}"
@@ -96,6 +99,7 @@ class Demo:
         try:
             self._show(story)
         except KeyboardInterrupt:
+            forget_interrupts()
             if self._options.exit:
                 self._close(story, customers)
                 return Exit.INTERRUPTED

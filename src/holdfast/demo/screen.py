@@ -17,6 +17,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from holdfast.cli.interrupts import raise_if_interrupted, sleep_unless_interrupted
 from holdfast.demo.story import MORE, Story
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class TextScreen:
             self.print_news()
             if self._story.options.exit and self._story.is_settled:
                 return
-            time.sleep(POLL_S)
+            sleep_unless_interrupted(POLL_S)
 
     def print_news(self) -> None:
         """Print the figures when they are due, and new notes: the last of them is the outcome."""
@@ -122,6 +123,7 @@ class Screen:
                 live.update(self.render(), refresh=True)
                 if self._story.options.exit and self._story.is_settled:
                     return
+                raise_if_interrupted()
                 self._handle_keys(time.monotonic() + POLL_S)
 
     def render(self) -> Group:
