@@ -25,9 +25,10 @@ async def test_a_long_run_keeps_its_slot_by_its_heartbeat(
 ) -> None:
     began, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(run: CycleRun) -> None:
+    async def slow(run: CycleRun) -> int:
         began.set()
         await go_on.wait()
+        return 1
 
     spec = cycle_spec(slow, "cleanup", every="1m", timeout="1h")
     one, two = replica(spec, worker="w-1", mode="tick"), replica(spec, worker="w-2")
@@ -190,17 +191,19 @@ async def test_a_handler_that_does_not_obey_is_abandoned_and_its_slot_starts_aga
 ) -> None:
     began, go_on = threading.Event(), threading.Event()
 
-    def deaf(run: CycleRun) -> None:
+    def deaf(run: CycleRun) -> int:
         began.set()
         go_on.wait(60)
+        return 1
 
-    async def deaf_async(run: CycleRun) -> None:
+    async def deaf_async(run: CycleRun) -> int:
         began.set()
         while not go_on.is_set():
             try:
                 await asyncio.sleep(0.01)
             except asyncio.CancelledError:
                 continue
+        return 1
 
     handler = deaf if colour == "sync" else deaf_async
     spec = cycle_spec(handler, "cleanup", every="1h", timeout="10s")
@@ -257,10 +260,11 @@ async def test_a_run_whose_slot_was_taken_over_can_commit_nothing_any_more(
             refused.append(error.reason)
             raise
 
-    def second(run: CycleRun) -> None:
+    def second(run: CycleRun) -> int:
         with run.transaction() as tx:
             mark = "%s" if dialect == "postgresql" else "?"
             tx.execute(f"insert into note (text) values ({mark})", ["second"])  # noqa: S608
+        return 1
 
     old = replica(cycle_spec(stalled, "cleanup", every="1h"), worker="w-1", mode="tick")
     await old.run()

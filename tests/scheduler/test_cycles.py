@@ -150,7 +150,7 @@ async def test_an_answer_that_cannot_be_kept_fails_the_run_and_is_recorded(
 @pytest.mark.parametrize(
     ("answer", "counters"),
     [
-        (None, {"processed": 1}),
+        (None, {"processed": 0}),
         (0, {"processed": 0}),
         (7, {"processed": 7}),
         (RunnerReport(4, 3, 2, 1), {"processed": 4, "updated": 3, "skipped": 2, "errors": 1}),

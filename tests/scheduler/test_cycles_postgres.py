@@ -83,9 +83,9 @@ async def test_a_run_whose_lock_is_lost_is_aborted_and_its_writes_are_refused(
     began = asyncio.Event()
     reasons: list[Any] = []
 
-    async def work(run: CycleRun) -> None:
+    async def work(run: CycleRun) -> int:
         if run.worker == "w-2":
-            return
+            return 1
         began.set()
         try:
             await asyncio.Event().wait()
@@ -93,6 +93,7 @@ async def test_a_run_whose_lock_is_lost_is_aborted_and_its_writes_are_refused(
             reasons.append(run.abort_reason)
             kept.append(run)
             raise
+        return 0
 
     kept: list[CycleRun] = []
     spec = cycle_spec(work, "cleanup", every="1h")
@@ -123,7 +124,8 @@ async def test_a_run_whose_lock_is_lost_is_aborted_and_its_writes_are_refused(
 async def test_a_lock_that_somebody_holds_skips_the_cycle_on_this_replica(
     database: PostgresDatabase, replica: MakeReplica, clock: ManualClock
 ) -> None:
-    async def work(run: CycleRun) -> None: ...
+    async def work(run: CycleRun) -> int:
+        return 1
 
     made = replica(cycle_spec(work, "cleanup", every="1h"))
     await made.run()

@@ -313,8 +313,8 @@ def _count(run: CycleRun, answer: object) -> None:
     """Count what a handler returned: nothing, a number of items, a report, or numbers by name."""
     match answer:
         case None:
-            if run.counts == RunnerReport() and not run.numbers:
-                run.counts.processed = 1
+            # A run is no item: a loop that found nothing to do is to rest.
+            pass
         case int() if _is_count(answer):
             run.counts.processed += answer
         case RunnerReport():
