@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from holdfast.core.errors import Busy as Busy
     from holdfast.core.errors import HoldfastError as HoldfastError
     from holdfast.core.errors import Permanent as Permanent
+    from holdfast.core.flow import Fair as Fair
+    from holdfast.core.flow import Limit as Limit
+    from holdfast.core.flow import Ordered as Ordered
+    from holdfast.core.flow import Rate as Rate
     from holdfast.core.lease import Lease as Lease
     from holdfast.core.outcome import Cancel as Cancel
     from holdfast.core.outcome import Continue as Continue
@@ -43,13 +47,17 @@ _HOMES = {
     "CompletedChain": "holdfast.client.views",
     "Continue": "holdfast.core.outcome",
     "CycleRun": "holdfast.scheduler.cycle_run",
+    "Fair": "holdfast.core.flow",
     "Holdfast": "holdfast.app",
     "HoldfastError": "holdfast.core.errors",
     "Job": "holdfast.worker.job",
     "JobInfo": "holdfast.client.views",
     "Lease": "holdfast.core.lease",
+    "Limit": "holdfast.core.flow",
+    "Ordered": "holdfast.core.flow",
     "Page": "holdfast.client.views",
     "Permanent": "holdfast.core.errors",
+    "Rate": "holdfast.core.flow",
     "Retry": "holdfast.core.retry",
     "Shard": "holdfast.scheduler.cycle_run",
     "Snooze": "holdfast.core.outcome",
@@ -67,13 +75,17 @@ __all__ = [
     "CompletedChain",
     "Continue",
     "CycleRun",
+    "Fair",
     "Holdfast",
     "HoldfastError",
     "Job",
     "JobInfo",
     "Lease",
+    "Limit",
+    "Ordered",
     "Page",
     "Permanent",
+    "Rate",
     "Retry",
     "Shard",
     "Snooze",

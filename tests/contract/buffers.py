@@ -39,7 +39,7 @@ def prepare(connection: Connection[Any], name: str) -> None:
     connection.execute(command.format(sql.Identifier(name), types, sql.SQL(compiled.text)))
 
 
-def _execution(statement: Statement) -> sql.Composed:
+def execution(statement: Statement) -> sql.Composed:
     """The command that runs a prepared statement with its parameters."""
     order = postgres_statements("dollar", DEFAULT_SCHEMA)[statement.name].order
     values = as_text(statement.params)
@@ -63,7 +63,7 @@ def measure(connection: Connection[Any], statement: Statement, mode: PlanMode) -
 
 def measure_prepared(connection: Connection[Any], statement: Statement) -> Cost:
     """The same with the plan that the server keeps of it, if it keeps one."""
-    execute = _execution(statement)
+    execute = execution(statement)
     with connection.transaction(force_rollback=True):
         with connection.transaction(force_rollback=True):
             cursor = connection.execute(execute)

@@ -14,7 +14,14 @@ from holdfast.bench.baselines import BATCH, LimitLoop, drain_bare
 from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, with_beside
 from holdfast.bench.seeding import FRESH, LoadCondition, reset, seeded_database, snapshot_held
 from holdfast.bench.subject import BareWorkerCommand, DrainResult, WorkerCommand, drain
-from holdfast.bench.workload import BATCH_SIZE, IO_SECONDS, fill, numbered_types
+from holdfast.bench.workload import (
+    BATCH_SIZE,
+    IO_SECONDS,
+    KEYED,
+    fill,
+    fill_keys,
+    numbered_types,
+)
 from holdfast.cli.console import print_info
 
 CONDITIONS = {
@@ -25,6 +32,8 @@ CONDITIONS = {
 }
 MANY_TYPES = {"drain_20_types": (20, 0.9, 1.0), "drain_200_types": (200, 0.7, 0.9)}
 """How many types, the floor and the goal."""
+KEYS = {"flow_2000_keys": (2_000, 0.33, 0.5), "flow_100k_keys": (100_000, 0.3, 0.4)}
+"""How many keys, the floor and the goal."""
 IO_SLOTS = 50
 IO_CEILING = IO_SLOTS / IO_SECONDS
 
@@ -259,6 +268,40 @@ def measure_many_types(bench: Bench) -> list[Result]:
             limit="one",
             against="one type",
             target=FigureTarget("ratio", contest.ratio(name, "one"), floor=floor, goal=goal),
+        )
+        for name, (_, floor, goal) in wanted.items()
+    ]
+
+
+def measure_keys(bench: Bench) -> list[Result]:
+    """Drain jobs of which three of each key run at once, and jobs without limits, in turn."""
+    wanted = {name: each for name, each in KEYS.items() if name in bench.wanted}
+    with bench.server.database() as url:
+
+        def plain() -> float:
+            return _emptied_and_drained(WorkerCommand(url, ("noop",)), bench.scale.jobs)
+
+        def keyed(keys: int) -> float:
+            # One job of each key where there are more keys than jobs.
+            reset(url)
+            backlog = fill_keys(url, bench.scale.jobs, keys)
+            return drain(WorkerCommand(url, (KEYED,)), backlog, bench.scale.jobs).rate
+
+        contest = Contest(
+            bench.scale.rounds,
+            {
+                "plain": plain,
+                **{name: lambda keys=keys: keyed(keys) for name, (keys, _, _) in wanted.items()},  # type: ignore[misc]
+            },
+        )
+    return [
+        contest.result(
+            name,
+            "jobs/s",
+            ours=name,
+            limit="plain",
+            against="no limits",
+            target=FigureTarget("ratio", contest.ratio(name, "plain"), floor=floor, goal=goal),
         )
         for name, (_, floor, goal) in wanted.items()
     ]

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.client.enqueue import Start
+from holdfast.core.flow import Limit
 from holdfast.core.outcome import Continue
 from holdfast.worker.job import Job
 
@@ -37,6 +38,8 @@ AT_ONCE = 1000
 SETTLED_AFTER = 10_000
 TYPES_VARIABLE = "BENCH_TYPES"
 STAMPS_VARIABLE = "BENCH_STAMPS"
+KEYED, KEYED_LIMIT = "keyed", 3
+"""Jobs that do nothing too, and of which so many of one tenant run at once."""
 NUMBERED = "noop."
 """Types with this beginning do nothing too: there can be any number of them."""
 
@@ -101,6 +104,8 @@ def make_app(
             app.job(name, batch=BATCH_SIZE)(batch)
         elif name == "fan":
             _register_fan(app)
+        elif name == KEYED:
+            app.job(name, limits=[Limit(KEYED_LIMIT, by="tenant")])(noop)
         elif name == "stamp":
             app.job(name)(stamper(Path(os.environ[STAMPS_VARIABLE])))
         else:
@@ -135,6 +140,20 @@ class BacklogIds:
     first: str
     early: str
     last: str
+
+
+def fill_keys(url: str, count: int, keys: int) -> BacklogIds:
+    """Start limited jobs of so many tenants in turn."""
+    with closing(make_app(url, (KEYED,))) as app:
+        ids: list[str] = []
+        for first in range(0, count, AT_ONCE):
+            numbers = range(first, min(first + AT_ONCE, count))
+            inputs = [INPUT | {"tenant": number % keys} for number in numbers]
+            with app.transaction() as tx:
+                chains = app.start_many(tx, KEYED, inputs)
+            ids += [str(chains[0].id), str(chains[-1].id)]
+    early = ids[min(len(ids), 2 * SETTLED_AFTER // AT_ONCE) - 1]
+    return BacklogIds(ids[0], early, ids[-1])
 
 
 def fill(url: str, types: str | Sequence[str], count: int, input: Any = INPUT) -> BacklogIds:

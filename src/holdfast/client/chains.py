@@ -88,7 +88,8 @@ class ChainCommands(Resource):
 
         def command(store: Store, conditions: Conditions) -> Op[Change[str]]:
             trace = None if conditions.trace is None else conditions.trace(entry.name)
-            next = NewJob(id=new_id(), chain_id=chain, type=entry.name, input=text, trace=trace)
+            place = entry.place(text)
+            next = NewJob(new_id(), chain, entry.name, text, trace=trace, **place)
             return continue_chain(store, chain, next)
 
         return self._write(tx, chain, command)

@@ -40,6 +40,7 @@ from holdfast.core.errors import (
     UnsupportedConnection,
 )
 from holdfast.core.events import Event, event
+from holdfast.core.flow import Flow
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
@@ -355,7 +356,9 @@ class Starter:
         entry = self._targets.entry(target)
         text = self._targets.encode(entry, input)
         id = new_id()
-        return NewJob(id, id, entry.name, text)
+        if entry.flow is None:
+            return NewJob(id, id, entry.name, text)
+        return NewJob(id, id, entry.name, text, **entry.place(text))
 
     def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
         """Check one start. Raises: the errors of names, payloads and options."""
@@ -446,9 +449,10 @@ class Starter:
         )
         if quiet is not None:
             after = quiet.quiet_ms / 1000
+        entry = self._targets.entry(target)
         return StartPlan(
-            entry=self._targets.entry(target),
-            priority=check_priority(priority),
+            entry=entry,
+            priority=entry.check_priority(priority),
             at=check_time(at, after),
             after_ms=None if after is None else milliseconds(after),
             scope=check_choice("scope", scope, SCOPES),
@@ -499,6 +503,7 @@ class StartPlan(msgspec.Struct, frozen=True):
             key=key,
             max_attempts=self.max_attempts,
             blockers=len(self.blockers),
+            **self.entry.place(input),
         )
         if key is None and not self.blockers:
             return StartRequest(job)
@@ -682,6 +687,30 @@ class StartableType(msgspec.Struct, frozen=True):
     name: str
     codec: TypeCodec
     waits_for: tuple[str, ...] | None = None
+    flow: Flow | None = None
+
+    def place(self, input: str) -> Place:
+        """Return where a job with this input waits. Raises: InputInvalid."""
+        if self.flow is None:
+            return {}
+        return {"gate": self.flow.gate_of(input), "ordered": self.flow.ordered is not None}
+
+    def check_priority(self, priority: object) -> int:
+        """Return the priority of a start. Raises: InvalidOption."""
+        checked = check_priority(priority)
+        if checked != DEFAULT_PRIORITY and self.flow is not None and self.flow.ordered is not None:
+            raise InvalidOption(
+                f"job type {self.name} is ordered, so no job is more urgent than the one before it",
+                help="leave out priority=",
+            )
+        return checked
+
+
+class Place(TypedDict, total=False):
+    """The fields of a new job that say where it waits."""
+
+    gate: str
+    ordered: bool
 
 
 class Targets:
@@ -702,14 +731,14 @@ class Targets:
                 f"job type {known.name} is declared with entry=False, so no chain begins with it",
                 help="start the chain with another type that continues with this one",
             )
-        return StartableType(known.name, known.input, known.waits_for)
+        return StartableType(known.name, known.input, known.waits_for, known.flow)
 
     def successor(self, target: Target) -> StartableType:
         """Return the type a chain continues with, whether or not a chain may begin with it. Raises: see `entry`."""
         if self._open_types and isinstance(target, str) and target not in self._registry:
             return StartableType(check_name(target), _ANYTHING)
         found = self._registry.get(target)
-        return StartableType(found.name, found.input, found.waits_for)
+        return StartableType(found.name, found.input, found.waits_for, found.flow)
 
     def output_of(self, type: str) -> TypeCodec | None:
         """Return the codec of a type's output, None for a type that is not registered here."""

@@ -771,7 +771,8 @@ class Busy(AttemptError):
     """The handler is busy.
 
     Raised by a handler whose resource is overloaded: the job is re-queued without using an attempt,
-    and this process claims no more jobs of the type until the delay is over.
+    and this process claims no more jobs of the type until the delay is over. With key=True, no process
+    claims another job of the same key until then, and other keys go on.
     """
 
     code = "HF052"
@@ -784,13 +785,18 @@ class Busy(AttemptError):
         message: str = "the handler is busy",
         *,
         at: datetime | None = None,
+        key: bool = False,
     ) -> None:
-        """Ask for a `delay` ("30s", seconds, a timedelta), or for the time of the next attempt (with a time zone)."""
+        """Ask for a `delay` ("30s", seconds, a timedelta), or for the time of the next attempt (with a time zone).
+
+        With `key`, it holds for the job's key in the whole fleet; without a limited type, as if it was not given.
+        """
         # Durations raise errors of this package, so they can be imported only once it is complete.
         from holdfast.core.duration import format_duration
         from holdfast.core.outcome import pause_of
         from holdfast.core.records import to_datetime
 
+        self.key = key
         self.delay_ms, self.at = pause_of(delay, at)
         until = to_datetime(self.at)
         when = f"in {format_duration(self.delay_ms)}" if until is None else f"at {until:%FT%TZ}"

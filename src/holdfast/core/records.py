@@ -42,7 +42,10 @@ def to_instant(moment: datetime) -> Instant:
 
 
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job to be written. Its fields are the columns that the insert statement reads."""
+    """A job to be written. Its fields are the columns that the insert statement reads.
+
+    A job of a limited type waits at `gate`; if its line is `ordered`, it keeps its place there.
+    """
 
     id: str
     chain_id: str
@@ -55,6 +58,8 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: str | None = None
     max_attempts: int | None = None
     blockers: int = 0
+    gate: str | None = None
+    ordered: bool = False
 
 
 class NewBlocker(msgspec.Struct, frozen=True):
@@ -191,13 +196,17 @@ class ClaimedJob(msgspec.Struct, gc=False):
     key: str | None
     created_at: Instant
     claimed_at: Instant
+    gate: str | None = None
 
 
 FinishKind = Literal["complete", "continue", "fail", "cancel", "retry", "snooze", "release"]
 
 
 class Finish(msgspec.Struct, omit_defaults=True, gc=False):
-    """How one attempt ended; the fenced write of the completer. `id` and `token` together are the proof."""
+    """How one attempt ended; the fenced write of the completer. `id` and `token` together are the proof.
+
+    `gate` is the one the job came through; with `rest` nothing else comes through it until the job is due again.
+    """
 
     id: str
     token: str
@@ -211,6 +220,8 @@ class Finish(msgspec.Struct, omit_defaults=True, gc=False):
     delay_ms: int = 0
     next: NewJob | None = None
     next_blockers: list[NewBlocker] = []
+    gate: str | None = None
+    rest: bool = False
 
 
 class Finished(msgspec.Struct, frozen=True, gc=False):

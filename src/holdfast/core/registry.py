@@ -30,6 +30,7 @@ from holdfast.core.errors import (
     UnknownJobType,
     nearest,
 )
+from holdfast.core.flow import Fair, Flow, Limit, Ordered, Rate, flow_of
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
@@ -57,6 +58,7 @@ class JobType:
     entry: bool = True
     continues_to: tuple[str, ...] | None = None
     waits_for: tuple[str, ...] | None = None
+    flow: Flow | None = None
     variables: Mapping[str, FromEnv[Any]] = field(default_factory=dict)
     """Which options come from the environment."""
 
@@ -106,6 +108,18 @@ class TypeOptions(TypedDict, total=False):
     waits_for: Sequence[str]
     """The only job types of chains that it may have as `blockers`; by default any."""
 
+    limits: Sequence[Limit]
+    """How many jobs run at once over all workers: of each key, of the type, of all types that share a name."""
+
+    rates: Sequence[Rate]
+    """How many jobs start within any period over all workers, counted like limits."""
+
+    fair: Fair
+    """Keys take turns, so that a large backlog of one delays no other."""
+
+    ordered: Ordered
+    """Jobs of one key run one at a time, first in, first out."""
+
 
 _KINDS: Mapping[str, Kinds] = {
     "retry": (Retry,),
@@ -118,6 +132,10 @@ _KINDS: Mapping[str, Kinds] = {
     "entry": (bool,),
     "continues_to": (list, tuple, NoneType),
     "waits_for": (list, tuple, NoneType),
+    "limits": (list, tuple, NoneType),
+    "rates": (list, tuple, NoneType),
+    "fair": (Fair, NoneType),
+    "ordered": (Ordered, NoneType),
 }
 """What each option of TypeOptions may be; a misspelt one must not be taken for its default."""
 
@@ -238,10 +256,11 @@ def job_type_of(
             f"{_name_of(handler)} takes a list of jobs but its type sets no batch",
             help="add batch=… to the decorator, or take a single job",
         )
+    codec = TypeCodec(signature.input, "input")
     return JobType(
         name=name,
         handler=handler,
-        input=TypeCodec(signature.input, "input"),
+        input=codec,
         output=TypeCodec(signature.output, "output"),
         retry=options.get("retry"),
         lease=_lease(options.get("lease")),
@@ -254,6 +273,7 @@ def job_type_of(
         entry=options.get("entry", True),
         continues_to=_names(options.get("continues_to")),
         waits_for=_names(options.get("waits_for")),
+        flow=flow_of(name, codec, options),
         variables=variables,
     )
 

@@ -189,6 +189,7 @@ def _make_failure(error: BaseException) -> ChildFailure:
         retryable=getattr(error, "retryable", True) is not False,
         busy_ms=error.delay_ms if isinstance(error, Busy) else None,
         busy_until=error.at if isinstance(error, Busy) else None,
+        busy_key=isinstance(error, Busy) and error.key,
     )
 
 

@@ -193,6 +193,11 @@ class ClaimCursors:
             self._peeked[type] = None
         return known
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether the last claim left something that is due."""
+        return self._was_cut
+
     def full_scan_due(self, type: str) -> float:
         """When the type's next full scan is due."""
         known = self._get(type)

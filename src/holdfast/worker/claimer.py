@@ -18,6 +18,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.worker.attempt import Attempt, Backlog
 from holdfast.worker.claim_cursors import ClaimCursors, PlannedProbe, ProbePlan
 from holdfast.worker.held_leases import HeldLease
+from holdfast.worker.limited_claims import LimitedClaims
 from holdfast.worker.options import LARGEST_CLAIM, PollBackoff, WorkerOptions
 from holdfast.worker.quarantine import Quarantine
 from holdfast.worker.worker_context import WorkerContext
@@ -59,6 +60,8 @@ class Claimer:
         self._is_held_back = is_held_back
         self._clock = context.clock
         self._cursors = ClaimCursors()
+        self._limited = LimitedClaims(context.types, context.options)
+        self._is_limited_turn = True
         self._batched = [name for name, each in context.types.items() if each.batch]
         self._capacity = Capacity(context.options, context.types)
         self._wake = asyncio.Event()
@@ -72,9 +75,12 @@ class Claimer:
         """Claim soon: jobs of a type, or of any, may be due; released ones lie before the cursor."""
         if type is not None and type not in self._context.types:
             return
-        if full_scan:
+        if self._limited:
+            self._limited.hint(type)
+        is_plain = type is None or type in self._limited.plain
+        if full_scan and is_plain:
             self._cursors.request_full_scan(type)
-        elif type is not None:
+        elif type is not None and is_plain:
             self._cursors.hint(type)
         self._hinted = True
         self._wake.set()
@@ -111,11 +117,13 @@ class Claimer:
             is_idle = self._is_idle()
             if self._left == 0 and is_idle:
                 return "budget"
+            if self._limited:
+                await self._look_at_gates(is_idle)
             plan = self._plan()
             if plan is None:
-                if is_idle and self._left != 0 and self._context.options.stop_when_idle:
+                if is_idle and self._left != 0 and self._has_nothing_left():
                     return "idle"
-                await self._clock.wait(self._wake, self._until_not_busy())
+                await self._clock.wait(self._wake, self._until_next_look(self._until_not_busy()))
                 continue
             if await self._claim_and_wait(plan, is_idle):
                 return "idle"
@@ -140,7 +148,7 @@ class Claimer:
         if not jobs and not self._context.held_leases and self._quarantine.note_idle():
             self._cursors.request_full_scan()
             return False
-        if not jobs and is_idle and self._context.options.stop_when_idle:
+        if not jobs and is_idle and self._has_nothing_left():
             if plan.is_full_scan:
                 return True
             self._cursors.request_full_scan()
@@ -167,8 +175,90 @@ class Claimer:
             return self._room_of(name, room, now, free_slots)
 
         limit = self._limit(math.ceil(room), map(room_of, self._batched))
-        plan = self._cursors.plan(self._context.types, room_of, limit, now)
+        plan = self._cursors.plan(self._limited.plain, room_of, limit, now)
         return plan if plan.probes else None
+
+    async def _look_at_gates(self, is_idle: bool) -> None:
+        """Claim what the gates of limited types let through, as far as there is room.
+
+        While there are jobs of other types as well, every other slot is theirs.
+        """
+        all_of_them = is_idle and self._context.options.stop_when_idle
+        for name in list(self._limited.due(self._clock.monotonic(), all_of_them)):
+            now = self._clock.monotonic()
+            room = self._capacity.room(now, len(self._backlog))
+            if room <= 0 or self._left == 0 or self._quarantine.is_occupied or self._is_held_back():
+                return
+            if self._cursors.was_cut:
+                self._is_limited_turn = not self._is_limited_turn
+                room = room / 2 if room > 1 else room * self._is_limited_turn
+            limit = self._limited_room(name, room, now)
+            if limit <= 0 or self._stopping.is_set():
+                continue
+            try:
+                if self._limited.is_to_line_up(name, now):
+                    line_up = self._limited.line_up(self._context.store, name)
+                    await self._link.run_atomic(line_up)
+                await self._claim_limited(name, limit)
+            except Exception as error:
+                self._context.health.report_error(self._link.purpose, error)
+                await self._clock.wait(self._stopping, self._backoff.error_s(self._clock.random()))
+                return
+            self._context.health.report_ok(self._link.purpose)
+
+    def _limited_room(self, name: str, room: float, now: float) -> int:
+        """How many jobs of a limited type to ask for; where starts are counted, none that would wait for a slot."""
+        free_slots = self._capacity.free_slots
+        if self._limited.has_rate(name):
+            room = min(room, free_slots)
+        limit = self._room_of(name, room, now, free_slots)
+        return min(limit, CLAIM_MAX if self._left is None else self._left)
+
+    async def _claim_limited(self, name: str, limit: int) -> None:
+        held_leases, clock = self._context.held_leases, self._clock
+        lease = msgspec.structs.replace(self._context.policies.lease_class(name), token=new_id())
+        sent_at = clock.monotonic()
+        claim = self._limited.claim(
+            name,
+            limit,
+            self._context.id,
+            lease,
+            self._may_take_crashed(),
+            self._context.options.claims,
+            sent_at,
+        )
+        held_leases.begin_claim([lease.token])
+        try:
+            answer = await self._link.run(self._context.store.limits.claim(claim))
+        except BaseException:
+            held_leases.add_unanswered([lease.token])
+            self._on_lost_answer()
+            raise
+        now = clock.monotonic()
+        self._limited.note(claim, answer, sent_at, now, self._backoff.hints_alive, clock.random())
+        self._hold(answer.jobs, (lease,), sent_at, now)
+
+    def _may_take_crashed(self) -> bool:
+        return (
+            self._capacity.free_slots > 0
+            and self._context.held_leases.crashed == 0
+            and not self._quarantine.is_paused
+        )
+
+    def _has_nothing_left(self) -> bool:
+        """Whether the worker is to end when it is idle, and no gate lets anything through."""
+        return self._context.options.stop_when_idle and self._limited.are_idle
+
+    def _until_next_look(self, wait: float | None) -> float | None:
+        """How long to wait at most, given that gates of limited types are to be looked at."""
+        if not self._limited:
+            return wait
+        now = self._clock.monotonic()
+        room = self._capacity.room(now, len(self._backlog))
+        next_at = self._limited.next_at(lambda name: self._limited_room(name, room, now) > 0)
+        if next_at == math.inf or self._quarantine.is_occupied or self._is_held_back():
+            return wait
+        return max(0.0, next_at - now if wait is None else min(wait, next_at - now))
 
     def _limit(self, room: int, rooms: Iterable[int]) -> int:
         """How many jobs to ask for: for a batch handler's type one slot takes many."""
@@ -212,9 +302,7 @@ class Claimer:
             limit=plan.limit,
             probes=probes,
             classes=classes,
-            allow_crashed=self._capacity.free_slots > 0
-            and held_leases.crashed == 0
-            and not self._quarantine.is_paused,
+            allow_crashed=self._may_take_crashed(),
             commit=self._context.options.claims,
         )
         held_leases.begin_claim(tokens)
@@ -271,7 +359,17 @@ class Claimer:
         elif not self._wake.is_set():
             wait = min(wait, await self._next_due(list(plan.rooms)))
         wait = min(wait, self._until_not_busy() or wait)
-        await self._clock.wait(self._wake, max(0.0, wait))
+        if hint_found_nothing or plan.is_full_scan:
+            await self._check_for_lines(hint_found_nothing)
+        await self._clock.wait(self._wake, max(0.0, self._until_next_look(wait) or 0.0))
+
+    async def _check_for_lines(self, was_hinted: bool) -> None:
+        """Find jobs at gates of types that the code does not limit any more."""
+        if not self._limited.is_to_check(self._clock.monotonic(), was_hinted):
+            return
+        lined = self._context.store.limits.lined(list(self._limited.plain))
+        with self._context.health.report(self._link.purpose):
+            self._limited.serve_unlimited(await self._link.run(lined))
 
     def _scan_before_cursors(self, plan: ProbePlan, now: float) -> bool:
         """A hinted row may lie before the cursor, if its transaction began before our last find."""

@@ -118,6 +118,10 @@ class Recorder:
     def announce(self, attempt: Attempt, finish: Finish) -> None:
         """Emit the event of a recorded outcome and send the hints that follow from it."""
         self._emitter.emit_finished(attempt, finish)
+        if finish.gate is not None:
+            # Its place at the gate is free: for us, or for whoever has a slot.
+            self._claimer.hint(attempt.type.name)
+            self._hints.send_soon(Hint("due", attempt.type.name))
         match finish.kind:
             case "continue" if finish.next is not None:
                 self._claimer.hint(finish.next.type)
@@ -518,6 +522,7 @@ def make_replacement(pending: PendingOutcome, error: Exception) -> PendingOutcom
         started_at=unwritable.started_at,
         error=text,
         fingerprint=fingerprint,
+        gate=unwritable.gate,
     )
     return PendingOutcome(
         pending.attempt, finish, pending.since, size_of(finish), pending.unsure, is_replacement=True

@@ -175,7 +175,8 @@ def target_of(type: JobType) -> str:
 
 def _make_busy(failure: ChildFailure, delay_ms: int) -> Busy:
     until = to_datetime(failure.busy_until)
-    error = Busy(delay_ms / 1000) if until is None else Busy(at=until)
+    key = failure.busy_key
+    error = Busy(delay_ms / 1000, key=key) if until is None else Busy(at=until, key=key)
     # The child's message already says until when.
     error.message = failure.message
     return error
@@ -250,6 +251,7 @@ class ChildFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     retryable: bool
     busy_ms: int | None = None
     busy_until: int | None = None
+    busy_key: bool = False
 
 
 Message = JobRequest | ReadyForJobs | ProgressUpdate | ChildResult | ChildFailure

@@ -45,6 +45,7 @@ def make_finish(attempt: Attempt, worker: str, kind: FinishKind, **values: Any) 
         worker=worker,
         chain_id=claimed.chain_id,
         started_at=attempt.started_instant,
+        gate=claimed.gate,
         **values,
     )
 
@@ -117,7 +118,7 @@ class OutcomeResolver:
     def _complete(self, attempt: Attempt, output: str) -> Finish:
         """Most writes are this one, so it takes the shortest way."""
         claimed = attempt.claimed
-        return Finish(
+        finish = Finish(
             claimed.id,
             claimed.token,
             "complete",
@@ -126,6 +127,9 @@ class OutcomeResolver:
             attempt.started_instant,
             output,
         )
+        if claimed.gate is not None:
+            finish.gate = claimed.gate
+        return finish
 
     def _snooze(self, attempt: Attempt, request: Snooze | Busy) -> Finish:
         delay_ms = request.delay_ms
@@ -133,8 +137,11 @@ class OutcomeResolver:
             # The database's clock, as far as it has come since the claim.
             passed = int((self._clock.monotonic() - attempt.received_at) * 1_000_000)
             delay_ms = max(0, request.at - attempt.claimed.claimed_at - passed + 999) // 1000
-        error = clean_error("Busy", request.message) if isinstance(request, Busy) else None
-        return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=error)
+        if not isinstance(request, Busy):
+            return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms)
+        values = {"delay_ms": delay_ms, "rest": request.key}
+        error = clean_error("Busy", request.message)
+        return make_finish(attempt, self._worker, "snooze", error=error, **values)
 
     def _retry_or_fail(self, attempt: Attempt, error: BaseException) -> Finish:
         text, print_ = describe_error(error)
@@ -166,10 +173,13 @@ class OutcomeResolver:
             chain_index=claimed.chain_index + 1,
             type=successor.name,
             input=text,
-            priority=check_priority(priority),
+            priority=check_priority(priority)
+            if answer.priority is None
+            else successor.check_priority(priority),
             at=_planned_at(attempt, answer),
             trace=claimed.trace,
             blockers=len(blockers),
+            **successor.place(text),
             **answer.options,
         )
         check_attempts(job.max_attempts)

@@ -167,7 +167,8 @@ class Slots:
     def _end(self, attempt: Attempt, result: AttemptResult) -> None:
         attempt.ended_at = self._monotonic()
         finish = result.finish
-        if isinstance(result.error, Busy):
+        is_of_key = isinstance(result.error, Busy) and result.error.key
+        if isinstance(result.error, Busy) and not (is_of_key and attempt.claimed.gate is not None):
             delay_ms = finish.delay_ms if finish else result.error.delay_ms
             self._claimer.pause_type(attempt.type.name, delay_ms / 1000)
         if self._is_abandoned:

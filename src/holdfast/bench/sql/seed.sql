@@ -2,7 +2,7 @@
 
 -- name: seed_empty
 truncate holdfast.job, holdfast.queue, holdfast.lease, holdfast.outcome, holdfast.tally, holdfast.blocker,
-         holdfast.worker;
+         holdfast.worker, holdfast.gate, holdfast.wakeup;
 
 -- name: seed_vacuum
 vacuum analyze holdfast.job, holdfast.queue, holdfast.outcome;

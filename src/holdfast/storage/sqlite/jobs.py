@@ -14,6 +14,7 @@ from operator import itemgetter
 import msgspec
 
 from holdfast.core.records import (
+    DEFAULT_PRIORITY,
     Claim,
     ClaimedJob,
     ClosedEdge,
@@ -30,6 +31,7 @@ from holdfast.core.records import (
     TerminalState,
 )
 from holdfast.storage.operation import Op, Row, Statement, Value
+from holdfast.storage.sqlite.limits import rest_gates, wake_leaving, wake_placed
 from holdfast.storage.sqlite.tally import Tally, page_params, resolve_now
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.jobs import JobStore
@@ -58,7 +60,8 @@ class SqliteJobStore(JobStore):
     ) -> Op[set[str]]:
         # There is no channel to notify on: other processes watch the file itself.
         rows = yield _insert_statement(jobs, now)
-        yield from queue_jobs([row[0] for row in rows])
+        written = {row[0] for row in rows}
+        yield from queue_jobs([each for each in jobs if each.id in written])
         tally = Tally()
         for type, number in Counter(row[1] for row in rows).items():
             tally.of(type).started = number
@@ -118,6 +121,7 @@ class SqliteJobStore(JobStore):
         rows = yield Statement("job_end_read", {"ids": texts(each.id for each in endings)})
         if not rows:
             return []
+        yield from wake_leaving([row[0] for row in rows], now)
         yield Statement("job_end", {"rows": document(endings), "now": now})
         yield Statement("queue_drop", {"ids": texts(row[0] for row in rows)})
         tally = Tally()
@@ -137,12 +141,23 @@ class SqliteJobStore(JobStore):
         rows = sorted((yield Statement("job_redrive", {"ids": texts(ids)})))
         if not rows:
             return []
-        spread = document([(id, fence) for id, _, fence in rows])
+        spread = document([(id, *more) for id, _, *more in rows])
         yield Statement("job_redrive_queue", {"rows": spread, "spacing_us": spacing_us, "now": now})
+        lined = [id for id, _, _, gate, _ in rows if gate is not None]
+        if lined:
+            yield from wake_placed(lined)
         tally = Tally()
-        for _, type, _ in rows:
-            tally.of(type).failed -= 1
+        for row in rows:
+            tally.of(row[1]).failed -= 1
         yield from tally.write(now)
+        return [JobRef(row[0], row[1]) for row in rows]
+
+    def trigger(self, ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        now = yield from resolve_now(now)
+        rows = yield Statement("job_trigger", {"ids": texts(ids), "now": now})
+        lined = [id for id, _, gate in rows if gate is not None]
+        if lined:
+            yield from wake_placed(lined, now)
         return [JobRef(id, type) for id, type, _ in rows]
 
     def _page_params(self, query: JobQuery) -> dict[str, Value]:
@@ -163,12 +178,18 @@ def _insert_statement(jobs: Sequence[NewJob], now: Instant | None) -> Statement:
 
 def _is_plain(job: NewJob) -> bool:
     """Whether a job is the first of its chain and has nothing but its type, priority and input."""
-    return job == NewJob(job.id, job.id, job.type, job.input, priority=job.priority)
+    plain = NewJob(job.id, job.id, job.type, job.input, priority=job.priority)
+    return job == msgspec.structs.replace(plain, gate=job.gate, ordered=job.ordered)
 
 
-def queue_jobs(ids: Sequence[str], awaited: bool = False) -> Op[None]:
+def queue_jobs(jobs: Sequence[NewJob], awaited: bool = False) -> Op[None]:
     """Give jobs that were just written their live rows."""
-    if ids:
+    ids = [each.id for each in jobs]
+    if any(each.gate is not None for each in jobs):
+        rows = document([(each.id, each.gate, each.ordered) for each in jobs])
+        yield Statement("limit_insert_queue", {"rows": rows, "awaited": awaited})
+        yield from wake_placed(ids)
+    elif ids:
         yield Statement("job_insert_queue", {"ids": texts(ids), "awaited": awaited})
 
 
@@ -299,6 +320,8 @@ def _end_attempts(
     waited_for: set[str] = set()
     if awaited:
         waited_for = {row[0] for row in (yield Statement("queue_awaited", {"ids": ids}))}
+    if any(each.gate is not None for each in group):
+        yield from wake_leaving([row[0] for row in rows], now)
     yield Statement("queue_drop", {"ids": ids})
     for type, number in Counter(row[1] for row in rows).items():
         tally.of(type).end(_ENDS[kind], number)
@@ -332,6 +355,10 @@ def _give_back(
         for each in group
     ]
     rows = yield Statement("job_finish_return", {"rows": document(returns), "awaited": awaited})
+    lined = [row[0] for row in rows if row[5] is not None]
+    if lined:
+        yield from wake_placed(lined, now)
+        yield from rest_gates(group, rows, now)
     yield from _keep_history(group, rows, now)
     retried = {each.id for each in group if each.kind == "retry"}
     for row in rows:
@@ -362,8 +389,8 @@ def write_successors(
     if not successors:
         return
     yield Statement("job_continue", {"rows": document([job for job, _ in successors]), "now": now})
-    yield from queue_jobs([job.id for job, awaited in successors if not awaited])
-    yield from queue_jobs([job.id for job, awaited in successors if awaited], awaited=True)
+    yield from queue_jobs([job for job, awaited in successors if not awaited])
+    yield from queue_jobs([job for job, awaited in successors if awaited], awaited=True)
     for job, _ in successors:
         tally.of(job.type).started += 1
 
@@ -379,12 +406,19 @@ class SqliteChainStore(ChainStore):
     ) -> Op[list[str]]:
         given = {"chains": texts(chain_ids)}
         tally = Tally()
-        for (type,) in (yield Statement("chain_delete_queue", given)):
+        left: list[tuple[str, int, Instant, str]] = []
+        now = yield from resolve_now(now)
+        for type, priority, gate in (yield Statement("chain_delete_queue", given)):
             tally.of(type).removed += 1
-        for type, state in (yield Statement("chain_delete_outcomes", given)):
+            left += [(type, priority, now, gate)] if gate is not None else []
+        for type, state, gate in (yield Statement("chain_delete_outcomes", given)):
             count = tally.of(type)
             count.removed += 1
             count.end(state, -1)
+            # An ordered line may wait for the failed job that is dropped here.
+            left += [(type, DEFAULT_PRIORITY, now, gate)] if gate is not None else []
+        if left:
+            yield Statement("limit_wake", {"rows": document(list(dict.fromkeys(left)))})
         yield Statement("chain_delete_attempts", given)
         yield Statement("chain_delete_progress", given)
         yield Statement("chain_delete_revisions", given)
@@ -409,3 +443,10 @@ class SqliteBlockerStore(BlockerStore):
             ClosedEdge(job_id, chain_id, bool(fails) and states[chain_id] != "completed")
             for job_id, chain_id, fails in rows
         ]
+
+    def open_jobs(self, job_ids: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
+        rows = yield Statement("blocker_open_jobs", {"ids": texts(job_ids), "now": now})
+        lined = [id for id, _, gate in rows if gate is not None]
+        if lined:
+            yield from wake_placed(lined)
+        return [JobRef(id, type) for id, type, _ in rows]

@@ -10,6 +10,7 @@ import msgspec
 from holdfast.core.records import HealPage, Instant, JobRef, Reaped, ReapPage
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Statement
+from holdfast.storage.sqlite.limits import wake_leaving, wake_placed
 from holdfast.storage.sqlite.tally import Tally, resolve_now
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.params import document, texts
@@ -23,11 +24,14 @@ _AGES = {"day": 25 * 60, "hours": 7 * 60, "hour": 75}
 class SqliteLeaseStore(LeaseStore):
     """Leases, released and reaped in several statements."""
 
-    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+    def release(self, tokens: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         given = {"tokens": texts(tokens)}
         rows = yield Statement("lease_release", given)
         yield Statement("lease_drop", given)
-        return [JobRef(*row) for row in rows]
+        lined = [id for id, _, gate in rows if gate is not None]
+        if lined:
+            yield from wake_placed(lined, (yield from resolve_now(now)))
+        return [JobRef(id, type) for id, type, _ in rows]
 
     def heal(self, now: Instant | None = None) -> Op[int]:
         return (yield from super().heal((yield from resolve_now(now))))
@@ -118,11 +122,13 @@ def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[Non
         if each.next_at is None
     ]
     if spent:
+        yield from wake_leaving([row[0] for row in spent], now)
         yield Statement("lease_reap_fail", {"rows": document(spent), "now": now})
         yield Statement("queue_drop", {"ids": texts(row[0] for row in spent)})
     back = [(each.id, each.crashes, each.next_at) for each in dropped if each.next_at is not None]
     if back:
         yield Statement("lease_reap_return", {"rows": document(back)})
+        yield from wake_placed([row[0] for row in back], now)
     history = [
         (
             each.id,

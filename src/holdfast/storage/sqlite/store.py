@@ -11,6 +11,7 @@ from holdfast.storage.sql_loader import load_statements, without_comments
 from holdfast.storage.sqlite.debounce import SqliteDebounceStore
 from holdfast.storage.sqlite.jobs import SqliteBlockerStore, SqliteChainStore, SqliteJobStore
 from holdfast.storage.sqlite.leases import SqliteLeaseStore, SqliteWorkerStore
+from holdfast.storage.sqlite.limits import SqliteLimitStore
 from holdfast.storage.store import Store
 from holdfast.storage.store.schema import ServerStatsStore
 
@@ -26,6 +27,7 @@ class SqliteStore(Store):
         super().__init__()
         self.jobs = SqliteJobStore()
         self.leases = SqliteLeaseStore()
+        self.limits = SqliteLimitStore()
         self.chains = SqliteChainStore()
         self.blockers = SqliteBlockerStore()
         self.debounce = SqliteDebounceStore()

@@ -13,6 +13,7 @@ from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
 from holdfast.storage.store.debounce import DebounceStore
 from holdfast.storage.store.jobs import DeadLetterStore, EventStore, JobStore
 from holdfast.storage.store.leases import LeaseStore
+from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.manifests import ArchivingStore, ManifestStore
 from holdfast.storage.store.retention import RetentionStore
 from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
@@ -27,6 +28,7 @@ class Store:
     def __init__(self) -> None:
         self.jobs = JobStore()
         self.leases = LeaseStore()
+        self.limits = LimitStore()
         self.chains = ChainStore()
         self.blockers = BlockerStore()
         self.debounce = DebounceStore()

@@ -60,8 +60,10 @@ class JobStore(Lists[JobRecord]):
         With a channel, a hint per type is sent with the caller's commit, where the database can do that.
         """
         shared: dict[str, Value] = {"channel": channel, "now": now}
-        if len(jobs) == 1:
-            rows = yield Statement("job_insert_one", {**msgspec.structs.asdict(jobs[0]), **shared})
+        if any(each.gate is not None for each in jobs):
+            rows = yield Statement("job_insert_limited", {"rows": document(jobs), **shared})
+        elif len(jobs) == 1:
+            rows = yield Statement("job_insert_one", {**_fields_of(jobs[0]), **shared})
         else:
             rows = yield Statement("job_insert", {"rows": document(jobs), **shared})
         return {row[0] for row in rows}
@@ -70,6 +72,9 @@ class JobStore(Lists[JobRecord]):
         self, job: NewJob, channel: str | None = None, now: Instant | None = None
     ) -> Op[None]:
         """Write a job that begins a chain and has no options, under an id just made. One statement."""
+        if job.gate is not None:
+            yield from self.insert([job], channel, now)
+            return
         yield Statement(
             "job_insert_new",
             {
@@ -132,7 +137,9 @@ class JobStore(Lists[JobRecord]):
         if not _are_completions_of_one(finishes):
             rows = yield Statement("job_finish", {"rows": document(finishes), **shared})
             return [Finished(*row) for row in rows]
-        rows = yield Statement("job_complete", {**_columns(finishes), **shared})
+        is_limited = any(each.gate is not None for each in finishes)
+        name = "job_complete_limited" if is_limited else "job_complete"
+        rows = yield Statement(name, {**_columns(finishes), **shared})
         return [Finished(id, type, waited) for ids, type, waited in rows for id in items(ids)]
 
     def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
@@ -193,6 +200,13 @@ class JobStore(Lists[JobRecord]):
         """Read the attempts of a job that did not complete it, oldest first. One statement."""
         rows = yield Statement("job_attempts", {"id": job_id})
         return records_of(AttemptRecord, rows)
+
+
+def _fields_of(job: NewJob) -> dict[str, Value]:
+    """What a job at no gate has."""
+    fields = msgspec.structs.asdict(job)
+    del fields["gate"], fields["ordered"]
+    return fields
 
 
 def _are_completions_of_one(finishes: Sequence[Finish]) -> bool:

@@ -44,9 +44,9 @@ class LeaseStore:
         """Remove leases that hold nothing any more. One statement."""
         yield Statement("lease_free", {"tokens": texts(tokens)})
 
-    def release(self, tokens: Sequence[str]) -> Op[list[JobRef]]:
+    def release(self, tokens: Sequence[str], now: Instant | None = None) -> Op[list[JobRef]]:
         """Give back everything these claims hold, attempts refunded. One statement."""
-        rows = yield Statement("lease_release", {"tokens": texts(tokens)})
+        rows = yield Statement("lease_release", {"tokens": texts(tokens), "now": now})
         return records_of(JobRef, rows)
 
     def reap(

@@ -65,6 +65,13 @@ from holdfast.testing.conformance.leasing import HeldJobsConformance as HeldJobs
 from holdfast.testing.conformance.leasing import LeaseConformance as LeaseConformance
 from holdfast.testing.conformance.leasing import ProgressConformance as ProgressConformance
 from holdfast.testing.conformance.lifecycle import LifecycleConformance as LifecycleConformance
+from holdfast.testing.conformance.limiting import LimitConformance as LimitConformance
+from holdfast.testing.conformance.limiting import (
+    LimitSettingConformance as LimitSettingConformance,
+)
+from holdfast.testing.conformance.limiting import OrderConformance as OrderConformance
+from holdfast.testing.conformance.limiting import RateConformance as RateConformance
+from holdfast.testing.conformance.limiting import TurnConformance as TurnConformance
 from holdfast.testing.conformance.reading import AuditConformance as AuditConformance
 from holdfast.testing.conformance.reading import ChainReadingConformance as ChainReadingConformance
 from holdfast.testing.conformance.reading import DeadLetterConformance as DeadLetterConformance

@@ -15,6 +15,9 @@ create table holdfast.test_kit (emptied_before_each_test integer);
 -- name: clear
 update holdfast.identity set paused = false, paused_by = null, paused_at = null where paused;
 delete from holdfast.queue;
+delete from holdfast.wakeup;
+delete from holdfast.gate;
+delete from holdfast.limit_setting;
 delete from holdfast.lease;
 delete from holdfast.outcome;
 delete from holdfast.attempt;

@@ -139,8 +139,17 @@ select distinct b.chain_id::text
 with gone as materialized (
   select id, type from holdfast.job
    where chain_id = any (array (select c::uuid from json_array_elements_text(:chains::json) c))),
-live as (delete from holdfast.queue where job_id = any (array (select id from gone)) returning job_id, type),
-ended as (delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state),
+live as (
+  delete from holdfast.queue where job_id = any (array (select id from gone)) returning job_id, type, priority, gate),
+ended as (
+  delete from holdfast.outcome where job_id = any (array (select id from gone)) returning job_id, type, state, gate),
+-- An ordered line may wait for the failed job that is dropped here.
+freed_gate as (
+  select type, priority, gate, null::timestamptz as since from live
+  union all
+  select type, 5::smallint, gate, null from ended),
+woken as (
+  {wake_freed}),
 tried as (delete from holdfast.attempt where job_id = any (array (select id from gone))),
 told as (delete from holdfast.progress where job_id = any (array (select id from gone))),
 revised as (delete from holdfast.revision where job_id = any (array (select id from gone))),
@@ -214,13 +223,18 @@ returning b.job_id::text, b.chain_id::text, x.state <> 'completed' and b.on_fail
 
 -- name: blocker_open_jobs
 -- Opens the dependents that have no open edge left; they were locked before, so this happens once.
-update holdfast.queue q
-   set available_at = greatest(j.planned_at, holdfast.moment(:now::bigint))
-  from holdfast.job j
- where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and j.id = q.job_id
-   and q.available_at = 'infinity'
-   and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
-returning q.job_id::text, q.type;
+with queued as (
+  update holdfast.queue q
+     set available_at = case when q.gate is null then greatest(j.planned_at, holdfast.moment(:now::bigint)) else {lined_up} end,
+         gate_at = case when q.gate is not null then greatest(j.planned_at, holdfast.moment(:now::bigint)) end
+    from holdfast.job j
+   where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and j.id = q.job_id
+     and q.available_at = 'infinity'
+     and not exists (select from holdfast.blocker b where b.job_id = q.job_id and b.open)
+  returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
+woken as (
+  {wake_placed})
+select job_id::text, type from queued;
 
 -- name: blocker_list
 select b.job_id::text, b.position, b.chain_id::text, b.open, b.on_failure, t.state,

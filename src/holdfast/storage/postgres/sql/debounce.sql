@@ -55,7 +55,10 @@ final as (
 answered as (
   delete from holdfast.revision where job_id = any (array (select id from final))),
 put_off as (
-  update holdfast.queue q set available_at = n.due_at from newest n
+  update holdfast.queue q
+     set available_at = case when q.gate is null then n.due_at else q.available_at end,
+         gate_at = case when q.gate is not null then n.due_at end
+    from newest n
    where q.job_id = any (array (select job_id from newest where due_at > (select now from clock))) and q.job_id = n.job_id
   returning q.job_id)
 select h.job_id::text, case when n.due_at <= (select now from clock) then n.input end, coalesce(n.due_at > (select now from clock), false)

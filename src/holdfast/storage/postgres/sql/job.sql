@@ -3,6 +3,31 @@
 id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text, trace text,
     max_attempts integer, blockers integer
 
+-- fragment: limited_job_fields
+-- The same of jobs that may wait at a gate.
+{new_job_fields}, gate text, ordered boolean
+
+-- fragment: limited_row
+-- The live row of such a job `g`: at a gate its time is its place in the line, unless it is blocked.
+g.id, g.type, case when g.ordered then 5 else coalesce(g.priority, 5) end,
+         case when coalesce(g.blockers, 0) > 0 then 'infinity' when g.gate is not null then {lined_up}
+              else greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
+         g.max_attempts, g.gate,
+         case when g.gate is not null and coalesce(g.blockers, 0) = 0
+              then greatest(to_timestamp(g.at / 1000000.0), holdfast.moment(:now::bigint)) end,
+         case when g.ordered then '-infinity'::timestamptz end
+
+-- fragment: wake_placed
+-- Has the gates of new live rows looked at once they are due.
+insert into holdfast.wakeup (type, priority, at, gate, since)
+  select type, priority, min(gate_at), gate, min(gate_at) from queued where gate_at is not null group by type, priority, gate
+
+-- fragment: wake_freed
+-- Has the gates looked at that rows left, or in whose lines they are free again. A line without a key is never full.
+insert into holdfast.wakeup (type, priority, at, gate, since)
+  select type, priority, holdfast.moment(:now::bigint), gate, min(since) from freed_gate
+   where gate is not null and (since is not null or gate <> type || '#') group by type, priority, gate
+
 -- fragment: new_job_columns
 id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at
 
@@ -77,6 +102,31 @@ insert into holdfast.tally (at, type, started)
 select holdfast.moment(:now::bigint), :type, 1
   from (select case when :channel::text is not null
                     then pg_notify(:channel, '[{"k":"due","t":' || to_json(:type::text)::text || '}]') end) hint;
+
+-- name: job_insert_limited
+-- What job_insert does, where some of the jobs wait at gates. Two producers of one key do not wait for one another: each appends
+-- a wakeup.
+with given as materialized (
+  select * from json_to_recordset(:rows::json) as x(
+    {limited_job_fields})),
+written as (
+  insert into holdfast.job ({new_job_columns})
+  select {new_job_values} from given
+  on conflict (id) do nothing
+  returning id, type),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until)
+  select {limited_row}
+    from given g where (g.id in (select id from written)) is true
+  returning type, priority, gate, gate_at),
+woken as (
+  {wake_placed}),
+tallied as (
+  insert into holdfast.tally (at, type, started)
+  select holdfast.moment(:now::bigint), type, count(*) from written group by type)
+select id::text, case when :channel::text is not null and row_number() over (partition by type order by id) = 1
+                      then pg_notify(:channel, '[{"k":"due","t":' || to_json(type)::text || '}]') end
+  from written;
 
 -- fragment: claim_clock
 -- The time of a claim, and how its transaction commits: a claim that is lost with the server was never made, so it need not
@@ -252,7 +302,8 @@ select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::b
 -- and a full join not a nested loop.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
-    id uuid, token uuid, kind text, worker text, started_at bigint, output text, error text, fingerprint text, delay_ms bigint, next json)),
+    id uuid, token uuid, kind text, worker text, started_at bigint, output text, error text, fingerprint text, delay_ms bigint, next json,
+    rest boolean)),
 held as (
   select q.job_id, q.token from holdfast.queue q
    where q.job_id = any (array (select id from given))
@@ -264,7 +315,7 @@ mine as materialized (
 ended as (
   delete from holdfast.queue q
    where q.job_id = any (array (select id from mine where kind in ('complete', 'continue', 'fail', 'cancel')))
-  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.awaited),
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.awaited, q.priority, q.gate, q.gate_at, q.rests_until),
 back as materialized (
   select array_agg(id) as ids, array_agg(kind) as kinds, array_agg(coalesce(delay_ms, 0)) as delays
     from mine where kind in ('retry', 'snooze', 'release')),
@@ -272,28 +323,47 @@ back as materialized (
 returned as (
   update holdfast.queue q
      set token = null,
-         (attempt, crashes, available_at) = (
+         (attempt, crashes, available_at, gate_at, rests_until) = (
            -- An attempt that came to an end of its own killed nobody.
            select q.attempt - (back.kinds[place] <> 'retry')::integer,
                   case when back.kinds[place] = 'release' then q.crashes else 0 end,
-                  case when back.kinds[place] = 'release' then q.available_at
+                  case when back.kinds[place] = 'release' or q.gate is not null then q.available_at
+                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
+                  case when back.kinds[place] = 'release' or q.gate is null or q.rests_until is not null then q.gate_at
+                       else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end,
+                  case when back.kinds[place] = 'release' or q.rests_until is null then q.rests_until
                        else holdfast.moment(:now::bigint) + back.delays[place] * interval '1 ms' end
              from back cross join lateral array_position(back.ids, q.job_id) place)
    where q.job_id = any (array (select unnest(ids) from back))
-  returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at),
 written as materialized (
-  select m.*, w.type, w.attempt, w.crashes, w.fence, w.awaited, w.has_ended
+  select m.*, w.type, w.attempt, w.crashes, w.fence, w.awaited, w.has_ended, w.gate, w.place_at
     from mine m
     full join (
-      select job_id, type, attempt, crashes, fence, awaited, true as has_ended from ended
+      select job_id, type, attempt, crashes, fence, awaited, true as has_ended, gate,
+             case when rests_until is not null then gate_at end as place_at from ended
       union all
-      select job_id, type, attempt, null, fence, awaited, false from returned) w on w.job_id = m.id),
+      select job_id, type, attempt, null, fence, awaited, false, gate, null from returned) w on w.job_id = m.id),
 kept as (
-  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
+  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at, gate, gate_at)
   select id, type, case kind when 'fail' then 'failed' when 'cancel' then 'cancelled' else 'completed' end, kind = 'continue',
          output, error, fingerprint, attempt, crashes, fence, token, worker,
-         to_timestamp(started_at / 1000000.0), holdfast.moment(:now::bigint)
+         to_timestamp(started_at / 1000000.0), holdfast.moment(:now::bigint),
+         case when kind = 'fail' then gate end, case when kind = 'fail' then place_at end
     from written where has_ended),
+freed_gate as (
+  select type, priority, gate, null::timestamptz as since from ended
+  union all
+  select type, priority, gate, gate_at from returned),
+woken as (
+  {wake_freed}),
+rested as (
+  insert into holdfast.limit_setting as s (id, rests_until, reason, changed_at)
+  select gate, max(holdfast.moment(:now::bigint) + coalesce(delay_ms, 0) * interval '1 ms'), max(error), holdfast.moment(:now::bigint)
+    from written where rest and not has_ended and gate is not null group by gate order by gate
+  on conflict (id) do update
+     set rests_until = greatest(s.rests_until, excluded.rests_until), reason = excluded.reason, changed_by = null,
+         changed_at = excluded.changed_at),
 remembered as (
   insert into holdfast.attempt ({attempt_columns})
   select id, fence, attempt + (kind = 'snooze')::integer, kind, worker,
@@ -303,18 +373,18 @@ remembered as (
 successor as materialized (
   select x.*, w.awaited from written w
    cross join lateral json_to_record(w.next) as x(
-    {new_job_fields})
+    {limited_job_fields})
    where w.kind = 'continue'),
 continued as (
   insert into holdfast.job ({new_job_columns})
   select {new_job_values} from successor),
-requeued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, awaited)
-  select id, type, coalesce(priority, 5),
-         case when coalesce(blockers, 0) > 0 then 'infinity'
-              else greatest(to_timestamp(at / 1000000.0), holdfast.moment(:now::bigint)) end,
-         max_attempts, awaited
-    from successor),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until, awaited)
+  select {limited_row}, g.awaited
+    from successor g
+  returning type, priority, gate, gate_at),
+woken_next as (
+  {wake_placed}),
 freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t))),
 tallied as (
   insert into holdfast.tally (at, type, started, completed, failed, cancelled, retried)
@@ -327,9 +397,7 @@ tallied as (
    group by type)
 select id::text, type, awaited from written;
 
--- name: job_complete
--- A flush as it mostly is: every attempt completed its job. What job_finish would do, at three quarters of its cost, and
--- hashed as there.
+-- fragment: complete_held
 with given as materialized (
   select * from unnest(:ids::uuid[], :tokens::uuid[], :started_at::bigint[],
                        array (select json_array_elements_text(:outputs::json))) as x(id, token, started_at, output)),
@@ -338,10 +406,9 @@ held as (
    where q.job_id = any (array (select id from given))
      and ((q.job_id, q.token) in (select id, token from given)) is true
      and (:awaited::boolean or not q.awaited)
-   for update skip locked),
-ended as (
-  delete from holdfast.queue q where q.job_id = any (array (select job_id from held))
-  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+   for update skip locked)
+
+-- fragment: complete_kept
 kept as (
   insert into holdfast.outcome (job_id, type, state, output, attempts, crashes, fence, token, worker, started_at, finished_at)
   select job_id, type, 'completed', output, attempt, crashes, fence, token, :worker,
@@ -350,7 +417,32 @@ kept as (
       select e.*, g.output, g.started_at from ended e full join given g on g.id = e.job_id and g.token = e.token
       offset 0) paired
    where job_id is not null),
-freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t))),
+freed as (delete from holdfast.lease where token = any (array (select t::uuid from json_array_elements_text(:freed::json) t)))
+
+-- name: job_complete
+-- A flush as it mostly is: every attempt completed its job. What job_finish would do, at three quarters of its cost, and
+-- hashed as there.
+{complete_held},
+ended as (
+  delete from holdfast.queue q where q.job_id = any (array (select job_id from held))
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+{complete_kept},
+tallied as (
+  insert into holdfast.tally (at, type, completed)
+  select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
+select array_agg(job_id)::text, type, awaited from ended group by type, awaited;
+
+-- name: job_complete_limited
+-- The same where some of the jobs came through gates, which are looked at again.
+{complete_held},
+ended as (
+  delete from holdfast.queue q where q.job_id = any (array (select job_id from held))
+  returning q.job_id, q.type, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate),
+{complete_kept},
+freed_gate as (
+  select type, priority, gate, null::timestamptz as since from ended),
+woken as (
+  {wake_freed}),
 tallied as (
   insert into holdfast.tally (at, type, completed)
   select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
@@ -391,28 +483,34 @@ with given as materialized (
     id uuid, state text, output text, error text, fingerprint text, next json)),
 ended as (
   delete from holdfast.queue q where q.job_id = any (array (select id from given))
-  returning q.job_id, q.type, q.available_at, q.attempt, q.crashes, q.fence, q.token, q.awaited),
+  returning q.job_id, q.type, q.available_at, q.attempt, q.crashes, q.fence, q.token, q.awaited, q.priority, q.gate, q.gate_at,
+            q.rests_until),
+freed_gate as (
+  select type, priority, gate, null::timestamptz as since from ended),
+woken as (
+  {wake_freed}),
 kept as (
-  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at)
+  insert into holdfast.outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
   select e.job_id, e.type, g.state, g.next is not null, g.output, g.error, g.fingerprint, e.attempt, e.crashes, e.fence, l.worker,
-         l.claimed_at, holdfast.moment(:now::bigint)
+         l.claimed_at, holdfast.moment(:now::bigint), case when g.state = 'failed' then e.gate end,
+         case when g.state = 'failed' and e.rests_until is not null then e.gate_at end
     from ended e join given g on g.id = e.job_id left join holdfast.lease l on l.token = e.token),
 successor as materialized (
   select x.*, e.awaited from given g
     join ended e on e.job_id = g.id
    cross join lateral json_to_record(g.next) as x(
-    {new_job_fields})
+    {limited_job_fields})
    where g.next is not null),
 continued as (
   insert into holdfast.job ({new_job_columns})
   select {new_job_values} from successor),
-requeued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, awaited)
-  select id, type, coalesce(priority, 5),
-         case when coalesce(blockers, 0) > 0 then 'infinity'
-              else greatest(to_timestamp(at / 1000000.0), holdfast.moment(:now::bigint)) end,
-         max_attempts, awaited
-    from successor),
+queued as (
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, gate, gate_at, rests_until, awaited)
+  select {limited_row}, g.awaited
+    from successor g
+  returning type, priority, gate, gate_at),
+woken_next as (
+  {wake_placed}),
 tallied as (
   insert into holdfast.tally (at, type, started, completed, failed, cancelled)
   select holdfast.moment(:now::bigint), type, sum(started), sum(completed), sum(failed), sum(cancelled)
@@ -434,26 +532,41 @@ with free as (
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))
      and q.token is null and q.available_at < 'infinity'
    order by q.job_id
-   for update skip locked)
-update holdfast.queue q set available_at = holdfast.moment(:now::bigint)
- where q.job_id = any (array (select job_id from free))
-returning q.job_id::text, q.type;
+   for update skip locked),
+moved as (
+  update holdfast.queue q
+     set available_at = case when q.gate is null then holdfast.moment(:now::bigint) else q.available_at end,
+         gate_at = case when q.rests_until is not null then least(q.gate_at, holdfast.moment(:now::bigint))
+                        when q.gate is not null then holdfast.moment(:now::bigint) end,
+         rests_until = case when q.rests_until is not null then '-infinity'::timestamptz end
+   where q.job_id = any (array (select job_id from free))
+  returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
+freed_gate as (
+  select type, priority, gate, gate_at as since from moved),
+woken as (
+  {wake_freed})
+select job_id::text, type from moved;
 
 -- name: job_redrive
 -- Takes failed jobs back into the queue: attempts and crashes begin anew, the fence only grows, the history stays.
 with taken as (
   delete from holdfast.outcome o
    where o.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and o.state = 'failed'
-  returning o.job_id, o.type, o.fence),
+  returning o.job_id, o.type, o.fence, o.gate, o.gate_at),
 spread as (
   select t.*, row_number() over (order by t.job_id) - 1 as place from taken t),
 queued as (
-  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, fence, awaited)
-  select s.job_id, s.type, j.priority,
-         holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond', j.max_attempts, s.fence,
-         exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open)
+  insert into holdfast.queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, rests_until)
+  select s.job_id, s.type, case when s.gate_at is null then j.priority else 5 end,
+         case when s.gate is not null then {lined_up} else d.at end, j.max_attempts, s.fence,
+         exists (select from holdfast.blocker b where b.chain_id = j.chain_id and b.open),
+         s.gate, case when s.gate is not null then coalesce(s.gate_at, d.at) end, case when s.gate_at is not null then d.at end
     from spread s join holdfast.job j on j.id = s.job_id
-  returning job_id, type),
+   cross join lateral (
+     select holdfast.moment(:now::bigint) + s.place * :spacing_us::bigint * interval '1 microsecond' as at) d
+  returning job_id, type, priority, gate, gate_at),
+woken as (
+  {wake_placed}),
 tallied as (
   insert into holdfast.tally (at, type, failed)
   select holdfast.moment(:now::bigint), type, -count(*) from queued group by type)

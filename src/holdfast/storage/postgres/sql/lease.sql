@@ -30,7 +30,11 @@ with gone as (
 freed as (
   update holdfast.queue q set token = null, attempt = q.attempt - 1
    where q.job_id = any (array (select unnest(job_ids) from gone)) and q.token = any (array (select token from gone))
-  returning q.job_id, q.type),
+  returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
+freed_gate as (
+  select type, priority, gate, gate_at as since from freed),
+woken as (
+  {wake_freed}),
 removed as (delete from holdfast.lease where token = any (array (select token from gone)))
 select job_id::text, type from freed;
 
@@ -62,31 +66,43 @@ judged as materialized (
     from bearing b join named n on n.id = b.job_id and n.token = b.token),
 ended as (
   delete from holdfast.queue q where q.job_id = any (array (select job_id from judged where poisoned or spent))
-  returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at, q.rests_until),
 freed as (
   update holdfast.queue q
      set token = null, crashes = q.crashes + 1,
-         available_at = holdfast.moment(:now::bigint) + interval '1 ms' * (
-           select least(d.backoff_cap_ms, d.backoff_base_ms * power(2, least(q.crashes, 20)))::bigint
-             from dead d where d.token = q.token)
+         (available_at, gate_at, rests_until) = (
+           select case when q.gate is null then n.at else q.available_at end,
+                  case when q.gate is null or q.rests_until is not null then q.gate_at else n.at end,
+                  case when q.rests_until is not null then n.at end
+             from (
+               select holdfast.moment(:now::bigint) + interval '1 ms'
+                        * least(d.backoff_cap_ms, d.backoff_base_ms * power(2, least(q.crashes, 20)))::bigint as at
+                 from dead d where d.token = q.token) n)
    where q.job_id = any (array (select job_id from judged where not (poisoned or spent)))
-  returning q.job_id, q.type, q.attempt, q.fence, q.awaited),
+  returning q.job_id, q.type, q.attempt, q.fence, q.awaited, q.priority, q.gate, q.gate_at),
+freed_gate as (
+  select type, priority, gate, null::timestamptz as since from ended
+  union all
+  select type, priority, gate, gate_at from freed),
+woken as (
+  {wake_freed}),
 written as materialized (
-  select j.*, r.type, r.attempt, r.fence, r.awaited, r.state
+  select j.*, r.type, r.attempt, r.fence, r.awaited, r.state, r.gate, r.place_at
     from judged j
     full join (
-      select job_id, type, attempt, fence, awaited, 'failed' as state from ended
+      select job_id, type, attempt, fence, awaited, 'failed' as state, gate,
+             case when rests_until is not null then gate_at end as place_at from ended
       union all
-      select job_id, type, attempt, fence, awaited, 'pending' from freed) r on r.job_id = j.job_id),
+      select job_id, type, attempt, fence, awaited, 'pending', null, null from freed) r on r.job_id = j.job_id),
 kept as (
-  insert into holdfast.outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
+  insert into holdfast.outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at, gate, gate_at)
   select job_id, type, 'failed',
          case when poisoned and crashes = 1 then 'WorkerDied: the worker died while it ran this job, alone'
               when poisoned then 'WorkerDied: the worker died ' || crashes || ' times while it ran this job, the last time alone'
               when attempt = 1 then 'WorkerDied: the worker died and the only attempt is spent'
               else 'WorkerDied: the worker died and all ' || attempt || ' attempts are spent' end,
          case when poisoned then 'worker-died' else 'worker-died-attempts-spent' end,
-         attempt, crashes, fence, null, worker, claimed_at, holdfast.moment(:now::bigint)
+         attempt, crashes, fence, null, worker, claimed_at, holdfast.moment(:now::bigint), gate, place_at
     from written where state = 'failed'),
 remembered as (
   insert into holdfast.attempt ({attempt_columns})
@@ -155,7 +171,7 @@ dated as materialized (
     left join lateral (
       select t.ended_at from holdfast.attempt t
        where t.job_id = p.job_id and t.fence = p.fence order by t.attempt desc limit 1) a on true
-   where p.token is null and p.available_at < 'infinity' and p.available_at > (select soon from clock)),
+   where p.token is null and p.available_at < {lined_up} and p.available_at > (select soon from clock)),
 ahead as materialized (
   select d.job_id, d.available_at,
          case when d.fence = 0 then greatest(d.planned_at, c.now)

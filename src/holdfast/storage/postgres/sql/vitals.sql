@@ -60,9 +60,11 @@ select coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint,
        bool_and(case when current_setting('server_version_num')::integer >= 170000 then has_table_privilege(c.oid, 'maintain')
                      else pg_has_role(c.relowner, 'usage') end)
   from pg_class c
- where c.oid in ('holdfast.queue'::regclass, 'holdfast.lease'::regclass, 'holdfast.tally'::regclass);
+ where c.oid in ('holdfast.queue'::regclass, 'holdfast.lease'::regclass, 'holdfast.tally'::regclass, 'holdfast.gate'::regclass,
+                 'holdfast.wakeup'::regclass);
 
 -- name: sweep
 -- Removes dead rows at once instead of at the server's next round. A table that somebody vacuums already is left to them,
 -- and none is made shorter, which would need a lock that keeps claims out.
-vacuum (skip_locked, index_cleanup on, truncate off, parallel 0) holdfast.queue, holdfast.lease, holdfast.tally;
+vacuum (skip_locked, index_cleanup on, truncate off, parallel 0)
+  holdfast.queue, holdfast.lease, holdfast.tally, holdfast.gate, holdfast.wakeup;

@@ -80,12 +80,19 @@ select h.running, h.stuck,
             select from holdfast.queue q
              where q.type = l.type and q.priority = l.priority and q.available_at <= holdfast.moment(:now::bigint)
              order by q.available_at, q.job_id limit :limit::integer + h.running) due
-           limit :limit::integer + h.running) d) - h.running))
+           limit :limit::integer + h.running) d)
+          + (select count(*) from (
+               select from unnest(array (select json_array_elements_text(:types::json))) t(type) cross join lateral (
+                 select from holdfast.queue q
+                  where q.type = t.type and q.gate is not null and q.gate_at <= holdfast.moment(:now::bigint)
+                  order by q.gate limit :limit::integer + h.running) lined
+                limit :limit::integer + h.running) g)
+          - h.running))
   from held h;
 
 -- name: type_totals
 -- Per type: live depth from the tally, finished counts and the oldest due row by its index.
-select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(o.available_at)
+select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(least(o.available_at, g.gate_at))
   from (
     select type, sum(started - completed - failed - cancelled - removed)::bigint as live, sum(completed)::bigint as completed,
            sum(failed)::bigint as failed, sum(cancelled)::bigint as cancelled
@@ -95,6 +102,12 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(o.availab
       select q.available_at from holdfast.queue q
        where q.type = t.type and q.priority = p.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
        order by q.available_at, q.job_id limit 1) x) o on t.live > 0
+  -- Of lines the oldest of the first thousand: no index leads to it.
+  left join lateral (
+    select min(x.gate_at) as gate_at from (
+      select q.gate_at from holdfast.queue q
+       where q.type = t.type and q.gate is not null and q.token is null and q.gate_at <= holdfast.moment(:now::bigint)
+       order by q.gate limit 1000) x) g on t.live > 0
  order by t.type;
 
 -- name: tally_fold

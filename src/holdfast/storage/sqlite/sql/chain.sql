@@ -136,12 +136,12 @@ select distinct b.chain_id
 -- name: chain_delete_queue
 delete from holdfast_queue
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)))
-returning type;
+returning type, priority, gate;
 
 -- name: chain_delete_outcomes
 delete from holdfast_outcome
  where job_id in (select id from holdfast_job where chain_id in (select value from json_each(:chains)))
-returning type, state;
+returning type, state, gate;
 
 -- name: chain_delete_attempts
 delete from holdfast_attempt
@@ -219,11 +219,13 @@ returning job_id, chain_id, on_failure = 'fail';
 -- name: blocker_open_jobs
 -- Opens the dependents that have no open edge left.
 update holdfast_queue
-   set available_at = max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0),
-                          {now})
+   set available_at = case when gate is not null then {lined_up} else
+         max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end,
+       gate_at = case when gate is not null then
+         max(coalesce((select planned_at from holdfast_job where id = holdfast_queue.job_id), 0), {now}) end
  where job_id in (select value from json_each(:ids)) and available_at = 9223372036854775807
    and not exists (select 1 from holdfast_blocker b where b.job_id = holdfast_queue.job_id and b.open)
-returning job_id, type;
+returning job_id, type, gate;
 
 -- name: blocker_list
 select b.job_id, b.position, b.chain_id, b.open, b.on_failure,

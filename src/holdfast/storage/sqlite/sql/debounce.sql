@@ -39,7 +39,8 @@ delete from holdfast_revision where job_id in (select value from json_each(:ids)
 -- name: revision_put_off
 -- Lets claimed jobs be due later, by [id, instant].
 update holdfast_queue
-   set available_at = x.due_at
+   set available_at = case when gate is null then x.due_at else available_at end,
+       gate_at = case when gate is not null then x.due_at end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as due_at from json_each(:rows)) x
  where holdfast_queue.job_id = x.id;
 

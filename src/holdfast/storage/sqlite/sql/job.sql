@@ -115,9 +115,10 @@ select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), q.at
 
 -- name: job_finish_error
 -- The same of [started_at, output, error, fingerprint] by id.
-insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at)
+insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, token, worker, started_at, finished_at, gate, gate_at)
 select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), json_extract(x.value, '$[2]'), json_extract(x.value, '$[3]'),
-       q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[0]'), :now
+       q.attempt, q.crashes, q.fence, q.token, :worker, json_extract(x.value, '$[0]'), :now,
+       case when :state = 'failed' then q.gate end, case when :state = 'failed' and q.rests_until is not null then q.gate_at end
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = x.key;
 
@@ -125,13 +126,16 @@ select q.job_id, q.type, :state, :continued, json_extract(x.value, '$[1]'), json
 -- Gives attempts back. Each row [id, token, refund, available_at] is proven by its pair; without an instant the job keeps its place.
 -- An attempt that came to an end of its own killed nobody.
 update holdfast_queue
-   set token = null, attempt = attempt - x.refund, available_at = coalesce(x.available_at, holdfast_queue.available_at),
+   set token = null, attempt = attempt - x.refund,
+       available_at = case when x.available_at is null or gate is not null then holdfast_queue.available_at else x.available_at end,
+       gate_at = case when x.available_at is null or gate is null or rests_until is not null then gate_at else x.available_at end,
+       rests_until = case when x.available_at is null or rests_until is null then rests_until else x.available_at end,
        crashes = case when x.available_at is null then crashes else 0 end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as token, json_extract(value, '$[2]') as refund,
                json_extract(value, '$[3]') as available_at
           from json_each(:rows)) x
  where holdfast_queue.job_id = x.id and holdfast_queue.token = x.token and (:awaited or not holdfast_queue.awaited)
-returning job_id, type, attempt, fence, awaited;
+returning job_id, type, attempt, fence, awaited, gate;
 
 -- name: job_continue
 -- Writes successors; a second one for the same place in a chain is refused by the unique index. `job_insert_queue` follows.
@@ -192,32 +196,42 @@ select q.job_id, j.chain_id, q.type,
 
 -- name: job_end
 -- Writes the outcomes of live jobs ended from outside, whoever holds them. `queue_drop` follows, and the token is void.
-insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at)
+insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
 select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$.next') is not null, json_extract(x.value, '$.output'),
-       json_extract(x.value, '$.error'), json_extract(x.value, '$.fingerprint'), q.attempt, q.crashes, q.fence, l.worker, l.claimed_at, :now
+       json_extract(x.value, '$.error'), json_extract(x.value, '$.fingerprint'), q.attempt, q.crashes, q.fence, l.worker, l.claimed_at, :now,
+       case when json_extract(x.value, '$.state') = 'failed' then q.gate end,
+       case when json_extract(x.value, '$.state') = 'failed' and q.rests_until is not null then q.gate_at end
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id')
   left join holdfast_lease l on l.token = q.token;
 
 -- name: job_trigger
 -- Makes pending jobs due now.
-update holdfast_queue set available_at = {now}
+update holdfast_queue
+   set available_at = case when gate is null then {now} else available_at end,
+       gate_at = case when rests_until is not null then min(gate_at, {now}) when gate is not null then {now} end,
+       rests_until = case when rests_until is not null then 0 end
  where job_id in (select value from json_each(:ids)) and token is null and available_at < 9223372036854775807
-returning job_id, type;
+returning job_id, type, gate;
 
 -- name: job_redrive
 -- Takes failed jobs out of the outcomes. `job_redrive_queue` follows.
 delete from holdfast_outcome
  where job_id in (select value from json_each(:ids)) and state = 'failed'
-returning job_id, type, fence;
+returning job_id, type, fence, gate, gate_at;
 
 -- name: job_redrive_queue
--- Takes failed jobs back into the queue, rows [id, fence] spread in order: attempts and crashes begin anew, the fence only
+-- Takes failed jobs back into the queue, rows [id, fence, gate, place] spread in order: attempts and crashes begin anew, the fence only
 -- grows, the history stays.
-insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited)
-select j.id, j.type, j.priority, {now} + x.key * :spacing_us, j.max_attempts,
+insert into holdfast_queue (job_id, type, priority, available_at, max_attempts, fence, awaited, gate, gate_at, rests_until)
+select j.id, j.type, case when json_extract(x.value, '$[3]') is null then j.priority else 5 end,
+       case when json_extract(x.value, '$[2]') is null then {now} + x.key * :spacing_us else {lined_up} end, j.max_attempts,
        json_extract(x.value, '$[1]'),
-       exists (select 1 from holdfast_blocker b where b.chain_id = j.chain_id and b.open = 1)
+       exists (select 1 from holdfast_blocker b where b.chain_id = j.chain_id and b.open = 1),
+       json_extract(x.value, '$[2]'),
+       case when json_extract(x.value, '$[2]') is not null
+            then coalesce(json_extract(x.value, '$[3]'), {now} + x.key * :spacing_us) end,
+       case when json_extract(x.value, '$[3]') is not null then {now} + x.key * :spacing_us end
   from json_each(:rows) x cross join holdfast_job j on j.id = json_extract(x.value, '$[0]');
 
 -- name: job_get

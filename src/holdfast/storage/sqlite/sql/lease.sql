@@ -33,7 +33,7 @@ update holdfast_queue
                         q.fence * 1000) as since
           from holdfast_queue q join holdfast_job j on j.id = q.job_id
          where q.job_id in (select value from json_each(:ids))
-           and q.token is null and q.available_at < 9223372036854775807 and q.available_at > :now + 60000000) dated) healed
+           and q.token is null and q.available_at < {lined_up} and q.available_at > :now + 60000000) dated) healed
  where holdfast_queue.job_id = healed.job_id and healed.due_at < holdfast_queue.available_at
 returning job_id;
 
@@ -64,7 +64,7 @@ update holdfast_queue set token = null, attempt = attempt - 1
      select j.value from holdfast_lease l cross join json_each(l.job_ids) j
       where l.token in (select value from json_each(:tokens)))
    and token in (select value from json_each(:tokens))
-returning job_id, type;
+returning job_id, type, gate;
 
 -- name: lease_reap
 -- Expired leases, oldest first, all types.
@@ -93,15 +93,19 @@ select job_id, token, type, worker, attempt, fence, awaited, crashes + 1, claime
 -- name: lease_reap_fail
 -- Writes the outcomes of jobs that no further attempt is given; rows are [id, crashes, worker, started_at, error, fingerprint].
 -- `queue_drop` follows.
-insert into holdfast_outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at)
+insert into holdfast_outcome (job_id, type, state, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
 select q.job_id, q.type, 'failed', json_extract(x.value, '$[4]'), json_extract(x.value, '$[5]'), q.attempt, json_extract(x.value, '$[1]'),
-       q.fence, json_extract(x.value, '$[2]'), json_extract(x.value, '$[3]'), :now
+       q.fence, json_extract(x.value, '$[2]'), json_extract(x.value, '$[3]'), :now, q.gate,
+       case when q.rests_until is not null then q.gate_at end
   from json_each(:rows) x cross join holdfast_queue q on q.job_id = json_extract(x.value, '$[0]');
 
 -- name: lease_reap_return
 -- Takes jobs back into the queue; rows are [id, crashes, available_at].
 update holdfast_queue
-   set token = null, crashes = x.crashes, available_at = x.available_at
+   set token = null, crashes = x.crashes,
+       available_at = case when gate is null then x.available_at else holdfast_queue.available_at end,
+       gate_at = case when gate is null or rests_until is not null then gate_at else x.available_at end,
+       rests_until = case when rests_until is not null then x.available_at end
   from (select json_extract(value, '$[0]') as id, json_extract(value, '$[1]') as crashes, json_extract(value, '$[2]') as available_at
           from json_each(:rows)) x
  where holdfast_queue.job_id = x.id;

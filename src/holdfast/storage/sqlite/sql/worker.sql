@@ -83,7 +83,12 @@ select h.running, h.stuck,
        max(0, min(:limit, (select count(*) from (
           select 1 from line l
            cross join holdfast_queue q on q.type = l.type and q.priority = l.level and q.available_at <= l.now
-           limit :limit + (select running from held))) - h.running))
+           limit :limit + (select running from held)))
+         + (select count(*) from (
+              select 1 from json_each(:types) t cross join clock c
+               cross join holdfast_queue q on q.type = t.value and q.gate is not null and q.gate_at <= c.now
+               limit :limit + (select running from held)))
+         - h.running))
   from held h;
 
 -- name: type_totals
@@ -95,12 +100,17 @@ total as (
          sum(failed) as failed, sum(cancelled) as cancelled
     from holdfast_tally group by type)
 select t.type, t.live, t.completed, t.failed, t.cancelled, case when t.live > 0 then (
-         select min((
+         select min(due) from (select min((
            select q.available_at from holdfast_queue q
             where q.type = t.type and q.priority = p.level and q.available_at <= c.now and q.token is null
             order by q.available_at, q.job_id
-            limit 1))
-           from priority p) end
+            limit 1)) as due
+           from priority p
+          union all
+         -- Of lines the oldest of the first thousand: no index leads to it.
+         select min(gate_at) from (
+           select q.gate_at from holdfast_queue q
+            where q.type = t.type and q.gate is not null and q.token is null and q.gate_at <= c.now limit 1000))) end
   from clock c cross join total t
  order by t.type;
 

@@ -1,0 +1,304 @@
+"""What a job type says about its flow over the whole fleet: limits, rates, fairness and order per key.
+
+`Flow` is that as the rest of the package uses it; what cannot be combined is refused when it is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
+
+import msgspec
+
+from holdfast.core.codec import TypeCodec
+from holdfast.core.duration import Duration, format_duration, milliseconds
+from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
+from holdfast.core.gates import GateRule, gate_id, named_gate
+
+By: TypeAlias = str | Callable[[Any], object]
+"""A field of the input, as "tenant_id" or "order.customer", or a function of it. None is no key."""
+
+OnFailure = Literal["hold", "skip"]
+
+MOST_ALLOWED = 10_000
+"""What one gate lets in at most: it looks up each of those it let in."""
+LONGEST_PERIOD_MS = 31 * 86_400_000
+HEAVIEST = 100
+LONGEST_KEY = 1_024
+
+_NAME = re.compile(r"\w[\w.-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Limit:
+    """At most so many jobs run at once in the fleet: of each key, of the type, or of all types that share a name."""
+
+    most: int
+    by: By | None
+    name: str | None
+
+    def __init__(self, most: int, *, by: By | None = None, name: str | None = None) -> None:
+        """Take the number and, where it is not for the whole type, what it is counted by. Raises: InvalidOption."""
+        object.__setattr__(self, "most", _check_number("Limit", most, MOST_ALLOWED))
+        object.__setattr__(self, "by", _check_by("Limit", by, name))
+        object.__setattr__(self, "name", _check_name(name))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Rate:
+    """At most so many jobs start within any period: of each key, of the type, or of all types that share a name.
+
+    Every attempt counts, by the database's clock, from the moment a worker takes it.
+    """
+
+    most: int
+    period_ms: int
+    by: By | None
+    name: str | None
+
+    def __init__(
+        self, most: int, per: Duration, *, by: By | None = None, name: str | None = None
+    ) -> None:
+        """Take the number, the period and what it is counted by. Raises: InvalidOption, InvalidDuration."""
+        period_ms = milliseconds(per)
+        if not 100 <= period_ms <= LONGEST_PERIOD_MS:
+            raise InvalidOption(
+                f"a rate per {format_duration(period_ms)} cannot be kept",
+                help="use a period from 100ms to 31d",
+            )
+        object.__setattr__(self, "most", _check_number("Rate", most, 1_000_000))
+        object.__setattr__(self, "period_ms", period_ms)
+        object.__setattr__(self, "by", _check_by("Rate", by, name))
+        object.__setattr__(self, "name", _check_name(name))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Fair:
+    """Keys take turns, so that a large backlog of one key delays no other. A key of weight 3 gets three jobs a turn."""
+
+    by: By
+    weights: Mapping[str, int]
+
+    def __init__(self, *, by: By, weights: Mapping[str, int] | None = None) -> None:
+        """Take what the turns are by, and the weights that are not 1. Raises: InvalidOption."""
+        for key, weight in (weights or {}).items():
+            if not isinstance(key, str):
+                raise InvalidOption(f"weights are by key, a text, not {repr(key)[:60]}")
+            _check_number(f"the weight of {key[:60]!r}", weight, HEAVIEST)
+        object.__setattr__(self, "by", _check_by("Fair", by, None))
+        object.__setattr__(self, "weights", MappingProxyType(dict(weights or {})))
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Ordered:
+    """Jobs of one key run one at a time, first in, first out.
+
+    A job that is to be tried again keeps its place. After one that failed for good the key waits until it is redriven
+    or dropped ("hold"), or goes on with the next ("skip").
+    """
+
+    by: By
+    on_failure: OnFailure
+
+    def __init__(self, *, by: By, on_failure: OnFailure = "hold") -> None:
+        """Take what the order is by, and what a dead letter means for those behind it. Raises: InvalidOption."""
+        if on_failure not in get_args(OnFailure):
+            raise InvalidOption(
+                f"on_failure={repr(on_failure)[:60]} is unknown", help='use "hold" or "skip"'
+            )
+        object.__setattr__(self, "by", _check_by("Ordered", by, None))
+        object.__setattr__(self, "on_failure", on_failure)
+
+
+def _check_number(what: str, number: object, most: int) -> int:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= most:
+        raise InvalidOption(f"{what}: {repr(number)[:60]} is not a whole number from 1 to {most}")
+    return number
+
+
+def _check_by(what: str, by: object, name: str | None) -> Any:
+    if by is not None and name is not None:
+        raise InvalidOption(
+            f"{what}(by=…, name=…): a limit with a name is shared by all jobs of its types and has no key",
+            help="leave out one of the two",
+        )
+    if by is None and what in ("Fair", "Ordered"):
+        raise InvalidOption(f"{what} needs by=, a field of the input or a function of it")
+    if by is not None and not callable(by) and not (isinstance(by, str) and by.strip(".")):
+        raise InvalidOption(
+            f"by={repr(by)[:60]} is no field of the input", help='use "tenant_id" or a function'
+        )
+    return by
+
+
+def _check_name(name: object) -> Any:
+    if name is not None and (not isinstance(name, str) or not _NAME.fullmatch(name)):
+        raise InvalidName(f"{repr(name)[:60]} is not a valid name of a limit")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """Everything a job type says about its flow. `line` is what holds for each key, `shared` what holds for all."""
+
+    type: str
+    codec: TypeCodec
+    by: By | None
+    line: GateRule
+    shared: tuple[GateRule, ...] = ()
+    ordered: OnFailure | None = None
+    weights: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether starts are counted, so that no job may be taken before there is a slot for it."""
+        return any(each.rate is not None for each in (self.line, *self.shared))
+
+    def gate_of(self, input: str) -> str:
+        """Return the gate where a job with this input waits. Raises: InputInvalid."""
+        return gate_id(self.type, self.key_of(input))
+
+    def key_of(self, input: str) -> str:
+        """Return the key of an input as it is stored, "" without one. Raises: InputInvalid."""
+        if self.by is None:
+            return ""
+        if isinstance(self.by, str):
+            value = _walk(msgspec.json.decode(input), self.by)
+        else:
+            value = self.by(self.codec.decode(input))
+        return _key_text(self.type, value)
+
+    def weight_by_gate(self) -> dict[str, int]:
+        """Return the weights that are not 1, by gate."""
+        return {gate_id(self.type, key): weight for key, weight in self.weights.items()}
+
+
+def _walk(value: Any, path: str) -> object:
+    for name in path.split("."):
+        if not isinstance(value, dict):
+            return None
+        value = value.get(name)
+    return value
+
+
+def _key_text(type: str, value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool | list | dict | set | tuple):
+        raise InputInvalid(
+            f"{type} is limited by a key, and {repr(value)[:60]} is none",
+            help="let by= give a text or a number",
+        )
+    key = str(value)
+    if "\0" in key or len(key.encode(errors="replace")) > LONGEST_KEY:
+        raise InputInvalid(
+            f"{type} is limited by a key, and {repr(key)[:60]} cannot be one",
+            help=f"a key has at most {LONGEST_KEY} bytes and no NUL; use a hash of it",
+        )
+    return key
+
+
+def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | None:
+    """Return the flow that the options of a job type describe, None without any. Raises: InvalidOption."""
+    limits = _each_of("limits", options.get("limits"), Limit)
+    rates = _each_of("rates", options.get("rates"), Rate)
+    fair: Fair | None = options.get("fair")
+    ordered: Ordered | None = options.get("ordered")
+    if not (limits or rates or fair or ordered):
+        return None
+    _check_ordered(type, limits, fair, ordered, options.get("batch"))
+    keyed: list[Limit | Rate | Fair | Ordered | None] = [*limits, *rates, fair, ordered]
+    bys = [each.by for each in keyed if each is not None and each.by is not None]
+    if any(each != bys[0] for each in bys):
+        raise InvalidOption(
+            f"job type {type} is limited by two different keys, but a job waits in one line only",
+            help="use the same by= everywhere, or a limit with a name= for one of the two",
+        )
+    line = _rule(
+        type,
+        "",
+        [each for each in limits if each.by is not None],
+        [each for each in rates if each.by is not None],
+    )
+    if ordered is not None:
+        line = msgspec.structs.replace(line, allowed=1)
+    return Flow(
+        type=type,
+        codec=codec,
+        by=bys[0] if bys else None,
+        line=line,
+        shared=_shared(type, limits, rates),
+        ordered=ordered.on_failure if ordered else None,
+        weights=fair.weights if fair else {},
+    )
+
+
+T = TypeVar("T")
+
+
+def _each_of(option: str, given: Sequence[object] | None, kind: type[T]) -> list[T]:
+    found = []
+    for each in given or ():
+        if not isinstance(each, kind):
+            raise InvalidOption(f"{option}=[…] takes {kind.__name__}(…), not {repr(each)[:60]}")
+        found.append(each)
+    return found
+
+
+def _check_ordered(
+    type: str,
+    limits: Sequence[Limit],
+    fair: Fair | None,
+    ordered: Ordered | None,
+    batch: int | None,
+) -> None:
+    if ordered is None:
+        return
+    if any(each.by is not None for each in limits):
+        raise InvalidOption(
+            f"job type {type} is ordered, so one job of a key runs at a time already",
+            help="leave out Limit(…, by=…)",
+        )
+    if fair is not None:
+        raise InvalidOption(
+            f"job type {type} is ordered, so its keys take turns already", help="leave out fair="
+        )
+    if batch is not None:
+        raise InvalidOption(
+            f"job type {type} is ordered and cannot be handled in batches: one job of a key runs at a time",
+            help="leave out batch= or ordered=",
+        )
+
+
+def _shared(type: str, limits: Sequence[Limit], rates: Sequence[Rate]) -> tuple[GateRule, ...]:
+    """The rules of all keys together: the type's own, then those with a name."""
+    declared: list[Limit | Rate] = [*limits, *rates]
+    names = dict.fromkeys(each.name for each in declared if each.by is None)
+    return tuple(
+        _rule(
+            type if name is None else named_gate(name),
+            "" if name is None else name,
+            [each for each in limits if each.by is None and each.name == name],
+            [each for each in rates if each.by is None and each.name == name],
+        )
+        for name in sorted(names, key=lambda name: name or "")
+    )
+
+
+def _rule(id: str, name: str, limits: Sequence[Limit], rates: Sequence[Rate]) -> GateRule:
+    for word, given in (("limits", limits), ("rates", rates)):
+        if len(given) > 1:
+            of = f"with the name {name}" if name else "of one kind"
+            raise InvalidOption(
+                f"there are {len(given)} {word} {of}, and only one can hold",
+                help="keep the smaller one, or give each a name= of its own",
+            )
+    return GateRule(
+        id,
+        limits[0].most if limits else None,
+        rates[0].most if rates else None,
+        rates[0].period_ms if rates else None,
+    )

@@ -1,0 +1,486 @@
+-- fragment: lined_up
+-- Where jobs of a line are for everything that knows of no gates.
+timestamptz '9999-12-31 00:00:00+00'
+
+-- fragment: gate_newest
+-- The newest turn of a gate by the snapshot, or none: if it was replaced since, there is nothing to lock. Sliding on to an older
+-- turn would be a second gate. Newest first, so that turns nobody can vacuum yet are not walked.
+select g.ctid as place, g.turn, g.mask as known_mask, g.holders, g.spent_at, g.spent, g.front_at as known_at, g.front_id as known_id
+       from holdfast.gate g
+      where g.ctid = (select n.ctid from holdfast.gate n where n.id = a.id and n.turn > 0 order by n.turn desc limit 1)
+        for update skip locked
+
+-- fragment: gate_unknown
+null::tid, 0::bigint, 0, '{}'::uuid[], '{}'::bigint[], '{}'::integer[], '-infinity'::timestamptz,
+         '00000000-0000-0000-0000-000000000000'::uuid
+
+-- fragment: gate_spent
+-- The starts that still count: those within the period, and none of a clock that ran ahead.
+select coalesce(array_agg(x.at order by x.at), '{}') as ats, coalesce(array_agg(x.n order by x.at), '{}') as ns,
+            coalesce(sum(x.n), 0)::integer as started
+       from unnest(o.spent_at, o.spent) x(at, n)
+      where o.rate is not null and x.at > clock.us - o.period_ms * 1000 and x.at <= clock.us + 60000000
+
+-- fragment: gate_spend
+-- The starts with those of this turn; within one step they are one entry, dated by its last.
+case when j.got = 0 or j.rate is null then j.ats
+              when j.ats[cardinality(j.ats)] / j.step = clock.us / j.step
+              then j.ats[1 : cardinality(j.ats) - 1] || greatest(j.ats[cardinality(j.ats)], clock.us)
+              else j.ats || clock.us end,
+         case when j.got = 0 or j.rate is null then j.ns
+              when j.ats[cardinality(j.ats)] / j.step = clock.us / j.step
+              then j.ns[1 : cardinality(j.ns) - 1] || (j.ns[cardinality(j.ns)] + j.got)
+              else j.ns || j.got end
+
+-- name: limit_claim
+-- One look at the gates of a type: reads due wakeups in order of time, locks their gates, takes the first jobs of each line as
+-- far as there is room, deals them like cards, first one of every line, then the second, and replaces the gates. The wakeups
+-- that it answered go, and it leaves one where more waits or becomes due later. A gate that is full gets none: who leaves it
+-- writes one. Nothing waits: what others hold is left to another look, with its wakeups. Limits of all keys together come
+-- first; if one of them is full or held by another claimer, no wakeup is touched. Jobs are chosen by the snapshot and then
+-- locked: passing over a locked head would break the order, so it is tried again soon. Holders count while they bear a token.
+-- A gate is made by whoever inserts its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
+with clock as materialized (
+  {claim_clock}),
+every as materialized (
+  select s.allowed, s.rate, s.period_ms
+    from (values (1)) one(row) left join holdfast.limit_setting s on s.id = '*' || :type),
+rule as materialized (
+  select x.id, coalesce(s.allowed, x.allowed) as allowed, coalesce(s.rate, x.rate) as rate,
+         coalesce(s.period_ms, x.period_ms) as period_ms, s.rests_until
+    from (
+      select r.* from unnest(array (select json_array_elements(:shared::json))) e(one)
+       cross join lateral json_to_record(e.one) as r(id text, allowed integer, rate integer, period_ms bigint)) x
+    left join lateral (
+      select t.allowed, t.rate, t.period_ms, t.rests_until from holdfast.limit_setting t where t.id = x.id offset 0) s on true),
+shared_made as (
+  insert into holdfast.gate (id, turn)
+  select a.id, 0 from rule a
+   where (select n.turn from holdfast.gate n where n.id = a.id order by n.turn desc limit 1) is null
+   order by 1
+  on conflict do nothing
+  returning id),
+shared_open as materialized (
+  select a.*, g.* from rule a cross join lateral (
+    {gate_newest}) g
+  union all
+  select a.*, {gate_unknown}
+    from rule a where (a.id in (select id from shared_made)) is true),
+shared_state as materialized (
+  select o.*, h.still, h.busy, w.ats, w.ns, w.started,
+         case when o.rate <= 64 then 1 else greatest(1, o.period_ms * 1000 / 32) end as step,
+         case when o.rests_until > clock.now then 0
+              else greatest(0, least(:limit::integer, coalesce(o.allowed - h.busy, :limit::integer),
+                                     coalesce(o.rate - w.started, :limit::integer))) end as room
+    from shared_open o
+   cross join clock
+   cross join lateral (
+     select coalesce(array_agg(q.job_id), '{}') as still, count(*)::integer as busy from holdfast.queue q
+      where o.allowed is not null and q.job_id = any (o.holders) and q.token is not null) h
+   cross join lateral (
+     {gate_spent}) w),
+shared_room as materialized (
+  select case when (select count(*) from rule) > (select count(*) from shared_state) then -1
+              else coalesce((select min(room) from shared_state), :limit::integer) end as room),
+called as materialized (
+  select k.*
+    from unnest(:priorities::smallint[], :mark_ats::bigint[], :mark_ns::bigint[]) p(priority, at, n)
+   cross join lateral (
+     select k.ctid as place, k.priority, k.at, k.n, k.gate, k.since
+       from holdfast.wakeup k
+      where k.type = :type and k.priority = p.priority
+        and (k.at, k.n) > ('epoch'::timestamptz + p.at * interval '1 microsecond', p.n)
+        and k.at <= (select now from clock) and (select room from shared_room) > 0
+      order by k.at, k.n
+      limit :window::integer) k
+   order by k.priority, k.at, k.n
+   limit :window::integer),
+asked as materialized (
+  select gate as id, min(priority) as asked_priority, min(at) as at, (array_agg(n order by priority, at, n))[1] as n,
+         min(since) as since, bit_or(1 << priority) as asked_mask
+    from called group by gate order by 2, 3, 4),
+made as (
+  insert into holdfast.gate (id, turn)
+  select a.id, 0 from (select id from asked order by asked_priority, at, n limit :gates::integer) a
+   where (select n.turn from holdfast.gate n where n.id = a.id order by n.turn desc limit 1) is null
+   order by 1
+  on conflict do nothing
+  returning id),
+line as materialized (
+  select * from (
+    select a.*, g.* from asked a cross join lateral (
+    {gate_newest}) g
+     limit :gates::integer) known
+  union all
+  select a.*, {gate_unknown}
+    from asked a where (a.id in (select id from made)) is true),
+ruled as materialized (
+  select l.*, r.allowed, r.rate, r.period_ms, r.rests_until, l.known_mask | l.asked_mask as mask,
+         case when r.rate <= 64 then 1 else greatest(1, r.period_ms * 1000 / 32) end as step,
+         coalesce((:weights::json ->> l.id)::integer, 1) as weight,
+         case when l.since <= l.known_at then l.since else l.known_at end as front_at,
+         case when l.since <= l.known_at then '00000000-0000-0000-0000-000000000000' else l.known_id end as front_id
+    from line l
+   cross join lateral (
+     select coalesce(s.allowed, case when l.id <> :type || '#' then coalesce(e.allowed, :allowed::integer) end) as allowed,
+            coalesce(s.rate, case when l.id <> :type || '#' then coalesce(e.rate, :rate::integer) end) as rate,
+            coalesce(s.period_ms, e.period_ms, :period_ms::bigint) as period_ms, s.rests_until
+       from every e left join lateral (
+         select t.allowed, t.rate, t.period_ms, t.rests_until from holdfast.limit_setting t where t.id = l.id offset 0) s on true) r),
+held as materialized (
+  select o.*, h.still, h.busy, w.ats, w.ns, w.started,
+         case when o.rests_until > clock.now then 0
+              else greatest(0, least(t.turn_size, coalesce(o.allowed - h.busy, t.turn_size), coalesce(o.rate - w.started, t.turn_size)))
+         end as room
+    from ruled o
+   cross join clock
+   cross join (
+     select case when (select count(*) from called) >= :window::integer then 1
+                 else greatest(1, ceil(:limit::numeric / greatest(1, count(*)))) end::integer as share from line) s
+   cross join lateral (select s.share * o.weight as turn_size) t
+   cross join lateral (
+     select coalesce(array_agg(x.job_id), '{}') as still, count(*)::integer as busy
+       from (
+         select q.job_id from holdfast.queue q
+          where o.allowed is not null and q.job_id = any (o.holders) and q.token is not null
+         union all
+         select e.job_id from holdfast.outcome e
+          where :holds::boolean and e.job_id = any (o.holders) and e.state = 'failed') x) h
+   cross join lateral (
+     {gate_spent}) w),
+seen as materialized (
+  select h.id, h.at, h.n, h.room, h.weight, d.*,
+         row_number() over (partition by h.id order by d.priority, d.gate_at, d.job_id)::integer as card
+    from held h
+   cross join lateral (
+     select w.*
+       from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+      cross join lateral (
+        select w.job_id, w.priority, w.gate_at, w.crashes, greatest(w.gate_at, w.rests_until) as due_at
+          from holdfast.queue w
+         where w.type = :type and w.gate = h.id and w.priority = level.priority
+           and (w.gate_at, w.job_id) > (h.front_at, h.front_id)
+           and (w.gate_at <= (select now from clock) or :ordered::boolean) and w.token is null
+           and (w.crashes = 0 or :allow_crashed::boolean or :ordered::boolean)
+         order by w.gate_at, w.job_id
+         limit h.room + 1) w
+      where h.mask & (1 << level.priority) <> 0
+      order by w.priority, w.gate_at, w.job_id
+      limit h.room + 1) d
+   where h.room > 0),
+chosen as materialized (
+  select s.job_id from seen s
+   where s.card <= s.room and s.due_at <= (select now from clock)
+     and (s.crashes = 0
+          or (:allow_crashed::boolean and s.job_id = (
+            select c.job_id from seen c where c.crashes > 0 and c.card <= c.room and c.due_at <= (select now from clock)
+             order by c.priority, c.gate_at, c.job_id limit 1)))
+   order by s.priority, (s.card - 1) / s.weight, s.at, s.n
+   limit (select greatest(0, least(:limit::integer, room)) from shared_room)),
+got as materialized (
+  select q.job_id from holdfast.queue q
+   where q.job_id = any (array (select job_id from chosen)) and q.token is null and q.gate_at <= (select now from clock)
+   for update skip locked),
+claimed as (
+  update holdfast.queue q
+     set attempt = q.attempt + 1, fence = greatest(q.fence + 1, (select lowest_fence from clock)), token = :token::uuid
+   where q.job_id = any (array (select job_id from got))
+  returning q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.gate),
+leased as (
+  insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
+  select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
+         :lease_ms::integer, :max_attempts::integer, :backoff_base_ms::integer, :backoff_cap_ms::integer, taken.job_ids
+    from (select array_agg(job_id) as job_ids from got having count(*) > 0) taken cross join clock),
+dealt as materialized (
+  select s.*, (s.job_id in (select job_id from got)) is true as is_got, (s.job_id in (select job_id from chosen)) is true as is_chosen
+    from seen s),
+outcome_of as materialized (
+  select d.id, count(*)::integer as seen, (count(*) filter (where d.is_chosen))::integer as chosen,
+         (count(*) filter (where d.is_got))::integer as got, array_agg(d.job_id) filter (where d.is_got) as job_ids,
+         max(d.card) filter (where d.is_got) as last_card,
+         (array_agg(d.gate_at order by d.card desc) filter (where d.is_got))[1] as last_at,
+         (array_agg(d.job_id order by d.card desc) filter (where d.is_got))[1] as last_id,
+         (array_agg(d.priority order by d.card) filter (where not d.is_got))[1] as next_priority,
+         (array_agg(d.due_at order by d.card) filter (where not d.is_got))[1] as next_at,
+         bool_or(d.crashes > 0 and d.card <= d.room and not d.is_chosen and d.due_at <= (select now from clock)) as is_suspected
+    from dealt d group by d.id),
+judged as materialized (
+  select h.*, coalesce(p.got, 0) as got, coalesce(p.next_priority, h.asked_priority) as next_priority,
+         case when h.allowed is null then '{}' else h.still || coalesce(p.job_ids, '{}') end as new_holders,
+         m.has_moved, p.last_at, p.last_id,
+         h.place is null or p.got > 0 or h.mask <> h.known_mask or h.since <= h.known_at as has_changed,
+         case
+           when h.rests_until > clock.now then h.rests_until
+           when h.started + coalesce(p.got, 0) >= h.rate
+           then 'epoch'::timestamptz + (coalesce(h.ats[1], clock.us) + h.period_ms * 1000) * interval '1 microsecond'
+           when h.busy + coalesce(p.got, 0) >= h.allowed then null
+           when p.is_suspected and p.seen - p.got = 1 then clock.now + interval '250 ms'
+           when p.got < p.chosen then clock.now + interval '50 ms'
+           when p.next_at > clock.now then p.next_at
+           when p.seen > p.got then case when p.got > 0 then clock.now else h.at end
+           -- What only a worker without other crashed jobs may take was not looked at.
+           when not :allow_crashed::boolean and not :ordered::boolean and (
+             select min(x.crashes)
+               from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+              cross join lateral (
+                select w.crashes from holdfast.queue w
+                 where w.type = :type and w.gate = h.id and w.priority = level.priority and w.token is null
+                   and (w.gate_at, w.job_id) > (h.front_at, h.front_id) and w.gate_at <= clock.now and w.crashes > 0
+                   and h.mask & (1 << level.priority) <> 0
+                 order by w.gate_at, w.job_id limit 1) x) > 0 then clock.now + interval '250 ms'
+           when not :ordered::boolean then (
+             select min(x.gate_at)
+               from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+              cross join lateral (
+                select w.gate_at from holdfast.queue w
+                 where w.type = :type and w.gate = h.id and w.priority = level.priority and w.token is null and w.gate_at > clock.now
+                   and h.mask & (1 << level.priority) <> 0
+                 order by w.gate_at, w.job_id limit 1) x)
+         end as again
+    from held h
+   cross join clock
+    left join lateral (select * from outcome_of o where o.id = h.id) p on true
+   -- What was passed over must not be forgotten: the front moves only where all before it was taken, at one priority.
+   cross join lateral (
+     select coalesce(p.got > 0 and p.got = p.last_card and h.mask & (h.mask - 1) = 0 and :allow_crashed::boolean, false)
+              as has_moved) m),
+-- What keeps its place in the round keeps its wakeups.
+kept as materialized (
+  select id from judged where again <= (select now from clock) and got = 0),
+over as (
+  delete from holdfast.gate g
+   where g.ctid = any (array (select place from judged where has_changed and place is not null))
+      or g.ctid = any (array (select place from shared_state where place is not null and exists (select from got)))),
+served as (
+  insert into holdfast.gate (id, turn, mask, holders, spent_at, spent, front_at, front_id, keep_until)
+  select j.id, j.turn + 1, j.mask, j.new_holders, {gate_spend},
+         case when j.has_moved then j.last_at else j.front_at end, case when j.has_moved then j.last_id else j.front_id end,
+         clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms'
+    from judged j cross join clock where j.has_changed),
+shared_served as (
+  insert into holdfast.gate (id, turn, holders, spent_at, spent, keep_until)
+  select j.id, j.turn + 1, case when j.allowed is null then '{}' else j.still || j.job_ids end, {gate_spend},
+         clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms'
+    from (
+      select s.*, t.got, t.job_ids from shared_state s
+       cross join (select count(*)::integer as got, coalesce(array_agg(job_id), '{}') as job_ids from got) t) j
+   cross join clock
+   where j.place is null or j.got > 0),
+answered as (
+  delete from holdfast.wakeup k
+   where k.ctid = any (array (select c.place from called c where (c.gate in (select id from judged where id <> all (array (select id from kept)))) is true))),
+repeated as (
+  insert into holdfast.wakeup (type, priority, at, gate)
+  select :type, next_priority, again, id from judged where again is not null and id <> all (array (select id from kept))),
+asked_job as (
+  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
+    from holdfast.job
+   where id = any (array (select job_id from claimed))
+  offset 0),
+left_over as materialized (
+  select c.priority, c.at, c.n from called c
+   where (c.gate in (select id from judged where again is null or again > (select now from clock) or got > 0)) is not true),
+summary as (
+  select (select count(*) from called) as called, (select count(*) from asked) as gates,
+         (select count(*) from left_over) + (select count(*) from judged where again <= (select now from clock) and got > 0) as more,
+         (select room from shared_room) as room,
+         holdfast.us(least(
+           (select min(again) from judged where again > (select now from clock)),
+           (select min(case when s.rests_until > clock.now then s.rests_until
+                            else 'epoch'::timestamptz + (coalesce(s.ats[1], clock.us) + s.period_ms * 1000) * interval '1 microsecond' end)
+              from shared_state s cross join clock where s.room = 0 and (s.rests_until > clock.now or s.started >= s.rate)),
+           (select min(k.at)
+              from unnest(:priorities::smallint[]) p(priority)
+             cross join lateral (
+               select k.at from holdfast.wakeup k
+                where k.type = :type and k.priority = p.priority and k.at > (select now from clock)
+                order by k.at, k.n limit 1) k))) - (select us from clock) as next_us,
+         (select json_agg(json_build_array(
+             p.priority, coalesce(holdfast.us(f.at), holdfast.us(m.at), p.at), coalesce(f.n - 1, m.n, p.n)))::text
+            from unnest(:priorities::smallint[], :mark_ats::bigint[], :mark_ns::bigint[]) p(priority, at, n)
+            left join lateral (
+              select l.at, l.n from left_over l where l.priority = p.priority order by l.at, l.n limit 1) f on true
+            left join lateral (
+              select c.at, c.n from called c where c.priority = p.priority order by c.at desc, c.n desc limit 1) m on true) as marks)
+select s.called, s.gates, s.more, s.room, s.next_us, s.marks,
+       c.job_id, c.token, c.type, c.priority, holdfast.us(c.gate_at), c.attempt, c.max_attempts, c.crashes, c.fence,
+       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock), c.gate
+  from summary s left join (claimed c full join asked_job a on a.id = c.job_id) on true
+ order by c.priority, c.gate_at, c.job_id;
+
+-- name: limit_unlined
+-- Jobs of a limited type that wait at no gate: started by code that does not know of the limit, or by SQL.
+select found.job_id::text, j.input, holdfast.us(found.available_at)
+  from (
+    select w.*
+      from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+     cross join lateral (
+       select w.job_id, w.available_at from holdfast.queue w
+        where w.type = :type and w.priority = level.priority and w.token is null and w.available_at < {lined_up}
+        order by w.available_at, w.job_id
+        limit 1000) w
+     limit :limit::integer) found
+ cross join lateral (select o.input from holdfast.job o where o.id = found.job_id offset 0) j;
+
+-- name: limit_line_up
+-- Gives such jobs their places, unless they were claimed or moved since; an ordered line has one priority.
+with given as materialized (
+  select array_agg(x.id) as ids, array_agg(x.gate) as gates, array_agg(x.available_at) as ats
+    from json_to_recordset(:rows::json) as x(id uuid, gate text, available_at bigint)),
+free as (
+  select q.job_id from holdfast.queue q
+   where q.job_id = any (array (select unnest(ids) from given)) and q.token is null
+     and holdfast.us(q.available_at) = (select g.ats[array_position(g.ids, q.job_id)] from given g)
+   for update skip locked),
+moved as (
+  update holdfast.queue q
+     set gate = (select g.gates[array_position(g.ids, q.job_id)] from given g), gate_at = q.available_at, available_at = {lined_up},
+         rests_until = case when :ordered::boolean then '-infinity'::timestamptz end,
+         priority = case when :ordered::boolean then 5 else q.priority end
+   where q.job_id = any (array (select job_id from free))
+  returning q.job_id, q.type, q.priority, q.gate, q.gate_at),
+woken as (
+  insert into holdfast.wakeup (type, priority, at, gate, since)
+  select type, priority, min(gate_at), gate, min(gate_at) from moved group by type, priority, gate)
+select count(*) from moved;
+
+-- name: limit_lined
+-- Of these types, those with jobs at gates.
+select t.type
+  from unnest(array (select json_array_elements_text(:types::json))) t(type)
+ cross join lateral (
+   select from holdfast.queue w where w.type = t.type and w.gate is not null order by w.gate limit 1) found;
+
+-- name: limit_settings
+select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_by, holdfast.us(changed_at)
+  from holdfast.limit_setting
+ where :type::text is null or id in (:type, '*' || :type) or (id > :type || '#' and id < :type || '$') or id = :type || '#'
+ order by id
+ limit :limit::integer;
+
+-- name: limit_set
+-- What was set wins over the code. The gates that it concerns are looked at: some may have room now.
+with put as (
+  insert into holdfast.limit_setting as s (id, allowed, rate, period_ms, changed_by, changed_at)
+  values (:id, :allowed::integer, :rate::integer, :period_ms::bigint, :by, holdfast.moment(:now::bigint))
+  on conflict (id) do update
+     set allowed = excluded.allowed, rate = excluded.rate, period_ms = excluded.period_ms,
+         changed_by = excluded.changed_by, changed_at = excluded.changed_at),
+woken as (
+  {limit_woken})
+select 1;
+
+-- fragment: limit_woken
+-- Wakeups for all lines that a setting concerns.
+insert into holdfast.wakeup (type, priority, at, gate, since)
+  select split_part(g.id, '#', 1), level.priority, holdfast.moment(:now::bigint), g.id, null
+    from (
+      select n.id, bit_or(n.mask) as mask from holdfast.gate n
+       where n.id = :id or (:id like '*%' and n.id > substr(:id, 2) || '#' and n.id < substr(:id, 2) || '$')
+       group by n.id) g
+    join unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority) on g.mask & (1 << level.priority) <> 0
+   where g.id like '%#%'
+
+-- name: limit_clear
+-- Takes a gate, or every key of a type, back to the code's own numbers, and ends a rest.
+with gone as (delete from holdfast.limit_setting where id = :id returning id),
+woken as (
+  {limit_woken})
+select id from gone;
+
+-- name: limit_rest
+-- Lets nothing through a gate until then; 0 ends a rest.
+with put as (
+  insert into holdfast.limit_setting as s (id, rests_until, reason, changed_by, changed_at)
+  values (:id, holdfast.moment(:now::bigint) + :ms::bigint * interval '1 ms', :reason, :by, holdfast.moment(:now::bigint))
+  on conflict (id) do update
+     set rests_until = excluded.rests_until, reason = excluded.reason, changed_by = excluded.changed_by, changed_at = excluded.changed_at),
+woken as (
+  {limit_woken})
+select 1;
+
+-- name: limit_page
+-- The lines of a type by key, each with what it lets in and what waits; counts stop at :most.
+with recursive line as (
+  (select w.gate from holdfast.queue w
+    where w.type = :type and w.gate > coalesce(:after, '') order by w.gate limit 1)
+  union all
+  select (select w.gate from holdfast.queue w where w.type = :type and w.gate > l.gate order by w.gate limit 1)
+    from line l where l.gate is not null)
+select l.gate, c.running, coalesce(g.started, 0), c.waiting, holdfast.us(c.oldest_at), holdfast.us(s.rests_until), s.reason,
+       s.allowed, s.rate, s.period_ms
+  from (select gate from line where gate is not null limit :limit::integer) l
+ cross join lateral (
+   select (count(*) filter (where x.token is not null))::integer as running,
+          (count(*) filter (where x.token is null and x.gate_at <= holdfast.moment(:now::bigint)))::integer as waiting,
+          min(x.gate_at) filter (where x.token is null) as oldest_at
+     from (
+       select w.token, w.gate_at from holdfast.queue w
+        where w.type = :type and w.gate = l.gate order by w.priority, w.gate_at, w.job_id limit :most::integer) x) c
+  left join lateral (
+    select (select sum(x.n)::integer from unnest(n.spent_at, n.spent) x(at, n)
+             where x.at > holdfast.us(holdfast.moment(:now::bigint)) - :period_ms::bigint * 1000) as started
+      from holdfast.gate n where n.id = l.gate and n.turn > 0 order by n.turn desc limit 1) g on true
+  left join lateral (select * from holdfast.limit_setting t where t.id = l.gate offset 0) s on true
+ order by l.gate;
+
+-- name: limit_shared
+-- The gates of whole types and shared names: how many run there, and how many started in the last period.
+select n.id, h.busy, coalesce(w.started, 0), 0, null::bigint, holdfast.us(s.rests_until), s.reason, s.allowed, s.rate, s.period_ms
+  from unnest(array (select json_array_elements_text(:ids::json))) x(id)
+ cross join lateral (
+   select g.id, g.holders, g.spent_at, g.spent from holdfast.gate g where g.id = x.id and g.turn > 0 order by g.turn desc limit 1) n
+ cross join lateral (
+   select count(*)::integer as busy from holdfast.queue q where q.job_id = any (n.holders) and q.token is not null) h
+ cross join lateral (
+   select sum(y.n)::integer as started from unnest(n.spent_at, n.spent) y(at, n)
+    where y.at > holdfast.us(holdfast.moment(:now::bigint)) - :period_ms::bigint * 1000) w
+  left join lateral (select * from holdfast.limit_setting t where t.id = n.id offset 0) s on true
+ order by n.id;
+
+-- name: limit_place
+-- Where jobs wait: how many are before each, who holds its gate, and the next wakeup.
+select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, coalesce(h.ids, '[]')::text, holdfast.us(s.rests_until), s.reason,
+       holdfast.us(k.at), f.job_id::text
+  from holdfast.queue q
+ cross join lateral (
+   select count(*)::integer as ahead from (
+     select from holdfast.queue w
+      where w.type = q.type and w.gate = q.gate and w.token is null
+        and (w.priority, w.gate_at, w.job_id) < (q.priority, q.gate_at, q.job_id)
+      limit :most::integer) x) a
+  left join lateral (
+    select n.holders from holdfast.gate n where n.id = q.gate and n.turn > 0 order by n.turn desc limit 1) g on true
+  left join lateral (
+    select json_agg(w.job_id) as ids from holdfast.queue w where w.job_id = any (g.holders) and w.token is not null) h on true
+  left join lateral (
+    select o.job_id from holdfast.outcome o where o.job_id = any (g.holders) and o.state = 'failed' limit 1) f on true
+  left join lateral (select * from holdfast.limit_setting t where t.id = q.gate offset 0) s on true
+  left join lateral (
+    select x.at from (
+      select w.at, w.gate from holdfast.wakeup w
+       where w.type = q.type and w.priority = q.priority order by w.at, w.n limit :most::integer) x
+     where x.gate = q.gate order by x.at limit 1) k on true
+ where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and q.gate is not null;
+
+-- name: limit_sweep
+-- A page of gates, by id: those with nobody in line, nobody let in and no start that still counts are removed. Whoever is
+-- looking at one has it locked, and it stays; if it is needed again, a wakeup makes it again.
+with page as materialized (
+  select n.id from holdfast.gate n where n.turn = 0 and n.id > :after order by n.id limit 1000),
+idle as materialized (
+  select a.id, g.place, g.holders
+    from page a cross join lateral (
+      select g.ctid as place, g.holders from holdfast.gate g
+       where g.ctid = (select n.ctid from holdfast.gate n where n.id = a.id and n.turn > 0 order by n.turn desc limit 1)
+         and g.keep_until < holdfast.moment(:now::bigint)
+         for update skip locked) g),
+empty as materialized (
+  select i.id from idle i
+   where (select w.job_id from holdfast.queue w
+           where w.type = split_part(i.id, '#', 1) collate "default" and w.gate = i.id order by w.priority, w.gate_at, w.job_id limit 1) is null
+     and (select q.job_id from holdfast.queue q where q.job_id = any (i.holders) and q.token is not null limit 1) is null
+     and (select o.job_id from holdfast.outcome o where o.job_id = any (i.holders) and o.state = 'failed' limit 1) is null),
+removed as (
+  delete from holdfast.gate g where g.id = any (array (select id from empty)) returning g.turn)
+select (select max(id) from page), (select count(*) from page), (select count(*) from removed where turn > 0);

@@ -1,0 +1,421 @@
+"""Limits in SQLite: a claim through gates is a walk over them here, and the write lock is held from the first look on.
+
+It does what PostgreSQL's `limit_claim` does in one statement; with one writer, a gate is updated in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from holdfast.core.gates import (
+    GateRule,
+    LimitedAnswer,
+    LimitedClaim,
+    LinedUp,
+    every_key,
+    gate_id,
+    step_us,
+)
+from holdfast.core.records import ClaimedJob, Finish, Instant
+from holdfast.storage.operation import Op, Row, Statement, Value
+from holdfast.storage.sqlite.tally import resolve_now
+from holdfast.storage.store.limits import LimitStore
+from holdfast.storage.store.params import document, lists, texts
+
+CRASHED_AGAIN_US = 250_000
+"""When a job is looked at again that only a worker without other such jobs may take."""
+AHEAD_US = 60_000_000
+KEPT_US = 60_000_000
+
+
+def wake_leaving(ids: Sequence[str], now: Instant) -> Op[None]:
+    """Have the gates looked at that jobs are about to leave."""
+    yield Statement("limit_wake_leaving", {"ids": texts(ids), "now": now})
+
+
+def wake_placed(ids: Sequence[str], now: Instant | None = None) -> Op[None]:
+    """Have the gates looked at where jobs wait: at `now` if they were freed, otherwise once they are due."""
+    yield Statement(
+        "limit_wake_placed", {"ids": texts(ids), "freed": now is not None, "now": now or 0}
+    )
+
+
+def rest_gates(finishes: Iterable[Finish], returned: Sequence[Row], now: Instant) -> Op[None]:
+    """Let nothing through the gates of handlers that asked for it; rows are [job, …, gate]."""
+    gates = {row[0]: row[-1] for row in returned}
+    rows = [
+        (gates[each.id], now + each.delay_ms * 1000, each.error)
+        for each in finishes
+        if each.rest and gates.get(each.id) is not None
+    ]
+    if rows:
+        yield Statement("limit_rest_gates", {"rows": document(rows), "now": now})
+
+
+@dataclass(slots=True)
+class OpenGate:
+    """A gate while a claim looks at it: its rule as it holds now, its state, and what this look does to it."""
+
+    id: str
+    rule: GateRule
+    rests_until: Instant
+    mask: int = 0
+    holders: list[str] = field(default_factory=list)
+    spent: list[list[int]] = field(default_factory=list)
+    front: tuple[Instant, str] = (-1, "")
+    priority: int = 0
+    at: Instant = 0
+    weight: int = 1
+    wakeups: list[int] = field(default_factory=list)
+    seen: list[Row] = field(default_factory=list)
+    got: list[Row] = field(default_factory=list)
+    room: int = 0
+
+    def expire(self, bearing: set[str], now: Instant) -> None:
+        """Forget holders that bear no token any more, and starts that no longer count."""
+        self.holders = [each for each in self.holders if each in bearing]
+        if self.rule.rate is None or self.rule.period_ms is None:
+            self.spent = []
+            return
+        since = now - self.rule.period_ms * 1000
+        self.spent = sorted(each for each in self.spent if since < each[0] <= now + AHEAD_US)
+
+    @property
+    def started(self) -> int:
+        """How many starts count."""
+        return sum(number for _, number in self.spent)
+
+    def room_for(self, most: int, now: Instant) -> int:
+        """How many of `most` it lets in."""
+        if self.rests_until > now:
+            return 0
+        if self.rule.allowed is not None:
+            most = min(most, self.rule.allowed - len(self.holders))
+        if self.rule.rate is not None:
+            most = min(most, self.rule.rate - self.started)
+        return max(0, most)
+
+    def let_in(self, ids: Sequence[str], now: Instant) -> None:
+        """Note who was let in."""
+        if self.rule.allowed is not None:
+            self.holders += ids
+        if self.rule.rate is None or self.rule.period_ms is None or not ids:
+            return
+        step = step_us(self.rule.rate, self.rule.period_ms)
+        if self.spent and self.spent[-1][0] // step == now // step:
+            last_at, number = self.spent[-1]
+            self.spent[-1] = [max(last_at, now), number + len(ids)]
+        else:
+            self.spent.append([now, len(ids)])
+
+    def opens_at(self, now: Instant) -> Instant | None:
+        """When it lets the next one in, if that is a matter of time."""
+        if self.rests_until > now:
+            return self.rests_until
+        rule = self.rule
+        if rule.rate is not None and rule.period_ms is not None and self.started >= rule.rate:
+            return self.spent[0][0] + rule.period_ms * 1000
+        return None
+
+    def row(self, now: Instant) -> tuple[object, ...]:
+        """The columns of its row."""
+        keep = now + max((self.rule.period_ms or 0) * 1000, KEPT_US)
+        spent = document(self.spent)
+        return (self.id, self.mask, texts(self.holders), spent, *self.front, keep)
+
+
+class SqliteLimitStore(LimitStore):
+    """Limits, claimed through and set in several statements."""
+
+    def claim(self, claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
+        now = yield from resolve_now(now)
+        shared = yield from _open_shared(claim, now)
+        room = min([claim.limit, *(each.room_for(claim.limit, now) for each in shared)])
+        if room == 0:
+            opens = [at for each in shared if (at := each.opens_at(now)) is not None]
+            next_us = max(opens) - now if opens else None
+            return LimitedAnswer([], next_us=next_us, held_back=True)
+        called = yield from _called(claim, now)
+        gates = yield from _open_lines(claim, called, now)
+        yield from _look(claim, gates, len(called), now)
+        chosen = _deal(claim, gates, room, now)
+        jobs = yield from _take(claim, chosen, now)
+        ids = [job.id for job in jobs]
+        if ids:
+            for each in shared:
+                each.let_in(ids, now)
+        more, next_at = yield from _answer(claim, gates, now)
+        yield from _put([*gates, *(shared if ids else [])], now)
+        rows = yield Statement("limit_next_wakeup", {"type": claim.type, "now": now})
+        nexts = [at for at in (next_at, rows[0][0]) if at is not None]
+        left = len(called) - sum(len(each.wakeups) for each in gates)
+        asked = len({row[3] for row in called})
+        return LimitedAnswer(
+            jobs, len(called), asked, left + more, min(nexts) - now if nexts else None
+        )
+
+    def line_up(
+        self, jobs: Sequence[LinedUp], ordered: bool, now: Instant | None = None
+    ) -> Op[int]:
+        rows = yield Statement("limit_line_up", {"rows": document(jobs), "ordered": ordered})
+        yield from wake_placed([row[0] for row in rows])
+        return len(rows)
+
+    def set(
+        self,
+        id: str,
+        *,
+        allowed: int | None = None,
+        rate: int | None = None,
+        period_ms: int | None = None,
+        by: str | None = None,
+        now: Instant | None = None,
+    ) -> Op[None]:
+        yield from super().set(id, allowed=allowed, rate=rate, period_ms=period_ms, by=by, now=now)
+        yield Statement("limit_wake_set", {"id": id, "now": now})
+
+    def clear(self, id: str, now: Instant | None = None) -> Op[bool]:
+        rows = yield Statement("limit_clear", {"id": id})
+        yield Statement("limit_wake_set", {"id": id, "now": now})
+        return bool(rows)
+
+    def rest(
+        self,
+        id: str,
+        ms: int,
+        reason: str | None = None,
+        by: str | None = None,
+        now: Instant | None = None,
+    ) -> Op[None]:
+        yield from super().rest(id, ms, reason, by, now)
+        yield Statement("limit_wake_set", {"id": id, "now": now})
+
+    def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:
+        ids = [row[0] for row in (yield Statement("limit_sweep_look", {"after": after}))]
+        removed = yield Statement("limit_sweep", {"ids": texts(ids), "now": now})
+        return max(ids, default=None), len(ids), len(removed)
+
+
+def _open_shared(claim: LimitedClaim, now: Instant) -> Op[list[OpenGate]]:
+    if not claim.shared:
+        return []
+    rules = {each.id: each for each in claim.shared}
+    settings = yield from _settings(rules)
+    gates = [_opened(each, settings.get(each.id)) for each in claim.shared]
+    yield from _read_states(gates, False, now)
+    return gates
+
+
+def _settings(ids: Iterable[str]) -> Op[dict[str, Row]]:
+    rows = yield Statement("limit_settings_of", {"ids": texts(ids)})
+    return {row[0]: row[1:] for row in rows}
+
+
+def _opened(rule: GateRule, setting: Row | None) -> OpenGate:
+    """A gate with what was set for it at run time in the place of the code's own numbers."""
+    if setting is None:
+        return OpenGate(rule.id, rule, 0)
+    allowed, rate, period_ms, rests_until = setting
+    new = GateRule(
+        rule.id,
+        rule.allowed if allowed is None else allowed,
+        rule.rate if rate is None else rate,
+        rule.period_ms if period_ms is None else period_ms,
+    )
+    return OpenGate(rule.id, new, rests_until or 0)
+
+
+def _read_states(gates: Sequence[OpenGate], holds: bool, now: Instant) -> Op[None]:
+    rows = yield Statement("limit_gates", {"ids": texts(each.id for each in gates)})
+    states = {row[0]: row[1:] for row in rows}
+    for each in gates:
+        if each.id in states:
+            mask, holders, spent, front_at, front_id = states[each.id]
+            each.mask |= mask
+            each.holders, each.spent = lists(holders), lists(spent)
+            each.front = (front_at, front_id)
+    held = [id for each in gates for id in each.holders if each.rule.allowed is not None]
+    bearing: set[str] = set()
+    if held:
+        rows = yield Statement("limit_bearing", {"ids": texts(held), "holds": holds})
+        bearing = {row[0] for row in rows}
+    for each in gates:
+        each.expire(bearing, now)
+
+
+def _called(claim: LimitedClaim, now: Instant) -> Op[list[Row]]:
+    """The due wakeups, the most urgent and oldest first."""
+    found: list[Row] = []
+    for priority in sorted({each.priority for each in claim.marks}):
+        if len(found) < claim.window:
+            found += yield Statement(
+                "limit_called",
+                {
+                    "type": claim.type,
+                    "priority": priority,
+                    "window": claim.window - len(found),
+                    "now": now,
+                },
+            )
+    return found
+
+
+def _open_lines(claim: LimitedClaim, called: Sequence[Row], now: Instant) -> Op[list[OpenGate]]:
+    ids = list(dict.fromkeys(row[3] for row in called))[: claim.gates]
+    if not ids:
+        return []
+    every = every_key(claim.type)
+    settings = yield from _settings([*ids, every])
+    keyed = _opened(claim.line, settings.get(every)).rule
+    unkeyed = gate_id(claim.type, "")
+    gates = {}
+    for id in ids:
+        rule = GateRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
+        gates[id] = _opened(rule, settings.get(id))
+    yield from _read_states(list(gates.values()), claim.holds, now)
+    for n, priority, at, id, since in called:
+        gate = gates.get(id)
+        if gate is None:
+            continue
+        if not gate.wakeups:
+            gate.priority, gate.at = priority, at
+            gate.weight = claim.weights.get(id, 1)
+        gate.wakeups.append(n)
+        gate.mask |= 1 << priority
+        if since is not None and since <= gate.front[0]:
+            gate.front = (since, "")
+    return list(gates.values())
+
+
+def _look(claim: LimitedClaim, gates: Sequence[OpenGate], called: int, now: Instant) -> Op[None]:
+    """See the first jobs of each line, one more than there is room for."""
+    share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(gates))))
+    for gate in gates:
+        gate.room = gate.room_for(share * gate.weight, now)
+        for priority in range(10):
+            if gate.room and gate.mask & (1 << priority) and len(gate.seen) <= gate.room:
+                gate.seen += yield Statement(
+                    "limit_look",
+                    {
+                        "type": claim.type,
+                        "gate": gate.id,
+                        "priority": priority,
+                        "front_at": gate.front[0],
+                        "front_id": gate.front[1],
+                        "ordered": claim.ordered,
+                        "allow_crashed": claim.allow_crashed,
+                        "wanted": gate.room + 1 - len(gate.seen),
+                        "now": now,
+                    },
+                )
+
+
+def _deal(
+    claim: LimitedClaim, gates: Sequence[OpenGate], room: int, now: Instant
+) -> list[tuple[OpenGate, Row]]:
+    """Choose jobs like cards: one of every line, then the second; at most one of those whose workers died."""
+    cards = [
+        ((row[1], card // gate.weight, place), gate, row)
+        for place, gate in enumerate(gates)
+        for card, row in enumerate(gate.seen[: gate.room])
+        if row[4] <= now
+    ]
+    cards.sort(key=lambda each: each[0])
+    chosen: list[tuple[OpenGate, Row]] = []
+    allow_crashed = claim.allow_crashed
+    for _, gate, row in cards:
+        if len(chosen) >= min(room, claim.limit):
+            break
+        if row[3] and not allow_crashed:
+            continue
+        allow_crashed = allow_crashed and not row[3]
+        chosen.append((gate, row))
+        gate.got.append(row)
+    return chosen
+
+
+def _take(
+    claim: LimitedClaim, chosen: Sequence[tuple[OpenGate, Row]], now: Instant
+) -> Op[list[ClaimedJob]]:
+    if not chosen:
+        return []
+    rows = sorted((row for _, row in chosen), key=lambda row: (row[1], row[2], row[0]))
+    ids = texts(row[0] for row in rows)
+    taken: dict[str, Value] = {"token": claim.lease.token, "ids": ids, "now": now}
+    yield Statement("job_claim_take", taken)
+    policy = msgspec.structs.asdict(claim.lease)
+    yield Statement("job_claim_lease", {**policy, **taken, "worker": claim.worker})
+    read = yield Statement("limit_claim_read", {"ids": ids, "now": now})
+    for gate in {gate.id: gate for gate, _ in chosen}.values():
+        gate.let_in([row[0] for row in gate.got], now)
+    return [ClaimedJob(*row) for row in lists(read[0][0])]
+
+
+def _answer(
+    claim: LimitedClaim, gates: Sequence[OpenGate], now: Instant
+) -> Op[tuple[int, Instant | None]]:
+    """Delete the wakeups that were answered, and leave those that are needed; return how many are due, and the next."""
+    again: list[tuple[str, int, Instant, str]] = []
+    ns: list[int] = []
+    kept = 0
+    for gate in gates:
+        at = yield from _next_look(claim, gate, now)
+        if at is not None and at <= now and not gate.got:
+            # It keeps its place in the round, and its wakeups.
+            kept += 1
+            continue
+        ns += gate.wakeups
+        if at is not None:
+            left = [row for row in gate.seen if row not in gate.got]
+            again.append((claim.type, left[0][1] if left else gate.priority, at, gate.id))
+        if claim.allow_crashed:
+            _move_front(gate)
+    if ns:
+        yield Statement("limit_answer", {"ns": document(ns)})
+    if again:
+        yield Statement("limit_wake", {"rows": document(again)})
+    later = [at for _, _, at, _ in again if at > now]
+    return kept + len(again) - len(later), min(later, default=None)
+
+
+def _next_look(claim: LimitedClaim, gate: OpenGate, now: Instant) -> Op[Instant | None]:
+    """When to look at a gate again; None when it is full, because who leaves it writes a wakeup, or empty."""
+    opens_at = gate.opens_at(now)
+    if opens_at is not None:
+        return opens_at
+    if gate.rule.allowed is not None and len(gate.holders) >= gate.rule.allowed:
+        return None
+    left = [row for row in gate.seen if row not in gate.got]
+    if left:
+        if left[0][4] > now:
+            due: Instant = left[0][4]
+            return due
+        if len(left) == 1 and left[0][3]:
+            return now + CRASHED_AGAIN_US
+        return now if gate.got else gate.at
+    if claim.ordered:
+        return None
+    if not claim.allow_crashed:
+        given: dict[str, Value] = {"type": claim.type, "gate": gate.id, "now": now}
+        if (yield Statement("limit_crashed_in_line", given))[0][0]:
+            return now + CRASHED_AGAIN_US
+    rows = yield Statement(
+        "limit_next_in_line",
+        {"type": claim.type, "gate": gate.id, "mask": gate.mask, "now": now},
+    )
+    found: Instant | None = rows[0][0]
+    return found
+
+
+def _move_front(gate: OpenGate) -> None:
+    """Move the front behind what was taken, unless something before that was passed over."""
+    if gate.got and gate.seen[: len(gate.got)] == gate.got and gate.mask & (gate.mask - 1) == 0:
+        gate.front = (gate.got[-1][2], gate.got[-1][0])
+
+
+def _put(gates: Sequence[OpenGate], now: Instant) -> Op[None]:
+    if gates:
+        yield Statement("limit_gates_put", {"rows": document([each.row(now) for each in gates])})

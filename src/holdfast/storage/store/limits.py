@@ -1,0 +1,172 @@
+"""Limits of the whole fleet: claims through gates, what was set at run time, and what people ask about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.gates import (
+    GatePlace,
+    GateRecord,
+    LimitedAnswer,
+    LimitedClaim,
+    LimitSetting,
+    LinedUp,
+    UngatedJob,
+    WakeupMark,
+)
+from holdfast.core.records import ClaimedJob, Instant
+from holdfast.storage.operation import Op, Row, Statement, Value
+from holdfast.storage.store.params import array, document, lists, records_of, texts
+
+MOST_COUNTED = 10_000
+"""Where counts of a line stop."""
+
+
+class LimitStore:
+    """Gates: who may run, who waits, and what was set for them."""
+
+    def claim(self, claim: LimitedClaim, now: Instant | None = None) -> Op[LimitedAnswer]:
+        """Look at the gates of a type that have wakeups, and take what they let through. One statement.
+
+        Concurrency: gates, jobs and wakeups that others hold are left to another look, and nothing waits for them.
+        """
+        rows = yield Statement("limit_claim", {**_params(claim), "now": now})
+        return answer_of(rows)
+
+    def unlined(self, type: str, limit: int) -> Op[list[UngatedJob]]:
+        """Read jobs of a limited type that wait at no gate yet. One statement."""
+        rows = yield Statement("limit_unlined", {"type": type, "limit": limit})
+        return records_of(UngatedJob, rows)
+
+    def line_up(
+        self, jobs: Sequence[LinedUp], ordered: bool, now: Instant | None = None
+    ) -> Op[int]:
+        """Give such jobs their places; return how many had not been moved since. One statement."""
+        rows = yield Statement(
+            "limit_line_up", {"rows": document(jobs), "ordered": ordered, "now": now}
+        )
+        return int(rows[0][0])
+
+    def lined(self, types: Sequence[str]) -> Op[set[str]]:
+        """Return those of these types that have jobs at gates. One statement."""
+        rows = yield Statement("limit_lined", {"types": texts(types)})
+        return {row[0] for row in rows}
+
+    def page(
+        self,
+        type: str,
+        limit: int,
+        *,
+        after: str | None = None,
+        period_ms: int = 0,
+        most: int = 1_000,
+        now: Instant | None = None,
+    ) -> Op[list[GateRecord]]:
+        """Read the lines of a type by key; counts of a line stop at `most`. One statement."""
+        rows = yield Statement(
+            "limit_page",
+            {
+                "type": type,
+                "limit": limit,
+                "after": after,
+                "period_ms": period_ms,
+                "most": most,
+                "now": now,
+            },
+        )
+        return records_of(GateRecord, rows)
+
+    def shared(
+        self, ids: Sequence[str], period_ms: int = 0, now: Instant | None = None
+    ) -> Op[list[GateRecord]]:
+        """Read gates of whole types and shared names that have been used. One statement."""
+        rows = yield Statement(
+            "limit_shared", {"ids": texts(ids), "period_ms": period_ms, "now": now}
+        )
+        return records_of(GateRecord, rows)
+
+    def place(self, job_ids: Sequence[str]) -> Op[list[GatePlace]]:
+        """Read where jobs wait; those at no gate are left out. One statement."""
+        rows = yield Statement("limit_place", {"ids": texts(job_ids), "most": MOST_COUNTED})
+        return records_of(GatePlace, rows)
+
+    def settings(self, type: str | None = None, limit: int = 1_000) -> Op[list[LimitSetting]]:
+        """Read what was set at run time, for everything or for a type and its keys. One statement."""
+        rows = yield Statement("limit_settings", {"type": type, "limit": limit})
+        return records_of(LimitSetting, rows)
+
+    def set(
+        self,
+        id: str,
+        *,
+        allowed: int | None = None,
+        rate: int | None = None,
+        period_ms: int | None = None,
+        by: str | None = None,
+        now: Instant | None = None,
+    ) -> Op[None]:
+        """Set the numbers of a gate, or of every key of a type; None is the code's own. One statement."""
+        params: dict[str, Value] = {"id": id, "allowed": allowed, "rate": rate, "by": by}
+        yield Statement("limit_set", {**params, "period_ms": period_ms, "now": now})
+
+    def clear(self, id: str, now: Instant | None = None) -> Op[bool]:
+        """Return to the code's own numbers and end a rest; False when nothing was set. One statement."""
+        rows = yield Statement("limit_clear", {"id": id, "now": now})
+        return bool(rows)
+
+    def rest(
+        self,
+        id: str,
+        ms: int,
+        reason: str | None = None,
+        by: str | None = None,
+        now: Instant | None = None,
+    ) -> Op[None]:
+        """Let nothing through a gate for so long; 0 ends that. One statement."""
+        params: dict[str, Value] = {"id": id, "ms": ms, "reason": reason, "by": by}
+        yield Statement("limit_rest", {**params, "now": now})
+
+    def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:
+        """Remove gates nobody needs, in a page by id; return the last id, and how many were seen and removed."""
+        ((last, seen, removed),) = yield Statement("limit_sweep", {"after": after, "now": now})
+        return last, seen, removed
+
+
+def _params(claim: LimitedClaim) -> dict[str, Value]:
+    return {
+        "type": claim.type,
+        "worker": claim.worker,
+        "limit": claim.limit,
+        "window": claim.window,
+        "gates": claim.gates,
+        "allowed": claim.line.allowed,
+        "rate": claim.line.rate,
+        "period_ms": claim.line.period_ms,
+        "shared": document(claim.shared),
+        "ordered": claim.ordered,
+        "holds": claim.holds,
+        "weights": document(claim.weights),
+        "priorities": array([str(each.priority) for each in claim.marks]),
+        "mark_ats": array([str(each.at) for each in claim.marks]),
+        "mark_ns": array([str(each.n) for each in claim.marks]),
+        "allow_crashed": claim.allow_crashed,
+        "commit": claim.commit,
+        **msgspec.structs.asdict(claim.lease),
+    }
+
+
+def answer_of(rows: Sequence[Row]) -> LimitedAnswer:
+    """Read a look: every row repeats what it says of the whole, and a row without a job says nothing else."""
+    called, gates, left, room, next_us, marks = rows[0][:6]
+    return LimitedAnswer(
+        [ClaimedJob(*row[6:]) for row in rows if row[6] is not None],
+        called,
+        gates,
+        left,
+        next_us,
+        held_back=room == 0,
+        busy=room < 0,
+        marks=tuple(WakeupMark(*each) for each in lists(marks)),
+    )
