@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import re
+import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
+import httpx
 import pytest
 
+from tests.contrib.django.project import Project
 from tests.docs.newcomer import PATIENCE_S, run
 from tests.docs.snippets import blocks
 
 PAGE = "docs/start/django.md"
-SETTINGS = "# add to config/settings.py\n"
+TASKS_PAGE = "docs/start/django-tasks.md"
+ADDED = re.compile(r"# add to (\S+)\n")
 DATABASE = """
 DATABASES = {"default": {
     "ENGINE": "django.db.backends.postgresql", "NAME": "%(dbname)s", "USER": "%(user)s",
@@ -33,17 +41,29 @@ def holdfast_url(transactional_db):
 FILE = """
 DATABASES["default"]["TEST"] = {"NAME": BASE_DIR / "test.sqlite3"}
 """
+PYTEST_TASKS = """
+from shop.tasks import greet
+
+def test_a_greeting(holdfast_tasks):
+    result = greet.enqueue("Ada")
+    holdfast_tasks.run_until_idle()
+    result.refresh()
+    assert result.return_value == "Hello, Ada"
+
+def test_nothing_is_left(holdfast_tasks):
+    assert holdfast_tasks.started() == []
+"""
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "shop/test_orders.py")
 
 
-def follow(folder: Path, settings: str = "") -> None:
-    """Do what the page says, from top to bottom."""
-    for block in blocks(PAGE):
+def follow(folder: Path, settings: str = "", page: str = PAGE) -> None:
+    """Do what a page says, from top to bottom."""
+    for block in blocks(page):
         if block.language == "sh":
             run(folder, "bash", "-euo", "pipefail", "-c", block.text)
-        elif block.text.startswith(SETTINGS):
-            with (folder / "config/settings.py").open("a") as file:
-                file.write(block.text + settings)
+        elif added := ADDED.match(block.text):
+            with (folder / added[1]).open("a") as file:
+                file.write(block.text + (settings if "settings" in added[1] else ""))
         elif block.file is not None:
             (folder / block.file).write_text(block.text, encoding="utf-8")
 
@@ -69,6 +89,38 @@ def test_the_page_works_on_postgres_one_after_another_and_in_parallel(
     assert "2 passed" in run(tmp_path, *PYTEST, "-n", "2", **variables)
     (tmp_path / "conftest.py").write_text(COMMITTED)
     assert "2 passed" in run(tmp_path, *PYTEST, "--create-db", **variables)
+
+
+def completed_jobs(address: str) -> list[dict[str, Any]]:
+    """Ask a dashboard until a job is completed."""
+    end = monotonic() + PATIENCE_S
+    while monotonic() < end:
+        with suppress(httpx.TransportError):
+            found: list[dict[str, Any]] = httpx.get(address).json()["items"]
+            if any(each["state"] == "completed" for each in found):
+                return found
+        sleep(0.1)
+    raise AssertionError("no job was completed")
+
+
+@pytest.mark.timeout(2 * PATIENCE_S)
+def test_five_commands_lead_to_a_task_on_the_dashboard(tmp_path: Path) -> None:
+    follow(tmp_path, page=TASKS_PAGE)
+    assert "Ran 35 tests" in run(tmp_path, "bash", "-c", "python manage.py test 2>&1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    with Project(tmp_path).running("holdfast", "dev", "--port", port):
+        found = completed_jobs(f"http://127.0.0.1:{port}/api/v1/jobs")
+    assert [(each["type"], each["state"]) for each in found] == [("shop.tasks.greet", "completed")]
+
+
+@pytest.mark.timeout(2 * PATIENCE_S)
+def test_tasks_run_with_pytest_django(tmp_path: Path) -> None:
+    follow(tmp_path, page=TASKS_PAGE)
+    (tmp_path / "shop/test_orders.py").write_text(PYTEST_TASKS)
+    variables = {"DJANGO_SETTINGS_MODULE": "config.settings"}
+    assert "2 passed" in run(tmp_path, *PYTEST, **variables)
 
 
 def test_a_test_database_in_memory_is_refused_with_what_to_do(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,11 @@ class Environment:
 
     programs: Path
     folder: Path
+
+    @property
+    def python(self) -> str:
+        """The interpreter."""
+        return str(self.programs / "python")
 
     def run(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the environment in its folder."""
@@ -49,13 +54,19 @@ def build(folder: Path) -> tuple[Path, Path]:
     return wheel, sdist
 
 
-def installed(wheel: Path, extra: str | None, folder: Path) -> Environment:
-    """Make an environment with nothing but the wheel, what it needs, and one extra's packages."""
+def installed(
+    wheel: Path,
+    extra: str | None,
+    folder: Path,
+    interpreter: str = sys.executable,
+    packages: Sequence[str] = (),
+) -> Environment:
+    """Make an environment with nothing but the wheel, what it needs, one extra's packages, and those given."""
     place = folder / "environment"
-    _checked([sys.executable, "-m", "venv", "--without-pip", str(place)], cwd=folder)
+    _checked([interpreter, "-m", "venv", "--without-pip", str(place)], cwd=folder)
     wanted = str(wheel) if extra is None else f"{wheel}[{extra}]"
     pip = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python")]
-    _checked([*pip, "install", "--quiet", wanted], cwd=folder)
+    _checked([*pip, "install", "--quiet", wanted, *packages], cwd=folder)
     shop = folder / "shop"
     shop.mkdir()
     return Environment(place / "bin", shop)

@@ -70,6 +70,13 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.sqlalchemy_url.sqlalchemy_url",
         "holdfast.contrib.alembic.include_name",
     ),
+    "Django": (
+        "holdfast.contrib.django.database_url",
+        "holdfast.contrib.django.tasks.HoldfastBackend",
+        "holdfast.contrib.django.tasks.HoldfastTask",
+        "holdfast.contrib.django.tasks.task",
+        "holdfast.testing.django_cases.RunsTasks",
+    ),
     "Leases for your own tables": (
         "holdfast.contrib.leases.LeasedTable",
         "holdfast.contrib.leases.Claimed",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.cli.child_process import RelayedProcess
-    from holdfast.cli.orphan_guard import OrphanGuard
 
 POLL_S = 0.3
 
@@ -81,14 +81,24 @@ def dev(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
 
     Migrates the schema first. Press Ctrl-C once to let handlers finish, twice to stop immediately.
     """
-    from holdfast.cli.orphan_guard import OrphanGuard
-
     with open_app(load_app(spec)) as session:
         session.app.migrate()
         print_info(f"running {spec} on {session.app.database.url}")
+    run_reloading(_commands(spec, port, no_dashboard, slots))
+
+
+def run_reloading(commands: Sequence[tuple[str, str, Sequence[str]]]) -> int:
+    """Run commands, each a name, a colour and its words, and restart them when a source file changes.
+
+    Ctrl-C or SIGTERM stops them once their handlers have finished.
+    """
+    from holdfast.cli.child_process import RelayedProcess
+    from holdfast.cli.orphan_guard import OrphanGuard
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     watcher = SourceWatcher(Path.cwd())
     with OrphanGuard() as guard, ExitStack() as stack:
-        children = _children(spec, port, no_dashboard, slots, guard)
+        children = [RelayedProcess(*each, guard) for each in commands]
         for each in children:
             each.start()
             stack.callback(each.kill)
@@ -97,24 +107,23 @@ def dev(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
         except KeyboardInterrupt:
             print_info("stopping: waiting for handlers; press Ctrl-C again to stop immediately")
             _stop(children)
+    return 0
 
 
 _LOGS = ("--log-format", "pretty")
 
 
-def _children(
-    spec: str, port: int, no_dashboard: bool, slots: int | None, guard: OrphanGuard
-) -> list[RelayedProcess]:
-    from holdfast.cli.child_process import RelayedProcess
-
+def _commands(
+    spec: str, port: int, no_dashboard: bool, slots: int | None
+) -> list[tuple[str, str, Sequence[str]]]:
     more = ["--slots", str(slots)] if slots is not None else []
-    children = [
-        RelayedProcess("worker", "cyan", ["worker", spec, *_LOGS, "--log-jobs", *more], guard)
+    commands: list[tuple[str, str, Sequence[str]]] = [
+        ("worker", "cyan", ["worker", spec, *_LOGS, "--log-jobs", *more])
     ]
     if not no_dashboard and _has_web_extra():
         words = ["api", "serve", spec, *_LOGS, "--port", str(port)]
-        children.append(RelayedProcess("pages", "magenta", words, guard))
-    return children
+        commands.append(("pages", "magenta", words))
+    return commands
 
 
 def _has_web_extra() -> bool:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         "holdfast worker shop.jobs:app --slots 20 --types 'mail.*,pdf.render'",
         "holdfast worker shop.jobs:app --processes 4",
         "holdfast worker shop.jobs:app --drain    # until nothing is due",
+        "holdfast worker shop.jobs:app --reload   # while you change it",
     ),
 )
 @app_argument(required=True)
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 )
 @click.option("--types", metavar="A,B,…", help="Only these job types; * matches any text.")
 @click.option("--drain", is_flag=True, help="Exit when nothing is due or running.")
+@click.option("--reload", is_flag=True, help="Restart when a source file below changes.")
 @click.option("--name", help="Prefix of the worker's id.  [HOLDFAST_WORKER_NAME]")
 @click.option(
     "--probe-port",
@@ -81,6 +83,7 @@ def worker(
     processes: int | None,
     types: str | None,
     drain: bool,
+    reload: bool,
     name: str | None,
     probe_port: int | None,
     probe_host: str,
@@ -95,6 +98,8 @@ def worker(
     """
     from holdfast.settings import load_settings
 
+    if reload:
+        return _run_reloading()
     exit_on_signal()
     given = {"SLOTS": slots, "PROCESSES": processes, "WORKER_NAME": name}
     settings = load_settings({f"HOLDFAST_{each}": value for each, value in given.items()})
@@ -140,6 +145,14 @@ def _supervise(processes: int) -> int:
         return await supervisor.run()
 
     return asyncio.run(run())
+
+
+def _run_reloading() -> int:
+    """Run this very command in a process that is restarted when a source file changes."""
+    from holdfast.cli.dev import run_reloading
+
+    words = [each for each in sys.argv[1:] if each != "--reload"]
+    return run_reloading([("worker", "cyan", words)])
 
 
 def single_process(arguments: Sequence[str]) -> list[str]:

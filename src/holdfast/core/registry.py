@@ -149,9 +149,14 @@ _READERS: Mapping[str, OptionReader] = {
 """The options that from_env works for."""
 
 
+def is_name(name: str) -> bool:
+    """Whether a text can be the name of a job type, event or handler."""
+    return _NAME.fullmatch(name) is not None
+
+
 def check_name(name: object) -> str:
     """Return a name of a job type, event or handler, or raise InvalidName."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not is_name(name):
         raise InvalidName(f"{repr(name)[:60]} is not a valid name")
     return name
 

@@ -120,10 +120,16 @@ class Kit:
             raise RuntimeError(
                 f"an event loop is running in this thread: `await holdfast.{async_name}()` instead"
             )
-        run: Callable[[Coroutine[Any, Any, T]], T] = (
-            asyncio.run if self._caller is None else self._caller.complete
-        )
-        return run(work(*arguments))
+        if self._caller is not None:
+            return self._caller.complete(work(*arguments))
+        return asyncio.run(self._closing(work(*arguments)))
+
+    async def _closing(self, work: Coroutine[Any, Any, T]) -> T:
+        """Close the connections of a loop that ends with this: nothing could do so later."""
+        try:
+            return await work
+        finally:
+            await self.app.aclose()
 
     def started(self, type: str | None = None) -> list[JobInfo]:
         """The jobs that exist, oldest first; of one type when it is given."""

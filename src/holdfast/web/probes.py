@@ -61,9 +61,10 @@ class ProcessMetrics:
         # The worker's loop and its heartbeat's thread may emit their first events together.
         with self._lock:
             if self._observer is None:
-                from prometheus_client import CollectorRegistry
-
+                # First, because it says which extra is missing.
                 from holdfast.observe.prometheus import PrometheusObserver
+
+                from prometheus_client import CollectorRegistry  # isort: skip
 
                 self._registry = CollectorRegistry()
                 self._observer = PrometheusObserver(self._registry)

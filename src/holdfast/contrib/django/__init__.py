@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from holdfast.core.errors import UnusableUrl
 from holdfast.storage.url import parse_url
 
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+    app: Holdfast
+    """This process's application, for commands and for code of yours that needs it."""
+
 _SQLITE = "django.db.backends.sqlite3"
 _POSTGRESQL = frozenset({"django.db.backends.postgresql", "django.contrib.gis.db.backends.postgis"})
+
+
+def __getattr__(name: str) -> Any:
+    """Make the application at its first use: `holdfast status --app holdfast.contrib.django:app` needs no more."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import django
+    from django.apps import apps
+
+    is_ours = not apps.ready and not apps.loading
+    if is_ours:
+        django.setup()
+    from holdfast.contrib.django.application import load_django_app, use_console_of_worker
+
+    if is_ours:
+        use_console_of_worker()
+    return load_django_app()
 
 
 def database_url(alias: str = "default") -> str:

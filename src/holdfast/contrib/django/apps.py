@@ -1,23 +1,26 @@
-"""Django's side of an application: it is imported when Django is ready, and migrated with Django's own tables."""
+"""Django's side of an application: tasks are imported when Django is ready, tables migrated with Django's own."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
 
-from django.apps import AppConfig
+from django.apps import AppConfig, apps
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.core.checks import Tags, register
+from django.db import connections
 from django.db.models.signals import post_migrate
-from django.utils.module_loading import import_string
+from django.utils.module_loading import module_has_submodule
 
 from holdfast.contrib.django import database_url, is_in_memory
-
-if TYPE_CHECKING:
-    from holdfast.app import Holdfast
-
-SETTING = "HOLDFAST_APP"
-_EMPTY = "sqlite:///:memory:"
+from holdfast.contrib.django.application import (
+    APP_SETTING,
+    EMPTY_URL,
+    database_alias,
+    load_django_app,
+)
+from holdfast.contrib.django.system_checks import check_database, check_settings
 
 
 class HoldfastAppConfig(AppConfig):
@@ -28,39 +31,46 @@ class HoldfastAppConfig(AppConfig):
     verbose_name = "Holdfast"
 
     def ready(self) -> None:
-        """Import the application, so that its handlers are registered in every process."""
-        load_django_app()
+        """Import the application and every app's `tasks`, so that handlers are registered in every process."""
+        if getattr(settings, APP_SETTING, None):
+            load_django_app()
+        for name in _task_modules():
+            import_module(name)
+        register(check_settings, "holdfast")
+        register(check_database, Tags.database)
         post_migrate.connect(_migrate, sender=self)
 
 
-def load_django_app() -> Holdfast:
-    """Return the application that settings.HOLDFAST_APP names. Raises: ImproperlyConfigured."""
-    from holdfast.app import Holdfast
-
-    spec = getattr(settings, SETTING, None)
-    if not spec:
-        raise ImproperlyConfigured(
-            f'set {SETTING} to your application, for example "shop.jobs.app"'
-        )
-    app = import_string(str(spec).replace(":", "."))
-    if not isinstance(app, Holdfast):
-        raise ImproperlyConfigured(f"{SETTING} is {spec}, which is not a Holdfast()")
-    return app
+def _task_modules() -> Iterator[str]:
+    """The modules that have tasks: `tasks` of every app, and those that the options of TASKS name."""
+    configured = getattr(settings, "TASKS", None) or {}
+    ours = [
+        each for each in configured.values() if str(each.get("BACKEND")).startswith("holdfast.")
+    ]
+    if not ours:
+        # Of projects that do not use tasks, nothing is imported that was not imported before.
+        return
+    for config in apps.get_app_configs():
+        if config.module is not None and module_has_submodule(config.module, "tasks"):
+            yield f"{config.name}.tasks"
+    for each in ours:
+        yield from each.get("OPTIONS", {}).get("modules", ())
 
 
 def _migrate(using: str, **_: Any) -> None:
     """Create or upgrade Holdfast's tables after `manage.py migrate`, and in every test database."""
-    if using != DEFAULT_DB_ALIAS:
+    if using != database_alias():
         return
     app = load_django_app()
     if is_in_memory(str(connections[using].settings_dict["NAME"])):
         # Nothing that a test forgets to join may reach the application's real database.
-        app.bind(_EMPTY)
+        app.bind(EMPTY_URL)
         _migrate_in_memory(using)
         return
-    if app.url != database_url():
+    url = database_url(using)
+    if app.url != url:
         # Django has made a test database since the application was imported.
-        app.bind(database_url())
+        app.bind(url)
     app.migrate()
     app.close()
 

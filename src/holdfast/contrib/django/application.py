@@ -1,0 +1,87 @@
+"""The application of a Django process: the one that settings.HOLDFAST_APP names, or one made for DATABASES."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from threading import RLock
+from typing import TYPE_CHECKING
+
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
+from django.db import DEFAULT_DB_ALIAS, connections
+from django.utils.module_loading import import_string
+
+from holdfast.contrib.django import database_url, is_in_memory
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+APP_SETTING = "HOLDFAST_APP"
+DATABASE_SETTING = "HOLDFAST_DATABASE"
+EMPTY_URL = "sqlite:///:memory:"
+"""Where an application leads while Django's own database is in memory: nothing must reach a real one by mistake."""
+
+_lock = RLock()
+_made: dict[str, Holdfast] = {}
+_registrations: list[Callable[[Holdfast], None]] = []
+
+
+def database_alias() -> str:
+    """Return the alias in DATABASES where Holdfast's tables are: settings.HOLDFAST_DATABASE, or "default"."""
+    return str(getattr(settings, DATABASE_SETTING, None) or DEFAULT_DB_ALIAS)
+
+
+def load_django_app() -> Holdfast:
+    """Return this process's application, with every known task registered.
+
+    Raises: ImproperlyConfigured when settings.HOLDFAST_APP is no application; UnusableUrl for other databases.
+    """
+    app = _find()
+    for register in _registrations:
+        register(app)
+    return app
+
+
+def on_load(register: Callable[[Holdfast], None]) -> None:
+    """Have a function register what it knows each time that the application is asked for."""
+    _registrations.append(register)
+
+
+def use_console_of_worker() -> None:
+    """Leave the console of a worker to Holdfast's log, which shows Django's records too: once each, without its jobs.
+
+    Other handlers of Django's loggers stay, and the records themselves: error reporting sees them.
+    """
+    for name in ("django", "django_tasks"):
+        logger = logging.getLogger(name)
+        for each in logger.handlers[:]:
+            if type(each) is logging.StreamHandler and each.stream is sys.stderr:
+                logger.removeHandler(each)
+    for name in ("django.tasks", "django_tasks"):
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
+
+
+def _find() -> Holdfast:
+    spec = getattr(settings, APP_SETTING, None)
+    if not spec:
+        return _make(database_alias())
+    from holdfast.app import Holdfast
+
+    app = import_string(str(spec).replace(":", "."))
+    if not isinstance(app, Holdfast):
+        raise ImproperlyConfigured(f"{APP_SETTING} is {spec}, which is not a Holdfast()")
+    return app
+
+
+def _make(alias: str) -> Holdfast:
+    from holdfast.app import Holdfast
+
+    with _lock:
+        if alias not in _made:
+            name = str(connections[alias].settings_dict["NAME"] or "")
+            _made[alias] = Holdfast(EMPTY_URL if is_in_memory(name) else database_url(alias))
+        return _made[alias]

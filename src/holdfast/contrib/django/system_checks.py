@@ -1,0 +1,160 @@
+"""What `manage.py check` says about Holdfast, and `manage.py check --database default` about its database."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import django
+from django.apps import apps
+from django.core.checks import CheckMessage, Error, Warning
+from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+
+from holdfast.contrib.django import database_url, is_in_memory
+from holdfast.contrib.django.application import (
+    APP_SETTING,
+    DATABASE_SETTING,
+    database_alias,
+    load_django_app,
+)
+from holdfast.core.errors import HoldfastError
+from holdfast.core.registry import is_name
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.contrib.django.tasks import HoldfastBackend
+    from holdfast.scheduler.doctor import Finding
+
+_OPTIONS = frozenset({"modules"})
+_APP = "holdfast.contrib.django"
+
+
+def check_backend(backend: HoldfastBackend) -> Iterator[CheckMessage]:
+    """Check an entry of TASKS."""
+    where = f"TASKS[{backend.alias!r}]"
+    if not apps.is_installed(_APP):
+        yield Error(
+            f"{where} needs {_APP!r} in INSTALLED_APPS.",
+            hint="It finds the tasks of your apps, creates Holdfast's tables and brings the worker.",
+            id="holdfast.E001",
+        )
+    for each in sorted(set(backend.options) - _OPTIONS):
+        yield Error(
+            f"{where} has no option {each!r}.",
+            hint=f"There is {', '.join(sorted(_OPTIONS))}. The database is settings.{DATABASE_SETTING}.",
+            id="holdfast.E002",
+        )
+    for each in sorted(backend.queues):
+        if not is_name(f"{each}:task"):
+            yield Error(
+                f"{where} has a queue {each!r}, which cannot be part of a job type's name.",
+                hint="Use letters, digits, '_', '-' and '.'.",
+                id="holdfast.E003",
+            )
+
+
+def check_settings(**_: Any) -> list[CheckMessage]:
+    """Check which database the application has."""
+    alias = database_alias()
+    if alias not in connections.settings:
+        known = ", ".join(connections.settings)
+        return [
+            Error(
+                f"{DATABASE_SETTING} is {alias!r}, which is not in DATABASES.",
+                hint=f"Use one of {known}.",
+                id="holdfast.E004",
+            )
+        ]
+    try:
+        app = load_django_app()
+    except (HoldfastError, ImproperlyConfigured) as error:
+        return [Error(f"{_sentence(error)}.", hint=_help_of(error), id="holdfast.E005")]
+    return [*_check_same_database(app, alias), *_check_transactions(alias)]
+
+
+def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
+    """Check the database itself, as `holdfast doctor` does; `manage.py migrate` is about to create what is missing."""
+    alias = database_alias()
+    if alias not in (databases or ()) or sys.argv[1:2] == ["migrate"]:
+        return []
+    if is_in_memory(str(connections[alias].settings_dict["NAME"])):
+        return []
+    try:
+        app = load_django_app()
+        return [_message(each) for each in _examine(app) if each.verdict != "ok"]
+    except HoldfastError as error:
+        return [Error(f"{_sentence(error)}.", hint=_help_of(error), id="holdfast.E007")]
+
+
+def _check_same_database(app: Holdfast, alias: str) -> Iterator[CheckMessage]:
+    if is_in_memory(str(connections[alias].settings_dict["NAME"])):
+        return
+    if app.url != database_url(alias):
+        yield Error(
+            f"{APP_SETTING} has another database than DATABASES[{alias!r}].",
+            hint=f"Make it with Holdfast(database_url({alias!r})), or set {DATABASE_SETTING}.",
+            id="holdfast.E006",
+        )
+
+
+def _check_transactions(alias: str) -> Iterator[CheckMessage]:
+    configured = connections[alias].settings_dict
+    if not configured.get("AUTOCOMMIT", True):
+        yield Warning(
+            f"DATABASES[{alias!r}] has AUTOCOMMIT off.",
+            hint="A task that is enqueued outside transaction.atomic() waits for your own commit.",
+            id="holdfast.W001",
+        )
+    mode = str(configured.get("OPTIONS", {}).get("transaction_mode") or "")
+    if (
+        connections[alias].vendor == "sqlite"
+        and django.VERSION >= (5, 1)
+        and mode.upper() not in ("IMMEDIATE", "EXCLUSIVE")
+    ):
+        yield Warning(
+            f"Transactions in DATABASES[{alias!r}] begin without SQLite's write lock.",
+            hint="One that reads before it writes fails with 'database is locked' while a worker writes: set"
+            ' "OPTIONS": {"transaction_mode": "IMMEDIATE"}.',
+            id="holdfast.W002",
+        )
+
+
+def _examine(app: Holdfast) -> list[Finding]:
+    from holdfast.scheduler.doctor import problem
+    from holdfast.scheduler.doctor.checks import run_checks
+    from holdfast.settings import load_settings
+    from holdfast.storage.url import parse_url
+
+    address = parse_url(app.url)
+    if address.dialect == "sqlite" and not Path(address.path).exists():
+        # Opening it would create it.
+        return [problem("schema", f"{address.path} does not exist", "", "")]
+
+    async def run() -> list[Finding]:
+        leases = {each.name: each.lease for each in app.registry if each.lease is not None}
+        owners = [*app.registry, *app.cycle_specs.values()]
+        try:
+            return await run_checks(app.database, load_settings(), leases, owners)
+        finally:
+            await app.aclose()
+
+    return asyncio.run(run())
+
+
+def _message(finding: Finding) -> CheckMessage:
+    kind = Error if finding.verdict == "problem" else Warning
+    fix = "run manage.py migrate" if finding.check == "schema" else finding.fix
+    text = "; ".join(filter(None, (finding.measured, finding.text)))
+    return kind(f"Holdfast's {finding.check}: {text}.", hint=fix, id=f"holdfast.{finding.check}")
+
+
+def _sentence(error: Exception) -> str:
+    return error.message if isinstance(error, HoldfastError) else str(error)
+
+
+def _help_of(error: Exception) -> str | None:
+    return error.help or None if isinstance(error, HoldfastError) else None

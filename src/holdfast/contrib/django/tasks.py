@@ -1,0 +1,238 @@
+"""The backend of Django's tasks framework, and tasks with options that Django has no word for.
+
+TASKS = {"default": {"BACKEND": "holdfast.contrib.django.tasks.HoldfastBackend"}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from inspect import iscoroutinefunction, signature
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+
+from django.core.checks import CheckMessage
+from django.db import connections, transaction
+from django.utils import timezone
+
+from holdfast.client.start_options import StartOptions
+from holdfast.contrib.django.application import database_alias, load_django_app
+from holdfast.contrib.django.task_results import aware, new_result, read_result
+from holdfast.contrib.django.task_types import TASK_TYPES
+from holdfast.contrib.django.tasks_api import (
+    DEFAULT_TASK_BACKEND_ALIAS,
+    DEFAULT_TASK_PRIORITY,
+    DEFAULT_TASK_QUEUE_NAME,
+    BaseTaskBackend,
+    InvalidTask,
+    Task,
+    TaskContext,
+    TaskResult,
+    task_enqueued,
+)
+from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.errors import HoldfastError
+from holdfast.core.retry import Retry
+
+__all__ = ["HoldfastBackend", "HoldfastTask", "task"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+if TYPE_CHECKING:
+    AnyTask = Task[..., Any]
+    AnyResult = TaskResult[..., Any]
+    AnyContext = TaskContext[Any, Any]
+else:
+    AnyTask, AnyResult, AnyContext = Task, TaskResult, TaskContext
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldfastTask(AnyTask):
+    """A task with Holdfast's options.
+
+    retry: try again after an exception; without it, the first one fails the task. key: tasks with the same key share
+    one run while it has not ended; a template of the arguments, such as "invoice:{number}". timeout: how long an
+    attempt may take. atomic: run in a transaction that also completes the task.
+    """
+
+    retry: Retry | None = None
+    key: str | None = None
+    timeout: Duration | None = None
+    atomic: bool = False
+
+
+@overload
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: Literal[False] = False,
+    retry: Retry | None = ...,
+    key: str | None = ...,
+    timeout: Duration | None = ...,
+    atomic: bool = ...,
+) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+@overload
+def task(
+    *,
+    priority: int = ...,
+    queue_name: str = ...,
+    backend: str = ...,
+    takes_context: Literal[True],
+    retry: Retry | None = ...,
+    key: str | None = ...,
+    timeout: Duration | None = ...,
+    atomic: bool = ...,
+) -> Callable[[Callable[Concatenate[AnyContext, P], R]], Task[P, R]]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    priority: int = DEFAULT_TASK_PRIORITY,
+    queue_name: str = DEFAULT_TASK_QUEUE_NAME,
+    backend: str = DEFAULT_TASK_BACKEND_ALIAS,
+    takes_context: bool = False,
+    retry: Retry | None = None,
+    key: str | None = None,
+    timeout: Duration | None = None,
+    atomic: bool = False,
+) -> Any:
+    """Declare a task, as Django's own decorator does, with the options of `HoldfastTask`.
+
+    Django 6.0 has no other way to give them. Raises: InvalidTask.
+    """
+
+    def declare(decorated: Callable[..., Any]) -> HoldfastTask:
+        return HoldfastTask(
+            func=decorated,
+            priority=priority,
+            queue_name=queue_name,
+            backend=backend,
+            run_after=None,
+            takes_context=takes_context,
+            retry=retry,
+            key=key,
+            timeout=timeout,
+            atomic=atomic,
+        )
+
+    return declare if function is None else declare(function)
+
+
+class HoldfastBackend(BaseTaskBackend):
+    """Enqueues tasks in the caller's transaction; `manage.py holdfast worker` runs them."""
+
+    task_class = HoldfastTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def validate_task(self, task: AnyTask) -> None:
+        """Check a task and remember it for workers; Django calls this when a task is declared. Raises: InvalidTask."""
+        super().validate_task(task)
+        _check_options(task)
+        TASK_TYPES.declare(task)
+
+    def enqueue(
+        self, task: Task[P, R], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> TaskResult[P, R]:
+        """Write a task in the caller's transaction, or in one of its own where none is open.
+
+        With a key that is in use, the task that has it is returned. Raises: InvalidTask, TypeError for arguments that
+        JSON does not have, and the errors of `Holdfast.start`.
+        """
+        self.validate_task(task)
+        result = cast("TaskResult[P, R]", new_result(task, args, kwargs, self.alias))
+        app, alias = load_django_app(), database_alias()
+        with _in_transaction(alias):
+            chain = app.start(
+                connections[alias],
+                TASK_TYPES.name_of(task),
+                TASK_TYPES.payload_of(task, result.args, result.kwargs),
+                **_start_options(task, result),
+            )
+            if chain.deduplicated:
+                return cast("TaskResult[P, R]", self.get_result(str(chain.id)))
+        object.__setattr__(result, "id", str(chain.id))
+        object.__setattr__(result, "enqueued_at", timezone.now())
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> AnyResult:
+        """Read a task on Django's connection, inside its transaction if one is open. Raises: TaskResultDoesNotExist."""
+        return read_result(load_django_app(), connections[database_alias()], result_id, self.alias)
+
+    def check(self, **kwargs: Any) -> list[CheckMessage]:
+        """Check the settings of this backend."""
+        from holdfast.contrib.django.system_checks import check_backend
+
+        return list(check_backend(self))
+
+
+def priority_level(priority: int) -> int:
+    """Return the level, of 0 for the most urgent to 9, of a priority from -100 to 100: 0 is 5, 100 is 0, -100 is 9."""
+    if priority > 0:
+        return 5 - -(-priority // 20)
+    return 5 + -(priority // 25)
+
+
+def _start_options(task: AnyTask, result: AnyResult) -> StartOptions:
+    """Return what is not usual: a start without options takes a shorter way."""
+    options: StartOptions = {}
+    if task.priority != DEFAULT_TASK_PRIORITY:
+        options["priority"] = priority_level(task.priority)
+    if task.run_after is not None:
+        options["at"] = aware(task.run_after)
+    if getattr(task, "key", None) is not None:
+        options["key"] = _key_of(task, result.args, result.kwargs)
+    return options
+
+
+def _in_transaction(alias: str) -> AbstractContextManager[object]:
+    """Open a transaction unless the caller has one: a savepoint of ours would cost two statements more."""
+    connection = connections[alias]
+    if connection.in_atomic_block or not connection.get_autocommit():
+        return nullcontext()
+    return transaction.atomic(using=alias)
+
+
+def _check_options(task: AnyTask) -> None:
+    """Refuse options that could have no effect. Raises: InvalidTask."""
+    if not isinstance(task, HoldfastTask):
+        return
+    if task.atomic and iscoroutinefunction(task.func):
+        raise InvalidTask(
+            "atomic=True needs a task that is not async: Django's transactions are not."
+        )
+    if task.retry is not None and not isinstance(task.retry, Retry):
+        raise InvalidTask(f"retry must be a holdfast.Retry(), not {repr(task.retry)[:60]}.")
+    if task.key is not None:
+        _check_template(task)
+    try:
+        if task.timeout is not None:
+            milliseconds(task.timeout)
+    except HoldfastError as error:
+        raise InvalidTask(f"timeout: {error.message}.") from error
+
+
+def _check_template(task: HoldfastTask) -> None:
+    names = list(signature(task.func).parameters)[int(task.takes_context) :]
+    try:
+        str(task.key).format(**dict.fromkeys(names, ""))
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        raise InvalidTask(
+            f"key={task.key!r} names {error}, the task's arguments are {', '.join(names) or 'none'}."
+        ) from error
+
+
+def _key_of(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the key of a call, its template filled in. Raises: TypeError for arguments that the task does not take."""
+    context = (None,) if task.takes_context else ()
+    bound = signature(task.func).bind(*context, *args, **kwargs)
+    bound.apply_defaults()
+    return str(getattr(task, "key", "")).format(**bound.arguments)

@@ -1,0 +1,82 @@
+"""Running tasks and jobs in Django's own tests, inside the transaction of a `TestCase` or between committed ones.
+
+The pytest plugin has the same as the fixture `holdfast_tasks`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import connections, transaction
+from django.test import TransactionTestCase
+
+from holdfast.contrib.django import database_url, is_in_memory
+from holdfast.contrib.django.application import database_alias, load_django_app
+from holdfast.contrib.django.loop_thread import close_serving_loop
+from holdfast.core.duration import Duration
+from holdfast.testing.fresh_state import clear_in_transaction
+from holdfast.testing.joined import JoinedDatabase
+from holdfast.testing.kit import Kit
+from holdfast.worker.worker import WorkerReport
+
+if TYPE_CHECKING:
+    _Base = TransactionTestCase
+else:
+    _Base = object
+
+
+class RunsTasks(_Base):
+    """Put before `TestCase` or `TransactionTestCase`: `self.run_tasks()` runs what the test has enqueued.
+
+    `self.holdfast` is the test kit: it moves the clock, lets workers die and shows what was started.
+    """
+
+    holdfast: Kit
+
+    def setUp(self) -> None:
+        """Begin without jobs of other tests."""
+        super().setUp()
+        self.holdfast = open_django_kit()
+        self.addCleanup(self.holdfast.close)
+
+    def run_tasks(self, limit: int = 10_000, timeout: Duration = "30s") -> WorkerReport:
+        """Run every task that is due, and those they lead to, in this thread if the test is one transaction."""
+        return self.holdfast.run_until_idle(limit, timeout)
+
+
+class CommittedKit(Kit):
+    """For tests that commit; the dashboard may have opened connections, and Django drops its test database."""
+
+    def close(self) -> None:
+        """Close what the dashboard has opened too."""
+        close_serving_loop(self.app)
+        super().close()
+
+
+class SingleConnectionKit(Kit):
+    """For a database in memory that only Django's connection reaches: each run is one transaction on that."""
+
+    async def run_until_idle_async(self, limit: int = 10_000, timeout: Duration = "30s") -> Any:
+        """Refuse. Raises: RuntimeError."""
+        raise RuntimeError(
+            "Django's database is in memory, where only the thread of the test reaches it: name a file in TEST"
+        )
+
+    def _complete(self, *arguments: Any) -> Any:
+        with transaction.atomic(using=database_alias()):
+            return super()._complete(*arguments)
+
+
+def open_django_kit() -> Kit:
+    """Return a test kit for this process's application in Django's test database, as the running test needs it."""
+    app, alias = load_django_app(), database_alias()
+    connection = connections[alias]
+    if connection.in_atomic_block:
+        return Kit.joined(app, connection)
+    if not is_in_memory(str(connection.settings_dict["NAME"])):
+        return CommittedKit(app, database_url(alias), prepare=clear_in_transaction)
+    database = JoinedDatabase(connection, app.database, app.schema)
+    with transaction.atomic(using=alias):
+        return SingleConnectionKit(
+            app, app.url, app.schema, database=database, prepare=clear_in_transaction
+        )

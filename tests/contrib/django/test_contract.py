@@ -1,0 +1,80 @@
+"""The contract of task backends against ours: with committed tests, and in SQLite's database in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contrib.django.project import PATIENCE_S, Project
+
+pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
+
+TESTS = """
+    from django.test import TestCase, TransactionTestCase
+    from holdfast.testing.django_cases import RunsTasks
+    from holdfast.testing.django_tasks import TaskBackendContract
+    from holdfast.testing.contract_tasks import echo, echo_later, fail
+    from shop.models import Order
+
+    class ContractTests(RunsTasks, TaskBackendContract, TransactionTestCase):
+        def run_one_task(self):
+            self.holdfast.run_one()
+
+    class CaseTests(RunsTasks, TestCase):
+        def test_tasks_run_in_the_transaction_of_the_test(self):
+            results = [echo.enqueue(1), echo_later.enqueue(2), fail.enqueue()]
+            self.run_tasks()
+            for each in results:
+                each.refresh()
+            self.assertEqual([str(each.status) for each in results], ["SUCCESSFUL", "SUCCESSFUL", "FAILED"])
+
+        def test_nothing_is_left_of_other_tests(self):
+            self.assertEqual(self.holdfast.started(), [])
+
+        def test_the_kit_moves_the_clock(self):
+            from datetime import timedelta
+            from django.utils import timezone
+            result = echo.using(run_after=timezone.now() + timedelta(hours=2)).enqueue()
+            self.run_tasks()
+            result.refresh()
+            self.assertEqual(str(result.status), "READY")
+            self.holdfast.advance("3h")
+            self.run_tasks()
+            result.refresh()
+            self.assertEqual(str(result.status), "SUCCESSFUL")
+"""
+IMMEDIATE = """
+    import django
+    HOME = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
+    TASKS = {"default": {"BACKEND": f"{HOME}.backends.immediate.ImmediateBackend"}}
+"""
+IMMEDIATE_TESTS = """
+    from django.test import TransactionTestCase
+    from holdfast.testing.django_tasks import TaskBackendContract
+
+    class ContractTests(TaskBackendContract, TransactionTestCase):
+        enqueues_in_transaction = False
+
+        def run_tasks(self):
+            pass
+"""
+
+
+def test_our_backend_keeps_the_contract(project: Project) -> None:
+    project.write("shop/tests.py", TESTS)
+    said = project.manage("test", "shop", "-v", "2")
+    assert "skipped" not in said
+    assert "\nOK" in said
+
+
+def test_our_backend_keeps_the_contract_in_memory(sqlite_project: Project) -> None:
+    sqlite_project.configure('DATABASES["default"].pop("TEST")\n')
+    sqlite_project.write("shop/tests.py", TESTS)
+    assert "\nOK" in sqlite_project.manage("test", "shop")
+
+
+def test_djangos_own_backend_keeps_the_contract_where_it_claims_to(
+    sqlite_project: Project,
+) -> None:
+    sqlite_project.configure(IMMEDIATE)
+    sqlite_project.write("shop/tests.py", IMMEDIATE_TESTS)
+    assert "OK (skipped=" in sqlite_project.manage("test", "shop")
