@@ -65,13 +65,13 @@ async def test_a_start_without_debounce_shares_the_chain_and_leaves_its_input(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"latest": "5m"}, "latest means nothing without debounce"),
+        ({"latest": "5m"}, "latest needs debounce"),
         ({"debounce": "30s", "latest": "10s"}, "latest is shorter than debounce"),
-        ({"debounce": 0}, "waits for no quiet"),
-        ({"debounce": "30s", "scope": "any"}, "scope cannot go with debounce"),
-        ({"debounce": "30s", "window": "1m"}, "window cannot go with debounce"),
-        ({"debounce": "30s", "after": "1m"}, "after cannot go with debounce"),
-        ({"debounce": "30s", "at": datetime.now(UTC)}, "at cannot go with debounce"),
+        ({"debounce": 0}, "would not wait"),
+        ({"debounce": "30s", "scope": "any"}, "scope cannot be combined with debounce"),
+        ({"debounce": "30s", "window": "1m"}, "window cannot be combined with debounce"),
+        ({"debounce": "30s", "after": "1m"}, "after cannot be combined with debounce"),
+        ({"debounce": "30s", "at": datetime.now(UTC)}, "at cannot be combined with debounce"),
     ],
 )
 async def test_what_makes_no_sense_is_refused(
@@ -86,17 +86,17 @@ async def test_what_makes_no_sense_is_refused(
 async def test_it_needs_a_key_and_makes_its_ids_itself(app: Holdfast) -> None:
     earlier = start(app, 0, key="earlier")
     with app.transaction() as tx:
-        with pytest.raises(InvalidOption, match="mean nothing without a key"):
+        with pytest.raises(InvalidOption, match="debounce need a key"):
             app.start(tx, "doc.reindex", 1, debounce="30s")
-        with pytest.raises(InvalidOption, match="mean nothing without keys"):
+        with pytest.raises(InvalidOption, match="debounce need keys"):
             app.start_many(tx, "doc.reindex", [1], debounce="30s")
-        with pytest.raises(InvalidOption, match="means nothing without a key"):
+        with pytest.raises(InvalidOption, match="debounce needs a key"):
             app.start_many(tx, "doc.reindex", [1, 2], keys=["a", None], debounce="30s")
-        with pytest.raises(InvalidOption, match="id cannot go with debounce"):
+        with pytest.raises(InvalidOption, match="id cannot be combined with debounce"):
             app.start(tx, "doc.reindex", 1, key="a", id=app.new_id("a"), debounce="30s")
-        with pytest.raises(InvalidOption, match="blockers cannot go with debounce"):
+        with pytest.raises(InvalidOption, match="blockers cannot be combined with debounce"):
             app.start(tx, "doc.reindex", 1, key="a", blockers=[earlier], debounce="30s")
-        with pytest.raises(InvalidOption, match="exclude cannot go with debounce"):
+        with pytest.raises(InvalidOption, match="exclude cannot be combined with debounce"):
             app.start(tx, "doc.reindex", 1, key="a", exclude=[earlier], debounce="30s")
         with pytest.raises(InvalidDuration):
             app.start(tx, "doc.reindex", 1, key="a", debounce="soon")

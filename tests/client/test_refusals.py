@@ -68,7 +68,7 @@ async def test_a_transaction_that_may_only_read_is_told_how_to_write(
     app: Holdfast, held: Held, dialect: str
 ) -> None:
     await held.execute(READ_ONLY[dialect])
-    with pytest.raises(DatabaseReadOnly, match=r"HF048.* takes no writes") as refusal:
+    with pytest.raises(DatabaseReadOnly, match=r"HF048.* is read-only") as refusal:
         await held.start(app, "anything")
     assert "server runs" not in str(refusal.value)
     assert {"postgresql": "READ ONLY", "sqlite": "query_only"}[dialect] in str(refusal.value)
@@ -244,7 +244,7 @@ async def test_a_connection_to_the_other_database_is_refused(
     if dialect == "postgresql":
         other.close()
         other = sqlite3.connect(tmp_path / "other.db")
-    with closing(other), pytest.raises(WrongDatabase, match=r"leads to \w+, but.*HOLDFAST_URL"):
+    with closing(other), pytest.raises(WrongDatabase, match=r"points to \w+, but.*HOLDFAST_URL"):
         app.start(other, "anything")
 
 

@@ -295,7 +295,7 @@ async def test_options_that_cannot_be_used_are_refused_before_anything_is_writte
                 app.start(tx, "refused", **options)
         with pytest.raises(InvalidOption, match="2 inputs but 1 keys"):
             app.start_many(tx, "refused", [1, 2], keys=["a"])
-        with pytest.raises(InvalidOption, match="without keys"):
+        with pytest.raises(InvalidOption, match="need keys"):
             app.start_many(tx, "refused", [1, 2], window="1h")
         app.start(tx, "kept")
     assert [each.type for each in app.jobs.list()] == ["kept"]

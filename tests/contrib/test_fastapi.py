@@ -209,7 +209,7 @@ def test_our_errors_are_problem_documents_where_the_handler_is_set(
 
 def test_what_makes_no_sessions_is_refused(engine: Engine) -> None:
     for wrong in (engine, Session, None):
-        with pytest.raises(UnsupportedConnection, match="not a maker of sessions"):
+        with pytest.raises(UnsupportedConnection, match="not a sessionmaker"):
             session(wrong)  # type: ignore[arg-type]
 
 

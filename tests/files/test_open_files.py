@@ -48,7 +48,7 @@ def test_a_directory_is_opened_by_path_or_url(
         ("file:///path?endpoint=x", "three slashes"),
         ("gs://bucket", "no store of files for gs://"),
         ("s3://", "names no bucket"),
-        ("s3://key:hunter2@bucket", "credentials do not belong into the URL"),
+        ("s3://key:hunter2@bucket", "credentials do not belong in the URL"),
         ("s3://bucket?endpiont=https://x", "no option 'endpiont'"),
         ("s3://bucket?allow_http=maybe", "allow_http is true or false"),
         ("s3://bucket?credentials=env", "credentials is instance"),

@@ -23,6 +23,10 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Start",
         "holdfast.Retry",
         "holdfast.Lease",
+        "holdfast.Limit",
+        "holdfast.Rate",
+        "holdfast.Fair",
+        "holdfast.Ordered",
     ),
     "Handlers": (
         "holdfast.Job",

@@ -52,7 +52,9 @@ def _examples(ctx: click.Context) -> tuple[str, ...]:
 def _entry(ctx: click.Context) -> str:
     depth = "##" if ctx.parent is None or ctx.parent.parent is None else "###"
     usage = " ".join([ctx.command_path, *ctx.command.collect_usage_pieces(ctx)])
-    options = [each for each in ctx.command.params if isinstance(each, click.Option)]
+    options = [
+        each for each in ctx.command.params if isinstance(each, click.Option) and not each.hidden
+    ]
     parts = [
         f"{depth} {ctx.command_path}\n",
         cleandoc(ctx.command.help or "") + "\n",

@@ -310,7 +310,7 @@ def new_token(name: str, role: Role, secret: str, lasts: Duration | None) -> New
         raise InvalidOption(f"a token's name has 1 to {LONGEST_NAME} printable characters")
     lasts_ms = None if lasts is None else milliseconds(lasts)
     if lasts_ms == 0:
-        raise InvalidOption("a token must not expire at once")
+        raise InvalidOption("a token cannot expire immediately")
     return NewToken(new_id(), name, role.word, hash_of(secret), lasts_ms)
 
 
@@ -376,4 +376,4 @@ def _read_cursor(text: str) -> tuple[Instant, str]:
         at, id = msgspec.json.decode(raw, type=tuple[int, str])
         return at, str(parse_id(id))
     except (ValueError, binascii.Error, msgspec.MsgspecError, InvalidId):
-        raise InvalidCursor("the cursor is not one of ours") from None
+        raise InvalidCursor("the cursor is invalid") from None

@@ -66,7 +66,7 @@ class TableSize(msgspec.Struct, frozen=True):
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """Bytes in all, of them free ones inside the file, those of the write-ahead log beside it, and the tables."""
+    """Bytes in total, how many of them are free inside the file, the bytes of the write-ahead log, and the tables."""
 
     bytes: int
     free_bytes: int | None

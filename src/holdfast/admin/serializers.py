@@ -131,4 +131,4 @@ def chain_version(chain: ChainRecord) -> str:
 def require(expected: Sequence[str] | None, version: str) -> None:
     """Refuse unless one of the expected versions is current, or none is expected. Raises: Changed."""
     if expected is not None and "*" not in expected and version not in expected:
-        raise Changed("it is not what it was when it was read")
+        raise Changed("it has changed since it was read")

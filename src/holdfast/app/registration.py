@@ -166,7 +166,7 @@ class Registration:
         """
         if not callable(getattr(observer, "observe", None)):
             raise InvalidOption(
-                f"{repr(observer)[:60]} is no observer", help="give it a method observe(event)"
+                f"{repr(observer)[:60]} is not an observer", help="give it a method observe(event)"
             )
         self._observers.append(observer)
         self._voice.observer = self._observer()

@@ -207,7 +207,7 @@ class Archive:
 
     def _add(self, source: Source) -> None:
         if not _NAME.fullmatch(source.name):
-            raise InvalidOption(f"{source.name[:60]!r} cannot be the name of a source")
+            raise InvalidOption(f"{source.name[:60]!r} is not a valid name of a source")
         if source.name in self._sources:
             raise InvalidOption(
                 f"{source.name} is already archived", help="give one of them another name"

@@ -68,7 +68,7 @@ class CliSession:
     """
 
     def __init__(self, app: Holdfast, target: str | None = "") -> None:
-        """Take the application and the options by which commands find it; None stands for its URL and schema."""
+        """Take the application and the options by which commands find it; None means its URL and schema."""
         self.app = app
         self._known_target = target
         self._runner: Runner | None = None

@@ -66,8 +66,8 @@ class ChainCommands(Resource):
         """
         if isinstance(output, Continue | Snooze | Cancel):
             raise InvalidOption(
-                f"{type(output).__name__} is a handler's answer, and no output",
-                help="from outside there are continue_with(), trigger() and cancel()",
+                f"{type(output).__name__} is a decision of a handler, not an output",
+                help="use continue_with(), trigger() or cancel() instead",
             )
         chain, text = id_text(id), encode_output(output)
         return self._write(tx, chain, lambda store, _: complete_chain(store, chain, text))

@@ -386,12 +386,12 @@ class Starter:
         check_options(options, SharedOptions)
         plan = self._plan(target, **options)
         if keys is None and plan.is_about_keys:
-            raise InvalidOption("scope, window, exclude and debounce mean nothing without keys")
+            raise InvalidOption("scope, window, exclude and debounce need keys")
         encode, entry = self._targets.encode, plan.entry
         texts = [encode(entry, each) for each in inputs]
         checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
         if plan.debounce is not None and None in checked:
-            raise InvalidOption("debounce means nothing without a key", help="give each input one")
+            raise InvalidOption("debounce needs a key", help="give each input one")
         if len(checked) != len(texts):
             raise InvalidOption(f"there are {len(texts)} inputs but {len(checked)} keys")
         ids: Iterable[str] = new_ids(len(texts))
@@ -411,10 +411,11 @@ class Starter:
     ) -> tuple[StartRequest, int | None]:
         plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
         if key is None and plan.is_about_keys:
-            raise InvalidOption("scope, window, exclude and debounce mean nothing without a key")
+            raise InvalidOption("scope, window, exclude and debounce need a key")
         if id is not None and plan.debounce is not None:
             raise InvalidOption(
-                "id cannot go with debounce", help="the key makes it safe to repeat the call"
+                "id cannot be combined with debounce",
+                help="the key makes it safe to repeat the call",
             )
         checked = check_key(key)
         made = _id_for(new_id(), checked) if id is None else new_id_text(id)
@@ -666,7 +667,7 @@ def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
         return removed_chain(answer.id, job.type, job.key)
     if record is None or record.type != job.type:
         raise InvalidId(
-            f"{job.id} is the id of another job already", help="make a new id for each chain"
+            f"{job.id} is already the id of another job", help="make a new id for each chain"
         )
     return chain_of(record, deduplicated=True)
 

@@ -115,7 +115,7 @@ def read_cursor(subject: str, filter: str, cursor: str) -> str:
     try:
         raw = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
     except (AttributeError, UnicodeEncodeError, binascii.Error):
-        raise InvalidCursor("the cursor is not one of ours") from None
+        raise InvalidCursor("the cursor is invalid") from None
     digest, id = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
     if digest != _digest(subject, filter):
         raise InvalidCursor(f"the cursor belongs to another list or filter than these {subject}")
@@ -127,7 +127,7 @@ def _id(raw: bytes) -> str:
     try:
         return str(parse_id("-".join((text[:8], text[8:12], text[12:16], text[16:20], text[20:]))))
     except InvalidId:
-        raise InvalidCursor("the cursor is not one of ours") from None
+        raise InvalidCursor("the cursor is invalid") from None
 
 
 def _digest(subject: str, filter: str) -> bytes:

@@ -144,7 +144,7 @@ def check_key(key: object) -> str | None:
     if key is None:
         return None
     if not isinstance(key, str) or not key:
-        raise InvalidOption(f"a key is a text that is not empty, not {repr(key)[:60]}")
+        raise InvalidOption(f"a key is a non-empty string, not {repr(key)[:60]}")
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
@@ -167,7 +167,7 @@ def check_time(at: object, after: Duration | None) -> Instant | None:
         raise InvalidOption("at and after were both given", help="give one of them")
     if not isinstance(at, datetime) or at.tzinfo is None:
         raise InvalidOption(
-            f"at={repr(at)[:60]} is not a time with a zone", help="use datetime.now(UTC) + …"
+            f"at={repr(at)[:60]} is not a time with a time zone", help="use datetime.now(UTC) + …"
         )
     return to_instant(at)
 
@@ -181,17 +181,15 @@ def check_debounce(
     """
     if debounce is None:
         if latest is not None:
-            raise InvalidOption(
-                "latest means nothing without debounce", help="give both, or use after=…"
-            )
+            raise InvalidOption("latest needs debounce", help="give both, or use after=…")
         return None
     for name, is_given in beside.items():
         if is_given:
-            raise InvalidOption(f"{name} cannot go with debounce", help=_instead_of(name))
+            raise InvalidOption(f"{name} cannot be combined with debounce", help=_instead_of(name))
     quiet_ms = milliseconds(debounce)
     latest_ms = None if latest is None else milliseconds(latest)
     if quiet_ms == 0:
-        raise InvalidOption("debounce=0 waits for no quiet", help="leave it out, or use '1s'")
+        raise InvalidOption("debounce=0 would not wait", help="leave it out, or use '1s'")
     if latest_ms is not None and latest_ms < quiet_ms:
         raise InvalidOption(
             "latest is shorter than debounce, so it would never wait for quiet",
@@ -221,7 +219,7 @@ def check_attempts(max_attempts: object) -> int | None:
     """Return a limit of attempts. Raises: InvalidOption."""
     if max_attempts is None or (isinstance(max_attempts, int) and is_attempt_limit(max_attempts)):
         return max_attempts
-    raise InvalidOption(f"max_attempts={repr(max_attempts)[:60]} is not a whole number from 1 on")
+    raise InvalidOption(f"max_attempts={repr(max_attempts)[:60]} is not a positive whole number")
 
 
 def check_choice(option: str, value: T, choices: Sequence[T]) -> T:

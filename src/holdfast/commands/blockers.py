@@ -1,7 +1,7 @@
 """Fan-in: attaching a job to the chains it waits for, and opening it when the last of them ends.
 
 Attaching marks the live tail of a blocking chain as awaited, which conflicts with its end: either the end sees the
-mark, or the attaching sees the end. Whoever ends an awaited chain locks the dependents in id order before deciding, so
+mark, or the attaching sees the end. What ends an awaited chain locks the dependents in id order before deciding, so
 that any number of blockers ending at once open a job exactly once.
 
 The last jobs of chains: where each chain stands, and whether there is such a chain at all.

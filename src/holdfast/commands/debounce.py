@@ -64,7 +64,7 @@ def start_debounced(
     if left:
         left = yield from writer.begin(left)
     if left:
-        # The lost claims hold the keys from here on: whoever has one now still has it when it is handed over.
+        # The lost claims hold the keys from here on: the chain that has one now still has it when it is handed over.
         left = yield from writer.append(left)
     if left:
         left = yield from writer.follow(left)

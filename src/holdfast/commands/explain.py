@@ -52,7 +52,7 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 
 def why(job: JobRecord, around: Surroundings) -> str:
-    """Say in one sentence where a job stands and what it waits for."""
+    """Say in one sentence what state a job is in and what it waits for."""
     match job.state:
         case "blocked":
             return _blocked(around)

@@ -88,7 +88,7 @@ def session(maker: async_sessionmaker[Any] | sessionmaker[Any]) -> Any:
     if _is_a(given, "sqlalchemy.orm", "sessionmaker"):
         return _before_the_response(SessionDependency(given))
     raise UnsupportedConnection(
-        f"{type(maker).__name__} is not a maker of sessions",
+        f"{type(maker).__name__} is not a sessionmaker",
         help="pass SQLAlchemy's sessionmaker(engine) or async_sessionmaker(engine)",
     )
 

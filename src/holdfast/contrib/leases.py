@@ -567,5 +567,5 @@ def _quote(name: str) -> str:
 
 def _positive(number: int) -> int:
     if number < 1:
-        raise InvalidOption(f"{number} is too small, the least is 1")
+        raise InvalidOption(f"{number} is too small, the minimum is 1")
     return number

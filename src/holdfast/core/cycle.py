@@ -37,7 +37,7 @@ _ALL = re.compile(r"all\((\d{1,6})\)")
 
 @dataclass(frozen=True, slots=True)
 class CatchUp:
-    """How many missed slots are made up for: 0 none, 1 the last, n the last n."""
+    """How many missed slots are caught up: 0 none, 1 the latest, n the latest n."""
 
     slots: int
 
@@ -270,7 +270,7 @@ def slot_at(due_at: Instant) -> Slot:
 
 
 class ClosedSlot(msgspec.Struct, frozen=True):
-    """A slot that nobody may take until an instant: it is running, or it rests after a failed run."""
+    """A slot that nobody may take until an instant: it is running, or it pauses after a failed run."""
 
     name: str
     until: Instant
@@ -278,7 +278,7 @@ class ClosedSlot(msgspec.Struct, frozen=True):
 
 
 REQUESTED = "now-"
-"""How the names of slots begin that somebody asked for; no schedule would bring them back."""
+"""How the names of slots that were requested begin; no schedule would bring them back."""
 
 
 class CycleState(msgspec.Struct, frozen=True):
@@ -293,7 +293,7 @@ class CycleState(msgspec.Struct, frozen=True):
 
     @property
     def running(self) -> ClosedSlot | None:
-        """The slot that somebody runs now."""
+        """The slot that is running now."""
         return next((each for each in self.closed if each.is_running), None)
 
 
@@ -330,7 +330,7 @@ def ready_at(spec: CycleSpec, slot: Instant) -> Instant:
 
 
 def retry_pause_ms(runs: int) -> int:
-    """Return how long a slot rests after its nth failed run."""
+    """Return how long a slot pauses after its nth failed run."""
     return min(RETRY_CAP_MS, RETRY_BASE_MS << min(runs - 1, 20))
 
 

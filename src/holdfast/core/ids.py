@@ -45,7 +45,7 @@ def uuid7_text(ms: int, counter: int, rand: bytes) -> str:
 
 
 def parse_id(text: str) -> UUID:
-    """Return the UUID that a canonical text stands for, or raise InvalidId; nobody has one of another version."""
+    """Return the UUID of a canonical text, or raise InvalidId; nobody has one of another version."""
     try:
         parsed = UUID(text)
     except (ValueError, AttributeError, TypeError):

@@ -10,7 +10,7 @@ from holdfast.core.errors import WrongState
 
 State = Literal["blocked", "pending", "running", "completed", "failed", "cancelled"]
 ChainState = State | Literal["removed"]
-"""Where a chain stands; `removed` when its key outlived what was known of it."""
+"""The state of a chain; `removed` when its key outlived what was known of it."""
 TerminalState = Literal["completed", "failed", "cancelled"]
 STATES: tuple[State, ...] = ("blocked", "pending", "running", "completed", "failed", "cancelled")
 TERMINAL: frozenset[State] = frozenset({"completed", "failed", "cancelled"})

@@ -130,7 +130,7 @@ class NewKey(msgspec.Struct, frozen=True):
 class Probe(msgspec.Struct, frozen=True):
     """Where one look of a claim begins: a type, a priority and the low-water mark behind which nothing is expected.
 
-    Without a priority it stands for all that the type has, each taken in its turn. `share` is what it gives before the
+    Without a priority it means all that the type has, each taken in its turn. `share` is what it gives before the
     other probes of the same priority are asked, `room` what it gives at most. `most` limits what is taken of a type in
     all its priorities together; it is the same in each of its probes.
     """
@@ -634,7 +634,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NewToken(msgspec.Struct, frozen=True):
-    """A token to be written: who it stands for and the hash of its secret."""
+    """A token to be written: its owner and the hash of its secret."""
 
     id: str
     name: str

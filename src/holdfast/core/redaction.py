@@ -200,7 +200,7 @@ def clean_error(type_name: str, message: str, stack: str = "", limit: int = ERRO
 
 
 def clean_text(text: str, limit: int = ERROR_LIMIT) -> str:
-    """Return a text as it may be stored and told: printable, without secrets, at most `limit` bytes."""
+    """Return a text as it may be stored and shown: printable, without secrets, at most `limit` bytes."""
     return shortened(redact(printable(shortened(text, limit + _SEARCHED_BYTES))), limit)
 
 

@@ -137,7 +137,7 @@ _KINDS: Mapping[str, Kinds] = {
     "fair": (Fair, NoneType),
     "ordered": (Ordered, NoneType),
 }
-"""What each option of TypeOptions may be; a misspelt one must not be taken for its default."""
+"""What each option of TypeOptions may be; a misspelled one must not be taken for its default."""
 
 
 _READERS: Mapping[str, OptionReader] = {

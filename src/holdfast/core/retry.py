@@ -29,7 +29,7 @@ def suspected_from(poison_limit: int) -> int:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Retry:
-    """Exponential backoff with a cap; `max_attempts` counts executions in all, None is endless."""
+    """Exponential backoff with a cap; `max_attempts` counts executions in total, None means unlimited."""
 
     base_ms: int
     cap_ms: int

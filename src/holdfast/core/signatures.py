@@ -20,7 +20,7 @@ _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The types a handler declares; Any stands where it declares nothing."""
+    """The types a handler declares; Any where it declares nothing."""
 
     input: Any
     output: Any

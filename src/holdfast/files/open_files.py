@@ -70,7 +70,7 @@ def _bucket(url: str) -> FileBackend:
     parts = urlsplit(url)
     if "@" in parts.netloc:
         raise ConfigError(
-            "credentials do not belong into the URL of a bucket",
+            "credentials do not belong in the URL of a bucket",
             help="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
         )
     if not parts.netloc:

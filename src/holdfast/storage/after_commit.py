@@ -20,7 +20,7 @@ _NO_TOKEN = "00000000-0000-0000-0000-000000000000"
 
 
 class Witness(NamedTuple):
-    """A job, and what has become of it if the write that it stands for was not undone."""
+    """A job, and what has become of it if the write it represents was not undone."""
 
     job_id: str
     fate: Fate

@@ -99,6 +99,6 @@ def check_schema(known: Sequence[Migration], applied: Sequence[AppliedMigration]
     oldest_code = max(each.oldest_code for each in applied)
     if oldest_code > newest:
         raise SchemaTooNew(
-            f"the schema is at version {have} and serves code that knows version {oldest_code} or "
+            f"the schema is at version {have} and needs code that knows version {oldest_code} or "
             f"newer; this code knows {newest}"
         )

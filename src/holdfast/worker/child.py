@@ -206,7 +206,7 @@ def _make_result(type: JobType, value: Any) -> ChildResult:
         case Continue():
             name = value.type if isinstance(value.type, str) else ""
             if not name:
-                raise TypeError("a handler in a process must name its successor by type name")
+                raise TypeError("a handler in a process must name the next job type as a string")
             return ChildResult(
                 "continue",
                 encode_any(value.input),

@@ -119,7 +119,7 @@ class Recorder:
         """Emit the event of a recorded outcome and send the hints that follow from it."""
         self._emitter.emit_finished(attempt, finish)
         if finish.gate is not None:
-            # Its place at the gate is free: for us, or for whoever has a slot.
+            # Its place at the gate is free: for us, or for another worker with a free slot.
             self._claimer.hint(attempt.type.name)
             self._hints.send_soon(Hint("due", attempt.type.name))
         match finish.kind:
@@ -456,7 +456,7 @@ class SlowCompleter:
             self._recorder.resolve(pending, stand)
 
     async def _write_alone(self, pending: PendingOutcome) -> Stand | None:
-        """Try once; return how the job stands when it could not be written."""
+        """Try once; return the job's status when it could not be written."""
         store, finish = self._context.store, pending.finish
         report = await self._link.run_atomic(finish_attempts(store, [finish]))
         if report.accepted:

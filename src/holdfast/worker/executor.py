@@ -143,7 +143,7 @@ class Executor:
         """Resolve what the handler returned, and commit the transaction it left open; a lost lease discards both."""
         reason = attempt.abort_reason
         if reason in LOST:
-            raise LeaseLost(str(reason), "the answer came too late")
+            raise LeaseLost(str(reason), "the result came too late")
         if reason not in (None, "shutdown"):
             raise Aborted(str(reason))
         if job.own_transaction is not None:

@@ -176,7 +176,7 @@ class Completion(_HandlerTransaction):
         except BaseException as error:
             _leave(opened, error)
             if isinstance(error, _SESSION_ENDED):
-                self._database.read(self._check_held("the completion was refused"))
+                self._database.read(self._check_held("the completion was rejected"))
             raise
         opened.__exit__(None, None, None)
         return report
@@ -191,7 +191,7 @@ class Completion(_HandlerTransaction):
         except BaseException as error:
             await _leave_async(opened, error)
             if isinstance(error, _SESSION_ENDED):
-                await self._database.read_async(self._check_held("the completion was refused"))
+                await self._database.read_async(self._check_held("the completion was rejected"))
             raise
         await opened.__aexit__(None, None, None)
         return report
@@ -272,7 +272,7 @@ def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport
             return report
         (stand,) = yield from store.jobs.stand([pair])
     reason = lost_reason(stand) or "already_completed"
-    raise LeaseLost(reason, "the completion was refused")
+    raise LeaseLost(reason, "the completion was rejected")
 
 
 async def _leave_async(opened: AbstractAsyncContextManager[Any], error: BaseException) -> None:

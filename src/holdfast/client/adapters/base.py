@@ -41,7 +41,7 @@ class Need(msgspec.Struct, frozen=True):
         """Refuse a connection that cannot lead to the right database. Raises: WrongDatabase."""
         if found != self.store.dialect:
             raise WrongDatabase(
-                f"the connection leads to {found}, but Holdfast's database is {self.store.dialect}",
+                f"the connection points to {found}, but Holdfast's database is {self.store.dialect}",
                 help="set HOLDFAST_URL, or Holdfast(url), to the database of this connection",
             )
 

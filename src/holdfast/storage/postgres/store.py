@@ -90,9 +90,9 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
     if state == _SERIALIZATION:
         return KeyConflict(f"a concurrent transaction came first: {text}")
     if state == _NO_RIGHT:
-        return RoleRefused(f"the database refused {statement or 'a statement'}: {text}")
+        return RoleRefused(f"the database rejected {statement or 'a statement'}: {text}")
     if state == _READ_ONLY:
-        return DatabaseReadOnly(f"the database takes no writes: {text}", help=_LET_WRITE)
+        return DatabaseReadOnly(f"the database is read-only: {text}", help=_LET_WRITE)
     if state == _ABORTED:
         return TransactionAborted("the transaction had failed before Holdfast was called")
     if state in _BUSY:

@@ -298,7 +298,7 @@ def refuse_network_mount(path: Path, mounts: str) -> None:
     kind = _file_system_of(PurePosixPath(path.resolve()), mounts)
     if kind in _NETWORK:
         raise UnusableUrl(
-            f"{path} lies on a network file system ({kind})",
+            f"{path} is on a network file system ({kind})",
             help="put the file on a local disk, or use PostgreSQL",
         )
 
@@ -347,14 +347,15 @@ def translate(error: BaseException, statement: str = "") -> HoldfastError | None
         waited = f"{statement or 'a statement'} had to wait too long: {text}"
         return DatabaseBusy(waited, help=_ONE_WRITER)
     if code == sqlite3.SQLITE_INTERRUPT:
-        return DatabaseBusy(f"{statement or 'a statement'} took longer than it may")
+        return DatabaseBusy(f"{statement or 'a statement'} exceeded its time limit")
     if code == sqlite3.SQLITE_READONLY:
-        return DatabaseReadOnly(f"the database takes no writes: {text}", help=_LET_WRITE)
+        return DatabaseReadOnly(f"the database is read-only: {text}", help=_LET_WRITE)
     if code in _UNREACHABLE:
         return DatabaseUnreachable(f"SQLite cannot use the file: {text}", help=_CHECK_DISK)
     if code == sqlite3.SQLITE_NOTADB:
         return WrongDatabase(
-            f"this is no SQLite database: {text}", help="name another file, or move this one away"
+            f"this is not a SQLite database: {text}",
+            help="name another file, or move this one away",
         )
     if text.startswith("no such table: holdfast_"):
         return WrongDatabase(f"this database has no Holdfast schema: {text}")

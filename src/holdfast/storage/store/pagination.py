@@ -98,7 +98,7 @@ FIRST_LOOK = 250
 LONGEST_LOOK = 2_500
 
 _SKEW_US = 60_000_000
-"""Ids carry their producer's clock, ages are told by the database's; they should not differ by more than this."""
+"""Ids carry their producer's clock, ages are measured by the database's; they should not differ by more than this."""
 
 
 Step = Callable[[str | None, int], Op[list[str]]]

@@ -308,7 +308,7 @@ class EndingConformance(Conformance):
         assert (second.id, second.state, second.input) == (successor.id, "pending", "2")
         (claimed,) = await fixture.claim("next", priorities=[1])
         (finished,) = await fixture.finish(fixture.ending(claimed, "complete"), awaited=True)
-        assert finished.awaited, "whoever waited for the chain still waits"
+        assert finished.awaited, "a waiter of the chain still waits"
         await fixture.run(counters_equal_rows(fixture))
 
     async def test_a_successor_of_a_job_that_is_not_live_is_not_written(

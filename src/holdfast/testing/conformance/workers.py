@@ -25,7 +25,7 @@ BOUND = 10_000
 
 
 def counters_equal_rows(fixture: StoreFixture) -> Op[None]:
-    """Compare the totals, in all and per type, with the jobs themselves."""
+    """Compare the totals, overall and per type, with the jobs themselves."""
     rows = yield from fixture.store.jobs.page(JobQuery(limit=BOUND), fixture.now)
     told = yield from _totals_equal(fixture, rows)
     assert told == (yield from fixture.store.workers.type_totals(fixture.now))

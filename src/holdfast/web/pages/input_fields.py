@@ -144,7 +144,7 @@ def read_fields(
 
 
 def read_json_input(text: str, before: Any) -> Any:
-    """Return the input that a text of JSON describes; masks stand for what they hid. Raises: InputInvalid."""
+    """Return the input that a text of JSON describes; masks mean what they hid. Raises: InputInvalid."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -16,7 +16,7 @@ async function typeNames(url) {
   }
 }
 
-// A browser offers what contains the whole text, so each suggestion begins with what stands before the last term.
+// A browser offers what contains the whole text, so each suggestion begins with the text before the last term.
 export function suggestions(text, known) {
   const start = text.lastIndexOf(" ") + 1;
   const before = text.slice(0, start);

@@ -1,5 +1,5 @@
 -- name: audit_append
--- Writes what somebody did, in the transaction that did it.
+-- Records a manual change, in the transaction that made it.
 insert into holdfast.audit (id, at, actor, role, action, target, before, after, reason, request_id)
 select x.id, holdfast.moment(:now::bigint), x.actor, x.role, x.action, x.target, x.before, x.after, x.reason, x.request_id
   from json_to_recordset(:rows::json) as x(

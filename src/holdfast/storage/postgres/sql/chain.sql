@@ -8,7 +8,7 @@ f.id::text, f.type, t.state, f.key, f.input,
 -- Claims deduplication keys in key order; a producer of the same key waits here for the other's commit. A key is free again
 -- when its chain ended other than by failure (scope open), when its window has passed, or when its chain is excluded. One
 -- that was claimed with scope any and no window is kept: it outlives its chain, and still counts for those with that scope.
--- Whoever gets no row back lost and asks chain_key_get.
+-- A caller that gets no row back has lost and asks chain_key_get.
 insert into holdfast.chain_key as held (type, key, chain_id, until, kept)
 select x.type, x.key, x.chain_id, holdfast.moment(:now::bigint) + x.window_ms * interval '1 ms',
        :scope = 'any' and x.window_ms is null
@@ -179,7 +179,7 @@ select job_id, position, chain_id, on_failure, true
   from json_to_recordset(:rows::json) as x(job_id uuid, position integer, chain_id uuid, on_failure text);
 
 -- name: blocker_await
--- Marks the live tails of chains as awaited, waiting for whoever is ending them. A tail that is gone is not returned: the
+-- Marks the live tails of chains as awaited, waiting for transactions that are ending them. A tail that is gone is not returned: the
 -- caller reads the chain again and finds a new tail or the end.
 with tails as (
   select q.job_id from holdfast.queue q
@@ -198,7 +198,7 @@ select o.job_id::text from holdfast.outcome o
    for share;
 
 -- name: blocker_lock_ended
--- Locks the ended tails of chains that are about to go, waiting for whoever is attaching a waiter to one of them.
+-- Locks the ended tails of chains that are about to go, waiting for transactions that are attaching a waiter to one of them.
 select o.job_id::text from holdfast.outcome o
  where o.job_id = any (array (select i::uuid from json_array_elements_text(:tails::json) i))
  order by o.job_id

@@ -93,7 +93,7 @@ update holdfast.cycle_slot
 returning slot;
 
 -- name: slot_fence
--- Proves, as the last statement of a transaction, that its run still holds the slot; whoever wants to take the slot over
+-- Proves, as the last statement of a transaction, that its run still holds the slot; a process that wants to take the slot over
 -- waits for the commit.
 select slot from holdfast.cycle_slot
  where cycle = :cycle and slot = :slot and token = :token::uuid and state = 'running'

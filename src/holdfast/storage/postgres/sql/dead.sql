@@ -1,5 +1,5 @@
 -- name: dead_groups
--- The youngest dead letters by type and kind of error, each group with its youngest, the largest group first. Only :look of
+-- The newest dead letters by type and kind of error, each group with its newest, the largest group first. Only :look of
 -- them are looked at, along the index of what did not complete, so that a flood cannot slow the question down.
 select type, fingerprint, number, holdfast.us(oldest), holdfast.us(finished_at), job_id::text, error
   from (

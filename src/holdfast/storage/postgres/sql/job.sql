@@ -296,7 +296,7 @@ select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::b
 
 -- name: job_finish
 -- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
--- is not returned was lost or is locked by somebody's transaction and is asked for with job_stand. Jobs that other jobs wait
+-- is not returned was lost or is locked by another transaction and is asked for with job_stand. Jobs that other jobs wait
 -- for are taken only when :awaited is true, because the fan-in that follows needs the same transaction. What is compared with
 -- the whole flush is hashed, however few rows a plan made on an empty queue expects: `(… in (…)) is true` cannot become a join,
 -- and a full join not a nested loop.
@@ -477,7 +477,7 @@ select q.job_id::text from holdfast.queue q
    for update skip locked;
 
 -- name: job_end
--- Ends live jobs from outside, whoever holds them: the row goes, so the token is void.
+-- Ends live jobs from outside, regardless of their holder: the row goes, so the token is void.
 with given as materialized (
   select * from json_to_recordset(:rows::json) as x(
     id uuid, state text, output text, error text, fingerprint text, next json)),
@@ -526,7 +526,7 @@ select e.job_id::text, j.chain_id::text, e.type,
   from ended e join holdfast.job j on j.id = e.job_id left join holdfast.lease l on l.token = e.token;
 
 -- name: job_trigger
--- Makes pending jobs due now. Rows somebody has locked are being claimed or ended and are skipped.
+-- Makes pending jobs due now. Locked rows are being claimed or ended and are skipped.
 with free as (
   select q.job_id from holdfast.queue q
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i))

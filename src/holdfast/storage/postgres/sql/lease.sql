@@ -40,7 +40,7 @@ select job_id::text, type from freed;
 
 -- name: lease_reap
 -- Takes back what expired leases still hold, oldest first, all types. A job is poison only by a death in which it ran alone:
--- any other may be a neighbour's fault. Rows locked by somebody's transaction stay with their
+-- any other may be a neighbour's fault. Rows locked by another transaction stay with their
 -- lease and are found by the next run; `:after` pages past leases that could not be emptied. Hashed as job_finish is.
 with dead as materialized (
   select l.* from holdfast.lease l
@@ -201,7 +201,7 @@ select l.token::text, l.worker, holdfast.us(l.claimed_at), holdfast.us(l.expires
  limit :limit::integer;
 
 -- name: lease_guard
--- Until its end this transaction holds a row that others want: a process that is stopped here must not keep it for ever.
+-- Until its end this transaction holds a row that others want: a process that is stopped here must not keep it forever.
 select set_config('idle_in_transaction_session_timeout', :idle_ms, true);
 
 -- name: progress_put

@@ -39,7 +39,7 @@ case when j.got = 0 or j.rate is null then j.ats
 -- writes one. Nothing waits: what others hold is left to another look, with its wakeups. Limits of all keys together come
 -- first; if one of them is full or held by another claimer, no wakeup is touched. Jobs are chosen by the snapshot and then
 -- locked: passing over a locked head would break the order, so it is tried again soon. Holders count while they bear a token.
--- A gate is made by whoever inserts its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
+-- A gate is made by inserting its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
 with clock as materialized (
   {claim_clock}),
 every as materialized (
@@ -464,7 +464,7 @@ select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, coalesce(h.ids, 
  where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and q.gate is not null;
 
 -- name: limit_sweep
--- A page of gates, by id: those with nobody in line, nobody let in and no start that still counts are removed. Whoever is
+-- A page of gates, by id: those with nobody in line, nobody let in and no start that still counts are removed. A transaction that is
 -- looking at one has it locked, and it stays; if it is needed again, a wakeup makes it again.
 with page as materialized (
   select n.id from holdfast.gate n where n.turn = 0 and n.id > :after order by n.id limit 1000),

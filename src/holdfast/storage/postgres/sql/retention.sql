@@ -8,7 +8,7 @@ select j.id::text from holdfast.job j
 
 -- name: retention_hold
 -- Of these chains, those that ended long enough ago and whose key no longer counts; their last outcome is held against a
--- redrive and a new waiter. What somebody else holds is left for another time.
+-- redrive and a new waiter. What another transaction holds is left for another time.
 select j.id::text
   from holdfast.job j
  cross join lateral (select t.id from holdfast.job t where t.chain_id = j.id order by t.chain_index desc limit 1) tail

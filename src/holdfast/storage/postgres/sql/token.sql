@@ -24,7 +24,7 @@ update holdfast.api_token set revoked_at = holdfast.moment(:now::bigint) where i
 returning {token_columns};
 
 -- name: token_list
--- The youngest first.
+-- The newest first.
 select {token_columns}
   from holdfast.api_token order by id desc limit :limit::integer;
 

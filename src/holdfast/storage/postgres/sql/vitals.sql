@@ -64,7 +64,7 @@ select coalesce(sum(pg_stat_get_dead_tuples(c.oid)), 0)::bigint,
                  'holdfast.wakeup'::regclass);
 
 -- name: sweep
--- Removes dead rows at once instead of at the server's next round. A table that somebody vacuums already is left to them,
+-- Removes dead rows at once instead of at the server's next round. A table that is already being vacuumed is left alone,
 -- and none is made shorter, which would need a lock that keeps claims out.
 vacuum (skip_locked, index_cleanup on, truncate off, parallel 0)
   holdfast.queue, holdfast.lease, holdfast.tally, holdfast.gate, holdfast.wakeup;

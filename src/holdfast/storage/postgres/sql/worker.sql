@@ -56,9 +56,9 @@ update holdfast.worker
 returning id, name, holdfast.us(seen_at);
 
 -- name: live_totals
--- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
+-- Running, stuck and bounded counts of blocked and due; the bound shows in reaching :limit. A lease names jobs that have
 -- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
--- along the claim's index alone, so that a backlog of delayed jobs is not read: whoever runs was due, and is taken off again.
+-- along the claim's index alone, so that a backlog of delayed jobs is not read: what runs was due, and is subtracted again.
 with running as materialized (
   select l.expires_at
     from holdfast.queue q join holdfast.lease l on l.token = q.token
@@ -112,7 +112,7 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(least(o.a
 
 -- name: tally_fold
 -- Folds a batch of tally rows into one per type and step: steps of a minute, and the older the wider, as charts draw them. A
--- row that stands at the beginning of its step is folded already; rows being written are not seen, so nothing is counted twice.
+-- row at the beginning of its step is folded already; rows being written are not seen, so nothing is counted twice.
 with width as (
   select now - interval '25 hours' as day, now - interval '7 hours' as hours, now - interval '75 minutes' as hour
     from holdfast.moment(:now::bigint) now),

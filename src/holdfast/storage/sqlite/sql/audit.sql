@@ -1,5 +1,5 @@
 -- name: audit_append
--- Writes what somebody did, in the transaction that did it.
+-- Records a manual change, in the transaction that made it.
 insert into holdfast_audit (id, at, actor, role, action, target, before, after, reason, request_id)
 select json_extract(value, '$.id'), {now}, json_extract(value, '$.actor'),
        json_extract(value, '$.role'), json_extract(value, '$.action'), json_extract(value, '$.target'),

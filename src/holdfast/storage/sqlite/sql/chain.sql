@@ -7,7 +7,7 @@ f.id, f.type, t.state, f.key, f.input,
 -- name: chain_key_claim
 -- Claims deduplication keys. A key is free again when its chain ended other than by failure (scope open), when its window has
 -- passed, or when its chain is excluded. One that was claimed with scope any and no window is kept: it outlives its chain, and
--- still counts for those with that scope. Whoever gets no row back lost and asks chain_key_get.
+-- still counts for those with that scope. A caller that gets no row back has lost and asks chain_key_get.
 insert into holdfast_chain_key as held (type, key, chain_id, until, kept)
 select json_extract(value, '$.type'), json_extract(value, '$.key'), json_extract(value, '$.chain_id'),
        {now} + json_extract(value, '$.window_ms') * 1000,

@@ -195,7 +195,7 @@ select q.job_id, j.chain_id, q.type,
   left join holdfast_lease l on l.token = q.token;
 
 -- name: job_end
--- Writes the outcomes of live jobs ended from outside, whoever holds them. `queue_drop` follows, and the token is void.
+-- Writes the outcomes of live jobs ended from outside, regardless of their holder. `queue_drop` follows, and the token is void.
 insert into holdfast_outcome (job_id, type, state, continued, output, error, fingerprint, attempts, crashes, fence, worker, started_at, finished_at, gate, gate_at)
 select q.job_id, q.type, json_extract(x.value, '$.state'), json_type(x.value, '$.next') is not null, json_extract(x.value, '$.output'),
        json_extract(x.value, '$.error'), json_extract(x.value, '$.fingerprint'), q.attempt, q.crashes, q.fence, l.worker, l.claimed_at, :now,

@@ -24,7 +24,7 @@ update holdfast_api_token set revoked_at = {now} where id = :id and revoked_at i
 returning {token_columns};
 
 -- name: token_list
--- The youngest first.
+-- The newest first.
 select {token_columns}
   from holdfast_api_token order by id desc limit :limit;
 

@@ -59,10 +59,10 @@ update holdfast_worker
 returning id, name, seen_at;
 
 -- name: live_totals
--- Running, stuck and bounded counts of blocked and due; the bound is told by reaching :limit. A lease names jobs that have
+-- Running, stuck and bounded counts of blocked and due; the bound shows in reaching :limit. A lease names jobs that have
 -- ended until its last one has, so only those that still bear its token are running. What waits is counted line by line
--- along the claim's index alone, so that a backlog of delayed jobs is not read: whoever runs was due, and is taken off again.
--- What a row is compared with stands in the line: for constants the planner would read all of an analysed queue into a Bloom
+-- along the claim's index alone, so that a backlog of delayed jobs is not read: what runs was due, and is subtracted again.
+-- What a row is compared with is in the line: for constants the planner would read all of an analysed queue into a Bloom
 -- filter.
 with clock (now) as (select {now}),
 priority (level) as (values (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)),
@@ -125,7 +125,7 @@ select {now}, json_extract(value, '$.type'),
   from json_each(:rows);
 
 -- name: tally_fold_look
--- A batch of rows that are to be folded, as JSON. A row that stands at the beginning of its step is folded already.
+-- A batch of rows that are to be folded, as JSON. A row at the beginning of its step is folded already.
 select json_group_array(id)
   from (
     select id from holdfast_tally
