@@ -1,6 +1,7 @@
 """Job types are listed, paused, resumed and set, on both stores."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,3 +139,44 @@ def test_wrong_input_is_refused(
     result = run("types", *words)
     assert result.exit_code == Exit.USAGE
     assert complaint in result.stderr
+
+
+CHANGED = """
+from dataclasses import dataclass
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+@dataclass
+class Mail:
+    address: str
+
+@app.job("mail.send", version=2)
+async def send(job: Job[Mail]) -> None: ...
+"""
+UPGRADE = """
+@app.upgrade(send, from_=1)
+def renamed(old: dict[str, str]) -> Mail:
+    return Mail(old["to"])
+"""
+
+
+def test_what_waits_is_read_with_new_code_before_it_is_deployed(
+    run: Run, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "changed_inputs.py").write_text(CHANGED)
+    (tmp_path / "upgraded_inputs.py").write_text(CHANGED + UPGRADE)
+    monkeypatch.syspath_prepend(tmp_path)
+    old = scene.start()
+    scene.start(input='{"address":"ben"}', version=2)
+    scene.start("pdf")
+    scene.ended("complete")
+    refused = run("types", "check", "changed_inputs:app", "-o", "json")
+    assert refused.exit_code == Exit.CHECK_NOT_MET
+    (row,) = json.loads(refused.stdout)
+    assert (row["type"], row["waiting"], row["unreadable"]) == ("mail.send", 2, 1)
+    assert (row["versions"], row["example"]) == ("1, 2", old)
+    assert "nothing upgrades version 1 to 2" in row["error"]
+    assert "no handler of pdf" in refused.stderr
+    assert run("types", "check", "upgraded_inputs:app").exit_code == Exit.OK
+    assert scene.deeds() == []

@@ -401,3 +401,37 @@ async def test_batches_of_the_same_keys_in_any_order_do_not_lock_each_other_out(
         answers = list(producers.map(produce, [keys, keys[::-1]]))
     assert {each.id for each in answers[0]} == {each.id for each in answers[1]}
     assert len(app.chains.list(limit=1000)) == 200
+
+
+async def test_every_start_of_a_versioned_type_stores_its_version(strict: Holdfast) -> None:
+    strict.declare("mail.send", version=3)
+    strict.declare("mail.old")
+    strict.declare("mail.sent", version=2)
+    with strict.transaction() as tx:
+        plain = strict.start(tx, "mail.send")
+        keyed = strict.start(tx, "mail.send", key="k", priority=1)
+        (many,) = strict.start_many(tx, "mail.send", [None])
+        (event,) = strict.publish(tx, "mail.sent")
+        old = strict.start(tx, "mail.old")
+        strict.chains.continue_with(tx, old, "mail.send")
+    found = [strict.jobs.get(each.id).version for each in (plain, keyed, many, event, old)]
+    assert found == [3, 3, 3, 2, 1]
+    (next,) = [each for each in strict.jobs.list("type:mail.send") if each.chain_id == old.id]
+    assert next.version == 3
+    strict.close()
+
+
+async def test_the_version_of_a_type_that_is_not_known_here_can_be_given(
+    app: Holdfast, strict: Holdfast
+) -> None:
+    chain = start(app, "mail.elsewhere", 1, version=2)
+    assert app.jobs.get(chain.id).version == 2
+    assert app.jobs.get(start(app, "mail.elsewhere", 1, version=1).id).version == 1
+    strict.declare("mail.send", version=3)
+    assert start(strict, "mail.send", version=3).state == "pending"
+    for target, version in (("mail.send", 2), ("mail.send", 0)):
+        with pytest.raises(InvalidOption):
+            start(strict, target, version=version)
+    with pytest.raises(InvalidOption):
+        start(app, "mail.elsewhere", version=0)
+    strict.close()

@@ -138,19 +138,6 @@ async def test_an_error_that_is_not_retryable_fails_at_once(
     assert told.fields["fingerprint"] == record.fingerprint
 
 
-async def test_an_input_that_no_longer_decodes_fails_at_once(workshop: Workshop) -> None:
-    async def ship(job: Job[Order]) -> int:
-        return job.input.id
-
-    workshop.handle("ship", ship)
-    job_id = await workshop.start_one("ship", {"number": 7})
-    await workshop.until_idle()
-    record = await workshop.job(job_id)
-    assert (record.state, record.attempt) == ("failed", 1)
-    assert record.error is not None
-    assert "InputInvalid" in record.error
-
-
 async def test_a_number_of_attempts_given_at_the_start_stands_before_the_types(
     workshop: Workshop,
 ) -> None:

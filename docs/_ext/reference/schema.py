@@ -33,6 +33,7 @@ PURPOSES = {
     "subscription": "Which handlers subscribe to which events, so producers need no handler code.",
     "tally": "Counters, appended and summed, so that no query counts rows.",
     "type_setting": "Run-time overrides per type: pauses, leases, limits and timeouts.",
+    "unreadable": "Jobs that wait for code that can read their input, and why.",
     "wakeup": "Limits and keys to look at again: a job was added, freed or ended there.",
     "worker": "Workers and their last heartbeat.",
     "worker_runs": "Runs of ticks and cycles, with counters and errors.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,7 +18,7 @@ from holdfast.commands.chains import cancel_chain, delete_chains, no_such_chain
 from holdfast.commands.change import Change, Effect, counted
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
-from holdfast.core.errors import ChainNotFound, JobNotFound
+from holdfast.core.errors import ChainNotFound, InputUnreadable, JobNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.records import ChainRecord, State
 from holdfast.storage.operation import Op, run_async
@@ -70,6 +71,13 @@ class Template(msgspec.Struct, frozen=True):
     type: str
     input: Any
     options: StartOptions
+    version: int | None = None
+
+    def options_of(self, type: str) -> StartOptions:
+        """Return the options for a start of a type; the input's version is only that of the job's own."""
+        if self.version is None or type != self.type:
+            return self.options
+        return {**self.options, "version": self.version}
 
 
 class ChainAdmin(NounAdmin):
@@ -125,7 +133,13 @@ class ChainAdmin(NounAdmin):
                 raise JobNotFound(f"there is no job {wanted}")
             (job,) = found
             options: StartOptions = {"priority": job.priority, "max_attempts": job.max_attempts}
-            return Template(job.id, job.type, decode_any(job.input), options)
+            known, text = self._gateway.app.registry.find(job.type), job.input
+            if known is not None:
+                # What this code cannot read is shown as it is; the start says what is wrong with it.
+                with suppress(InputUnreadable):
+                    text = known.current_input(job.input, job.version)
+            version = job.version if known is None and job.version > 1 else None
+            return Template(job.id, job.type, decode_any(text), options, version)
 
         return await self._gateway.read(caller, "job.payload", op)
 

@@ -16,12 +16,14 @@ from holdfast.core.errors import DuplicateCycle, InvalidName, InvalidOption, nea
 from holdfast.core.registry import (
     JobType,
     Registry,
+    Target,
     TypeOptions,
     check_name,
     delivery_name,
     job_type_of,
 )
 from holdfast.core.signatures import check_call
+from holdfast.core.upgrades import check_version, upgrade_of
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 H = TypeVar("H", bound=Callable[..., Any])
 T = TypeVar("T")
 M = TypeVar("M", bound=Callable[..., Any])
+U = TypeVar("U", bound=Callable[[Any], Any])
 
 
 class CycleOptions(TypedDict, total=False):
@@ -113,10 +116,25 @@ class Registration:
 
         return register
 
-    def declare(self, name: str, input: Any = Any, output: Any = Any) -> None:
+    def upgrade(self, target: Target, *, from_: int) -> Callable[[U], U]:
+        """Register the decorated function as the upgrade of stored inputs from a version to the next one.
+
+        target: a job type or event, by its name or handler. The function takes the old input, as its parameter is
+        annotated, and returns the new one.
+        Raises: UnknownJobType, InvalidOption, HandlerInvalid.
+        """
+
+        def register(function: U) -> U:
+            self.registry.add_upgrade(target, from_, upgrade_of(function))
+            return function
+
+        return register
+
+    def declare(self, name: str, input: Any = Any, output: Any = Any, *, version: int = 1) -> None:
         """Declare a job type or event that another service handles, with its input and output.
 
-        Raises: InvalidName, DuplicateJobType, HandlerInvalid.
+        version: that of the input, as its handler has it.
+        Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
         """
         self.registry.add(
             JobType(
@@ -124,6 +142,7 @@ class Registration:
                 handler=None,
                 input=TypeCodec(input, "input"),
                 output=TypeCodec(output, "output"),
+                version=check_version(version),
             )
         )
 

@@ -152,6 +152,7 @@ def job_in_full(found: JobDetail) -> Detail:
             "id": job["id"],
             "chain": f"{job['chain_id']}, job {job['chain_index'] + 1}",
             "key": job["key"],
+            "version": job["version"] if job["version"] > 1 else None,
             "priority": job["priority"],
             "attempt": f"{job['attempt']} of {most}" if most else job["attempt"],
             "crashes": job["crashes"] or None,

@@ -9,6 +9,7 @@ import click
 from holdfast.cli.changes import ChangeOptions, change_options, confirm_change
 from holdfast.cli.completion import complete_type
 from holdfast.cli.console import print_info, print_warning
+from holdfast.cli.exit_codes import Exit
 from holdfast.cli.lazy import HelpGroup
 from holdfast.cli.output import (
     Column,
@@ -26,6 +27,8 @@ from holdfast.cli.session import (
     CliSession,
     app_argument,
     database_options,
+    load_app,
+    open_app,
     open_app_or_database,
     with_database,
 )
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.admin.types import TypeFacts
     from holdfast.app import Holdfast
     from holdfast.commands.start import RemovedSubscription
+    from holdfast.commands.unreadable import TypeCheck
     from holdfast.core.records import TypeSetting
     from holdfast.core.registry import JobType
 
@@ -53,6 +57,15 @@ _SUBSCRIPTION_COLUMNS = (
         lambda row: None if row["workers"] else "red",
     ),
     *columns("live"),
+)
+_CHECK_COLUMNS = (
+    *columns("type", "waiting", "versions"),
+    Column(
+        "unreadable",
+        lambda row: row["unreadable"],
+        lambda row: "red" if row["unreadable"] else None,
+    ),
+    *columns("error", "example"),
 )
 _POLICY_COLUMNS = columns("option", "value", "from")
 _TYPE_COLUMNS = (
@@ -80,10 +93,11 @@ _TIME_COLUMNS = columns("measured", "p50", "p95", "p99")
         "holdfast types list",
         "holdfast types pause mail.send --reason 'provider is down'",
         "holdfast types set pdf.render --lease 120s --concurrency 2",
+        "holdfast types check shop.jobs:app",
     ),
 )
 def types() -> None:
-    """List, show, pause, resume and configure job types."""
+    """List, show, check, pause, resume and configure job types."""
 
 
 @types.command("list", examples=("holdfast types list", "holdfast types list -o json"))
@@ -325,6 +339,56 @@ def set_(session: CliSession, type: str, change: ChangeOptions, **values: int | 
         return
     session.run(session.admin.types.set(session.caller(change.reason), type, TypeChange(**values)))
     print_info(f"set {type}")
+
+
+@types.command(
+    "check",
+    examples=("holdfast types check shop.jobs:app", "holdfast types check shop.jobs:app -o json"),
+)
+@app_argument(required=True)
+@output_option
+def check(spec: str, output: Format) -> int:
+    """Check that the code of APP can read what waits in the database; exits 6 if not.
+
+    Run it with the new code before you deploy it: the inputs of all waiting jobs are decoded, upgrades included, and
+    nothing is changed. What an old worker wrote meanwhile is not seen.
+    """
+    from holdfast.commands.unreadable import TypeCheck, check_page, readers_of
+
+    app = load_app(spec)
+    readers, checks = readers_of(app.registry), dict[str, TypeCheck]()
+    with open_app(app, f" --app {spec}") as session:
+        session.check()
+        before: str | None = None
+        while True:
+            before = session.read(check_page(session.store, readers, checks, before))
+            if before is None:
+                break
+        totals = session.read(session.store.workers.type_totals())
+    found = [_check_row(checks[name]) for name in sorted(checks)]
+    write_records(found, _CHECK_COLUMNS, output, id="type", empty="no job waits for this code")
+    others = sorted(each.type for each in totals if each.live and each.type not in readers)
+    if others:
+        print_warning(f"{spec} has no handler of {', '.join(others)}, and jobs wait")
+    unread = sum(each.unreadable for each in checks.values())
+    waiting = sum(each.waiting for each in checks.values())
+    if unread:
+        print_info(f"{pluralize(unread, 'job')} of {waiting} cannot be read by {spec}")
+        return Exit.CHECK_NOT_MET
+    print_info(f"{spec} can read all {pluralize(waiting, 'waiting job')}")
+    return Exit.OK
+
+
+def _check_row(check: TypeCheck) -> Record:
+    versions = ", ".join(map(str, sorted(check.versions)))
+    return {
+        "type": check.type,
+        "waiting": check.waiting,
+        "versions": versions,
+        "unreadable": check.unreadable,
+        "error": check.error,
+        "example": check.example,
+    }
 
 
 @types.command("reset", examples=("holdfast types reset pdf.render",))

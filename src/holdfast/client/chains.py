@@ -88,8 +88,8 @@ class ChainCommands(Resource):
 
         def command(store: Store, conditions: Conditions) -> Op[Change[str]]:
             trace = None if conditions.trace is None else conditions.trace(entry.name)
-            place = entry.place(text)
-            next = NewJob(new_id(), chain, entry.name, text, trace=trace, **place)
+            place, version = entry.place(text), entry.version
+            next = NewJob(new_id(), chain, entry.name, text, trace=trace, version=version, **place)
             return continue_chain(store, chain, next)
 
         return self._write(tx, chain, command)

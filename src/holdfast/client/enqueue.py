@@ -54,6 +54,7 @@ from holdfast.core.records import (
     OnBlockerFailure,
 )
 from holdfast.core.registry import JobType, Registry, Target, check_name
+from holdfast.core.upgrades import check_version
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.id_generator import new_id, new_ids
 from holdfast.storage.operation import Op
@@ -357,8 +358,9 @@ class Starter:
         text = self._targets.encode(entry, input)
         id = new_id()
         if entry.flow is None:
-            return NewJob(id, id, entry.name, text)
-        return NewJob(id, id, entry.name, text, **entry.place(text))
+            return NewJob(id, id, entry.name, text, version=entry.version)
+        place = entry.place(text)
+        return NewJob(id, id, entry.name, text, version=entry.version, **place)
 
     def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
         """Check one start. Raises: the errors of names, payloads and options."""
@@ -437,6 +439,7 @@ class Starter:
         blockers: Sequence[Id] = (),
         on_blocker_failure: OnBlockerFailure = "fail",
         max_attempts: int | None = None,
+        version: int | None = None,
     ) -> StartPlan:
         quiet = check_debounce(
             debounce,
@@ -450,7 +453,7 @@ class Starter:
         )
         if quiet is not None:
             after = quiet.quiet_ms / 1000
-        entry = self._targets.entry(target)
+        entry = self._targets.entry(target, version)
         return StartPlan(
             entry=entry,
             priority=entry.check_priority(priority),
@@ -504,6 +507,7 @@ class StartPlan(msgspec.Struct, frozen=True):
             key=key,
             max_attempts=self.max_attempts,
             blockers=len(self.blockers),
+            version=self.entry.version,
             **self.entry.place(input),
         )
         if key is None and not self.blockers:
@@ -605,6 +609,7 @@ def publish_command(
 ) -> Command[list[Chain]]:
     """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
     text = targets.encode_event(name, input)
+    version = targets.event_version(name)
     planned = check_time(at, after)
     after_ms = None if after is None else milliseconds(after)
     urgency = check_priority(priority)
@@ -622,6 +627,7 @@ def publish_command(
             priority=urgency,
             at=moment,
             trace=None if conditions.trace is None else conditions.trace(name),
+            version=version,
         )
         (deliveries,) = yield from publish_events(store, [job], new_id, conditions.channel)
         started = [Started(each.id, each.type, "pending", False) for each in deliveries]
@@ -689,6 +695,7 @@ class StartableType(msgspec.Struct, frozen=True):
     codec: TypeCodec
     waits_for: tuple[str, ...] | None = None
     flow: Flow | None = None
+    version: int | None = None
 
     def place(self, input: str) -> Place:
         """Return where a job with this input waits. Raises: InputInvalid."""
@@ -714,6 +721,15 @@ class Place(TypedDict, total=False):
     ordered: bool
 
 
+def _startable(type: JobType) -> StartableType:
+    return StartableType(type.name, type.input, type.waits_for, type.flow, type.stored_version)
+
+
+def _of_version(type: StartableType, version: int) -> StartableType:
+    stored = None if check_version(version) == 1 else version
+    return msgspec.structs.replace(type, version=stored)
+
+
 class Targets:
     """Finds job types in the registry and encodes their inputs, within the size limit."""
 
@@ -722,24 +738,33 @@ class Targets:
         self._open_types = open_types
         self._limit = payload_limit
 
-    def entry(self, target: Target) -> StartableType:
-        """Return the type to be started. Raises: UnknownJobType, InvalidName, InvalidOption."""
+    def entry(self, target: Target, version: int | None = None) -> StartableType:
+        """Return the type to be started; a version is that of an input whose type is not registered here.
+
+        Raises: UnknownJobType, InvalidName, InvalidOption.
+        """
         known = self._registry.find(target)
         if known is None:
-            return self.successor(target)
+            found = self.successor(target)
+            return found if version is None else _of_version(found, version)
+        if version is not None and version != known.version:
+            raise InvalidOption(
+                f"{known.name} has version {known.version} here, not {repr(version)[:20]}",
+                help="leave version out: the registered type has it",
+            )
         if not known.entry:
             raise InvalidOption(
                 f"job type {known.name} is declared with entry=False, so no chain begins with it",
                 help="start the chain with another type that continues with this one",
             )
-        return StartableType(known.name, known.input, known.waits_for, known.flow)
+        return _startable(known)
 
     def successor(self, target: Target) -> StartableType:
         """Return the type a chain continues with, whether or not a chain may begin with it. Raises: see `entry`."""
         if self._open_types and isinstance(target, str) and target not in self._registry:
             return StartableType(check_name(target), _ANYTHING)
         found = self._registry.get(target)
-        return StartableType(found.name, found.input, found.waits_for, found.flow)
+        return _startable(found)
 
     def output_of(self, type: str) -> TypeCodec | None:
         """Return the codec of a type's output, None for a type that is not registered here."""
@@ -760,6 +785,11 @@ class Targets:
         codecs = [each.input for each in (*known, *self._registry.of_event(event))]
         texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
         return texts[0]
+
+    def event_version(self, event: str) -> int | None:
+        """Return the version that an event of this name is written with."""
+        known = self._registry.find(event) or next(iter(self._registry.of_event(event)), None)
+        return None if known is None else known.stored_version
 
 
 def open_targets(types: Iterable[JobType]) -> Targets:

@@ -76,6 +76,9 @@ class SharedOptions(TypedDict, total=False):
     max_attempts: int | None
     """How often the job may be tried, instead of what its type says."""
 
+    version: int | None
+    """The version of the input, for a type that is not registered here; a registered type says its own."""
+
 
 class StartOptions(SharedOptions, total=False):
     """Options of `app.start` and `Start`."""

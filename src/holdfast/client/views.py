@@ -200,6 +200,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     lease_expires_at: datetime | None
     started_at: datetime | None
     finished_at: datetime | None
+    version: int = 1
     _input: str
     _output: str | None
 

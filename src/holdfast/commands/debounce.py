@@ -138,6 +138,7 @@ class _KeyedWriter:
                 each.job.input,
                 each.debounce.quiet_ms,
                 each.debounce.latest_ms,
+                each.job.version,
             )
             for each in starts
             if each.name in holders

@@ -8,6 +8,7 @@ import msgspec
 
 from holdfast.commands.blockers import FURTHEST, circle_of
 from holdfast.core.duration import spoken
+from holdfast.core.errors import InputUnreadable
 from holdfast.core.records import (
     BlockerRecord,
     Identity,
@@ -57,7 +58,10 @@ def why(job: JobRecord, around: Surroundings) -> str:
         case "blocked":
             return _blocked(around)
         case "pending":
-            sentence = _paused(around) or _unhandled(job, around) or _pending(job, around)
+            unread = _unreadable(job, around)
+            sentence = unread or _paused(around) or _unhandled(job, around) or _pending(job, around)
+            if unread:
+                return sentence
             failed = _because(around.last_error)
             return f"{sentence}; the last attempt failed{failed}" if failed else sentence
         case "running":
@@ -106,10 +110,11 @@ def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
 
 
 def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
-    if job.state != "pending" or not job.attempt:
+    if job.state != "pending" or not job.fence:
         return None
     attempts = yield from store.jobs.attempts(job.id)
-    return attempts[-1].error if attempts else None
+    error = attempts[-1].error if attempts else None
+    return error if job.attempt or _is_unreadable(error) else None
 
 
 def _blocked(around: Surroundings) -> str:
@@ -125,6 +130,18 @@ def _blocked(around: Surroundings) -> str:
     sentence = f"Waiting for {len(open_edges)} of {count} chain{'' if count == 1 else 's'}"
     stuck = sum(each.state in ("failed", "cancelled") for each in open_edges)
     return f"{sentence}; {stuck} failed or cancelled" if stuck else sentence
+
+
+def _is_unreadable(error: str | None) -> bool:
+    return (error or "").startswith(f"{InputUnreadable.__name__}:")
+
+
+def _unreadable(job: JobRecord, around: Surroundings) -> str:
+    due = job.available_at
+    if not _is_unreadable(around.last_error) or due is None or due <= around.now:
+        return ""
+    reason = _because((around.last_error or "").partition(": ")[2])
+    return f"Waits for code that can read its input{reason}; next try in {spoken(due - around.now)}"
 
 
 def _paused(around: Surroundings) -> str:

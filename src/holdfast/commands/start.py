@@ -278,6 +278,7 @@ def deliver_waiting(
                     priority=each.priority,
                     at=each.planned_at,
                     trace=each.trace,
+                    version=each.version,
                 )
             )
         output = msgspec.json.encode({"delivered": ids}).decode()

@@ -21,7 +21,8 @@ HoldfastError
 │   ├── InputInvalid               HF022
 │   ├── PayloadTooLarge            HF023
 │   ├── PayloadNotEncodable        HF024
-│   └── OutputInvalid              HF025
+│   ├── OutputInvalid              HF025
+│   └── InputUnreadable            HF029
 ├── TransactionError
 │   ├── NoTransaction              HF030
 │   ├── TransactionAborted         HF031  retryable
@@ -170,6 +171,7 @@ __all__ = [
     "HoldfastError",
     "IdempotencyKeyMissing",
     "InputInvalid",
+    "InputUnreadable",
     "InvalidCursor",
     "InvalidDuration",
     "InvalidId",
@@ -561,6 +563,31 @@ class OutputInvalid(_TypeMismatch):
 
     code = "HF025"
     fix = "return a value of the annotated type, or correct the annotation"
+
+
+class InputUnreadable(InputInvalid):
+    """This code cannot read the input of a waiting job.
+
+    The job was written by code with another version of the input, or its type has changed since. It
+    does not fail and costs no attempt: it waits, and a worker that starts with code that can read it
+    runs it.
+    """
+
+    code = "HF029"
+    fix = "give new fields a default, or add an upgrade; test it with `holdfast types check APP` before you deploy"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        type_name: str = "",
+        path: str = "$",
+        job_id: str | None = None,
+        help: str | None = None,
+    ) -> None:
+        """`job_id` is the job whose handler asked for its input."""
+        super().__init__(message, type_name=type_name, path=path, help=help)
+        self.job_id = job_id
 
 
 class TransactionError(HoldfastError):

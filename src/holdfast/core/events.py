@@ -90,6 +90,12 @@ CATALOGUE: dict[str, EventSpec] = {
             (*_ATTEMPT, "delay_ms"),
         ),
         EventSpec(
+            "job_unreadable",
+            "warning",
+            "The code cannot read a job's input; the job waits for code that can.",
+            (*_ATTEMPT, "error", "delay_ms"),
+        ),
+        EventSpec(
             "job_failed",
             "error",
             "A job became a dead letter.",

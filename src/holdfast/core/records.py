@@ -60,6 +60,7 @@ class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
     blockers: int = 0
     gate: str | None = None
     ordered: bool = False
+    version: int | None = None
 
 
 class NewBlocker(msgspec.Struct, frozen=True):
@@ -89,6 +90,7 @@ class NewRevision(msgspec.Struct, frozen=True):
     input: str
     quiet_ms: int
     latest_ms: int | None
+    version: int | None = None
 
 
 class Settled(msgspec.Struct, frozen=True):
@@ -97,6 +99,7 @@ class Settled(msgspec.Struct, frozen=True):
     job_id: str
     input: str | None
     is_put_off: bool
+    version: int | None = None
 
 
 class RevisionRecord(msgspec.Struct, frozen=True):
@@ -196,6 +199,7 @@ class ClaimedJob(msgspec.Struct, gc=False):
     key: str | None
     created_at: Instant
     claimed_at: Instant
+    version: int | None = None
     gate: str | None = None
 
 
@@ -322,6 +326,27 @@ class JobRecord(msgspec.Struct, frozen=True):
     continued: bool
     started_at: Instant | None
     finished_at: Instant | None
+    version: int = 1
+
+
+class UnreadableJob(msgspec.Struct, frozen=True):
+    """A job whose input some worker's code could not read, and whether it still waits for code that can."""
+
+    id: str
+    type: str
+    error: str
+    at: Instant
+    waits: bool
+    version: int | None
+    input: str | None
+
+
+class UnreadableGroup(msgspec.Struct, frozen=True):
+    """How many jobs of a type wait for code that can read their input, and since when."""
+
+    type: str
+    count: int
+    since: Instant
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):
@@ -545,6 +570,7 @@ class WaitingEvent(msgspec.Struct, frozen=True):
     priority: int
     trace: str | None
     planned_at: Instant | None
+    version: int | None = None
 
 
 class WorkerSign(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from types import NoneType
 from typing import Any, Literal, TypeAlias, TypedDict, TypeGuard
@@ -25,6 +25,8 @@ from holdfast.core.env_options import (
 from holdfast.core.errors import (
     DuplicateJobType,
     HandlerInvalid,
+    InputInvalid,
+    InputUnreadable,
     InvalidName,
     InvalidOption,
     UnknownJobType,
@@ -35,6 +37,7 @@ from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import Kinds, at_least_one, check_kind, is_async, signature_of
+from holdfast.core.upgrades import Upgrade, check_version, upgraded
 
 Executor = Literal["loop", "thread", "process"]
 
@@ -61,6 +64,29 @@ class JobType:
     flow: Flow | None = None
     variables: Mapping[str, FromEnv[Any]] = field(default_factory=dict)
     """Which options come from the environment."""
+    version: int = 1
+    upgrades: dict[int, Upgrade] = field(default_factory=dict)
+
+    @property
+    def stored_version(self) -> int | None:
+        """The version as it is written with a job: an unversioned input has none."""
+        return None if self.version == 1 else self.version
+
+    def current_input(self, text: str, stored: int | None) -> str:
+        """Return a stored input as one of the current version. Raises: InputUnreadable."""
+        if (stored or 1) == self.version:
+            return text
+        return upgraded(text, stored or 1, self.version, self.upgrades)
+
+    def read_input(self, text: str, stored: int | None) -> Any:
+        """Return the value of a stored input. Raises: InputUnreadable."""
+        text = self.current_input(text, stored)
+        try:
+            return self.input.decode(text)
+        except InputInvalid as error:
+            raise InputUnreadable(
+                error.message, type_name=error.type_name, path=error.path
+            ) from error
 
 
 Handler: TypeAlias = Callable[..., Any]
@@ -120,6 +146,9 @@ class TypeOptions(TypedDict, total=False):
     ordered: Ordered
     """Jobs of one key run one at a time, first in, first out."""
 
+    version: int
+    """The version of the input, from 1; what was stored under earlier ones goes through `app.upgrade` functions."""
+
 
 _KINDS: Mapping[str, Kinds] = {
     "retry": (Retry,),
@@ -136,6 +165,7 @@ _KINDS: Mapping[str, Kinds] = {
     "rates": (list, tuple, NoneType),
     "fair": (Fair, NoneType),
     "ordered": (Ordered, NoneType),
+    "version": (int,),
 }
 """What each option of TypeOptions may be; a misspelled one must not be taken for its default."""
 
@@ -173,6 +203,7 @@ class Registry:
         """Begin with none."""
         self._types: dict[str, JobType] = {}
         self._by_handler: dict[Hashable, list[JobType]] = {}
+        self._upgrades: dict[str, dict[int, Upgrade]] = {}
 
     def __iter__(self) -> Iterator[JobType]:
         """Go through the types in the order of their registration."""
@@ -187,9 +218,13 @@ class Registry:
         return name in self._types
 
     def add(self, job_type: JobType) -> JobType:
-        """Register a type. Raises: DuplicateJobType."""
+        """Register a type. Raises: DuplicateJobType, InvalidOption when an event's handlers differ in its version."""
         if job_type.name in self._types:
             raise DuplicateJobType(f"job type {job_type.name} is already registered")
+        self._check_versions(job_type)
+        # The handlers of an event share its upgrades, whichever is registered first.
+        steps = self._upgrades.setdefault(job_type.event or job_type.name, {})
+        job_type = replace(job_type, upgrades=steps)
         self._types[job_type.name] = job_type
         if _can_be_looked_up(job_type.handler):
             self._by_handler.setdefault(job_type.handler, []).append(job_type)
@@ -218,6 +253,32 @@ class Registry:
     def of_event(self, event: str) -> list[JobType]:
         """Return the types that deliver an event."""
         return [each for each in self if each.event == event]
+
+    def add_upgrade(self, target: Target, version: object, upgrade: Upgrade) -> None:
+        """Register how an input of a version becomes one of the next. Raises: UnknownJobType, InvalidOption."""
+        named = self.of_event(target) if isinstance(target, str) else []
+        known = named[0] if named else self.get(target)
+        name = known.event or known.name
+        number = check_version(version)
+        if number >= known.version:
+            raise InvalidOption(
+                f"{name} has version {known.version}, so nothing is upgraded from version {number}",
+                help=f"set version={number + 1} on it; an upgrade leads to the next version",
+            )
+        if number in self._upgrades[name]:
+            raise InvalidOption(f"{name} already has an upgrade from version {number}")
+        self._upgrades[name][number] = upgrade
+
+    def _check_versions(self, job_type: JobType) -> None:
+        event = job_type.event or job_type.name
+        declared = [] if job_type.event is None else [self._types.get(event)]
+        for other in (*declared, *self.of_event(event)):
+            if other is not None and other.version != job_type.version:
+                raise InvalidOption(
+                    f"{job_type.name} has version {job_type.version} of the event {event}, "
+                    f"and {other.name} version {other.version}",
+                    help="an event has one version: give it to its declaration and all its handlers",
+                )
 
     def check(self) -> None:
         """Refuse declared continuations and blockers that are not registered."""
@@ -280,6 +341,7 @@ def job_type_of(
         waits_for=_names(options.get("waits_for")),
         flow=flow_of(name, codec, options),
         variables=variables,
+        version=check_version(options.get("version", 1)),
     )
 
 

@@ -354,6 +354,7 @@ UNMEASURED = frozenset(
     {
         "job_created",
         "job_released",
+        "job_unreadable",
         "job_unblocked",
         "job_redriven",
         "slot_stuck",

@@ -10,8 +10,10 @@ from typing import Any, TypeVar
 from holdfast.app import Holdfast
 from holdfast.client.views import JobInfo
 from holdfast.commands.attempts import reap_leases
+from holdfast.core.codec import encode_any
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
+from holdfast.core.registry import Target
 from holdfast.storage.id_generator import new_id
 from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
 from holdfast.testing.joined import JoinedDatabase
@@ -25,6 +27,15 @@ _NIL = "00000000-0000-0000-0000-000000000000"
 _LOOK = 1_000
 _DEAD_WORKERS_LEASE_MS = 60_000
 _LAST_WRITES_S = 1.0
+
+
+def read_stored_input(app: Holdfast, target: Target, stored: str | Any, *, version: int = 1) -> Any:
+    """Return the input that the application's code makes of one stored earlier: JSON text, or the value of it.
+
+    Raises: InputUnreadable, UnknownJobType.
+    """
+    text = stored if isinstance(stored, str) else encode_any(stored)
+    return app.registry.get(target).read_input(text, version)
 
 
 class Kit:

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from holdfast.client.start_options import check_priority, check_time
 from holdfast.core.codec import TypeCodec, encode_any
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import Busy
+from holdfast.core.errors import Busy, InputUnreadable
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.redaction import printable, words_of
 from holdfast.core.registry import JobType
@@ -184,12 +184,13 @@ def _run(handler: Callable[..., Any], type: JobType, request: JobRequest, send: 
 def _make_failure(error: BaseException) -> ChildFailure:
     return ChildFailure(
         kind=error.__class__.__name__,
-        message=printable(words_of(error)),
+        message=printable(error.message if isinstance(error, InputUnreadable) else words_of(error)),
         stack=printable(format_stack(error)),
         retryable=getattr(error, "retryable", True) is not False,
         busy_ms=error.delay_ms if isinstance(error, Busy) else None,
         busy_until=error.at if isinstance(error, Busy) else None,
         busy_key=isinstance(error, Busy) and error.key,
+        unreadable=isinstance(error, InputUnreadable) and error.job_id is not None,
     )
 
 

@@ -11,14 +11,17 @@ from typing import Any
 import msgspec
 
 from holdfast.commands.attempts import FinishReport
+from holdfast.commands.unreadable import next_try_ms
 from holdfast.core.codec import encode_output
 from holdfast.core.errors import (
     Aborted,
     DatabaseBusy,
     DatabaseUnreachable,
     HandlerInvalid,
+    InputUnreadable,
     LeaseLost,
     OutputInvalid,
+    RoleRefused,
     TransactionAborted,
 )
 from holdfast.core.outcome import Snooze
@@ -198,9 +201,25 @@ class Executor:
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
             # Not the job's fault: it goes back as it came, if the token is still valid.
             return AttemptResult(make_finish(attempt, self._context.id, "snooze"), error=error)
+        if isinstance(error, InputUnreadable) and error.job_id is not None:
+            return AttemptResult(await self._wait_for_code(attempt, error), error=error)
         if await self._only_waited_for_lock(attempt, error):
             return AttemptResult(self._resolver.postpone(attempt, error), error=error)
         return AttemptResult(self._resolver.resolve_error(attempt, error), error=error)
+
+    async def _wait_for_code(self, attempt: Attempt, error: InputUnreadable) -> Finish:
+        """Remember a job whose input cannot be read, and put it back; the others of its batch are not to blame."""
+        claimed, database = attempt.claimed, self._context.database
+        if error.job_id != claimed.id:
+            return self._resolver.postpone(attempt, error)
+        try:
+            noted = database.store.unreadable.note(claimed.id, claimed.type, error.message)
+            known_us = await database.run_async(noted)
+        except (DatabaseUnreachable, DatabaseBusy, RoleRefused):
+            return self._resolver.postpone(attempt, error)
+        finish = self._resolver.wait_for_code(attempt, error, next_try_ms(known_us))
+        self._context.emitter.emit_unreadable(attempt, finish)
+        return finish
 
     async def _roll_back(self, job: Job[Any], error: BaseException) -> None:
         completion = job.completion

@@ -10,7 +10,13 @@ from uuid import UUID
 import msgspec
 
 from holdfast.core.codec import decode_any
-from holdfast.core.errors import Aborted, AlreadyCompleting, InvalidOption, WrongState
+from holdfast.core.errors import (
+    Aborted,
+    AlreadyCompleting,
+    InputUnreadable,
+    InvalidOption,
+    WrongState,
+)
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State, to_datetime
 from holdfast.core.redaction import printable
 from holdfast.storage.database import Database
@@ -92,10 +98,27 @@ class Job(Generic[T]):
 
     @property
     def input(self) -> T:
-        """The input, decoded and checked at its first use. Raises: InputInvalid."""
+        """The input, decoded and checked at its first use. Raises: InputUnreadable."""
         if self._input is _UNREAD:
-            self._input = self._attempt.type.input.decode(self._attempt.claimed.input)
+            self._input = self._read_input()
         return cast(T, self._input)
+
+    def _read_input(self) -> Any:
+        claimed = self._attempt.claimed
+        try:
+            return self._attempt.type.read_input(claimed.input, claimed.version)
+        except InputUnreadable as error:
+            error.job_id = claimed.id
+            raise
+
+    def current_input(self) -> str:
+        """The input as text of the version that the code has. Raises: InputUnreadable."""
+        claimed = self._attempt.claimed
+        try:
+            return self._attempt.type.current_input(claimed.input, claimed.version)
+        except InputUnreadable as error:
+            error.job_id = claimed.id
+            raise
 
     @property
     def chain_id(self) -> UUID:

@@ -42,6 +42,6 @@ async def settle_inputs(
             back.append(attempt)
             continue
         if answer is not None and answer.input is not None:
-            attempt.claimed.input = answer.input
+            attempt.claimed.input, attempt.claimed.version = answer.input, answer.version
         ready.append(attempt)
     return ready, back

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.core.codec import decode_any
-from holdfast.core.errors import Busy, HandlerInvalid
+from holdfast.core.errors import Busy, HandlerInvalid, InputUnreadable
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import BlockerRecord, ClaimedJob, to_datetime
 from holdfast.core.registry import JobType
@@ -130,16 +130,19 @@ class ProcessHandlers:
         target = target_of(type)
 
         async def run(job: Job[Any]) -> Any:
+            text = job.current_input()
             idle = self._idle.setdefault(target, [])
             child = _take_alive(idle) or await HandlerProcess.start(target)
             try:
-                claimed = msgspec.structs.replace(job.claimed, token="")
+                claimed = msgspec.structs.replace(job.claimed, token="", input=text, version=None)
                 request = JobRequest(claimed, job.worker, job.blocker_records)
                 message = await child.run(request, partial(self._on_begun, job), job.progress)
             except BaseException:
                 await child.kill()
                 raise
             idle.append(child)
+            if isinstance(message, ChildFailure) and message.unreadable:
+                raise InputUnreadable(message.message, job_id=job.claimed.id)
             return _read_result(message)
 
         return run
@@ -252,6 +255,7 @@ class ChildFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     busy_ms: int | None = None
     busy_until: int | None = None
     busy_key: bool = False
+    unreadable: bool = False
 
 
 Message = JobRequest | ReadyForJobs | ProgressUpdate | ChildResult | ChildFailure

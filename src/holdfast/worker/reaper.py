@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from holdfast.commands.attempts import ReapReport, reap_leases, returning_within_ms
+from holdfast.commands.retention import FIRST_ID
 from holdfast.commands.start import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
+from holdfast.commands.unreadable import REREAD_BATCH, reread_jobs
 from holdfast.core.records import Instant, JobRef, Subscription
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
@@ -194,6 +196,15 @@ class LateDeliveries(BackgroundLoop):
             for delivery in await link.run_atomic(op):
                 self._report(delivery)
             await self._deliver(link)
+
+    async def reread(self, link: Link) -> None:
+        """Make jobs due that earlier code could not read and this code can. Raises: the database's errors."""
+        after, seen = FIRST_ID, REREAD_BATCH
+        while seen == REREAD_BATCH:
+            page = await link.run_atomic(
+                reread_jobs(self._context.store, self._context.types, after)
+            )
+            after, seen = page.last, page.seen
 
     async def run(self) -> None:
         """Deliver what waits until stopped."""

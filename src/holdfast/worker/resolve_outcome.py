@@ -14,7 +14,13 @@ from holdfast.client.enqueue import Targets
 from holdfast.client.start_options import check_attempts, check_priority, check_time, id_texts
 from holdfast.commands.blockers import check_waits
 from holdfast.core.duration import milliseconds
-from holdfast.core.errors import Busy, HoldfastError, InvalidOption, UnknownJobType
+from holdfast.core.errors import (
+    Busy,
+    HoldfastError,
+    InputUnreadable,
+    InvalidOption,
+    UnknownJobType,
+)
 from holdfast.core.ids import beside
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, Instant, NewBlocker, NewJob, Stand, State
@@ -101,6 +107,11 @@ class OutcomeResolver:
         delay_ms = attempt.policy.retry.delay_ms(1, self._clock.random())
         return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
 
+    def wait_for_code(self, attempt: Attempt, error: InputUnreadable, delay_ms: int) -> Finish:
+        """Let a job wait whose input cannot be read; it costs no attempt, and the history says why."""
+        text = clean_error(type(error).__name__, error.message)
+        return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
+
     def check_waits(self, store: Store, finish: Finish) -> Op[None]:
         """Refuse blockers of a successor that its type does not declare to wait for. Raises: UnknownJobType.
 
@@ -179,6 +190,7 @@ class OutcomeResolver:
             at=_planned_at(attempt, answer),
             trace=claimed.trace,
             blockers=len(blockers),
+            version=successor.version,
             **successor.place(text),
             **answer.options,
         )

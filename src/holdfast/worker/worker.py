@@ -364,6 +364,9 @@ class Worker:
                 is_paused = identity is not None and identity.paused
                 context.policies.configure({each.type: each for each in settings}, is_paused)
                 await self._late_deliveries.subscribe(writing)
+                with suppress(RoleRefused):
+                    # Without this right, jobs that could not be read are only tried again later.
+                    await self._late_deliveries.reread(writing)
             except (DatabaseUnreachable, DatabaseBusy) as error:
                 context.health.report_error(claiming.purpose, error)
                 pause = self._backoff.error_s(context.clock.random())

@@ -240,6 +240,11 @@ class Emitter:
         self._counters.refused += 1
         self.emit("write_refused", **_attempt_fields(attempt), reason=reason)
 
+    def emit_unreadable(self, attempt: Attempt, finish: Finish) -> None:
+        """An input cannot be read by this code."""
+        fields = {"error": finish.error, "delay_ms": finish.delay_ms}
+        self.emit("job_unreadable", **_attempt_fields(attempt), **fields)
+
     def emit_lost(self, attempt: Attempt, reason: AbortReason) -> None:
         """A lease is gone."""
         self._counters.leases_lost += 1

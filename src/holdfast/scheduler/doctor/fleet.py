@@ -21,6 +21,7 @@ from holdfast.core.records import (
     SubscriptionRecord,
     TypeSetting,
     TypeTotals,
+    UnreadableGroup,
     WorkerRecord,
 )
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
@@ -47,6 +48,7 @@ class Fleet(msgspec.Struct, frozen=True):
     subscriptions: list[SubscriptionRecord]
     settings: list[TypeSetting]
     ahead_us: int = 0
+    unreadable: list[UnreadableGroup] = []
 
     @property
     def leases_in_code(self) -> dict[str, Lease]:
@@ -72,6 +74,7 @@ def read_fleet(store: Store, now: Instant | None = None) -> Op[Fleet]:
         subscriptions=(yield from store.events.page(_MANY)),
         settings=(yield from store.workers.settings()),
         ahead_us=(yield from ahead_us(store, instant)),
+        unreadable=(yield from store.unreadable.groups()),
     )
 
 
@@ -86,6 +89,7 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _unhandled(fleet),
         _subscriptions(fleet),
         _expired(fleet, reaper_interval_ms),
+        _unreadable(fleet),
         _dead_letters(fleet.totals),
         _cycles(fleet),
         _clock(fleet.ahead_us),
@@ -101,6 +105,21 @@ def _clock(ahead: int) -> Finding:
         "the clock was set back: the next tick or worker moves what the old time had dated; scheduled jobs "
         "wait for their time, and cycles for their next slot",
         "keep the server's clock in sync with NTP, and never set it back",
+    )
+
+
+def _unreadable(fleet: Fleet) -> Finding:
+    count = sum(each.count for each in fleet.unreadable)
+    if not count:
+        return ok("unreadable", "no job waits for code that can read its input")
+    names = ", ".join(each.type for each in fleet.unreadable[:_MAX_NAMES])
+    since = fleet.now - min(each.since for each in fleet.unreadable)
+    return warning(
+        "unreadable",
+        f"{pluralize(count, 'job')} of {names} for {spoken(since)}",
+        "the workers' code cannot read their inputs: they wait, and run when code starts that can",
+        "see why with `holdfast jobs show ID`; add a default or an upgrade, and test it with "
+        "`holdfast types check APP`",
     )
 
 

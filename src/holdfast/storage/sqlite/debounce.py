@@ -17,12 +17,14 @@ class SqliteDebounceStore(DebounceStore):
     def settle(self, pairs: Sequence[Held], now: Instant | None = None) -> Op[list[Settled]]:
         now = yield from resolve_now(now)
         rows = yield Statement("revision_newest", {"rows": document(pairs)})
-        put_off = [(id, due_at) for id, input, due_at in rows if input is not None and due_at > now]
+        put_off = [
+            (id, due_at) for id, input, due_at, _ in rows if input is not None and due_at > now
+        ]
         if put_off:
             yield Statement("revision_put_off", {"rows": document(put_off)})
         waiting = {id for id, _ in put_off}
-        final = {id: input for id, input, _ in rows if input is not None and id not in waiting}
+        final = {id: input for id, input, _, _ in rows if input is not None and id not in waiting}
         if final:
             yield Statement("revision_final", {"ids": texts(final)})
             yield Statement("revision_drop", {"ids": texts(final)})
-        return [Settled(id, final.get(id), id in waiting) for id, _, _ in rows]
+        return [Settled(id, final.get(id), id in waiting, version) for id, _, _, version in rows]

@@ -17,6 +17,7 @@ from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.manifests import ArchivingStore, ManifestStore
 from holdfast.storage.store.retention import RetentionStore
 from holdfast.storage.store.schema import SchemaStore, ServerStatsStore
+from holdfast.storage.store.unreadable import UnreadableStore
 from holdfast.storage.store.workers import StatisticsStore, WorkerStore
 
 
@@ -35,6 +36,7 @@ class Store:
         self.events = EventStore()
         self.workers = WorkerStore()
         self.dead_letters = DeadLetterStore()
+        self.unreadable = UnreadableStore()
         self.audit = AuditStore()
         self.tokens = TokenStore()
         self.statistics = StatisticsStore()

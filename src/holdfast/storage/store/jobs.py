@@ -72,7 +72,7 @@ class JobStore(Lists[JobRecord]):
         self, job: NewJob, channel: str | None = None, now: Instant | None = None
     ) -> Op[None]:
         """Write a job that begins a chain and has no options, under an id just made. One statement."""
-        if job.gate is not None:
+        if job.gate is not None or job.version is not None:
             yield from self.insert([job], channel, now)
             return
         yield Statement(

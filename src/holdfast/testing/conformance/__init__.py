@@ -94,6 +94,7 @@ from holdfast.testing.conformance.starting import KeyConformance as KeyConforman
 from holdfast.testing.conformance.starting import StartingConformance as StartingConformance
 from holdfast.testing.conformance.starting import SubscriptionConformance as SubscriptionConformance
 from holdfast.testing.conformance.starting import WaitingEventConformance as WaitingEventConformance
+from holdfast.testing.conformance.unreadable import UnreadableConformance as UnreadableConformance
 from holdfast.testing.conformance.workers import SettingsConformance as SettingsConformance
 from holdfast.testing.conformance.workers import TotalsConformance as TotalsConformance
 from holdfast.testing.conformance.workers import (

@@ -30,7 +30,7 @@ class ClaimingConformance(Conformance):
 
     async def test_a_claimed_job_carries_what_was_asked(self, fixture: StoreFixture) -> None:
         asked = fixture.job(
-            input='{"to": "ana"}', priority=3, key="k", trace="00-t-01", max_attempts=7
+            input='{"to": "ana"}', priority=3, key="k", trace="00-t-01", max_attempts=7, version=2
         )
         await fixture.start_all([asked])
         created = fixture.now
@@ -55,6 +55,7 @@ class ClaimingConformance(Conformance):
             key="k",
             created_at=created,
             claimed_at=claimed_at,
+            version=2,
         )
 
     async def test_jobs_come_by_priority_then_due_time_then_id(self, fixture: StoreFixture) -> None:

@@ -124,6 +124,18 @@ class DebounceConformance(Conformance):
         fixture.pass_time(seconds=QUIET_S)
         assert (await _taken(fixture)).input == "99"
 
+    async def test_the_last_input_brings_its_version(self, fixture: StoreFixture) -> None:
+        await _ask(fixture, "1")
+        debounce = Debounce(QUIET_S * 1000)
+        newer = fixture.job(input="2", key=KEY, version=2)
+        start = DebouncedStart(newer, NewKey(MAIL, KEY, newer.id), debounce)
+        await fixture.run(start_debounced(fixture.store, [start], now=fixture.now))
+        fixture.pass_time(seconds=QUIET_S)
+        (job,) = await fixture.claim()
+        assert job.version is None
+        assert (await _settle(fixture, job)).version == 2
+        assert (await fixture.read(job.id)).version == 2
+
     async def test_what_ran_shows_the_input_it_ran_with(self, fixture: StoreFixture) -> None:
         chain = await _ask(fixture, "1", "2")
         fixture.pass_time(seconds=QUIET_S)

@@ -28,12 +28,15 @@ class StartingConformance(Conformance):
             trace="00-t-01",
             max_attempts=3,
             at=fixture.now + SECOND,
+            version=2,
         )
         await fixture.start_all([asked])
         record = await fixture.read(asked.id)
         assert (record.id, record.chain_id, record.chain_index) == (asked.id, asked.id, 0)
         assert (record.type, record.input, record.priority) == ("mail", '{"a": 1}', 0)
         assert (record.key, record.trace, record.max_attempts) == ("k", "00-t-01", 3)
+        assert record.version == 2
+        assert (await fixture.read((await fixture.start()).id)).version == 1
         assert (record.created_at, record.planned_at) == (fixture.now, fixture.now + SECOND)
         assert (record.state, record.available_at) == ("pending", fixture.now + SECOND)
         assert (record.attempt, record.crashes, record.fence) == (0, 0, 0)

@@ -23,6 +23,7 @@ delete from holdfast.outcome;
 delete from holdfast.attempt;
 delete from holdfast.progress;
 delete from holdfast.revision;
+delete from holdfast.unreadable;
 delete from holdfast.blocker;
 delete from holdfast.chain_key;
 delete from holdfast.job;

@@ -49,11 +49,12 @@ class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: str | None = None
     priority: int | None = None
     max_attempts: int | None = None
+    version: int | None = None
     reason: str | None = None
 
     def options(self) -> StartOptions:
         """Return the options that were given; the type has defaults for the others."""
-        names = ("key", "debounce", "latest", "after", "priority", "max_attempts")
+        names = ("key", "debounce", "latest", "after", "priority", "max_attempts", "version")
         options = {name: getattr(self, name) for name in names}
         given = {name: value for name, value in options.items() if value is not None}
         return cast("StartOptions", given)
@@ -108,11 +109,12 @@ async def _start(request: BoundRequest, wanted: NewChain) -> Chain:
         input = None if wanted.input is msgspec.UNSET else wanted.input
         return await chains.start(caller, wanted.type, input, wanted.options())
     template = await chains.template(caller, wanted.like)
+    type = wanted.type or template.type
     return await chains.start(
         caller,
-        wanted.type or template.type,
+        type,
         template.input if wanted.input is msgspec.UNSET else wanted.input,
-        {**template.options, **wanted.options()},
+        {**template.options_of(type), **wanted.options()},
         like=template.id,
     )
 

@@ -42,6 +42,12 @@ class Draft(msgspec.Struct, frozen=True):
     like: str | None = None
     before: Any = None
     options: StartOptions = {}
+    version: int | None = None
+
+    @property
+    def kept(self) -> StartOptions:
+        """The version of the earlier input, where its type is not known here."""
+        return {} if self.version is None else {"version": self.version}
 
     @property
     def before_fields(self) -> Mapping[str, Any]:
@@ -85,7 +91,7 @@ async def start(context: PageContext) -> Response:
             caller_with_reason(context, form),
             draft.type,
             draft.read(form),
-            _options(form),
+            {**draft.kept, **_options(form)},
             like=draft.like,
         )
     except HoldfastError as error:
@@ -106,7 +112,8 @@ async def _draft(context: PageContext, type: str, like: str, as_json: bool) -> D
     found = await context.service.chains.template(context.caller, like)
     wanted = type or found.type
     fields = None if as_json or not isinstance(found.input, dict) else _fields_of(context, wanted)
-    return Draft(wanted, fields, found.id, found.input, found.options)
+    version = found.version if wanted == found.type else None
+    return Draft(wanted, fields, found.id, found.input, found.options, version)
 
 
 def _fields_of(context: PageContext, type: str) -> list[InputField] | None:

@@ -8,7 +8,7 @@ least(n.at + n.quiet_ms * interval '1 ms', j.created_at + n.latest_ms * interval
 -- its latest time a job takes no more, so that producers who overlap without end cannot keep it from starting; one that waits
 -- for the run before it takes all.
 with given as materialized (
-  select * from json_to_recordset(:rows::json) as x(job_id uuid, input text, quiet_ms bigint, latest_ms bigint)),
+  select * from json_to_recordset(:rows::json) as x(job_id uuid, input text, quiet_ms bigint, latest_ms bigint, version smallint)),
 debounced as materialized (
   select j.id, bool_or(g.latest_ms is null or j.created_at + g.latest_ms * interval '1 ms' > holdfast.moment(:now::bigint)) as in_time
     from given g
@@ -25,8 +25,8 @@ dead as (
    where o.job_id = any (array (select id from debounced)) and o.state = 'failed'
    order by o.job_id
    for key share)
-insert into holdfast.revision (job_id, input, at, quiet_ms, latest_ms)
-select g.job_id, g.input, holdfast.moment(:now::bigint), g.quiet_ms, g.latest_ms
+insert into holdfast.revision (job_id, input, at, quiet_ms, latest_ms, version)
+select g.job_id, g.input, holdfast.moment(:now::bigint), g.quiet_ms, g.latest_ms, g.version
   from given g
  where g.job_id = any (array (select job_id from waiting union all select job_id from dead))
 returning job_id::text;
@@ -44,12 +44,12 @@ held as materialized (
      and ((q.job_id, q.token) in (select id, token from given)) is true
    for no key update skip locked),
 newest as materialized (
-  select h.job_id, n.input, {revision_due} as due_at
+  select h.job_id, n.input, n.version, {revision_due} as due_at
     from held h
    cross join lateral (select r.* from holdfast.revision r where r.job_id = h.job_id order by r.n desc limit 1) n
    cross join lateral (select w.created_at from holdfast.job w where w.id = h.job_id offset 0) j),
 final as (
-  update holdfast.job j set input = n.input from newest n
+  update holdfast.job j set input = n.input, version = n.version from newest n
    where j.id = any (array (select job_id from newest where due_at <= (select now from clock))) and j.id = n.job_id
   returning j.id),
 answered as (
@@ -61,7 +61,8 @@ put_off as (
     from newest n
    where q.job_id = any (array (select job_id from newest where due_at > (select now from clock))) and q.job_id = n.job_id
   returning q.job_id)
-select h.job_id::text, case when n.due_at <= (select now from clock) then n.input end, coalesce(n.due_at > (select now from clock), false)
+select h.job_id::text, case when n.due_at <= (select now from clock) then n.input end, coalesce(n.due_at > (select now from clock), false),
+       n.version
   from held h left join newest n on n.job_id = h.job_id;
 
 -- name: revision_hurry

@@ -19,7 +19,7 @@ returning s.event, s.handler;
 
 -- name: event_waiting
 -- Events that were published before anybody subscribed: one pending row under the event's own name.
-select q.job_id::text, j.type, j.input, j.priority, j.trace, holdfast.us(j.planned_at)
+select q.job_id::text, j.type, j.input, j.priority, j.trace, holdfast.us(j.planned_at), j.version
   from holdfast.queue q join holdfast.job j on j.id = q.job_id
  where q.type = :event and q.token is null
  order by q.job_id

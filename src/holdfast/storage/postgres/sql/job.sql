@@ -1,7 +1,7 @@
 -- fragment: new_job_fields
 -- What a start says of a job: the fields of `NewJob`. A new column of the job is added to the next five fragments.
 id uuid, chain_id uuid, chain_index integer, type text, input text, priority smallint, at bigint, key text, trace text,
-    max_attempts integer, blockers integer
+    max_attempts integer, blockers integer, version smallint
 
 -- fragment: limited_job_fields
 -- The same of jobs that may wait at a gate.
@@ -29,22 +29,25 @@ insert into holdfast.wakeup (type, priority, at, gate, since)
    where gate is not null and (since is not null or gate <> type || '#') group by type, priority, gate
 
 -- fragment: new_job_columns
-id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at
+id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
+    version
 
 -- fragment: new_job_values
 id, chain_id, coalesce(chain_index, 0), type, input, coalesce(priority, 5), coalesce(blockers, 0), max_attempts,
-         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint)
+         to_timestamp(at / 1000000.0), key, trace, holdfast.moment(:now::bigint), version
 
 -- fragment: new_job_params
 -- The same of a single job, whose fields are parameters.
 :id::uuid, :chain_id::uuid, :chain_index::integer, :type, :input, :priority::smallint, :blockers::integer,
-          :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint)
+          :max_attempts::integer, to_timestamp(:at::bigint / 1000000.0), :key, :trace, holdfast.moment(:now::bigint),
+          :version::smallint
 
 -- fragment: job_columns
 -- A job as people see it, of the view `jobs`: the fields of `JobRecord`, in their order.
 id::text, chain_id::text, chain_index, type, state, priority, input, key, trace, holdfast.us(created_at),
        holdfast.us(planned_at), holdfast.us(available_at), attempt, max_attempts, crashes, fence, locked_by,
-       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at)
+       holdfast.us(locked_until), output, error, fingerprint, continued, holdfast.us(started_at), holdfast.us(finished_at),
+       version
 
 -- fragment: attempt_columns
 job_id, fence, attempt, kind, worker, started_at, ended_at, error
@@ -163,12 +166,13 @@ from (
 
 -- fragment: claim_answer
 asked as (
-  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
+  select id, chain_id, chain_index, input, blockers, trace, key, version, holdfast.us(created_at) as created_us
     from holdfast.job
    where id = any (array (select job_id from claimed))
   offset 0)
 select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.attempt, c.max_attempts, c.crashes, c.fence,
-       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock)
+       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
+       a.version
   from claimed c full join asked a on a.id = c.job_id
  order by c.priority, c.available_at, c.job_id
 

@@ -273,7 +273,7 @@ repeated as (
   insert into holdfast.wakeup (type, priority, at, gate)
   select :type, next_priority, again, id from judged where again is not null and id <> all (array (select id from kept))),
 asked_job as (
-  select id, chain_id, chain_index, input, blockers, trace, key, holdfast.us(created_at) as created_us
+  select id, chain_id, chain_index, input, blockers, trace, key, version, holdfast.us(created_at) as created_us
     from holdfast.job
    where id = any (array (select job_id from claimed))
   offset 0),
@@ -304,7 +304,8 @@ summary as (
               select c.at, c.n from called c where c.priority = p.priority order by c.at desc, c.n desc limit 1) m on true) as marks)
 select s.called, s.gates, s.more, s.room, s.next_us, s.marks,
        c.job_id, c.token, c.type, c.priority, holdfast.us(c.gate_at), c.attempt, c.max_attempts, c.crashes, c.fence,
-       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock), c.gate
+       a.chain_id, a.chain_index, a.input, a.blockers, a.trace, a.key, a.created_us, (select us from clock),
+       a.version, c.gate
   from summary s left join (claimed c full join asked_job a on a.id = c.job_id) on true
  order by c.priority, c.gate_at, c.job_id;
 

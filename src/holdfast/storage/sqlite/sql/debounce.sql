@@ -5,10 +5,11 @@ min(n.at + n.quiet_ms * 1000, coalesce(j.created_at + n.latest_ms * 1000, 922337
 -- name: revision_add
 -- Appends what debounced jobs are asked for again with, if they have not started or have failed; what is not returned takes no
 -- more. Past its latest time a job takes no more; one that waits for the run before it takes all.
-insert into holdfast_revision (job_id, input, at, quiet_ms, latest_ms)
-select g.job_id, g.input, {now}, g.quiet_ms, g.latest_ms
+insert into holdfast_revision (job_id, input, at, quiet_ms, latest_ms, version)
+select g.job_id, g.input, {now}, g.quiet_ms, g.latest_ms, g.version
   from (select key as place, json_extract(value, '$.job_id') as job_id, json_extract(value, '$.input') as input,
-               json_extract(value, '$.quiet_ms') as quiet_ms, json_extract(value, '$.latest_ms') as latest_ms
+               json_extract(value, '$.quiet_ms') as quiet_ms, json_extract(value, '$.latest_ms') as latest_ms,
+               json_extract(value, '$.version') as version
           from json_each(:rows)) g
  cross join holdfast_job j on j.id = g.job_id and j.blockers < 0
  where exists (
@@ -21,7 +22,7 @@ returning job_id;
 
 -- name: revision_newest
 -- The claimed jobs among these that are held by their tokens, rows [id, token], with their newest input and when they start by it.
-select q.job_id, n.input, {revision_due}
+select q.job_id, n.input, {revision_due}, n.version
   from json_each(:rows) x
  cross join holdfast_queue q on q.job_id = json_extract(x.value, '$.id') and q.token = json_extract(x.value, '$.token')
  cross join holdfast_job j on j.id = q.job_id
@@ -30,7 +31,8 @@ select q.job_id, n.input, {revision_due}
 -- name: revision_final
 -- Makes the newest revisions of jobs their inputs. `revision_drop` follows.
 update holdfast_job
-   set input = (select n.input from holdfast_revision n where n.job_id = holdfast_job.id order by n.n desc limit 1)
+   set (input, version) = (
+         select n.input, n.version from holdfast_revision n where n.job_id = holdfast_job.id order by n.n desc limit 1)
  where id in (select value from json_each(:ids));
 
 -- name: revision_drop

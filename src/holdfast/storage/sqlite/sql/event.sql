@@ -21,7 +21,7 @@ returning event, handler;
 
 -- name: event_waiting
 -- Events that were published before anybody subscribed: one pending row under the event's own name.
-select q.job_id, j.type, j.input, j.priority, j.trace, j.planned_at
+select q.job_id, j.type, j.input, j.priority, j.trace, j.planned_at, j.version
   from holdfast_queue q cross join holdfast_job j on j.id = q.job_id
  where q.type = :event and q.token is null
  order by q.job_id

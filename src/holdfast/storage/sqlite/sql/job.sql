@@ -1,6 +1,7 @@
 -- fragment: new_job_columns
 -- A new column of the job is added to the next three fragments.
-id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at
+id, chain_id, chain_index, type, input, priority, blockers, max_attempts, planned_at, key, trace, created_at,
+    version
 
 -- fragment: new_job_values
 -- What a start says of a job, in the same order: the fields of `NewJob`.
@@ -8,12 +9,13 @@ json_extract(value, '$.id'), json_extract(value, '$.chain_id'), coalesce(json_ex
        json_extract(value, '$.type'), json_extract(value, '$.input'), coalesce(json_extract(value, '$.priority'), 5),
        coalesce(json_extract(value, '$.blockers'), 0), json_extract(value, '$.max_attempts'), json_extract(value, '$.at'),
        json_extract(value, '$.key'), json_extract(value, '$.trace'),
-       {now}
+       {now}, json_extract(value, '$.version')
 
 -- fragment: job_columns
 -- A job as people see it, of the view `holdfast_job_state`: the fields of `JobRecord`, in their order.
 id, chain_id, chain_index, type, state, priority, input, key, trace, created_at, planned_at, available_at, attempt,
-       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at
+       max_attempts, crashes, fence, locked_by, locked_until, output, error, fingerprint, continued, started_at, finished_at,
+       version
 
 -- name: job_insert
 -- Writes jobs. One whose id exists already is left alone and not returned, so that a start repeated after an unknown commit
@@ -78,7 +80,7 @@ values (:token, :worker, :now, :now + :lease_ms * 1000, :lease_ms, :max_attempts
 -- What was claimed, in the order of the ids given, which a cross join keeps; as one text.
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.available_at, q.attempt, q.max_attempts, q.crashes, q.fence,
-         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now))
+         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, j.version))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
  cross join holdfast_job j on j.id = x.value;

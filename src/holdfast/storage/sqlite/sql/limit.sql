@@ -99,7 +99,8 @@ select min((
 -- What was claimed through gates, in the order of the ids given, which a cross join keeps; as one text.
 select json_group_array(json_array(
          q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence,
-         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now, q.gate))
+         j.chain_id, j.chain_index, j.input, j.blockers, j.trace, j.key, j.created_at, :now,
+         j.version, q.gate))
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
  cross join holdfast_job j on j.id = x.value;

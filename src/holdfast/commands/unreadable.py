@@ -1,0 +1,95 @@
+"""Waiting jobs against the code: which inputs it can read, before a deploy and when a worker starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from holdfast.core.errors import InputUnreadable
+from holdfast.core.records import LIVE, Instant, JobRecord, UnreadableJob
+from holdfast.core.registry import JobType
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+from holdfast.storage.store.pagination import JobQuery
+
+REREAD_BATCH = 200
+CHECK_BATCH = 500
+SOONEST_MS, LATEST_MS = 30_000, 3_600_000
+
+
+class Reread(msgspec.Struct, frozen=True):
+    """One page of what could not be read: how many were looked at, what can be read now, and where the next begins."""
+
+    seen: int
+    types: Sequence[str]
+    last: str
+
+
+def reread_jobs(
+    store: Store, types: Mapping[str, JobType], after: str, now: Instant | None = None
+) -> Op[Reread]:
+    """Make jobs due whose input this code can read, and forget those that have ended."""
+    found = yield from store.unreadable.page(list(types), after, REREAD_BATCH)
+    if not found:
+        return Reread(0, (), after)
+    readable = [each.id for each in found if each.waits and is_readable(types[each.type], each)]
+    due = (yield from store.jobs.trigger(readable, now)) if readable else []
+    # One that a worker holds at this moment is about to be put back, and is looked at again later.
+    done = [each.id for each in due] + [each.id for each in found if not each.waits]
+    if done:
+        yield from store.unreadable.forget(done)
+    return Reread(len(found), sorted({each.type for each in due}), found[-1].id)
+
+
+def is_readable(type: JobType, job: UnreadableJob) -> bool:
+    """Whether this code can read the input of a job."""
+    try:
+        type.read_input(job.input or "null", job.version)
+    except InputUnreadable:
+        return False
+    return True
+
+
+class TypeCheck(msgspec.Struct):
+    """How many waiting jobs of a type the code can read; `error` and `example` are of the first it cannot."""
+
+    type: str
+    waiting: int = 0
+    unreadable: int = 0
+    versions: set[int] = msgspec.field(default_factory=set)
+    error: str | None = None
+    example: str | None = None
+
+    def count(self, type: JobType, job: JobRecord) -> None:
+        """Try to read the input of one job."""
+        self.waiting += 1
+        self.versions.add(job.version)
+        try:
+            type.read_input(job.input, job.version)
+        except InputUnreadable as error:
+            self.unreadable += 1
+            self.error, self.example = self.error or error.message, self.example or job.id
+
+
+def check_page(
+    store: Store, types: Mapping[str, JobType], checks: dict[str, TypeCheck], before: str | None
+) -> Op[str | None]:
+    """Read the inputs of the next waiting jobs with the code of their types; return where the next page begins."""
+    query = JobQuery(CHECK_BATCH, before, states=tuple(sorted(LIVE)), types=tuple(types))
+    page = yield from store.jobs.walk(query, CHECK_BATCH * 10)
+    for job in page.records:
+        checks.setdefault(job.type, TypeCheck(job.type)).count(types[job.type], job)
+    return page.end
+
+
+def readers_of(registry: Iterable[JobType]) -> dict[str, JobType]:
+    """Return the types that this code handles, and the events that wait for their first subscriber, by name."""
+    handled = [each for each in registry if each.handler is not None]
+    events = {each.event: each for each in handled if each.event is not None}
+    return {**events, **{each.name: each for each in handled}}
+
+
+def next_try_ms(known_us: int) -> int:
+    """Return when a job is tried again that could not be read: soon during a deploy, ever more seldom after it."""
+    return min(LATEST_MS, max(SOONEST_MS, known_us // 1000))

@@ -1,0 +1,24 @@
+-- name: unreadable_note
+insert into holdfast.unreadable as u (job_id, type, error, at)
+values (:id::uuid, :type, :error, holdfast.moment(:now::bigint))
+on conflict (job_id) do update set error = excluded.error
+returning holdfast.us(holdfast.moment(:now::bigint)) - holdfast.us(u.at);
+
+-- name: unreadable_page
+-- A job waits here while it is live and nobody holds it; an ended or deleted one is only to be forgotten.
+select u.job_id::text, u.type, u.error, holdfast.us(u.at), q.job_id is not null, j.version, j.input
+  from holdfast.unreadable u
+  left join holdfast.job j on j.id = u.job_id
+  left join holdfast.queue q on q.job_id = u.job_id
+ where u.type = any (array (select t from json_array_elements_text(:types::json) t)) and u.job_id > :after::uuid
+ order by u.job_id
+ limit :limit::integer;
+
+-- name: unreadable_forget
+delete from holdfast.unreadable where job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i));
+
+-- name: unreadable_groups
+select u.type, count(*), holdfast.us(min(u.at))
+  from holdfast.unreadable u join holdfast.queue q on q.job_id = u.job_id
+ group by u.type
+ order by u.type;

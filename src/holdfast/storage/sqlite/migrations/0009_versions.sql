@@ -1,0 +1,58 @@
+-- Inputs have versions: null is 1, so that a job of an unversioned type is stored as before.
+alter table holdfast_job add column version integer;
+alter table holdfast_revision add column version integer;
+
+-- Jobs whose input the code of some worker could not read. They stay in the queue; a worker with other code looks here first.
+create table holdfast_unreadable (
+  job_id        text primary key,
+  type          text not null,
+  error         text not null,
+  at            integer not null
+) without rowid;
+
+drop view holdfast_outbox;
+drop view holdfast_jobs;
+drop view holdfast_job_state;
+
+create view holdfast_job_state as
+select j.id, j.chain_id, j.chain_index, j.type,
+       case
+         when o.job_id is not null then o.state
+         when q.token is not null then 'running'
+         when q.available_at = 9223372036854775807 then 'blocked'
+         when q.job_id is not null then 'pending'
+       end as state,
+       j.priority, j.input, j.key, j.trace, j.created_at, j.planned_at,
+       case when q.gate_at is null then nullif(q.available_at, 9223372036854775807)
+            else max(q.gate_at, coalesce(q.rests_until, 0)) end as available_at,
+       coalesce(q.attempt, o.attempts, 0) as attempt, coalesce(q.max_attempts, j.max_attempts) as max_attempts,
+       coalesce(q.crashes, o.crashes, 0) as crashes, coalesce(q.fence, o.fence, 0) as fence,
+       coalesce(l.worker, o.worker) as locked_by, l.expires_at as locked_until,
+       o.output, o.error, o.fingerprint, coalesce(o.continued, 0) as continued,
+       coalesce(o.started_at, l.claimed_at) as started_at, o.finished_at, coalesce(j.version, 1) as version
+  from holdfast_job j
+  left join holdfast_queue q on q.job_id = j.id
+  left join holdfast_lease l on l.token = q.token
+  left join holdfast_outcome o on o.job_id = j.id;
+
+create view holdfast_jobs as
+select id, chain_id, chain_index, type, state, priority, input, key, trace,
+       strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000000.0, 'unixepoch') as created_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', planned_at / 1000000.0, 'unixepoch') as planned_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', available_at / 1000000.0, 'unixepoch') as available_at,
+       attempt, max_attempts, crashes, fence, locked_by,
+       strftime('%Y-%m-%dT%H:%M:%fZ', locked_until / 1000000.0, 'unixepoch') as locked_until,
+       output, error, fingerprint, continued,
+       strftime('%Y-%m-%dT%H:%M:%fZ', started_at / 1000000.0, 'unixepoch') as started_at,
+       strftime('%Y-%m-%dT%H:%M:%fZ', finished_at / 1000000.0, 'unixepoch') as finished_at,
+       version
+  from holdfast_job_state;
+
+create view holdfast_outbox as
+select id, type, input as payload, created_at, available_at, attempt as attempts, locked_by, locked_until,
+       case state when 'running' then 'PROCESSING' when 'completed' then 'SENT' when 'failed' then 'FAILED'
+                  when 'cancelled' then 'CANCELLED' else 'PENDING' end as status,
+       case when finished_at is not null then error else (
+         select a.error from holdfast_attempt a
+          where a.job_id = v.id and a.error is not null order by a.fence desc, a.attempt desc limit 1) end as last_error
+  from holdfast_jobs v;

@@ -1,0 +1,35 @@
+"""Jobs whose input the code could not read: they wait, and are remembered until code comes that can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.records import Instant, UnreadableGroup, UnreadableJob
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.store.params import records_of, texts
+
+
+class UnreadableStore:
+    """Jobs that wait for code that can read their input."""
+
+    def note(self, id: str, type: str, error: str, now: Instant | None = None) -> Op[int]:
+        """Remember a job, or its newer error; return for how many microseconds it has been known. One statement."""
+        rows = yield Statement(
+            "unreadable_note", {"id": id, "type": type, "error": error, "now": now}
+        )
+        return int(rows[0][0])
+
+    def page(self, types: Sequence[str], after: str, limit: int) -> Op[list[UnreadableJob]]:
+        """Read those of some types after an id, also such as have ended meanwhile. One statement."""
+        rows = yield Statement(
+            "unreadable_page", {"types": texts(types), "after": after, "limit": limit}
+        )
+        return records_of(UnreadableJob, rows)
+
+    def forget(self, ids: Sequence[str]) -> Op[None]:
+        """Forget jobs. One statement."""
+        yield Statement("unreadable_forget", {"ids": texts(ids)})
+
+    def groups(self) -> Op[list[UnreadableGroup]]:
+        """Count those that still wait, by type. One statement."""
+        return records_of(UnreadableGroup, (yield Statement("unreadable_groups", {})))

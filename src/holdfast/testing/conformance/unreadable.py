@@ -1,0 +1,40 @@
+"""Jobs that the code could not read are remembered until they can be read or have ended."""
+
+from __future__ import annotations
+
+from holdfast.core.records import UnreadableGroup
+from holdfast.testing.conformance.harness import MAIL, SECOND, Conformance, StoreFixture
+
+_FIRST = "00000000-0000-0000-0000-000000000000"
+
+
+class UnreadableConformance(Conformance):
+    """What waits for other code."""
+
+    async def test_a_job_is_remembered_with_its_first_time_and_last_error(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = await fixture.start(version=3)
+        store, began = fixture.store.unreadable, fixture.now
+        assert await fixture.run(store.note(job.id, MAIL, "first", fixture.now)) == 0
+        fixture.pass_time(seconds=7)
+        assert await fixture.run(store.note(job.id, MAIL, "last", fixture.now)) == 7 * SECOND
+        (found,) = await fixture.run(store.page([MAIL, "other"], _FIRST, 10))
+        assert (found.id, found.error, found.at, found.waits) == (job.id, "last", began, True)
+        assert (found.version, found.input) == (3, job.input)
+        assert await fixture.run(store.groups()) == [UnreadableGroup(MAIL, 1, began)]
+        assert await fixture.run(store.page(["other"], _FIRST, 10)) == []
+        assert await fixture.run(store.page([MAIL], found.id, 10)) == []
+
+    async def test_one_that_has_ended_no_longer_counts_and_can_be_forgotten(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = await fixture.start()
+        store = fixture.store.unreadable
+        await fixture.run(store.note(job.id, MAIL, "first", fixture.now))
+        await fixture.run(fixture.store.chains.delete([job.id]))
+        (found,) = await fixture.run(store.page([MAIL], _FIRST, 10))
+        assert (found.waits, found.input) == (False, None)
+        assert await fixture.run(store.groups()) == []
+        await fixture.run(store.forget([job.id]))
+        assert await fixture.run(store.page([MAIL], _FIRST, 10)) == []
