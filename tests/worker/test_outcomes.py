@@ -138,6 +138,27 @@ async def test_an_error_that_is_not_retryable_fails_at_once(
     assert told.fields["fingerprint"] == record.fingerprint
 
 
+class Throttled(Exception):
+    def __init__(self, retry_after_ms: object) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__("later")
+
+
+@pytest.mark.parametrize(
+    ("said", "delay"), [(90_000, 90_000), (-1, 10_000), ("soon", 10_000), (True, 10_000)]
+)
+async def test_an_error_may_say_how_long_the_next_attempt_waits(
+    workshop: Workshop, said: object, delay: int
+) -> None:
+    workshop.handle("sms", raising(Throttled(said)), retry=Retry(base="10s"))
+    job_id = await workshop.start_one("sms")
+    await workshop.until_idle(clock=ManualClock(random=0.0))
+    record = await workshop.job(job_id)
+    (attempt,) = await workshop.attempts(job_id)
+    assert attempt.kind == "retry"
+    assert delay_ms(record.available_at, attempt.ended_at) == delay
+
+
 async def test_a_number_of_attempts_given_at_the_start_stands_before_the_types(
     workshop: Workshop,
 ) -> None:

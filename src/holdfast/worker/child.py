@@ -187,11 +187,16 @@ def _make_failure(error: BaseException) -> ChildFailure:
         message=printable(error.message if isinstance(error, InputUnreadable) else words_of(error)),
         stack=printable(format_stack(error)),
         retryable=getattr(error, "retryable", True) is not False,
+        retry_after_ms=_whole_number(getattr(error, "retry_after_ms", None)),
         busy_ms=error.delay_ms if isinstance(error, Busy) else None,
         busy_until=error.at if isinstance(error, Busy) else None,
         busy_key=isinstance(error, Busy) and error.key,
         unreadable=isinstance(error, InputUnreadable) and error.job_id is not None,
     )
+
+
+def _whole_number(value: object) -> int | None:
+    return value if type(value) is int else None
 
 
 async def _awaited(value: Any) -> Any:

@@ -252,6 +252,7 @@ class ChildFailure(msgspec.Struct, tag="failure", tag_field="message_kind"):
     message: str
     stack: str
     retryable: bool
+    retry_after_ms: int | None = None
     busy_ms: int | None = None
     busy_until: int | None = None
     busy_key: bool = False
@@ -272,6 +273,7 @@ class ChildError(Exception):
         self.kind = failure.kind
         self.stack = failure.stack
         self.retryable = failure.retryable
+        self.retry_after_ms = failure.retry_after_ms
 
 
 def encode_message(message: Message) -> bytes:
