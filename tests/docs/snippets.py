@@ -29,7 +29,11 @@ class Block:
 
 def blocks(page: str) -> list[Block]:
     """Return the blocks of a page below the project's root."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    return text_blocks((ROOT / page).read_text(encoding="utf-8"))
+
+
+def text_blocks(text: str) -> list[Block]:
+    """Return the blocks of a text."""
     return [Block(language, body) for language, body in _BLOCK.findall(text)]
 
 

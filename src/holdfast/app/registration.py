@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from inspect import isroutine
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, Unpack
 
 from holdfast.client.client import Outputs
 from holdfast.core.codec import TypeCodec
@@ -78,8 +78,10 @@ class CycleOptions(TypedDict, total=False):
 class Registration:
     """The registry of an application and the decorators that fill it."""
 
+    registry_class: ClassVar[type[Registry]] = Registry
+
     def __init__(self) -> None:
-        self.registry = Registry()
+        self.registry = self.registry_class()
         self.cycle_specs: dict[str, CycleSpec] = {}
         self._time_zone = "UTC"
         self._middlewares: list[Callable[..., Any]] = []

@@ -111,7 +111,8 @@ class LazyGroup(HelpGroup):
         entry = self.entries.get(cmd_name)
         if entry is None:
             return None
-        command: click.Command = getattr(import_module(entry.module), cmd_name)
+        attribute = cmd_name.replace("-", "_")
+        command: click.Command = getattr(import_module(entry.module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -174,6 +174,9 @@ SECTIONS = {
     },
     "Set up and operate": {
         "migrate": LazyCommand("holdfast.cli.database", "Bring the schema up to date."),
+        "migrate-from": LazyCommand(
+            "holdfast.cli.migrate_from", "Show what moving a project to Holdfast takes."
+        ),
         "reap": LazyCommand("holdfast.cli.workers", "Recover jobs from expired leases, once."),
         "doctor": LazyCommand(
             "holdfast.cli.doctor",

@@ -58,6 +58,7 @@ HoldfastError
 │   │   └── NotTerminal            HF068
 │   └── WorkerNotFound             HF069
 ├── InvalidOption                  HF073
+│   └── CeleryUnsupported          HF079
 ├── QueryError
 │   ├── FilterError                HF070
 │   ├── InvalidCursor              HF071
@@ -139,6 +140,7 @@ __all__ = [
     "BucketNotFound",
     "Busy",
     "CallAlreadyDone",
+    "CeleryUnsupported",
     "ChainCancelled",
     "ChainDeleted",
     "ChainError",
@@ -1133,6 +1135,17 @@ class InvalidOption(HoldfastError):
 
     code = "HF073"
     fix = "use a value in the range the message names"
+
+
+class CeleryUnsupported(InvalidOption):
+    """This part of Celery is not covered by holdfast.contrib.celery.
+
+    The look-alikes accept only what has an effect. Ignoring the rest would silently change what your
+    tasks do.
+    """
+
+    code = "HF079"
+    fix = "run `holdfast migrate-from celery PROJECT`; it prints what to write instead"
 
 
 class ScheduleError(HoldfastError):

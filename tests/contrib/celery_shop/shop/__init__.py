@@ -1,0 +1,1 @@
+"""A small shop on Celery, as a stranger would have it."""
