@@ -17,9 +17,13 @@ FIRST_STEPS = {
     "job_claim": "job_claim_look",
     "job_claim_lines": "job_claim_look",
     "job_complete": "job_finish_end",
+    "job_complete_limited": "limit_wake_leaving",
     "job_finish": "job_finish_end",
+    "job_insert_limited": "limit_insert_queue",
     "job_insert_new": "job_insert_alike",
     "job_insert_one": "job_insert_alike",
+    "limit_claim": "limit_called",
+    "revision_settle": "revision_newest",
 }
 # A file has no dead rows to remove.
 ONLY_POSTGRESQL = {"dead_rows", "replication", "sweep"}

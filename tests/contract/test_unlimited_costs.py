@@ -1,0 +1,89 @@
+"""Types without limits pay nothing for those that have them: the same statements, to the letter, and the same log."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.core.gates import gate_id
+from holdfast.core.records import Claim, Finish, LeaseClass, NewJob, Probe
+from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op, Statement
+from holdfast.storage.postgres.connection import connection_string
+from holdfast.storage.postgres.store import postgres_statements
+from holdfast.storage.sql_loader import DEFAULT_SCHEMA
+from holdfast.storage.store import Store
+from tests.contract.buffers import execution, prepare
+
+JOBS = 60
+LIFE = ["job_insert_new", "job_claim_lines", "job_complete"]
+MORE = ["job_insert", "job_insert_one", "job_claim", "job_next_due", "lease_renew", "lease_held"]
+
+
+def sent(op: Op[Any], answers: list[list[Any]]) -> Iterator[Statement]:
+    """The statements of an operation that gets these answers."""
+    statement = next(op)
+    try:
+        for answer in answers:
+            yield statement
+            statement = op.send(answer)
+    except StopIteration:
+        pass
+
+
+def life(store: Store) -> Iterator[Statement]:
+    """A plain job from its start to its end."""
+    id, token = new_id(), new_id()
+    lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
+    probe = Probe("plain", 5, token, 1, 0, "00000000-0000-0000-0000-000000000000")
+    yield from sent(store.jobs.insert_new(NewJob(id, id, "plain", "{}")), [[]])
+    yield from sent(store.jobs.claim(Claim("w", 1, (probe,), (lease,))), [[]])
+    finish = Finish(id, token, "complete", "w", id, 0, "null")
+    yield from sent(store.jobs.finish([finish], [token]), [[]])
+
+
+@pytest.fixture
+def connection(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A worker's connection."""
+    text = connection_string(postgres_url, "claim", 60_000, only_by_index=True)
+    with psycopg.connect(text, autocommit=True) as made:
+        for name in (*LIFE, "job_insert_limited"):
+            prepare(made, name)
+        yield made
+
+
+def log_of(connection: psycopg.Connection[Any], store: Store) -> int:
+    """How many bytes of log a plain job costs: the least of many, because the server writes some of its own."""
+    costs = []
+    for _ in range(JOBS):
+        before = connection.execute("select pg_current_wal_insert_lsn()").fetchone()
+        for each in life(store):
+            connection.execute(execution(each))
+        row = connection.execute("select pg_current_wal_insert_lsn() - %s", before).fetchone()
+        assert row is not None
+        costs.append(int(row[0]))
+    return min(costs)
+
+
+def test_a_plain_job_takes_the_statements_it_always_took() -> None:
+    names = [each.name for each in life(Store())]
+    assert names == LIFE
+    texts = postgres_statements("dollar", DEFAULT_SCHEMA)
+    for name in LIFE + MORE:
+        for word in ("gate", "wakeup", "limit_setting", "rests_until"):
+            assert word not in texts[name].text, f"{name} speaks of {word}"
+
+
+def test_a_plain_job_writes_the_same_log_beside_limited_ones(
+    connection: psycopg.Connection[Any],
+) -> None:
+    store = Store()
+    alone = log_of(connection, store)
+    jobs = [
+        NewJob(id, id, "limited", "{}", gate=gate_id("limited", str(number % 50)))
+        for number, id in enumerate(new_id() for _ in range(500))
+    ]
+    for each in sent(store.jobs.insert(jobs), [[]]):
+        connection.execute(execution(each))
+    assert log_of(connection, store) <= alone + 16
