@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
-from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
+
+from holdfast.contrib.sqlalchemy_url import open_async_engine, sqlalchemy_url
 from holdfast.core.errors import UnusableUrl
 from holdfast.notify.factory import open_notifier
 from holdfast.storage.url import Address, parse_url, without_driver
@@ -103,3 +107,26 @@ def test_a_notifier_takes_the_url_of_sqlalchemy_too(postgres_url: str) -> None:
     url = sqlalchemy_url(postgres_url)
     notifier = open_notifier(url, database_url=url, listen_url=url)
     notifier.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite_url", "postgres_url"])
+async def test_sessions_that_read_before_they_write_wait_for_each_other(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    engine = open_async_engine(request.getfixturevalue(kind))
+    async with engine.begin() as connection:
+        await connection.execute(text("create table counter (n integer primary key)"))
+        await connection.execute(text("create table note (n integer references counter)"))
+        await connection.execute(text("insert into counter values (0)"))
+
+    async def add() -> None:
+        async with engine.begin() as connection:
+            await connection.execute(text("select n from counter"))
+            await connection.execute(text("update counter set n = n + 1"))
+
+    await asyncio.gather(*(add() for _ in range(4)))
+    async with engine.connect() as connection:
+        assert await connection.scalar(text("select n from counter")) == 4
+        with pytest.raises(IntegrityError):
+            await connection.execute(text("insert into note values (9)"))
+    await engine.dispose()

@@ -73,6 +73,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.contrib.fastapi.session",
         "holdfast.contrib.sqlalchemy_url.sqlalchemy_url",
         "holdfast.contrib.alembic.include_name",
+        "holdfast.contrib.sqlalchemy_url.open_async_engine",
     ),
     "Django": (
         "holdfast.contrib.django.database_url",

@@ -2,46 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from sqlalchemy import Engine, event
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.ext.asyncio import (
-    AsyncEngine,
-    AsyncSession,
-    async_sessionmaker,
-    create_async_engine,
-)
+from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
-from holdfast.contrib.sqlalchemy_url import sqlalchemy_url
+from holdfast.contrib.sqlalchemy_url import open_async_engine
 from invoicing.models import Base
 from invoicing.settings import read_settings
 
-
-def open_engine(url: str) -> AsyncEngine:
-    """Open the database at one of Holdfast's URLs."""
-    engine = create_async_engine(sqlalchemy_url(url, is_async=True), pool_pre_ping=True)
-    if engine.dialect.name == "sqlite":
-        _begin_immediately(engine.sync_engine)
-    return engine
-
-
-def _begin_immediately(engine: Engine) -> None:
-    """Take SQLite's write lock at the start: a transaction that reads first might not get it afterwards."""
-
-    @event.listens_for(engine, "connect")
-    def connect(connection: Any, _: object) -> None:
-        connection.isolation_level = None  # the driver would begin by itself, too late
-        cursor = connection.cursor()
-        cursor.execute("pragma foreign_keys = on")
-        cursor.close()
-
-    @event.listens_for(engine, "begin")
-    def begin(connection: Any) -> None:
-        connection.exec_driver_sql("begin immediate")
-
-
-Session = async_sessionmaker(open_engine(read_settings().database_url), expire_on_commit=False)
+Session = async_sessionmaker(
+    open_async_engine(read_settings().database_url), expire_on_commit=False
+)
 """Makes sessions; `Session.begin()` is one transaction."""
 
 

@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from tenders.database import Session, migrate_tables, open_engine
+from holdfast.contrib.sqlalchemy_url import open_async_engine
+from tenders.database import Session, migrate_tables
 from tenders.generated import generate_device, generate_tender
 from tenders.ingest import store_tender
 from tenders.partitions import create_months
@@ -41,7 +42,7 @@ class Figures:
 async def measure(url: str, tenders: int, devices: int) -> Figures:
     """Match in an empty database: each tender in a transaction with its event and deliveries, as ingest does it."""
     migrate_tables(url)
-    engine = open_engine(url)
+    engine = open_async_engine(url)
     Session.configure(bind=engine)
     now = datetime.now(UTC)
     async with Session.begin() as session:
