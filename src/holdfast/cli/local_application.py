@@ -1,26 +1,123 @@
-"""A whole application on this machine, for a first look at it: its database, its sockets and its processes."""
+"""A whole application on this machine, for a first look at it: its command, database, sockets and processes."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
+from holdfast.cli.exit_codes import Exit
+from holdfast.cli.interrupts import raise_on_signals
 from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
 from holdfast.cli.orphan_guard import OrphanGuard
 
 LOCAL_HOST = "127.0.0.1"
 PORTS_TRIED = 20
 STOP_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOptions:
+    """The options that every such command has."""
+
+    kill: bool
+    exits: bool
+    headless: bool
+    port: int | None
+    postgres: bool
+
+    def first_port(self, usual: int) -> int:
+        """Return the port to try first; 0 is any."""
+        if self.port is not None:
+            return self.port
+        return 0 if self.headless else usual
+
+
+def local_options(
+    port: int, *, kill: str, headless: str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command its `LocalOptions` as the first argument; `kill` and `headless` say what these do."""
+    declared = (
+        click.option("--kill", is_flag=True, help=kill),
+        click.option(
+            "--exit",
+            "exits",
+            is_flag=True,
+            help="Exit when done; 0 only if nothing is missing or doubled.",
+        ),
+        click.option("--headless", is_flag=True, help=headless),
+        click.option(
+            "--port", type=click.IntRange(0, 65_535), help=f"Port of the pages.  [default: {port}]"
+        ),
+        click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for it."),
+    )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def call(
+            kill: bool,
+            exits: bool,
+            headless: bool,
+            port: int | None,
+            postgres: bool,
+            **own: Any,
+        ) -> None:
+            command(LocalOptions(kill, exits, headless, port, postgres), **own)
+
+        for option in reversed(declared):
+            call = option(call)
+        return call
+
+    return decorate
+
+
+def run_local(
+    name: str,
+    home: Path,
+    options: LocalOptions,
+    run: Callable[[str, OrphanGuard], int],
+    *,
+    url: str | None = None,
+    to_stderr: bool = False,
+) -> NoReturn:
+    """Run an application on a new database, or on that of a URL, until its end or a signal, and exit with its code.
+
+    What it makes is in a directory of its own, which is empty when it starts.
+    """
+    raise_on_signals()
+    shutil.rmtree(home, ignore_errors=True)
+    home.mkdir()
+    try:
+        with (
+            OrphanGuard() as guard,
+            open_local_database(home, name, options.postgres, guard, url) as (used, shown),
+        ):
+            click.echo(f"holdfast · {name} · {shown}", err=to_stderr)
+            code = run(used, guard)
+    except KeyboardInterrupt:
+        code = Exit.INTERRUPTED if options.exits else Exit.OK
+    except subprocess.CalledProcessError as error:
+        raise click.ClickException(f"{error}; see ./{home / 'log'}") from error
+    sys.exit(code)
+
+
+def print_ready(what: str, rest: str, *, to_stderr: bool = False) -> None:
+    """Print one thing that runs now, and where."""
+    mark = click.style("✓", fg="green")
+    click.echo(f"  {mark} {what:<24} {rest}", err=to_stderr)
 
 
 def clean_environment(own: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
@@ -32,9 +129,12 @@ def clean_environment(own: Mapping[str, str], prefixes: Sequence[str]) -> dict[s
 
 @contextmanager
 def open_local_database(
-    home: Path, name: str, is_postgres: bool, guard: OrphanGuard
+    home: Path, name: str, is_postgres: bool, guard: OrphanGuard, url: str | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield a new database's URL and its name on the screen: a file at home, or a PostgreSQL of its own."""
+    """Yield a database's URL and its name on the screen: a file at home, a PostgreSQL of its own, or that of a URL."""
+    if url is not None:
+        yield url, "the database of --url"
+        return
     if not is_postgres:
         file = (home / f"{name}.db").absolute()
         yield f"sqlite:///{file}", f"SQLite ./{home / file.name}"

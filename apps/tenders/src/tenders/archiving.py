@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast import from_env
-from tenders.jobs import TIME_ZONE, jobs
-from tenders.settings import read_settings
+from tenders.jobs import jobs
+from tenders.settings import TIME_ZONE, read_settings
 
 _SETTINGS = read_settings()
 

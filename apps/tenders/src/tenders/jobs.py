@@ -8,8 +8,5 @@ from holdfast import Holdfast
 
 jobs = Holdfast()  # HOLDFAST_URL, or sqlite:///holdfast.db
 
-TIME_ZONE = "America/Santiago"
-"""The days of the cycles and of the sources are Chile's."""
-
 # It logs the URL of every request, and the API's has the ticket in it.
 logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -11,6 +11,9 @@ from holdfast.core.duration import milliseconds
 from holdfast.errors import ConfigError, InvalidDuration
 from holdfast.settings import load_settings
 
+TIME_ZONE = "America/Santiago"
+"""The days of the cycles and of the sources are Chile's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

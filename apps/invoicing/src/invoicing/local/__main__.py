@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.interrupts import raise_on_signals
 from holdfast.cli.local_application import (
     LOCAL_HOST,
+    LocalOptions,
     LocalProcesses,
     clean_environment,
     listen,
-    open_local_database,
+    local_options,
+    print_ready,
+    run_local,
 )
 from holdfast.cli.orphan_guard import OrphanGuard
 from invoicing.local.mail_server import MailServer
@@ -40,24 +39,14 @@ LOG = HOME / "log"
 class Options:
     """The options of the command."""
 
+    local: LocalOptions
     invoices: int
-    kill: bool
-    exits: bool
-    headless: bool
-    port: int | None
     output: str
-
-    @property
-    def wanted_port(self) -> int:
-        """The port to try first; 0 is any."""
-        if self.port is not None:
-            return self.port
-        return 0 if self.headless else PORT
 
     @property
     def lease_ms(self) -> int:
         """Long enough to be watched, or short."""
-        return 3_000 if self.headless else 15_000
+        return 3_000 if self.local.headless else 15_000
 
 
 @click.command("invoicing", context_settings={"help_option_names": ["-h", "--help"]})
@@ -68,16 +57,9 @@ class Options:
     show_default=True,
     help="Invoices to issue and send through the API.",
 )
-@click.option("--kill", is_flag=True, help="Kill a worker in the middle of its jobs.")
-@click.option(
-    "--exit",
-    "exits",
-    is_flag=True,
-    help="Exit when done; 0 only if nothing is missing or doubled.",
+@local_options(
+    PORT, kill="Kill a worker in the middle of its jobs.", headless="Any free port, short lease."
 )
-@click.option("--headless", is_flag=True, help="Any free port, short lease.")
-@click.option("--port", type=click.IntRange(0, 65_535), help=f"Port of the API.  [default: {PORT}]")
-@click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for it.")
 @click.option("--url", help="Use this empty database instead: postgresql://… or sqlite:///….")
 @click.option(
     "-o",
@@ -87,41 +69,21 @@ class Options:
     show_default=True,
     help="With json, one object on stdout and the rest on stderr.",
 )
-def main(
-    invoices: int,
-    kill: bool,
-    exits: bool,
-    headless: bool,
-    port: int | None,
-    postgres: bool,
-    url: str | None,
-    output: str,
-) -> None:
+def main(options: LocalOptions, invoices: int, url: str | None, output: str) -> None:
     """Run the whole application on this machine until Ctrl-C, and check what it does.
 
     It starts over each time; what it has made stays in ./invoicing-demo until the next run.
     """
-    if url is not None and postgres:
+    if url is not None and options.postgres:
         raise click.UsageError("--postgres and --url exclude each other")
-    options = Options(invoices, kill, exits, headless, port, output)
-    raise_on_signals()
-    shutil.rmtree(HOME, ignore_errors=True)
-    HOME.mkdir()
-    try:
-        with OrphanGuard() as guard, _open_database(postgres, url, guard) as (used, name):
-            _print(options, f"holdfast · invoicing · {name}")
-            code = _run(options, used, guard)
-    except KeyboardInterrupt:
-        code = Exit.INTERRUPTED if exits else Exit.OK
-    except subprocess.CalledProcessError as error:
-        raise click.ClickException(f"{error}; see ./{LOG}") from error
-    sys.exit(code)
+    run = partial(_run, Options(options, invoices, output))
+    run_local("invoicing", HOME, options, run, url=url, to_stderr=output == "json")
 
 
 def _run(options: Options, url: str, guard: OrphanGuard) -> int:
     """Start everything, tell the story, stop everything; return the exit code."""
     with ExitStack() as stack:
-        listening = stack.enter_context(listen(options.wanted_port))
+        listening = stack.enter_context(listen(options.local.first_port(PORT)))
         address = f"http://{LOCAL_HOST}:{listening.getsockname()[1]}"
         mail = MailServer(HOME / "mail")
         smtp = mail.start()
@@ -165,27 +127,15 @@ def _tell(
     def say(text: str) -> None:
         _print(options, f"  {text}")
 
-    story = Story(Plan(options.invoices, options.kill), processes, engine, jobs, say)
+    story = Story(Plan(options.invoices, options.local.kill), processes, engine, jobs, say)
     is_sound = story.play(address, Place(HOME / "files", HOME / "mail"), victim)
     if options.output == "json":
         facts = {"invoices": options.invoices, "seconds": story.seconds, "sound": is_sound}
         click.echo(json.dumps(facts))
-    if not options.exits:
+    if not options.local.exits:
         say("Ctrl-C stops everything")
         story.keep_running()
     return Exit.OK if is_sound else Exit.FAILED
-
-
-@contextmanager
-def _open_database(
-    postgres: bool, url: str | None, guard: OrphanGuard
-) -> Iterator[tuple[str, str]]:
-    """Yield the database's URL and its name on the screen."""
-    if url is not None:
-        yield url, "the database of --url"
-        return
-    with open_local_database(HOME, "invoicing", postgres, guard) as database:
-        yield database
 
 
 def _settings(url: str, address: str, smtp: str, lease_ms: int) -> dict[str, str]:
@@ -216,8 +166,7 @@ def _print_addresses(options: Options, address: str, smtp: str) -> None:
 
 
 def _print_ready(options: Options, what: str, rest: str) -> None:
-    mark = click.style("✓", fg="green")
-    _print(options, f"  {mark} {what:<24} {rest}")
+    print_ready(what, rest, to_stderr=options.output == "json")
 
 
 def _print(options: Options, text: str) -> None:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
-import sys
+import os
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
 from holdfast.cli.exit_codes import Exit
-from holdfast.cli.interrupts import raise_on_signals
 from holdfast.cli.local_application import (
     LOCAL_HOST,
+    LocalOptions,
     LocalProcesses,
     clean_environment,
     listen,
-    open_local_database,
+    local_options,
+    print_ready,
+    run_local,
 )
 from holdfast.cli.orphan_guard import OrphanGuard
 from tenders.local.push_server import PushServer
@@ -34,25 +34,6 @@ PUSHES = HOME / "pushes"
 ARCHIVE = HOME / "archive"
 APPLICATION = "tenders.worker:jobs"
 OWN_PREFIXES = ("TENDERS_", "EXPO_", "ARCHIVE_", "CLEANUP_", "DISPATCH_", "RECEIPT_", "INGEST_")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The options of the command."""
-
-    tenders: int
-    devices: int
-    kill: bool
-    exits: bool
-    headless: bool
-    port: int | None
-
-    @property
-    def wanted_port(self) -> int:
-        """The port to try first; 0 is any."""
-        if self.port is not None:
-            return self.port
-        return 0 if self.headless else PORT
 
 
 @click.command("tenders", context_settings={"help_option_names": ["-h", "--help"]})
@@ -70,53 +51,19 @@ class Options:
     show_default=True,
     help="Installations with preferences.",
 )
-@click.option("--kill", is_flag=True, help="Kill a worker while it holds deliveries.")
-@click.option(
-    "--exit",
-    "exits",
-    is_flag=True,
-    help="Exit when done; 0 only if nothing is missing or doubled.",
-)
-@click.option("--headless", is_flag=True, help="Any free port.")
-@click.option(
-    "--port", type=click.IntRange(0, 65_535), help=f"Port of the page.  [default: {PORT}]"
-)
-@click.option("--postgres", is_flag=True, help="Start a real PostgreSQL for it.")
-def main(
-    tenders: int,
-    devices: int,
-    kill: bool,
-    exits: bool,
-    headless: bool,
-    port: int | None,
-    postgres: bool,
-) -> None:
+@local_options(PORT, kill="Kill a worker while it holds deliveries.", headless="Any free port.")
+def main(options: LocalOptions, tenders: int, devices: int) -> None:
     """Run the whole application on this machine until Ctrl-C, and check what it does.
 
     It starts over each time; what it has made stays in ./tenders-demo until the next run.
     """
-    options = Options(tenders, devices, kill, exits, headless, port)
-    raise_on_signals()
-    shutil.rmtree(HOME, ignore_errors=True)
-    HOME.mkdir()
-    try:
-        with (
-            OrphanGuard() as guard,
-            open_local_database(HOME, "tenders", postgres, guard) as (url, name),
-        ):
-            click.echo(f"holdfast · tenders · {name}")
-            code = _run(options, url, guard)
-    except KeyboardInterrupt:
-        code = Exit.INTERRUPTED if exits else Exit.OK
-    except subprocess.CalledProcessError as error:
-        raise click.ClickException(f"{error}; see ./{LOG}") from error
-    sys.exit(code)
+    run_local("tenders", HOME, options, partial(_run, options, tenders, devices))
 
 
-def _run(options: Options, url: str, guard: OrphanGuard) -> int:
+def _run(options: LocalOptions, tenders: int, devices: int, url: str, guard: OrphanGuard) -> int:
     """Start everything, tell the story, stop everything; return the exit code."""
     with ExitStack() as stack:
-        listening = stack.enter_context(listen(options.wanted_port))
+        listening = stack.enter_context(listen(options.first_port(PORT)))
         address = f"http://{LOCAL_HOST}:{listening.getsockname()[1]}"
         sources, push = SourceServer(), PushServer(PUSHES)
         stack.callback(sources.close)
@@ -126,39 +73,30 @@ def _run(options: Options, url: str, guard: OrphanGuard) -> int:
         processes = LocalProcesses(APPLICATION, environment, LOG, guard)
         stack.callback(processes.stop)
         began = time.monotonic()
-        processes.run("tenders", "seed", "--devices", str(options.devices))
-        _print_ready(f"tables, {options.devices} devices", f"{time.monotonic() - began:.1f} s")
+        processes.run("tenders", "seed", "--devices", str(devices))
+        print_ready(f"tables, {devices} devices", f"{time.monotonic() - began:.1f} s")
         processes.start_web("tenders.web:web", listening)
         victim, *_ = [processes.start_worker() for _ in range(WORKERS)]
-        _print_ready("workers", f"{WORKERS} processes")
+        print_ready("workers", f"{WORKERS} processes")
         _print_addresses(address, settings)
-        return _tell(stack, options, processes, sources, push, url, victim)
+        # The application's modules read the environment when they are imported, also here.
+        os.environ.clear()
+        os.environ.update(environment)
+        from tenders.jobs import jobs
+        from tenders.local.books import open_books
+        from tenders.local.story import Plan, Scene, Story
 
-
-def _tell(
-    stack: ExitStack,
-    options: Options,
-    processes: LocalProcesses,
-    sources: SourceServer,
-    push: PushServer,
-    url: str,
-    victim: str,
-) -> int:
-    from tenders.jobs import jobs
-    from tenders.local.books import open_books
-    from tenders.local.story import Plan, Scene, Story
-
-    jobs.bind(url)
-    stack.callback(jobs.close)
-    engine = open_books(url)
-    stack.callback(engine.dispose)
-    scene = Scene(processes, sources, push, PUSHES, ARCHIVE, engine, jobs, _say)
-    story = Story(Plan(options.tenders, options.kill), scene)
-    is_sound = story.play(victim)
-    if not options.exits:
-        _say("Ctrl-C stops everything")
-        story.keep_running()
-    return Exit.OK if is_sound else Exit.FAILED
+        jobs.bind(url)
+        stack.callback(jobs.close)
+        engine = open_books(url)
+        stack.callback(engine.dispose)
+        scene = Scene(processes, sources, push, PUSHES, ARCHIVE, engine, jobs, _say)
+        story = Story(Plan(tenders, options.kill), scene)
+        is_sound = story.play(victim)
+        if not options.exits:
+            _say("Ctrl-C stops everything")
+            story.keep_running()
+        return Exit.OK if is_sound else Exit.FAILED
 
 
 def _settings(url: str, push: str, sources: dict[str, str]) -> dict[str, str]:
@@ -190,12 +128,7 @@ def _print_addresses(address: str, settings: dict[str, str]) -> None:
         "log": f"./{LOG}",
     }
     for what, place in places.items():
-        _print_ready(what, place)
-
-
-def _print_ready(what: str, rest: str) -> None:
-    mark = click.style("✓", fg="green")
-    click.echo(f"  {mark} {what:<24} {rest}")
+        print_ready(what, place)
 
 
 def _say(text: str) -> None:

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from tenders.jobs import TIME_ZONE
 from tenders.regions import region_code
+from tenders.settings import TIME_ZONE
 from tenders.sources.fetching import Fetcher
 from tenders.sources.found import Findings, FoundTender, SourceFailed
 
