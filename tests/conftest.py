@@ -4,7 +4,8 @@ Under pytest-xdist the controlling process starts the one server and tells its w
 a second version of PostgreSQL and private servers are started by the worker that needs them.
 """
 
-from collections.abc import Iterator, Mapping
+import gc
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -33,6 +34,35 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give each test as long as the machine makes it take; `--timeout` still decides."""
     if config.option.timeout is None:
         config.option.timeout = TEST_TIMEOUT_S
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: what is collected stays, and need not be looked through in any test."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin each process's share with tests that have a timeout of their own: they take long, and the last one of all
+    would be waited for alone.
+    """
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    if processes == 1:
+        return
+    long = [each for each in items if each.get_closest_marker("timeout")]
+    others = [each for each in items if not each.get_closest_marker("timeout")]
+    share = -(-len(others) // processes)
+    items[:] = [
+        each
+        for number in range(processes)
+        for each in (*long[number::processes], *others[number * share : (number + 1) * share])
+    ]
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,19 +1,35 @@
-"""A child process that runs the archive and is killed at the n-th thing it reports."""
+"""Processes that run the archive and are killed at the n-th thing they report: one is forked per line of stdin."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from datetime import datetime
 from pathlib import Path
+
+import msgspec
+import pyarrow.parquet
 
 from holdfast import Holdfast
 from holdfast.archive import Archive, Progress
 from holdfast.core.records import to_instant
 from holdfast.files import open_files
+from tests.support.forking import serve_forks
+
+__all__ = ["pyarrow"]  # imported once for all that are forked
 
 LEASE = "1s"
+
+
+class Crash(msgspec.Struct):
+    """One process: where it works, at what time, what it does, and before which of its reports it dies."""
+
+    url: str
+    root: str
+    now: datetime
+    act: str
+    limit: int
+    log: str
 
 
 def archive_of(app: Holdfast, root: Path, now: datetime) -> Archive:
@@ -25,26 +41,27 @@ def archive_of(app: Holdfast, root: Path, now: datetime) -> Archive:
     return archive
 
 
-def main(url: str, root: str, now: str, act: str, limit: int) -> None:
+async def work(crash: Crash) -> int:
     """Run or restore, or die before the report of that number."""
-    app = Holdfast(url)
+    app = Holdfast(crash.url)
     count = 0
+    with Path(crash.log).open("wb", buffering=0) as log:  # noqa: ASYNC230
 
-    def step(progress: Progress) -> None:
-        nonlocal count
-        count += 1
-        print(progress.step, flush=True)
-        if count == limit:
-            os.kill(os.getpid(), signal.SIGKILL)
+        def step(progress: Progress) -> None:
+            nonlocal count
+            count += 1
+            log.write(f"{progress.step}\n".encode())
+            if count == crash.limit:
+                os.kill(os.getpid(), signal.SIGKILL)
 
-    archive = archive_of(app, Path(root), datetime.fromisoformat(now))
-    if act == "run":
-        report = archive.run(on_progress=step)
-        print(report.failed, report.errors, flush=True)
-    else:
-        archive.restore(act, on_progress=step)
+        archive = archive_of(app, Path(crash.root), crash.now)
+        if crash.act == "run":
+            assert archive.run(on_progress=step).errors == []
+        else:
+            archive.restore(crash.act, on_progress=step)
     app.close()
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]))
+    serve_forks(Crash, work)

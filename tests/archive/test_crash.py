@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +17,8 @@ from holdfast.archive import Archive, Progress
 from holdfast.core.errors import ArchiveBusy
 from holdfast.core.records import to_instant
 from tests.archive.conftest import Place
-from tests.archive.crashing import archive_of
+from tests.archive.crashing import Crash, archive_of
+from tests.support.forking import Forker
 
 ROOT = Path(__file__).parents[2]
 OCTOBER = datetime(2026, 10, 20, tzinfo=UTC)
@@ -35,27 +36,19 @@ def _fill(place: Place) -> None:
     place.execute(*(each.format(MANY) for each in _FILL))
 
 
-def _child(place: Place, act: str, limit: int) -> tuple[int, list[str]]:
-    """Run a child until it ends or dies; return its exit code and the steps it reported."""
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tests.archive.crashing",
-            place.url,
-            str(place.root),
-            place.now.isoformat(),
-            act,
-            str(limit),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode in (0, -9), done.stderr
-    return done.returncode, done.stdout.split("\n")
+@pytest.fixture(scope="module")
+def forker() -> Iterator[Forker]:
+    """What forks the processes that die."""
+    forker = Forker("tests.archive.crashing", ROOT)
+    yield forker
+    forker.close()
+
+
+def _has_died(forker: Forker, place: Place, act: str, limit: int) -> tuple[bool, list[str]]:
+    """Let a process do its work or die; return whether it died, and the steps it reported."""
+    log = place.root.with_name("steps")
+    crash = Crash(place.url, str(place.root), place.now, act, limit, str(log))
+    return asyncio.run(forker.dies(crash)), log.read_text().splitlines()
 
 
 def _archive(place: Place) -> Archive:
@@ -65,11 +58,13 @@ def _archive(place: Place) -> Archive:
 
 
 @pytest.mark.parametrize("limit", range(1, 7))
-def test_an_export_that_is_killed_at_any_step_is_taken_over(place: Place, limit: int) -> None:
+def test_an_export_that_is_killed_at_any_step_is_taken_over(
+    place: Place, forker: Forker, limit: int
+) -> None:
     _fill(place)
     before = place.rows()
-    code, steps = _child(place, "run", limit)
-    if code == 0:
+    has_died, steps = _has_died(forker, place, "run", limit)
+    if not has_died:
         assert len([each for each in steps if each in ("export", "upload", "verify")]) < limit
     archive = _archive(place)
     archive.run()
@@ -80,12 +75,14 @@ def test_an_export_that_is_killed_at_any_step_is_taken_over(place: Place, limit:
 
 
 @pytest.mark.parametrize("limit", range(1, 7))
-def test_a_drop_that_is_killed_at_any_step_is_continued(place: Place, limit: int) -> None:
+def test_a_drop_that_is_killed_at_any_step_is_continued(
+    place: Place, forker: Forker, limit: int
+) -> None:
     _fill(place)
     before = place.rows()
     _archive(place).run()
     place.later(days=2)
-    _child(place, "run", limit)
+    _has_died(forker, place, "run", limit)
     archive = _archive(place)
     archive.run()
     found = archive.show("deliveries/2026-10")
@@ -97,14 +94,14 @@ def test_a_drop_that_is_killed_at_any_step_is_continued(place: Place, limit: int
 
 @pytest.mark.parametrize("limit", [1, 2, 4])
 def test_a_restore_that_is_killed_restores_nothing_and_can_be_repeated(
-    place: Place, limit: int
+    place: Place, forker: Forker, limit: int
 ) -> None:
     _fill(place)
     before = place.rows()
     _archive(place).run()
     place.later(days=2)
     _archive(place).run()
-    assert _child(place, "deliveries/2026-10", limit)[0] == -9
+    assert _has_died(forker, place, "deliveries/2026-10", limit)[0]
     assert place.rows() == []
     assert _archive(place).restore("deliveries/2026-10").inserted == MANY
     assert place.rows() == before

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from tests.archive.conftest import Place, place_at
 from tests.archive.test_tables import OCTOBER, SEPTEMBER
 from tests.files.conftest import running_s3, s3  # noqa: F401  fixtures
 from tests.files.s3_server import S3Server
+from tests.support.warm_python import LIBRARIES
 
 APP = """
 from holdfast import Holdfast
@@ -43,17 +42,10 @@ class Heard:
 
 
 def _holdfast(folder: Path, *command: str, **variables: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder), **variables},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    environment = {**os.environ, "PYTHONPATH": str(folder), **variables}
+    code, out, err = asyncio.run(LIBRARIES.run(["holdfast", *command], folder, environment))
+    assert code == 0, out + err
+    return out + err
 
 
 def test_a_tick_runs_the_archive_and_counts_what_it_did(place: Place, tmp_path: Path) -> None:

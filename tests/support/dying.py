@@ -2,7 +2,8 @@
 
 import os
 import signal
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,19 @@ class Steps:
         self._death = death
         self._log = Path(death.log).open("ab", buffering=0)  # noqa: SIM115
         self._passed = 0
+        self._is_paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Count no steps in the block."""
+        self._is_paused = True
+        yield
+        self._is_paused = False
 
     def take(self, name: str) -> None:
         """Log one more step, and take it or die."""
+        if self._is_paused:
+            return
         self._passed += 1
         self._log.write(f"{name}\n".encode())
         if self._passed == self._death.step:

@@ -1,9 +1,9 @@
 """A database for each test, copied from a template that is prepared once per server."""
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -15,7 +15,7 @@ from psycopg import sql
 from holdfast.storage.postgres.database import PostgresDatabase
 from tests.support.installation import embedded_binaries
 from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
-from tests.support.reuse import emptied, shape_of
+from tests.support.reuse import business_tables, emptied, shape_of
 
 URL_VARIABLE = "HOLDFAST_TEST_URL"
 
@@ -45,6 +45,7 @@ class PostgresServer:
     template: str
     shape: str
     is_lasting: bool
+    tables: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
 
     @contextmanager
@@ -55,9 +56,25 @@ class PostgresServer:
         try:
             yield url
         finally:
-            if emptied(url, self.shape):
+            if emptied(url, self.shape, self.tables):
                 self.idle.append(name)
             else:
+                self.drop(name)
+
+    @contextmanager
+    def with_tables(self, make: Callable[[str], object]) -> Iterator["PostgresServer"]:
+        """Yield the same server with more tables in the template of its databases."""
+        name = self._copy()
+        url = with_database(self.url, name)
+        make(url)
+        with psycopg.connect(url) as connection:
+            shape, tables = shape_of(connection), business_tables(connection)
+        more = replace(self, template=name, shape=shape, tables=tables, idle=[])
+        try:
+            yield more
+        finally:
+            more.leave()
+            if self.is_lasting:
                 self.drop(name)
 
     def _copy(self) -> str:

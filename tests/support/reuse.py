@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import psycopg
 from psycopg import sql
 
 # Deleted rows stay in the files until vacuum; beyond this a fresh copy is the better start.
 MOST_ROWS = 2_000
+
+# What was migrated stays migrated.
+_RECORD_OF_ALEMBIC = '"alembic_version"'
 
 _SHAPE = """
 select string_agg(concat_ws(':', n.nspname, c.relname, c.relkind, c.relnatts, c.reloptions), ','
@@ -16,6 +21,12 @@ select string_agg(concat_ws(':', n.nspname, c.relname, c.relkind, c.relnatts, c.
 """
 _STEPS = "select string_agg(version || ':' || checksum, ',' order by version) from holdfast.schema_version"
 _SETTINGS = "select count(*) from pg_db_role_setting"
+_BUSINESS_TABLES = """
+select n.nspname, c.relname
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where c.relkind in ('r', 'p') and n.nspname !~ '^pg_' and n.nspname not in ('holdfast', 'information_schema')
+ order by 1, 2
+"""
 _TABLES = """
 select c.relname, pg_stat_get_live_tuples(c.oid) + pg_stat_get_dead_tuples(c.oid)
   from pg_class c join pg_namespace n on n.oid = c.relnamespace
@@ -33,12 +44,21 @@ def shape_of(connection: psycopg.Connection) -> str:
     return repr(answers)
 
 
-def emptied(url: str, shape: str) -> bool:
-    """Make a used database like new; False when it is not worth it or something else was changed in it."""
+def business_tables(connection: psycopg.Connection) -> list[str]:
+    """Return the tables that are not Holdfast's, quoted and with their schema."""
+    found = connection.execute(_BUSINESS_TABLES.encode()).fetchall()
+    return [sql.Identifier(*name).as_string(connection) for name in found]
+
+
+def emptied(url: str, shape: str, kept: Sequence[str] = ()) -> bool:
+    """Make a used database like new; False when it is not worth it or something else was changed in it.
+
+    Of the business tables those to be kept lose their rows; others in the public schema are dropped.
+    """
     try:
         with psycopg.connect(url, autocommit=True, options="-c lock_timeout=2000") as connection:
             connection.execute(_OTHERS)
-            _drop_own_tables(connection)
+            _drop_tables(connection, kept)
             if shape_of(connection) != shape:
                 return False
             tables = connection.execute(_TABLES.encode()).fetchall()
@@ -48,18 +68,25 @@ def emptied(url: str, shape: str) -> bool:
                 sql.SQL("delete from holdfast.{}").format(sql.Identifier(name))
                 for name, _ in tables
             ]
-            connection.execute(sql.SQL("; ").join(deletes))
+            connection.execute(sql.SQL("; ").join([*deletes, *_delete_at_once(kept)]))
             return True
     except psycopg.Error:
         return False
 
 
-def _drop_own_tables(connection: psycopg.Connection) -> None:
-    """Drop the business tables that a test made in the public schema."""
-    names = connection.execute(
-        "select tablename from pg_tables where schemaname = 'public' order by tablename"
-    ).fetchall()
-    for (name,) in names:
-        connection.execute(
-            sql.SQL("drop table if exists public.{} cascade").format(sql.Identifier(name))
-        )
+def _drop_tables(connection: psycopg.Connection, kept: Sequence[str]) -> None:
+    for name in business_tables(connection):
+        if name.startswith('"public".') and name not in kept:
+            connection.execute(sql.SQL("drop table if exists {} cascade").format(sql.SQL(name)))
+
+
+def _delete_at_once(tables: Sequence[str]) -> list[sql.Composed]:
+    """Return one statement for all, so that foreign keys are checked when every table is empty."""
+    parts = [
+        sql.SQL("{} as (delete from {})").format(sql.Identifier(f"d{number}"), sql.SQL(name))
+        for number, name in enumerate(tables)
+        if not name.endswith(_RECORD_OF_ALEMBIC)
+    ]
+    if not parts:
+        return []
+    return [sql.SQL("with {} select").format(sql.SQL(", ").join(parts))]

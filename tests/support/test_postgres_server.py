@@ -67,6 +67,36 @@ def test_each_database_is_its_own_and_like_new_afterwards(any_server: PostgresSe
         ask(second, "select 1")
 
 
+def test_tables_of_an_application_are_in_every_database_and_empty(
+    postgres_server: PostgresServer,
+) -> None:
+    def make(url: str) -> None:
+        execute(
+            url,
+            "create table parent (id int primary key)",
+            "create table child (id int references parent on delete restrict)",
+            "create schema old",
+            "create table old.parent (id int) partition by range (id)",
+            "create table alembic_version (version_num text)",
+            "insert into alembic_version values ('0007')",
+        )
+
+    with postgres_server.with_tables(make) as server:
+        with server.database() as first:
+            execute(
+                first,
+                "insert into parent values (1)",
+                "insert into child values (1)",
+                "create table parent_of_a_test (id int)",
+            )
+        with server.database() as second:
+            assert second == first
+            assert ask(second, "select count(*) from parent, child, old.parent") == 0
+            assert ask(second, "select to_regclass('parent_of_a_test')") is None
+            assert ask(second, "select version_num from alembic_version") == "0007"
+        server.drop_idle()
+
+
 def test_a_database_is_dropped_though_somebody_is_connected(
     postgres_server: PostgresServer,
 ) -> None:

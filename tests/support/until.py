@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
+from inspect import isawaitable
 
 
 def _slowness() -> float:
@@ -16,10 +18,20 @@ TEST_TIMEOUT_S = 120 * SLOWNESS
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Let the loop and the other threads go on until a condition holds."""
+    """Let the loop, other threads and processes go on until a condition holds; it may be a coroutine function.
+
+    What takes long is looked at less often: a look may be a query.
+    """
+    began = time.monotonic()
     async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await breath()
+        while not await _look(condition):
+            waited = time.monotonic() - began
+            await asyncio.sleep(min(0.1, max(0.001, waited / 20)))
+
+
+async def _look(condition: Callable[[], object]) -> object:
+    found = condition()
+    return await found if isawaitable(found) else found
 
 
 async def breath() -> None:

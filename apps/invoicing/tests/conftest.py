@@ -1,9 +1,7 @@
 """The application on a database of the test's own: SQLite and PostgreSQL, with files and e-mail in a directory."""
 
 import asyncio
-import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import date
@@ -14,12 +12,15 @@ import pytest
 import uvicorn
 from sqlalchemy import select
 from tests import conftest as shared
+from tests.support import application
+from tests.support.application import Commands, MakeTables
 from tests.support.saved_rows import BeginWith
 from tests.support.until import until
 
+from holdfast.contrib.sqlalchemy_url import open_async_engine
 from holdfast.testing.kit import Kit
 from invoicing.api import api
-from invoicing.database import Session, migrate_tables, open_engine
+from invoicing.database import Session, migrate_tables
 from invoicing.models import Invoice
 from invoicing.pdf import file_store
 from invoicing.seed import BUSINESSES, seed
@@ -30,18 +31,30 @@ postgres_server = shared.postgres_server
 postgres_url = shared.postgres_url
 sqlite_url = shared.sqlite_url
 
+migrated_server = application.migrated_server
+migrated_file = application.migrated_file
+migrated_postgres_url = application.migrated_postgres_url
+migrated_sqlite_url = application.migrated_sqlite_url
+url = application.url
+empty_url = application.empty_url
+
 TOKEN = "a service token of the tests"
 TODAY = date(2026, 11, 16)
 SEED = BeginWith()
 SOURCE = Path(__file__).parents[1] / "src"
+COMMANDS = Commands(SOURCE)
+
+environment = COMMANDS.environment
+run_command = COMMANDS.run
+running = COMMANDS.running
 
 Login = Callable[[int], httpx.AsyncClient]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    """The address of an empty database, one of each kind."""
-    return str(request.getfixturevalue(f"{request.param}_url"))
+@pytest.fixture(scope="session")
+def make_tables() -> MakeTables:
+    """Make the application's tables in a database."""
+    return migrate_tables
 
 
 @pytest.fixture
@@ -56,10 +69,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 async def kit(url: str, place: Path) -> AsyncIterator[Kit]:
-    """The application bound to the database, its tables made, and a worker that runs what is due."""
-    migrate_tables(url)
+    """The application bound to the database, and a worker that runs what is due."""
     kit = Kit(jobs, url)
-    engine = open_engine(url)
+    engine = open_async_engine(url)
     Session.configure(bind=engine)
     yield kit
     await engine.dispose()
@@ -125,26 +137,3 @@ async def an_invoice(position: int = 0) -> Invoice:
         assert tenant is not None
         mine = select(Invoice).where(Invoice.tenant_id == tenant.id).order_by(Invoice.number)
         return (await session.scalars(mine.limit(1))).one()
-
-
-def environment(url: str, **more: str) -> dict[str, str]:
-    """Return the environment of a process that runs the application on a database."""
-    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return os.environ | {"HOLDFAST_URL": url, "PYTHONPATH": path} | more
-
-
-async def run_command(place: Path, url: str, *command: str, **more: str) -> tuple[int, str, str]:
-    """Run a Python module as a process, in a directory, to its end; return its code and what it said."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        *command,
-        cwd=place,
-        env=environment(url, **more),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()

@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 from tests.support.dying import Death, Steps, fork_for_each_line
 
+from holdfast.contrib.sqlalchemy_url import open_async_engine
 from holdfast.core.records import Instant
 from holdfast.files.async_files import AsyncFiles
 from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions
 from invoicing import emails, pdf
-from invoicing.database import Session, open_engine
+from invoicing.database import Session
 from invoicing.models import Invoice
 from invoicing.worker import jobs
 
@@ -41,7 +42,7 @@ async def work(death: Death) -> int:
         return time.time_ns() // 1000 + death.ahead_us if death.ahead_us else None
 
     jobs.bind(death.url, instant)
-    engine = open_engine(death.url)
+    engine = open_async_engine(death.url)
     Session.configure(bind=engine)
     steps = Steps(death)
     steps.watch(engine.sync_engine)

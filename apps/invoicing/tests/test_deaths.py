@@ -25,14 +25,16 @@ from invoicing.models import Customer, Expense, Invoice, InvoiceLine, Tenant
 from invoicing.taxes import ExpenseCreated
 from invoicing.worker import jobs
 
+pytestmark = pytest.mark.timeout(600)
+
 CLASS_READY = "classes.invoice.ready_to_send/send_class_invoice"
 SNAPSHOT = "expense.created/update_tax_snapshot"
 
 
 @pytest.fixture
-def url(postgres_url: str) -> str:
+def url(migrated_postgres_url: str) -> str:
     """A real PostgreSQL."""
-    return postgres_url
+    return migrated_postgres_url
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`make invoicing`: it tells the truth about a killed worker, finds careless handlers, and leaves nothing running."""
 
-import os
 import re
 import signal
 import subprocess
@@ -12,16 +11,14 @@ from typing import IO
 
 import psutil
 import pytest
-from apps.invoicing.tests.conftest import SOURCE
+from apps.invoicing.tests.conftest import environment
+from tests.e2e.local_site import read_addresses
 from tests.support.until import PATIENCE_S
 
+pytestmark = pytest.mark.timeout(600)
+
 STORY = ("-m", "invoicing.local", "--headless")
-
-
-def environment() -> dict[str, str]:
-    """Return an environment in which the application is found."""
-    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return os.environ | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "HOLDFAST_URL": "mysql://no"}
+ENVIRONMENT = environment("mysql://no", PYTHONUNBUFFERED="1")
 
 
 def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +26,7 @@ def run(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *words],
         cwd=place,
-        env=environment(),
+        env=ENVIRONMENT,
         capture_output=True,
         text=True,
         timeout=2 * PATIENCE_S,
@@ -113,25 +110,13 @@ def running(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], IO[str]]]:
     with subprocess.Popen(
         [sys.executable, *STORY, "--invoices", "1"],
         cwd=tmp_path,
-        env=environment(),
+        env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
         assert process.stdout is not None
         yield process, process.stdout
         process.kill()
-
-
-def read_addresses(lines: IO[str]) -> dict[str, str]:
-    """Read what the command prints until everything runs; return the addresses."""
-    found: dict[str, str] = {}
-    for line in lines:
-        shown = re.match(r"  ✓ (\w+) +(\S+)", line)
-        if shown is not None:
-            found[shown[1]] = shown[2]
-        if "Ctrl-C stops everything" in line:
-            return found
-    raise AssertionError("the command ended")
 
 
 @pytest.mark.parametrize(

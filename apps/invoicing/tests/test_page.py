@@ -1,54 +1,32 @@
 """The page in a real browser, with everything that `make invoicing` starts behind it."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from apps.invoicing.tests.test_local import environment, read_addresses
+from apps.invoicing.tests.conftest import environment
 from playwright.sync_api import Page, expect
-from tests.e2e.chromium import find_chromium, launched
-from tests.e2e.tabs import OpenPage, Tabs, opening
+from tests.e2e import local_site
+from tests.e2e.local_site import running_site
+from tests.e2e.tabs import OpenPage
 from tests.e2e.test_axe import axe, findings
 from tests.e2e.test_pages import SIZES, looks
-from tests.support.absent import skip_because_absent
 
 from invoicing.seed import BUSINESSES
 
 __all__ = ["axe"]
 
-
-@pytest.fixture(scope="module")
-def tabs() -> Iterator[Tabs]:
-    """Pages of Chromium, without a screen; for this module, as other tests here have event loops of their own."""
-    path = find_chromium()
-    if path is None:
-        skip_because_absent("Chromium, so the page of invoicing", "Run: make setup-system")
-    with launched(path) as browser:
-        yield Tabs(browser)
+tabs = local_site.tabs
+open_page = local_site.open_page
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the running application."""
-    words = [sys.executable, "-m", "invoicing.local", "--headless", "--invoices", "3"]
-    place: Path = tmp_path_factory.mktemp("page")
-    with subprocess.Popen(
-        words, cwd=place, env=environment(), stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        yield read_addresses(process.stdout)["page"].rstrip("/")
-        process.terminate()
-
-
-@pytest.fixture
-def open_page(tabs: Tabs, site: str) -> Iterator[OpenPage]:
-    """Open pages of the application."""
-    with opening(tabs, site) as open:
-        yield open
+    words = ("invoicing.local", "--headless", "--invoices", "3")
+    with running_site(tmp_path_factory.mktemp("page"), environment("mysql://no"), *words) as site:
+        yield site
 
 
 def sign_in(page: Page, position: int = 0) -> Page:

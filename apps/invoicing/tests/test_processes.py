@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +10,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from apps.invoicing.tests.conftest import environment, run_command
+from apps.invoicing.tests.conftest import run_command, running
 from tests.files import conftest as files
 from tests.files.s3_server import S3Server
 from tests.support.until import PATIENCE_S, until
@@ -28,33 +26,6 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 @asynccontextmanager
-async def running(place: Path, url: str, *command: str, **more: str) -> AsyncIterator[Path]:
-    """Run a Python module until the end of the block, then ask it to stop; yield the file of what it says."""
-    log = place / f"{command[0]}-{uuid4().hex}.log"
-    with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            *command,
-            cwd=place,
-            env=environment(url, **more),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-        )
-    try:
-        yield log
-        process.terminate()
-        async with asyncio.timeout(PATIENCE_S):
-            code = await process.wait()
-        assert code in (0, -signal.SIGTERM), log.read_text()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-@asynccontextmanager
 async def application(place: Path, url: str, **more: str) -> AsyncIterator[httpx.AsyncClient]:
     """Seed a database and run the API and a worker on it; yield a client of the first business."""
     code, _, err = await run_command(place, url, "invoicing", "seed", "--invoices", "2")
@@ -62,11 +33,11 @@ async def application(place: Path, url: str, **more: str) -> AsyncIterator[httpx
     api = ("uvicorn", "invoicing.api:api", "--port", "0")
     worker = ("holdfast", "worker", "invoicing.worker:jobs")
     async with (
-        running(place, url, *api, **more) as log,
+        running(place, url, *api, **more) as serving,
         running(place, url, *worker, **more),
     ):
-        await until(lambda: ADDRESS.search(log.read_text()))
-        found = ADDRESS.search(log.read_text())
+        await until(lambda: ADDRESS.search(serving.log.read_text()))
+        found = ADDRESS.search(serving.log.read_text())
         assert found is not None
         headers = {"Authorization": f"Bearer {BUSINESSES[0].token}"}
         async with httpx.AsyncClient(base_url=found[0], headers=headers, timeout=60) as client:

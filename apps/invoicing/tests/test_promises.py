@@ -1,7 +1,6 @@
 """What the application promises beside single jobs: waits that end, a hundred invoices at once, silent copies."""
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +12,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from apps.invoicing.tests.conftest import TODAY, Login, an_invoice, environment, run_command
+from apps.invoicing.tests.conftest import TODAY, Login, an_invoice, run_command, running
 from apps.invoicing.tests.test_emails import ask as ask_for_email
 from apps.invoicing.tests.test_pdf import RENDER
 from psycopg import sql
@@ -35,9 +34,9 @@ DRAIN = ("holdfast", "worker", "invoicing.worker:jobs", "--drain")
 
 
 @pytest.fixture
-def url(postgres_url: str) -> str:
+def url(migrated_postgres_url: str) -> str:
     """A real PostgreSQL."""
-    return postgres_url
+    return migrated_postgres_url
 
 
 async def test_waits_whose_clients_are_gone_leave_no_looks_behind(
@@ -72,22 +71,11 @@ def requests() -> list[asyncio.Task[object]]:
 @asynccontextmanager
 async def two_workers(place: Path, url: str) -> AsyncIterator[None]:
     """Two worker processes, both there when the block begins, and stopped after it."""
-    words = [sys.executable, "-m", "holdfast", "worker", "invoicing.worker:jobs"]
-    with (place / "log").open("wb") as log:
-        workers = [
-            await asyncio.create_subprocess_exec(
-                *words, cwd=place, env=environment(url), stdout=log, stderr=log
-            )
-            for _ in range(2)
-        ]
-        try:
-            await until(lambda: len(jobs.workers.list()) == 2)
-            yield
-        finally:
-            for each in workers:
-                each.terminate()
-            codes = [await each.wait() for each in workers]
-    assert codes == [0, 0], (place / "log").read_text()
+    words = ("holdfast", "worker", "invoicing.worker:jobs")
+    async with running(place, url, *words) as one, running(place, url, *words) as other:
+        await until(lambda: len(jobs.workers.list()) == 2)
+        yield
+    assert one.process.returncode == other.process.returncode == 0
 
 
 async def test_a_hundred_invoices_at_once_are_ready_with_two_processes(

@@ -16,15 +16,15 @@ from invoicing.models import Customer, Invoice, InvoiceLine, TaxSnapshot, Tenant
 from invoicing.seed import BUSINESSES, seed
 
 
-def test_the_migrations_make_the_tables_that_the_models_describe(url: str) -> None:
-    migrate_tables(url)
-    config = Config(attributes={"url": url})
+def test_the_migrations_make_the_tables_that_the_models_describe(empty_url: str) -> None:
+    migrate_tables(empty_url)
+    config = Config(attributes={"url": empty_url})
     config.set_main_option("script_location", "invoicing:migrations")
     command.check(config)
 
 
-def test_the_migrations_can_be_undone_and_made_again(url: str) -> None:
-    config = Config(attributes={"url": url})
+def test_the_migrations_can_be_undone_and_made_again(empty_url: str) -> None:
+    config = Config(attributes={"url": empty_url})
     config.set_main_option("script_location", "invoicing:migrations")
     command.upgrade(config, "head")
     command.downgrade(config, "base")
@@ -76,9 +76,9 @@ async def test_tax_is_rounded_once_per_rate(seeded: Kit) -> None:
         assert add_up(invoice.lines).gross > add_up(invoice.lines).net > 0
 
 
-async def test_the_command_migrates_seeds_and_can_be_repeated(url: str, place: Path) -> None:
+async def test_the_command_migrates_seeds_and_can_be_repeated(empty_url: str, place: Path) -> None:
     for _ in range(2):
-        code, out, err = await run_command(place, url, "invoicing", "seed", "--invoices", "2")
+        code, out, err = await run_command(place, empty_url, "invoicing", "seed", "--invoices", "2")
         assert code == 0, err
         tokens = [line.split("\t")[0] for line in out.splitlines()]
         assert tokens == [each.token for each in BUSINESSES]

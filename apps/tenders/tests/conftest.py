@@ -1,16 +1,17 @@
 """The application on a database of the test's own: SQLite and PostgreSQL."""
 
-import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 from tests import conftest as shared
+from tests.support import application
+from tests.support.application import Commands, MakeTables
+from tests.support.saved_rows import BeginWith
 
+from holdfast.contrib.sqlalchemy_url import open_async_engine
 from holdfast.testing.kit import Kit
-from tenders.database import Session, migrate_tables, open_engine
+from tenders.database import Session, migrate_tables
 from tenders.local.push_server import PushServer
 from tenders.worker import jobs
 
@@ -18,21 +19,33 @@ postgres_server = shared.postgres_server
 postgres_url = shared.postgres_url
 sqlite_url = shared.sqlite_url
 
+migrated_server = application.migrated_server
+migrated_file = application.migrated_file
+migrated_postgres_url = application.migrated_postgres_url
+migrated_sqlite_url = application.migrated_sqlite_url
+url = application.url
+empty_url = application.empty_url
+
 SOURCE = Path(__file__).parents[1] / "src"
+COMMANDS = Commands(SOURCE)
+SEED = BeginWith()
+
+environment = COMMANDS.environment
+run_command = COMMANDS.run
+running = COMMANDS.running
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def url(request: pytest.FixtureRequest) -> str:
-    """The address of an empty database, one of each kind."""
-    return str(request.getfixturevalue(f"{request.param}_url"))
+@pytest.fixture(scope="session")
+def make_tables() -> MakeTables:
+    """Make the application's tables in a database."""
+    return migrate_tables
 
 
 @pytest.fixture
 async def kit(url: str) -> AsyncIterator[Kit]:
-    """The application bound to the database, its tables made, and a worker that runs what is due."""
-    migrate_tables(url)
+    """The application bound to the database, and a worker that runs what is due."""
     kit = Kit(jobs, url)
-    engine = open_engine(url)
+    engine = open_async_engine(url)
     Session.configure(bind=engine)
     yield kit
     await engine.dispose()
@@ -51,26 +64,3 @@ def server(push_log: Path) -> Iterator[PushServer]:
     server = PushServer(push_log)
     yield server
     server.close()
-
-
-def environment(url: str, **more: str) -> dict[str, str]:
-    """Return the environment of a process that runs the application on a database."""
-    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    return os.environ | {"HOLDFAST_URL": url, "PYTHONPATH": path} | more
-
-
-async def run_command(place: Path, url: str, *command: str, **more: str) -> tuple[int, str, str]:
-    """Run a Python module as a process, in a directory, to its end; return its code and what it said."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        *command,
-        cwd=place,
-        env=environment(url, **more),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode(), err.decode()

@@ -9,7 +9,8 @@ from apps.tenders.tests.pushing import NOON, HandClock, make_run
 from tests.support.dying import Death, Steps, fork_for_each_line
 
 from holdfast.contrib.leases import AsyncLeasedTable
-from tenders.database import Session, open_engine
+from holdfast.contrib.sqlalchemy_url import open_async_engine
+from tenders.database import Session
 from tenders.deliveries import Work
 from tenders.dispatch import send_due
 from tenders.expo import ExpoPush
@@ -27,7 +28,7 @@ CYCLES = {"dispatch": send_due, "receipt": fetch_due}
 async def work(death: Death) -> int:
     """Run a cycle once, or until death; its clock is that far ahead of noon."""
     jobs.bind(death.url, lambda: None)
-    engine = open_engine(death.url)
+    engine = open_async_engine(death.url)
     Session.configure(bind=engine)
     steps = Steps(death)
     steps.watch(engine.sync_engine)

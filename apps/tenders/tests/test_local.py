@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from apps.tenders.tests.conftest import run_command
+from apps.tenders.tests.conftest import run_command, running
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
@@ -22,9 +22,10 @@ STORY = ("tenders.local", "--headless", "--exit", "--tenders", "12", "--devices"
 
 @pytest.mark.timeout(600)
 async def test_the_story_ends_well_though_a_worker_is_killed(tmp_path: Path) -> None:
-    code, out, err = await run_command(tmp_path, "sqlite:///unused.db", *STORY, "--kill")
-    log = tmp_path / "tenders-demo" / "log"
-    assert code == 0, out + err + log.read_text()[-5_000:]
+    async with running(tmp_path, "mysql://no", *STORY, "--kill") as story:
+        code = await story.process.wait()
+    out = story.log.read_text()
+    assert code == 0, out + (tmp_path / "tenders-demo" / "log").read_text()[-5_000:]
     assert "killed (-9) while it held" in out
     assert "0 missing · 0 doubled · 0 wrong" in out
     assert re.search(r"archive: \d+ periods \(\d+ dropped\), \d+ rows in files", out)

@@ -23,6 +23,7 @@ from tenders.local.push_server import PushServer
 from tenders.models import Delivery, DeliveryStatus
 
 pushing = shared.pushing
+pytestmark = pytest.mark.timeout(600)
 
 LEASE = timedelta(seconds=61)
 QUARTER = timedelta(minutes=15)

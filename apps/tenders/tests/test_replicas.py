@@ -1,27 +1,26 @@
 """Two workers as processes, a push service that fails now and then, and a kill: what every device gets."""
 
-import asyncio
-import json
-import signal
-import sys
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
+import pytest
 from apps.tenders.tests import pushing as shared
-from apps.tenders.tests.conftest import environment, run_command
+from apps.tenders.tests.conftest import running
 from apps.tenders.tests.pushing import Pushing, add_deliveries, add_tender, deliveries, is_notified
 from sqlalchemy import func, select, update
-from tests.support.until import PATIENCE_S, breath
+from tests.support.application import RunningCommand
+from tests.support.until import until
 
+from holdfast.client.cycles import RunInfo
 from tenders.database import Session
+from tenders.jobs import jobs
 from tenders.local.push_server import LOST, OUTAGE, PushServer, slow
 from tenders.models import Delivery, DeliveryStatus
 
 pushing = shared.pushing
+pytestmark = pytest.mark.timeout(600)
 
 DEVICES = 700
 SETTINGS = {
@@ -34,43 +33,12 @@ SETTINGS = {
 }
 
 
-@asynccontextmanager
-async def worker(
+def worker(
     place: Path, url: str, name: str, expo_url: str, lease: str = "60s"
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AbstractAsyncContextManager[RunningCommand]:
     """Run a worker until the end of the block, and ask it to stop unless it was killed."""
-    log = place / f"{name}.log"
-    with log.open("wb") as out:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            *("holdfast", "worker", "tenders.worker:jobs", "--name", name),
-            cwd=place,
-            env=environment(url, EXPO_URL=expo_url, PUSH_LEASE=lease, **SETTINGS),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-        )
-    try:
-        yield process
-        if process.returncode is None:
-            process.terminate()
-            async with asyncio.timeout(PATIENCE_S):
-                await process.wait()
-            assert process.returncode in (0, -signal.SIGTERM), log.read_text()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def runs(place: Path, url: str, cycle: str) -> list[dict[str, Any]]:
-    """Return the recorded runs of a cycle."""
-    command = ("holdfast", "cycles", "runs", cycle, "--limit", "200", "-o", "json")
-    code, out, err = await run_command(place, url, *command)
-    assert code == 0, err
-    found: list[dict[str, Any]] = json.loads(out)
-    return found
+    words = ("holdfast", "worker", "tenders.worker:jobs", "--name", name)
+    return running(place, url, *words, EXPO_URL=expo_url, PUSH_LEASE=lease, **SETTINGS)
 
 
 async def count(*statuses: DeliveryStatus) -> int:
@@ -94,17 +62,23 @@ async def let_retries_be_due() -> None:
 
 async def until_sent(devices: int) -> None:
     """Wait until that many pushes are recorded as sent."""
-    async with asyncio.timeout(PATIENCE_S):
-        while await count(DeliveryStatus.SENT, DeliveryStatus.OK) < devices:
-            await breath()
+
+    async def are_sent() -> bool:
+        return await count(DeliveryStatus.SENT, DeliveryStatus.OK) >= devices
+
+    await until(are_sent)
 
 
 async def until_settled(devices: int) -> None:
     """Wait until every delivery has its receipt."""
-    async with asyncio.timeout(PATIENCE_S * 3):
-        while await count(DeliveryStatus.OK) < devices:
-            await let_retries_be_due()
-            await asyncio.sleep(0.2)  # each look is a write
+
+    async def are_settled() -> bool:
+        if await count(DeliveryStatus.OK) >= devices:
+            return True
+        await let_retries_be_due()
+        return False
+
+    await until(are_settled)
 
 
 async def test_two_replicas_and_a_kill_lose_no_push_and_repeat_none_without_a_cause(
@@ -118,8 +92,7 @@ async def test_two_replicas_and_a_kill_lose_no_push_and_repeat_none_without_a_ca
         worker(tmp_path, url, "w-2", pushing.url, "3s"),
     ):
         await until_sent(DEVICES // 4)
-        first.kill()
-        await first.wait()
+        await first.kill()
         async with worker(tmp_path, url, "w-3", pushing.url, "3s"):
             await until_settled(DEVICES)
     copies = Counter(each.token for each in server.accepted)
@@ -132,8 +105,8 @@ async def test_two_replicas_and_a_kill_lose_no_push_and_repeat_none_without_a_ca
         if by_id[each.id] > 1:
             assert each.last_error_code in ("WorkerLost", "AnswerLost", "Timeout")
     for cycle in ("dispatch", "receipt"):
-        recorded = await runs(tmp_path, url, cycle)
-        assert len({each["worker"] for each in recorded if each["counters"].get("processed")}) > 1
+        recorded = jobs.cycles.runs(cycle, limit=200)
+        assert len({each.worker for each in recorded if each.counters.get("processed")}) > 1
 
 
 async def test_dispatch_and_receipt_run_on_both_replicas_at_once(
@@ -144,18 +117,20 @@ async def test_dispatch_and_receipt_run_on_both_replicas_at_once(
     async with worker(tmp_path, url, "w-1", pushing.url), worker(tmp_path, url, "w-2", pushing.url):
         await until_settled(400)
     for cycle in ("dispatch", "receipt"):
-        recorded = [each for each in await runs(tmp_path, url, cycle) if each["finished_at"]]
+        recorded = [each for each in jobs.cycles.runs(cycle, limit=200) if each.finished_at]
         assert any(are_at_once(a, b) for a in recorded for b in recorded), cycle
     copies = Counter(each.token for each in server.accepted)
     assert set(copies.values()) == {1}
 
 
-def are_at_once(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def are_at_once(one: RunInfo, other: RunInfo) -> bool:
     """Say whether runs of different workers overlapped, and both did something."""
+    assert one.finished_at is not None
+    assert other.finished_at is not None
     return bool(
-        one["worker"] != other["worker"]
-        and one["started_at"] < other["finished_at"]
-        and other["started_at"] < one["finished_at"]
-        and one["counters"].get("processed")
-        and other["counters"].get("processed")
+        one.worker != other.worker
+        and one.started_at < other.finished_at
+        and other.started_at < one.finished_at
+        and one.counters.get("processed")
+        and other.counters.get("processed")
     )

@@ -24,13 +24,13 @@ def configuration(url: str) -> Config:
     return config
 
 
-def test_the_migrations_make_the_tables_that_the_models_describe(url: str) -> None:
-    migrate_tables(url)
-    command.check(configuration(url))
+def test_the_migrations_make_the_tables_that_the_models_describe(empty_url: str) -> None:
+    migrate_tables(empty_url)
+    command.check(configuration(empty_url))
 
 
-def test_the_migrations_can_be_undone_and_made_again(url: str) -> None:
-    config = configuration(url)
+def test_the_migrations_can_be_undone_and_made_again(empty_url: str) -> None:
+    config = configuration(empty_url)
     command.upgrade(config, "head")
     command.downgrade(config, "base")
     command.upgrade(config, "head")
@@ -60,9 +60,9 @@ async def test_each_month_of_tenders_is_a_partition_on_postgresql(kit: Kit, url:
         assert sorted(await session.scalars(months)) == ["tenders_2025_12", "tenders_2026_11"]
 
 
-async def test_the_command_migrates_and_can_be_repeated(url: str, tmp_path: Path) -> None:
+async def test_the_command_migrates_and_can_be_repeated(empty_url: str, tmp_path: Path) -> None:
     for _ in range(2):
-        code, _, err = await run_command(tmp_path, url, "tenders", "migrate")
+        code, _, err = await run_command(tmp_path, empty_url, "tenders", "migrate")
         assert code == 0, err
 
 
