@@ -466,18 +466,20 @@ async def test_one_who_leaves_takes_nothing_from_those_who_stay(
 
 
 async def test_fifty_requests_at_once_are_one_job_and_fifty_answers(any_url: str) -> None:
-    jobs, runs = Holdfast(any_url), 0
+    jobs, runs, asked = Holdfast(any_url), 0, 0
 
     @jobs.job("report")
     async def report(job: Job[int]) -> str:
         nonlocal runs
         runs += 1
-        await asyncio.sleep(0.2)
+        await until(lambda: asked == 50)
         return f"report {job.input}"
 
     async def fetch(request: Request) -> Response:
+        nonlocal asked
         async with jobs.transaction() as tx:
             chain = await jobs.start(tx, report, 7, key="report:7", scope="any")
+        asked += 1
         waited = await wait_or_accept(request, jobs, chain)
         return waited.response(ready=lambda output: {"report": output, "chain": str(chain.id)})
 
