@@ -133,6 +133,7 @@ EVERYTHING = Everything(
         (str | None, None),
         (Any, {"a": [1, 2.5, None, True, "text"]}),
         (object, [1]),
+        (dict[str, object], {"a": 1, "b": [None, {"c": "text"}]}),
         (TypeVar("T"), "anything"),
     ],
 )

@@ -214,6 +214,8 @@ def _model_to_builtins(value: Any) -> Any:
 
 
 def _from_builtins(type_: Any, value: Any) -> Any:
+    if type_ is object:
+        return value
     if not _is_model(type_):
         raise ValueError(f"Expected `{type_name(type_)}`, got `{type_name(type(value))}`")
     try:
