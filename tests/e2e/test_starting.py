@@ -22,6 +22,7 @@ def input_of(scene: Scene, page: Page) -> dict[str, object]:
 def test_a_job_is_started_from_a_form_made_from_its_input(
     scene: Scene, open_page: OpenPage, scripts: bool
 ) -> None:
+    scene.worker("order.charge")
     page = open_page("/jobs", java_script_enabled=scripts, later=422)
     page.get_by_role("link", name="Start a job").click()
     page.get_by_label("Type").fill("order.charge")
@@ -81,6 +82,24 @@ def test_an_input_that_the_process_does_not_know_is_edited_as_json(
     page.get_by_role("button", name="Start").click()
     expect(page.get_by_role("status")).to_contain_text("mail.send started")
     assert input_of(scene, page) == msgspec.json.decode(INPUT) | {"to": "bob@example.org"}
+
+
+def test_an_option_that_makes_no_sense_is_explained_beside_what_was_typed(
+    scene: Scene, open_page: OpenPage
+) -> None:
+    page = open_page("/start?type=order.charge&as=json", later=400)
+    page.get_by_label("Input as JSON").fill(INPUT)
+    for option, wrong, says in (
+        ("Priority", "²", "is not a whole number"),
+        ("Priority", "12", "is not a whole number from 0"),
+        ("Delay", "soon", "is not a duration"),
+    ):
+        page.get_by_label(option).fill(wrong)
+        page.get_by_role("button", name="Start").click()
+        expect(page.get_by_role("alert")).to_contain_text(says)
+        expect(page.get_by_label(option)).to_have_value(wrong)
+        page.get_by_label(option).fill("")
+    expect(page.get_by_label("Input as JSON")).to_have_value(INPUT)
 
 
 def test_a_start_with_a_taken_key_says_so(scene: Scene, open_page: OpenPage) -> None:

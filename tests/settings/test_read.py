@@ -86,6 +86,11 @@ def test_a_broken_file_is_refused_with_its_name_and_line() -> None:
         ("WORKER_TIME_ZONE", "Mars/Olympus"),
         ("HOLDFAST_SYNCHRONOUS", "off"),
         ("HOLDFAST_DEAD_LETTER_DAYS", "0"),
+        ("HOLDFAST_TRACE_URL", "https://traces.example/"),
+        ("HOLDFAST_TRACE_URL", "traces.example/{trace_id}"),
+        ("HOLDFAST_TRACE_URL", "https://traces.example/{trace_id.__class__}"),
+        ("HOLDFAST_TRACE_URL", "https://traces.example/{trace_id}/{job}"),
+        ("HOLDFAST_TRACE_URL", "https://traces.example/{trace_id"),
     ],
 )
 def test_garbage_is_refused_with_its_name_origin_and_fix(name: str, value: str) -> None:

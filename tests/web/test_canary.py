@@ -44,6 +44,7 @@ async def test_a_secret_is_shown_nowhere(
         for path in reads
         for id in (ids if "{id}" in path and not path.endswith("/wait") else ids[:1])
     ]
+    paths += [f"/start?like={id}" for id in ids] + ["/types/mail.send", "/start?type=mail.send"]
     for path in paths:
         answer = await api.call(role, "GET", path)
         assert answer.status_code in (200, 403, 404, 422, 503), f"{path}: {answer.status_code}"

@@ -133,7 +133,7 @@ async def _check_known(context: PageContext, type: str) -> None:
 def _options(form: FormFields) -> StartOptions:
     given: dict[str, Any] = {name: form.one(name) for name in _OPTIONS if form.one(name)}
     for name in ("priority", "max_attempts"):
-        if name in given and not given[name].isdigit():
+        if name in given and not (given[name].isascii() and given[name].isdigit()):
             raise InvalidOption(f"{name}={given[name][:40]!r} is not a whole number")
         if name in given:
             given[name] = int(given[name])
