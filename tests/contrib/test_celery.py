@@ -41,6 +41,7 @@ from holdfast.errors import (
     InvalidSchedule,
     PayloadNotEncodable,
     UnknownJobType,
+    UnsupportedConnection,
     WaitTimeout,
 )
 from holdfast.testing.kit import Kit
@@ -293,6 +294,30 @@ def test_a_start_joins_the_callers_transaction(store: Store) -> None:
     store.run()
     assert store.calls == [(4, 0)]
     assert kept.get() == 4
+
+
+async def test_an_async_transaction_is_refused(store: Store) -> None:
+    async with store.app.transaction() as tx:
+        with pytest.raises(UnsupportedConnection, match="delay"), store.app.using(tx):
+            raise AssertionError("not reached")
+
+
+def test_times_and_defaults_of_a_task_have_their_effect(store: Store) -> None:
+    @store.app.task(bind=True, name="timed", expires=1_000, priority=1)
+    def timed(self: Any) -> None:
+        raise self.retry(eta=datetime.now(UTC) + timedelta(hours=3))
+
+    results = [timed.delay(), timed.signature(expires=9_000, priority=7).delay()]
+    store.run()
+    found = [store.app.jobs.get(each.id) for each in results]
+    assert [each.priority for each in found] == [1, 7]
+    for job in found:
+        assert job.available_at is not None
+        assert timedelta(hours=2) < job.available_at - job.created_at < timedelta(hours=4)
+    late = timed.delay()
+    store.kit.advance("1001s")
+    store.run()
+    assert (late.status, "expired at" in str(late.result)) == ("REVOKED", True)
 
 
 def test_results_can_be_revoked_and_forgotten(store: Store) -> None:

@@ -458,6 +458,8 @@ def _django_apps() -> list[str]:
         raise CeleryUnsupported(
             "autodiscover_tasks() without packages needs Django", help="pass the packages"
         ) from error
+    if not registry.ready and not registry.loading:
+        importlib.import_module("django").setup()
     return [each.name for each in registry.get_app_configs()]
 
 
