@@ -163,7 +163,7 @@ SECTIONS = {
             "holdfast.cli.dead_letters", "List, show, redrive and drop dead letters."
         ),
         "types": LazyCommand(
-            "holdfast.cli.types", "List, show, pause, resume and configure job types."
+            "holdfast.cli.types", "List, show, check, pause, resume and configure job types."
         ),
         "events": LazyCommand("holdfast.cli.types", "List and remove event subscriptions."),
         "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
