@@ -34,6 +34,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.web.app import create
 from tests.archive.scene import OCTOBER, SEPTEMBER, Deliveries, declare
 from tests.cli.scene import Scene
+from tests.support.limited_scene import MAIL, LimitedScene
 
 HOST = "http://127.0.0.1"
 SAME_SITE = {"Sec-Fetch-Site": "same-origin"}
@@ -474,6 +475,70 @@ async def test_manifests_are_verified_and_restored_alike(
         deliveries.execute("update deliveries set note = 'note 1' where id = 1")
 
 
+async def test_limits_are_set_alike(surfaces: Surfaces, scene: Scene) -> None:
+    limited = LimitedScene(scene)
+    limited.declare(MAIL)
+
+    async def over_http(words: list[str], path: str, body: dict[str, Any]) -> str | None:
+        async with surfaces.client() as client:
+            method = "POST" if path.endswith("/rest") else "PATCH"
+            answer = await client.request(method, f"/api/v1/limits/{path}", json=body)
+        return None if answer.is_success else str(answer.json()["code"])
+
+    async def by_command(words: list[str], path: str, body: dict[str, Any]) -> str | None:
+        result = await asyncio.to_thread(command_line, "limits", *words)
+        found = CODE.search(result.stderr)
+        return found.group() if found else None
+
+    async def by_form(words: list[str], path: str, body: dict[str, Any]) -> str | None:
+        move = "pause_key" if path.endswith("/rest") else "set_limit"
+        fields = {"move": move, "name": path.removesuffix("/rest")} | body
+        async with surfaces.client() as client:
+            answer = await client.post("/limits", data=fields, headers=SAME_SITE)
+        found = CODE.search(answer.text) if answer.status_code >= 400 else None
+        return found.group() if found else None
+
+    for set_it in (over_http, by_command, by_form):
+        old = len(scene.deeds())
+        for words, path, body, code in (
+            ("set mail.send --key 42 --limit 9", "mail.send", {"key": "42", "limit": 9}, None),
+            ("rest mail.send 5m --key 42", "mail.send/rest", {"key": "42", "duration": "5m"}, None),
+            ("set mail.send --limit 9", "mail.send", {"limit": 9}, "HF073"),
+            ("set mail.snd --limit 9", "mail.snd", {"limit": 9}, "HF020"),
+            ("set @smtp --rate 5/1s", "@smtp", {"rate": "5/1s"}, None),
+        ):
+            assert await set_it(words.split(), path, body) == code, (set_it.__name__, words)
+        (smtp, own) = scene.database.read(scene.store.limits.settings())
+        assert (own.id, own.allowed, own.rests_until is None) == ("mail.send#42", 9, False)
+        assert (smtp.id, smtp.rate, smtp.period_ms) == ("@smtp", 5, 1_000)
+        assert [deed[:2] for deed in scene.deeds()[old:]] == [
+            ("limit.set", "limit mail.send 42"),
+            ("limit.rest", "limit mail.send 42"),
+            ("limit.set", "limit @smtp"),
+        ]
+        for each in (smtp, own):
+            scene.database.run(scene.store.limits.clear(each.id))
+
+
+async def test_limits_are_listed_alike(surfaces: Surfaces, scene: Scene) -> None:
+    limited = LimitedScene(scene)
+    limited.declare(MAIL)
+    limited.start(MAIL, "42", 4)
+    limited.claim(MAIL)
+    async with surfaces.client() as client:
+        page = (await client.get("/types/mail.send")).text
+        served = (await client.get("/api/v1/limits?full=true")).json()["items"]
+        metrics = (await client.get("/metrics")).text
+    result = await asyncio.to_thread(command_line, "limits", "list", "--full", "-o", "json")
+    assert json.loads(result.stdout) == served
+    assert [(each["key"], each["running"], each["waiting"]) for each in served] == [("42", 2, 2)]
+    for shown in ("2 per tenant_id", "2 of 2", "Pause 10 min", "Set limit"):
+        assert shown in page
+    assert 'holdfast_limit_full_keys{type="mail.send"} 1.0' in metrics
+    assert 'holdfast_limit_waiting_jobs{type="mail.send"} 2.0' in metrics
+    assert "42" not in [line.split("}")[0] for line in metrics.splitlines() if "limit" in line]
+
+
 COMMANDS = {
     "cancel_chain": "chain.cancel",
     "cancel_jobs": "job.cancel",
@@ -497,6 +562,8 @@ ON_ONE_SURFACE = {
     "revoke_token",
     "pause_all",
     "set_type",
+    "set_limit",  # HTTP, the command line and the page of the type, which all call the service
+    "rest_limit",
 }
 
 

@@ -10,7 +10,7 @@ from opentelemetry.sdk.metrics.export import HistogramDataPoint, InMemoryMetricR
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
-from holdfast.observe.metrics import METRICS
+from holdfast.observe.metrics import METRICS, LimitGauges
 from holdfast.observe.otel import HANDLED, IGNORED, OtelObserver
 from tests.observe.samples import CANARY, all_samples, sample
 from tests.observe.test_prometheus import TOTALS
@@ -58,6 +58,7 @@ def test_every_metric_of_ours_is_told(observer: OtelObserver, reader: InMemoryMe
         observer.observe(each)
     observer.set_totals(TOTALS, now=4_500_000)
     observer.set_fleet(workers=2, is_reaping=True)
+    observer.set_limits([LimitGauges("mail", 1, 2, 3_500_000)])
     found = points(reader)
     assert {metric.name for metric in METRICS} <= found.keys()
     assert found["holdfast.queue.oldest_age"] == [({}, 3.5)]

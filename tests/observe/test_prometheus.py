@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
 from holdfast.core.records import QueueTotals
-from holdfast.observe.metrics import METRICS, SEED_NAMES
+from holdfast.observe.metrics import METRICS, SEED_NAMES, LimitGauges
 from holdfast.observe.prometheus import HANDLED, IGNORED, PrometheusObserver
 from tests.observe.samples import CANARY, all_samples, sample
 
@@ -193,6 +193,19 @@ def test_a_cycle_that_keeps_naming_counters_gets_no_series_without_end(
 def test_an_event_with_few_fields_disturbs_nothing(observer: PrometheusObserver) -> None:
     for name in HANDLED:
         observer.observe(event(name))
+
+
+def test_limits_are_told_by_type_and_end_with_them(
+    observer: PrometheusObserver, registry: CollectorRegistry
+) -> None:
+    names = ("full_keys", "waiting_jobs", "oldest_age_seconds")
+    observer.set_limits([LimitGauges("mail", 1, 2, 3_500_000)])
+    for values in ([1, 2, 3.5], [0, 0, 0]):
+        told = [
+            registry.get_sample_value(f"holdfast_limit_{name}", {"type": "mail"}) for name in names
+        ]
+        assert told == values
+        observer.set_limits([])
 
 
 def test_totals_of_the_database_appear_only_where_they_are_set(

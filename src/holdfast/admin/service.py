@@ -9,6 +9,7 @@ from holdfast.admin.archive import ArchiveAdmin
 from holdfast.admin.chains import ChainAdmin
 from holdfast.admin.cycles import CycleAdmin
 from holdfast.admin.jobs import DeadLetterAdmin, JobAdmin
+from holdfast.admin.limits import LimitAdmin
 from holdfast.admin.type_statistics import TypeBoards
 from holdfast.admin.types import SubscriptionAdmin, TypeAdmin
 from holdfast.admin.workers import WorkerAdmin
@@ -28,6 +29,7 @@ class Admin:
         self.dead_letters = DeadLetterAdmin(gateway)
         self.types = TypeAdmin(gateway)
         self.type_boards = TypeBoards(gateway)
+        self.limits = LimitAdmin(gateway)
         self.workers = WorkerAdmin(gateway)
         self.cycles = CycleAdmin(gateway)
         self.subscriptions = SubscriptionAdmin(gateway)

@@ -16,6 +16,7 @@ from holdfast.commands.change import Change
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.start import RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
+from holdfast.core.declared_limits import declared_in_fleet
 from holdfast.core.duration import format_duration, spoken
 from holdfast.core.records import Instant, SubscriptionRecord, TypePace, TypeSetting, TypeTotals
 from holdfast.storage.operation import Op
@@ -34,10 +35,12 @@ class TypeFacts(msgspec.Struct, frozen=True):
     totals: TypeTotals
     setting: TypeSetting
     workers: int
+    limits: str | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
-        return {**plain(self.totals), "workers": self.workers, **plain(self.setting)}
+        own = {"workers": self.workers, "limits": self.limits}
+        return {**plain(self.totals), **own, **plain(self.setting)}
 
     def as_record(self) -> dict[str, Any]:
         """Return the facts for a terminal."""
@@ -75,6 +78,8 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
     settings = {each.type: each for each in (yield from store.workers.settings())}
     everyone = yield from store.workers.page(MOST_WORKERS)
     handled = yield from _count_workers(store)
+    live = [each for each in everyone if each.is_live(now)]
+    limits = {name: each.words for name, each in declared_in_fleet(live).items()}
     names = {*totals, *settings, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(
@@ -82,6 +87,7 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
             totals.get(name) or TypeTotals(name, 0, 0, 0, 0, None),
             settings.get(name) or TypeSetting(name),
             handled[name],
+            limits.get(name),
         )
         for name in sorted(names)
     }

@@ -165,6 +165,9 @@ SECTIONS = {
         "types": LazyCommand(
             "holdfast.cli.types", "List, show, check, pause, resume and configure job types."
         ),
+        "limits": LazyCommand(
+            "holdfast.cli.limits", "List and change limits of the whole fleet, by job type and key."
+        ),
         "events": LazyCommand("holdfast.cli.types", "List and remove event subscriptions."),
         "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
         "workers": LazyCommand("holdfast.cli.workers", "List and drain workers."),

@@ -79,7 +79,7 @@ _TYPE_COLUMNS = (
         lambda row: "red" if row["live"] and not row["workers"] else None,
     ),
     Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
-    *columns("settings"),
+    *columns("limits", "settings"),
 )
 
 
@@ -139,7 +139,7 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
         options = _options(session.app, type, job_type, found)
         figures = _figures(session, type) if found else None
     record = {} if found is None else found.as_record() if output == "table" else found.as_json()
-    shown = ("live", "oldest_due", "completed", "failed", "workers", "paused")
+    shown = ("live", "oldest_due", "completed", "failed", "workers", "limits", "paused")
     facts_shown = {name.replace("_", " "): record.get(name) for name in shown}
     times = [] if figures is None else _times(figures)
     detail = Detail(

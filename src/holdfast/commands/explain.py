@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.commands.blockers import FURTHEST, circle_of
+from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
 from holdfast.core.duration import spoken
 from holdfast.core.errors import InputUnreadable
+from holdfast.core.gates import GatePlace, GateRecord, GateRule, split_gate
 from holdfast.core.records import (
     BlockerRecord,
     Identity,
@@ -22,6 +24,7 @@ from holdfast.core.redaction import redact
 from holdfast.core.retry import SUSPECTED_FROM
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
+from holdfast.storage.store.limits import MOST_COUNTED
 
 RUN_COUNTS_MS = 60_000
 """A run of a tick or cycle that gave no sign of life for longer than the usual lease has crashed."""
@@ -30,11 +33,20 @@ MOST_WORKERS = 1_000
 _LONGEST_REASON = 200
 
 
+class GateView(msgspec.Struct, frozen=True):
+    """Where a job of a limited type waits, and what holds there; `totals` are the gates of all keys together."""
+
+    place: GatePlace
+    declared: DeclaredLimits
+    rule: GateRule
+    totals: Sequence[tuple[GateRecord, GateRule]] = ()
+
+
 class Surroundings(msgspec.Struct, frozen=True):
     """What decides about a job besides the job itself; `running` counts what the live workers hold.
 
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
-    another, if it is one of them, `debounce` until when it waits for quiet.
+    another, if it is one of them, `debounce` until when it waits for quiet, `gate` where its limits hold it back.
     """
 
     now: Instant
@@ -46,6 +58,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     last_error: str | None = None
     circle: Sequence[str] = ()
     debounce: RevisionRecord | None = None
+    gate: GateView | None = None
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -100,7 +113,27 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         sum(each.jobs for each in leases if each.worker in live),
         (yield from _last_error(store, job)),
         debounce=(yield from _debounce(store, job)),
+        gate=(yield from _gate(store, job, workers)),
     )
+
+
+def _gate(store: Store, job: JobRecord, workers: Sequence[WorkerRecord]) -> Op[GateView | None]:
+    """Read where a job waits, if its type is limited."""
+    if job.state != "pending":
+        return None
+    places = yield from store.limits.place([job.id])
+    if not places:
+        return None
+    declared = declared_in_fleet(workers).get(job.type) or DeclaredLimits(job.type)
+    settings = yield from store.limits.settings(job.type)
+    if any(each.id.startswith("@") for each in declared.shared):
+        settings += yield from store.limits.settings()
+    totals = []
+    for each in declared.shared:
+        rule = declared.rule(each.id, settings)
+        found = yield from store.limits.shared([each.id], rule.period_ms or 0)
+        totals += [(record, rule) for record in found]
+    return GateView(places[0], declared, declared.rule(places[0].gate, settings), totals)
 
 
 def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
@@ -164,6 +197,9 @@ def _unhandled(job: JobRecord, around: Surroundings) -> str:
 def _pending(job: JobRecord, around: Surroundings) -> str:
     if around.debounce is not None and around.debounce.due_at > around.now:
         return _debounced(around.debounce, around.now)
+    held = _held_back(around.gate, around.now) if around.gate is not None else ""
+    if held:
+        return held
     due = job.available_at
     if due is None or due > around.now:
         when = "later" if due is None else f"in {spoken(due - around.now)}"
@@ -175,6 +211,56 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
     if around.running >= slots:
         return f"Due for {waiting}; all workers are busy"
     return f"Due for {waiting}; picked up at the next poll"
+
+
+def _held_back(gate: GateView, now: Instant) -> str:
+    """Say which limit a job waits for; nothing if none holds it back."""
+    place, rule = gate.place, gate.rule
+    key = split_gate(place.gate)[1] or ""
+    name = f"{gate.declared.by or 'key'} {key}" if key else gate.declared.type
+    if place.rests_until is not None and place.rests_until > now:
+        why_not = f": {place.reason}" if place.reason else ""
+        return f"{name} is paused for {spoken(place.rests_until - now)}{why_not}"
+    if place.held_by is not None:
+        return f"Waits for the job before it in {name} ({place.held_by}), which failed: redrive or drop it"
+    if place.gate_at is not None and place.gate_at > now:
+        return ""
+    before = f"; {_number(place.ahead)} before it" if place.ahead else ""
+    if gate.declared.ordered is not None and (place.holders or place.ahead):
+        running = f" ({place.holders[0]}), which is running" if place.holders else ""
+        return f"Waits for the job before it in {name}{running}{before}"
+    if rule.allowed is not None and len(place.holders) >= rule.allowed:
+        return f"Waits for {name}: {len(place.holders)} of {rule.allowed} running{before}"
+    return _total(gate, now) or _rated(gate, name, now)
+
+
+def _total(gate: GateView, now: Instant) -> str:
+    """Say which limit of all keys is full."""
+    for record, rule in gate.totals:
+        of = split_gate(record.id)[0]
+        if record.rests_until is not None and record.rests_until > now:
+            why_not = f": {record.reason}" if record.reason else ""
+            return f"{of} is paused for {spoken(record.rests_until - now)}{why_not}"
+        if rule.allowed is not None and record.running >= rule.allowed:
+            return f"Waits for {of}: {record.running} of {rule.allowed} running"
+        if rule.rate is not None and record.started >= rule.rate:
+            return f"Waits for {of}: {record.started} started, at most {rate_words(rule)}"
+    return ""
+
+
+def _rated(gate: GateView, name: str, now: Instant) -> str:
+    """Say when the rate of a key lets the next one start; it is the rate if the next look is yet to come."""
+    next_at = gate.place.next_at
+    if gate.rule.rate is None or next_at is None or next_at <= now:
+        return ""
+    before = f"; {_number(gate.place.ahead)} before it" if gate.place.ahead else ""
+    limit = rate_words(gate.rule)
+    return f"Waits for {name}: at most {limit}, the next starts in {spoken(next_at - now)}{before}"
+
+
+def _number(number: int) -> str:
+    """Counting stops somewhere."""
+    return f"{number:,} or more" if number >= MOST_COUNTED else f"{number:,}"
 
 
 def _debounced(debounce: RevisionRecord, now: Instant) -> str:

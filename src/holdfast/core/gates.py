@@ -163,3 +163,11 @@ class GatePlace(msgspec.Struct, frozen=True):
     reason: str | None
     next_at: Instant | None
     held_by: str | None
+
+
+class HeldLine(msgspec.Struct, frozen=True):
+    """An ordered key that waits for a dead letter."""
+
+    gate: str
+    job_id: str
+    since: Instant

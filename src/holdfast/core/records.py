@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import msgspec
 
@@ -413,7 +413,8 @@ VANISHED = "vanished: no heartbeat"
 class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker's presence and counters; `back_at` is its first sign of life after its signs had ended for a while.
 
-    `timings` are those it runs with, `leases` those that its types set in code, in milliseconds.
+    `timings` are those it runs with, `leases` those that its types set in code, in milliseconds, `limits` what they
+    declare (`core.declared_limits`).
     """
 
     id: str
@@ -433,6 +434,7 @@ class WorkerRecord(msgspec.Struct, frozen=True):
     back_at: Instant | None = None
     timings: dict[str, int] = {}
     leases: dict[str, int] = {}
+    limits: dict[str, Any] = {}
 
     @property
     def steady_since(self) -> Instant:
@@ -576,7 +578,7 @@ class WaitingEvent(msgspec.Struct, frozen=True):
 class WorkerSign(msgspec.Struct, frozen=True):
     """What a worker says of itself at each heartbeat, and for how long that counts.
 
-    `types`, `counters`, `timings` and `leases` are JSON texts.
+    `types`, `counters`, `timings`, `leases` and `limits` are JSON texts.
     """
 
     id: str
@@ -591,6 +593,7 @@ class WorkerSign(msgspec.Struct, frozen=True):
     live_ms: int = SIGN_COUNTS_MS
     timings: str = "{}"
     leases: str = "{}"
+    limits: str = "{}"
 
 
 class VanishedWorker(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -60,6 +60,22 @@ QUEUE_DEPTH = Metric("holdfast.queue.depth", "gauge", "Jobs in the database.", (
 QUEUE_DUE = Metric("holdfast.queue.due_jobs", "gauge", "Jobs that are due, counted up to 10,000.")
 QUEUE_OLDEST_AGE = Metric(
     "holdfast.queue.oldest_age", "gauge", "How long the oldest due job has been due.", unit="s"
+)
+LIMIT_FULL = Metric(
+    "holdfast.limit.full_keys",
+    "gauge",
+    "Limits that hold jobs back, of up to 1,000 keys of each type.",
+    ("type",),
+)
+LIMIT_WAITING = Metric(
+    "holdfast.limit.waiting_jobs", "gauge", "Due jobs that a limit holds back.", ("type",)
+)
+LIMIT_OLDEST_AGE = Metric(
+    "holdfast.limit.oldest_age",
+    "gauge",
+    "How long the oldest job that a limit holds back has been due.",
+    ("type",),
+    "s",
 )
 TICK_DURATION = Metric("holdfast.tick.duration", "histogram", "How long a tick took.", unit="s")
 TICK_PROCESSED = Metric("holdfast.tick.processed_jobs", "counter", "Items processed by ticks.")
@@ -194,6 +210,15 @@ def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
     yield Measurement(QUEUE_OLDEST_AGE, max(0, now - oldest) / 1_000_000)
 
 
+class LimitGauges(NamedTuple):
+    """What the limits of a type hold back; never by key, because each would be a series for good."""
+
+    type: str
+    full_keys: int
+    waiting: int
+    oldest_us: int
+
+
 class MetricsObserver(ABC):
     """An observer that records what events measure; a backend says how one measurement is applied."""
 
@@ -202,6 +227,7 @@ class MetricsObserver(ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._counters: dict[str, set[str]] = {}
+        self._limited: set[str] = set()
 
     def wants(self, name: str) -> bool:
         """See `core.events.Observer`."""
@@ -232,6 +258,16 @@ class MetricsObserver(ABC):
         """Set the gauges of the whole fleet; as with totals, one process does this."""
         self._apply(Measurement(FLEET_WORKERS, workers))
         self._apply(Measurement(FLEET_REAPING, int(is_reaping)))
+
+    def set_limits(self, limits: Iterable[LimitGauges]) -> None:
+        """Set the gauges of limits, to 0 where there are none any more; as with totals, one process does this."""
+        told = list(limits)
+        gone = self._limited - {each.type for each in told}
+        self._limited |= {each.type for each in told}
+        for each in (*told, *(LimitGauges(type, 0, 0, 0) for type in sorted(gone))):
+            self._apply(Measurement(LIMIT_FULL, each.full_keys, (each.type,)))
+            self._apply(Measurement(LIMIT_WAITING, each.waiting, (each.type,)))
+            self._apply(Measurement(LIMIT_OLDEST_AGE, each.oldest_us / 1_000_000, (each.type,)))
 
     @abstractmethod
     def _apply(self, measurement: Measurement) -> None: ...

@@ -11,7 +11,18 @@ import msgspec
 from holdfast.admin.access import POLICY
 from holdfast.version import VERSION
 from holdfast.web import probes
-from holdfast.web.api import archive, chains, cycles, export, jobs, overview, streams, system, types
+from holdfast.web.api import (
+    archive,
+    chains,
+    cycles,
+    export,
+    jobs,
+    limits,
+    overview,
+    streams,
+    system,
+    types,
+)
 from holdfast.web.middleware import root_path
 from holdfast.web.route import ApiResponse, BoundRequest, Param, Route
 
@@ -177,6 +188,7 @@ ROUTES: tuple[Route, ...] = (
     *jobs.ROUTES,
     *chains.ROUTES,
     *types.ROUTES,
+    *limits.ROUTES,
     *cycles.ROUTES,
     *archive.ROUTES,
     *streams.ROUTES,

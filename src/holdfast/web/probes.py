@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
@@ -11,7 +12,7 @@ from starlette.responses import Response
 from holdfast.commands.health import Health
 from holdfast.core.errors import HoldfastError, MissingExtra
 from holdfast.core.events import Event
-from holdfast.observe.metrics import MEASURED
+from holdfast.observe.metrics import MEASURED, LimitGauges
 from holdfast.web.route import ApiResponse, BoundRequest, Route
 
 if TYPE_CHECKING:
@@ -47,13 +48,16 @@ class ProcessMetrics:
             return
         observer.observe(event)
 
-    def render(self, health: Health, is_reaping: bool) -> tuple[bytes, str]:
+    def render(
+        self, health: Health, is_reaping: bool, limits: Sequence[LimitGauges] = ()
+    ) -> tuple[bytes, str]:
         """Return the exposition and its media type. Raises: MissingExtra."""
         observer = self._get_observer()
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
         observer.set_totals(health.totals, health.now)
         observer.set_fleet(health.workers, is_reaping)
+        observer.set_limits(limits)
         assert self._registry is not None
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
@@ -91,7 +95,8 @@ async def ready(request: BoundRequest) -> ApiResponse:
 async def metrics(request: BoundRequest) -> Response:
     """Expose metrics for Prometheus."""
     health, is_reaping = await request.service.overview.metrics(request.caller)
-    body, media = request.site.metrics.render(health, is_reaping)
+    limits = await request.service.limits.gauges(request.caller)
+    body, media = request.site.metrics.render(health, is_reaping, limits)
     return Response(body, media_type=media)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from holdfast.commands.attempts import ReapReport, reaped_hints
 from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
+from holdfast.core.declared_limits import encode_declared
 from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
 from holdfast.core.records import Finish, Held, JobRef, NewProgress, TypeSetting, WorkerSign
 from holdfast.notify.base import Hint
@@ -158,6 +159,9 @@ def make_sign(context: WorkerContext, heartbeat_ms: int) -> WorkerSign:
         leases=msgspec.json.encode(
             {name: each.duration_ms for name, each in leases.items() if each is not None}
         ).decode(),
+        limits=encode_declared(
+            each.flow for each in context.types.values() if each.flow is not None
+        ),
     )
 
 

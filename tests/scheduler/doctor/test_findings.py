@@ -7,11 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast import Limit
+from holdfast.commands.limits import LimitFacts
+from holdfast.core.codec import TypeCodec
+from holdfast.core.declared_limits import encode_declared
+from holdfast.core.flow import Flow, flow_of
+from holdfast.core.gates import HeldLine
 from holdfast.core.lease import Lease
-from holdfast.core.records import QueueTotals
+from holdfast.core.records import QueueTotals, WorkerRecord
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import check_configuration
 from holdfast.scheduler.doctor.fleet import Fleet, check_fleet
+from holdfast.scheduler.doctor.limit_checks import LimitState, check_limits
 from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite
 from holdfast.settings import read_settings
@@ -230,3 +237,48 @@ def test_a_count_that_stopped_early_is_not_told_as_the_whole() -> None:
     fleet = Fleet(0, None, [], [], totals, [], [], [], [], [])
     (workers,) = [each for each in check_fleet(fleet, 10_000) if each.check == "workers"]
     assert workers.measured == "0 live, 1000+ jobs due"
+
+
+def test_a_key_that_is_full_for_long_is_told_with_its_fix() -> None:
+    state = LimitState(LATER, [full_key("42", LATER - 700_000_000), full_key("7", LATER)], [])
+    limits, full, held = check_limits(state, [])
+    assert (limits.verdict, held.verdict) == ("ok", "ok")
+    assert (full.verdict, full.measured) == ("warning", "1 key full; mail.send 42 for 11 min")
+    assert "holdfast limits set mail.send --key 42" in full.fix
+
+
+def test_an_ordered_key_that_waits_for_a_dead_letter_is_told_with_its_job() -> None:
+    state = LimitState(LATER, [], [HeldLine("order.apply#7", "J", LATER - 7_200_000_000)])
+    _, _, held = check_limits(state, [])
+    assert (held.verdict, held.measured) == ("warning", "1 key; order.apply 7 for 2 h")
+    assert "holdfast dead redrive J" in held.fix
+
+
+def test_workers_whose_code_sets_different_limits_are_told() -> None:
+    workers = [
+        WorkerRecord(
+            *("w", "w", "h", 1, "0", 1, ["mail.send"], 0, 0, None, False, {}, None),
+            limits=msgspec.json.decode(encode_declared(flows)),
+        )
+        for flows in ([limited(2)], [limited(5)], [])
+    ]
+    agreed, *_ = check_limits(LimitState(LATER, [], []), workers[:1])
+    assert (agreed.verdict, agreed.measured) == ("ok", "1 job type limited")
+    differ, *_ = check_limits(LimitState(LATER, [], []), workers)
+    assert differ.verdict == "warning"
+    assert differ.measured == "mail.send: 2 per tenant_id or 5 per tenant_id or none"
+
+
+LATER = 10_000_000_000
+
+
+def limited(most: int) -> Flow:
+    found = flow_of("mail.send", TypeCodec(Any), {"limits": [Limit(most, by="tenant_id")]})
+    assert found is not None
+    return found
+
+
+def full_key(key: str, oldest_at: int) -> LimitFacts:
+    return LimitFacts(
+        "mail.send", key, "key", 2, 2, 0, None, None, 5, oldest_at, None, None, False, LATER
+    )

@@ -14,6 +14,7 @@ from holdfast.notify.base import Notifier
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.doctor.failover import check_replication
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
+from holdfast.scheduler.doctor.limit_checks import check_limits, read_limit_state
 from holdfast.scheduler.doctor.manifest_checks import check_archive, read_archive
 from holdfast.scheduler.doctor.postgres import check_postgres
 from holdfast.scheduler.doctor.sqlite import check_sqlite
@@ -53,6 +54,8 @@ async def run_checks(
             fleet = await database.read_async(read_fleet(database.store), READ_TIMEOUT_MS)
             known = fleet.leases_in_code
             about_database += check_fleet(fleet, settings.outbox.reaper_interval_ms)
+            limits = await database.read_async(read_limit_state(database.store), READ_TIMEOUT_MS)
+            about_database += check_limits(limits, fleet.workers)
             facts = await database.read_async(read_archive(database.store), READ_TIMEOUT_MS)
             about_database += check_archive(facts)
             about_database += await _check_database(database, settings, len(fleet.workers))

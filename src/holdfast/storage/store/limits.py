@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.gates import (
     GatePlace,
     GateRecord,
+    HeldLine,
     LimitedAnswer,
     LimitedClaim,
     LimitSetting,
@@ -91,6 +92,14 @@ class LimitStore:
         """Read where jobs wait; those at no gate are left out. One statement."""
         rows = yield Statement("limit_place", {"ids": texts(job_ids), "most": MOST_COUNTED})
         return records_of(GatePlace, rows)
+
+    def held(self, types: Sequence[str], limit: int) -> Op[list[HeldLine]]:
+        """Read the keys of ordered types where jobs wait for one that failed, the longest first. One statement.
+
+        Of all failed jobs, the newest `limit` are looked at.
+        """
+        rows = yield Statement("limit_held", {"types": texts(types), "limit": limit})
+        return records_of(HeldLine, rows)
 
     def settings(self, type: str | None = None, limit: int = 1_000) -> Op[list[LimitSetting]]:
         """Read what was set at run time, for everything or for a type and its keys. One statement."""

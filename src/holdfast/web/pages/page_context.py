@@ -138,6 +138,7 @@ _SENTENCES = {
     "delete_chain": "Chain deleted with {jobs}",
     "remove_subscription": "Subscription removed",
     "pause": "{name} paused",
+    "set": "{name} set",
     "resume": "{name} resumed",
     "drain": "{name} is draining",
     "run_cycle": "{name} runs at the next tick",

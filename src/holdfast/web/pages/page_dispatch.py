@@ -77,6 +77,7 @@ ROUTES = (
     # The name of a delivery has a slash.
     PageRoute("GET", "/types/{name:path}", ("type.list",), types.get),
     PageRoute("POST", "/types", ("type.pause", "type.resume"), lists.move_type),
+    PageRoute("POST", "/limits", ("limit.set", "limit.rest"), types.move_limit),
     PageRoute("GET", "/workers", ("worker.list",), lists.list_workers),
     PageRoute("POST", "/workers", ("worker.drain",), lists.move_worker),
     PageRoute("GET", "/cycles", ("cycle.list",), cycles.list_all),

@@ -6,12 +6,22 @@ from typing import Any
 
 from starlette.responses import Response
 
+from holdfast.admin.limits import limit_record, read_change
 from holdfast.admin.serializers import plain, shown
 from holdfast.admin.type_statistics import SAMPLE_LOOK, TypeBoard
 from holdfast.admin.windows import STEPS_MS, Window
+from holdfast.commands.limits import LimitTarget
 from holdfast.core.duration import spoken
 from holdfast.web.pages.drawing import bars_of, draw_bars, step_starts
+from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
+
+SHOWN_LIMITS, LIMIT_LOOK = 20, 200
+"""Limits shown, and the keys among which the fullest are looked for."""
+
+KEY_PAUSE_MS = 600_000
+
+_LIMIT_MOVES = ("set_limit", "pause_key", "resume_key")
 
 
 async def get(context: PageContext) -> Response:
@@ -30,8 +40,36 @@ async def get(context: PageContext) -> Response:
         "span": span,
         "slowest": [_finished(each) for each in board.sample.slowest()],
         "latest": [shown(each) for each in board.latest],
+        "limits": await _limits(context, board),
     }
     return render_page(context, "type.html", name, "types", values, board.facts.now)
+
+
+async def _limits(context: PageContext, board: TypeBoard) -> list[dict[str, Any]]:
+    """Return the limits of the type with its fullest keys, if it has any."""
+    facts = board.facts
+    if facts.limits is None or not context.caller.may("limit.list"):
+        return []
+    found = await context.service.limits.list(
+        context.caller, facts.totals.type, limit=SHOWN_LIMITS, keys=LIMIT_LOOK
+    )
+    return [limit_record(each) for each in found]
+
+
+async def move_limit(context: PageContext) -> Response:
+    """Set a limit of a type, or pause or resume a key of it."""
+    fields = await read_form(context)
+    move, name = fields.choose(_LIMIT_MOVES), fields.need("name")
+    caller, limits = caller_with_reason(context, fields), context.service.limits
+    if move == "set_limit":
+        target = LimitTarget(name, fields.one("key") or None)
+        change = read_change(fields.one("limit") or None, fields.one("rate") or None)
+        await limits.set(caller, target, change)
+    else:
+        target = LimitTarget(name, fields.need("key"))
+        await limits.rest(caller, target, KEY_PAUSE_MS if move == "pause_key" else 0)
+    done = {"set_limit": "set", "pause_key": "pause", "resume_key": "resume"}[move]
+    return redirect_back(context, fields, done, subject=fields.one("key") or name)
 
 
 def _flow(board: TypeBoard) -> dict[str, Any]:

@@ -464,6 +464,19 @@ select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, coalesce(h.ids, 
      where x.gate = q.gate order by x.at limit 1) k on true
  where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and q.gate is not null;
 
+-- name: limit_held
+-- Lines of ordered types that wait for a job that failed.
+select f.gate, f.job_id::text, holdfast.us(f.finished_at)
+  from (
+    select o.job_id, o.type, o.gate, o.finished_at from holdfast.outcome o
+     where o.state = 'failed'
+     order by o.finished_at desc
+     limit :limit::integer) f
+ where f.gate is not null and f.type = any (array (select json_array_elements_text(:types::json)))
+   and (select w.job_id from holdfast.queue w
+         where w.type = f.type and w.gate = f.gate order by w.priority, w.gate_at, w.job_id limit 1) is not null
+ order by f.finished_at, f.job_id;
+
 -- name: limit_sweep
 -- A page of gates, by id: those with nobody in line, nobody let in and no start that still counts are removed. A transaction that is
 -- looking at one has it locked, and it stays; if it is needed again, a wakeup makes it again.

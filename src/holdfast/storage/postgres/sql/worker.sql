@@ -20,12 +20,13 @@ on conflict (type) do update
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
 insert into holdfast.worker as w
-  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases)
+  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
 values (:id, :name, :host, :pid::integer, :version, :slots::integer, :types, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint),
-        :counters, :last_error, :live_ms::integer, :timings, :leases)
+        :counters, :last_error, :live_ms::integer, :timings, :leases, :limits)
 on conflict (id) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
        last_error = excluded.last_error, stopped_at = null, live_ms = excluded.live_ms, timings = excluded.timings, leases = excluded.leases,
+       limits = excluded.limits,
        back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * interval '1 ms' then excluded.seen_at else w.back_at end
 returning draining;
 
@@ -38,7 +39,7 @@ update holdfast.worker set draining = true where id = :id and stopped_at is null
 -- name: worker_list
 -- One that is live gave a sign that still counts.
 select id, name, host, pid, version, slots, types, holdfast.us(started_at), holdfast.us(seen_at), holdfast.us(stopped_at), draining, counters,
-       last_error, live_ms, holdfast.us(back_at), timings, leases
+       last_error, live_ms, holdfast.us(back_at), timings, leases, limits
   from holdfast.worker
  where (not :live::boolean or (stopped_at is null and seen_at > holdfast.moment(:now::bigint) - live_ms * interval '1 ms'))
    and (:ids::text is null or id = any (array (select json_array_elements_text(:ids::json))))

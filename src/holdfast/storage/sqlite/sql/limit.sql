@@ -229,6 +229,18 @@ select q.job_id, q.gate, q.gate_at,
   left join holdfast_limit_setting t on t.id = q.gate
  where q.gate is not null;
 
+-- name: limit_held
+-- Lines of ordered types that wait for a job that failed.
+select f.gate, f.job_id, f.finished_at
+  from (
+    select o.job_id, o.type, o.gate, o.finished_at from holdfast_outcome o
+     where o.state = 'failed'
+     order by o.finished_at desc
+     limit :limit) f
+ where f.gate is not null and f.type in (select value from json_each(:types))
+   and exists (select 1 from holdfast_queue w where w.type = f.type and w.gate = f.gate)
+ order by f.finished_at, f.job_id;
+
 -- name: limit_sweep_look
 select id from holdfast_gate where id > :after order by id limit 1000;
 

@@ -20,12 +20,13 @@ on conflict (type) do update
 -- name: worker_put
 -- Presence and counters; the first write of a worker registers it. A sign that comes after the last one had lapsed is a return.
 insert into holdfast_worker as w
-  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases)
+  (id, name, host, pid, version, slots, types, started_at, seen_at, counters, last_error, live_ms, timings, leases, limits)
 values (:id, :name, :host, :pid, :version, :slots, :types, {now},
-        {now}, :counters, :last_error, :live_ms, :timings, :leases)
+        {now}, :counters, :last_error, :live_ms, :timings, :leases, :limits)
 on conflict (id) do update
    set seen_at = excluded.seen_at, slots = excluded.slots, types = excluded.types, counters = excluded.counters,
        last_error = excluded.last_error, stopped_at = null, live_ms = excluded.live_ms, timings = excluded.timings, leases = excluded.leases,
+       limits = excluded.limits,
        back_at = case when excluded.seen_at >= w.seen_at + w.live_ms * 1000 then excluded.seen_at else w.back_at end
 returning draining;
 
@@ -41,7 +42,7 @@ update holdfast_worker set draining = 1 where id = :id and stopped_at is null re
 -- name: worker_list
 -- One that is live gave a sign that still counts.
 select id, name, host, pid, version, slots, types, started_at, seen_at, stopped_at, draining, counters, last_error, live_ms, back_at,
-       timings, leases
+       timings, leases, limits
   from holdfast_worker
  where (not :live or (stopped_at is null and seen_at > {now} - live_ms * 1000))
    and (:ids is null or id in (select value from json_each(:ids)))

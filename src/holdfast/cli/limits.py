@@ -1,0 +1,163 @@
+"""`holdfast limits`: what the limits of the fleet hold back, and setting them while workers run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from holdfast.cli.changes import ChangeOptions, change_options
+from holdfast.cli.completion import complete_type
+from holdfast.cli.console import print_info
+from holdfast.cli.lazy import HelpGroup
+from holdfast.cli.output import Column, Format, columns, output_option, write_records
+from holdfast.cli.session import CliSession, with_database
+from holdfast.core.errors import CommandUsage
+
+if TYPE_CHECKING:
+    from holdfast.commands.limits import LimitTarget
+
+_LIMIT_COLUMNS = (
+    *columns("type", "key"),
+    Column("running", lambda row: row["running"], lambda row: "yellow" if row["full"] else None),
+    *columns("started", "waiting", "oldest"),
+    Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
+    Column("own limit", lambda row: row["own"]),
+)
+
+
+@click.group(
+    "limits",
+    cls=HelpGroup,
+    examples=(
+        "holdfast limits list",
+        "holdfast limits list mail.send --full",
+        "holdfast limits set mail.send --key 42 --limit 10",
+        "holdfast limits rest mail.send --key 42 10m --reason 'their server asked for it'",
+    ),
+)
+def limits() -> None:
+    """List and change limits of the whole fleet, by job type and key."""
+
+
+@limits.command(
+    "list",
+    examples=(
+        "holdfast limits list",
+        "holdfast limits list mail.send",
+        "holdfast limits list --full -o json",
+    ),
+)
+@click.argument("type", required=False, shell_complete=complete_type)
+@click.option("--full", is_flag=True, help="Only limits that hold jobs back now.")
+@click.option(
+    "--limit", type=click.IntRange(1, 10_000), default=100, help="Maximum rows.", show_default=True
+)
+@output_option
+@with_database
+def list_(session: CliSession, type: str | None, full: bool, limit: int, output: Format) -> None:
+    """List limits with what runs, what waits and since when; the fullest keys of a type come first.
+
+    Limits are declared in code; those of the live workers are listed.
+    """
+    from holdfast.admin.limits import limit_record, shown_limit
+
+    found = session.run(session.admin.limits.list(session.caller(), type, full=full, limit=limit))
+    shown = limit_record if output == "table" else shown_limit
+    empty = "no limit holds jobs back" if full else "no live worker declares limits"
+    write_records([shown(each) for each in found], _LIMIT_COLUMNS, output, id="key", empty=empty)
+
+
+def _target_options(command: Any) -> Any:
+    for option in (
+        click.option("--key", help="One key, as it is in the input."),
+        click.option("--each", "scope", flag_value="each", help="Each key of the type."),
+        click.option("--total", "scope", flag_value="total", help="All jobs of the type together."),
+    ):
+        command = option(command)
+    return command
+
+
+def _target(type: str, key: str | None, scope: Any) -> LimitTarget:
+    from holdfast.commands.limits import LimitTarget
+
+    if key is not None and scope is not None:
+        raise CommandUsage(f"--key and --{scope} cannot be combined")
+    return LimitTarget(type, key, scope)
+
+
+@limits.command(
+    "set",
+    examples=(
+        "holdfast limits set mail.send --key 42 --limit 10",
+        "holdfast limits set mail.send --each --rate 100/1m",
+        "holdfast limits set mail.send --total --limit 50",
+        "holdfast limits set @openai --rate 60/1m",
+        "holdfast limits set mail.send --key 42 --limit default --rate default",
+    ),
+)
+@click.argument("type", metavar="TYPE|@NAME", shell_complete=complete_type)
+@_target_options
+@click.option("--limit", metavar="N", help="Jobs that may run at once.")
+@click.option(
+    "--rate", metavar="N/PERIOD", help="Jobs that may start in any period of that length."
+)
+@change_options
+@with_database
+def set_(
+    session: CliSession,
+    type: str,
+    key: str | None,
+    scope: str | None,
+    limit: str | None,
+    rate: str | None,
+    change: ChangeOptions,
+) -> None:
+    """Override a limit while workers run; `default` returns to the number in the code.
+
+    It holds from the next claim on. Jobs that run already are not interrupted.
+    """
+    from holdfast.admin.limits import read_change
+
+    if limit is None and rate is None:
+        raise CommandUsage("nothing to set", help="give --limit N or --rate N/PERIOD")
+    wanted = read_change(limit, rate)
+    target = _target(type, key, scope)
+    if change.dry_run:
+        print_info(f"would set {type}; nothing was changed")
+        return
+    session.run(session.admin.limits.set(session.caller(change.reason), target, wanted))
+    print_info(f"set {type if key is None else f'{type} {key}'}")
+
+
+@limits.command(
+    "rest",
+    examples=(
+        "holdfast limits rest mail.send --key 42 10m --reason 'their server asked for it'",
+        "holdfast limits rest @openai 30s",
+        "holdfast limits rest mail.send --key 42 0s",
+    ),
+)
+@click.argument("type", metavar="TYPE|@NAME", shell_complete=complete_type)
+@click.argument("duration", metavar="DURATION")
+@click.option("--key", help="The key, as it is in the input.")
+@change_options
+@with_database
+def rest(
+    session: CliSession, type: str, duration: str, key: str | None, change: ChangeOptions
+) -> None:
+    """Start no job of one key for a while, on any worker; 0s ends that.
+
+    Jobs that run already are not interrupted. To stop all of a type, use `holdfast types pause`.
+    """
+    from holdfast.commands.limits import LimitTarget
+    from holdfast.core.duration import milliseconds
+
+    ms = milliseconds(duration)
+    named = type if key is None else f"{type} {key}"
+    if change.dry_run:
+        print_info(f"would pause {named} for {duration}; nothing was changed")
+        return
+    target = LimitTarget(type, key)
+    session.run(session.admin.limits.rest(session.caller(change.reason), target, ms))
+    print_info(f"paused {named} for {duration}" if ms else f"resumed {named}")

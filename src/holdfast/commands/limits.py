@@ -1,0 +1,340 @@
+"""Commands on limits of the whole fleet: set them, let a key wait for a while, and see what they hold back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from holdfast.commands.change import Change, Effect
+from holdfast.commands.explain import MOST_WORKERS
+from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet
+from holdfast.core.errors import InvalidOption, UnknownJobType, nearest
+from holdfast.core.flow import LONGEST_PERIOD_MS, MOST_ALLOWED
+from holdfast.core.gates import (
+    GateRecord,
+    GateRule,
+    LimitSetting,
+    every_key,
+    gate_id,
+    named_gate,
+    split_gate,
+)
+from holdfast.core.records import Instant
+from holdfast.notify.base import LOOK_EVERYWHERE, Hint
+from holdfast.observe.metrics import LimitGauges
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+
+UNSET = -1
+"""Resets a number to the one in the code."""
+
+MOST_KEYS = 1_000
+"""So many keys of a type are looked at for the fullest ones."""
+
+MOST_RATE = 1_000_000
+LONGEST_WAIT_MS = 31 * 86_400_000
+
+Scope = Literal["key", "each", "total"]
+
+
+class LimitTarget(msgspec.Struct, frozen=True):
+    """What a limit is set for: a key of a type, each of its keys, or the type or shared name as a whole.
+
+    A name that types share is written `@name`. Without a key and a scope it is what the code limits, if that is one.
+    """
+
+    owner: str
+    key: str | None = None
+    scope: Scope | None = None
+
+
+class LimitChange(msgspec.Struct, frozen=True):
+    """Numbers to set while workers run; None leaves one as it is, -1 returns to the code's own."""
+
+    allowed: int | None = None
+    rate: int | None = None
+    period_ms: int | None = None
+
+    def check(self) -> None:
+        """Refuse numbers without meaning. Raises: InvalidOption."""
+        if self.allowed is None and self.rate is None:
+            raise InvalidOption("nothing to set", help="give a limit or a rate")
+        if self.allowed not in (None, UNSET) and not 1 <= int(self.allowed or 0) <= MOST_ALLOWED:
+            raise InvalidOption(
+                f"a limit of {self.allowed} is not between 1 and {MOST_ALLOWED}",
+                help="to stop a key for a while, use `holdfast limits rest`",
+            )
+        if self.rate in (None, UNSET):
+            return
+        if not 1 <= int(self.rate or 0) <= MOST_RATE:
+            raise InvalidOption(f"a rate of {self.rate} is not between 1 and {MOST_RATE}")
+        if not 100 <= (self.period_ms or 0) <= LONGEST_PERIOD_MS:
+            raise InvalidOption("a rate needs a period from 100ms to 31d", help="write 100/1m")
+
+
+class LimitFacts(msgspec.Struct, frozen=True):
+    """One gate as people see it: what it lets through, what it holds back, and whether that was set at run time."""
+
+    type: str
+    key: str | None
+    scope: Scope
+    running: int
+    allowed: int | None
+    started: int
+    rate: int | None
+    period_ms: int | None
+    waiting: int
+    oldest_at: Instant | None
+    rests_until: Instant | None
+    reason: str | None
+    is_set: bool
+    now: Instant
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether it lets nothing through for a while."""
+        return self.rests_until is not None and self.rests_until > self.now
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds work back."""
+        if self.scope == "key" and not self.waiting:
+            return False
+        is_busy = self.allowed is not None and self.running >= self.allowed
+        is_spent = self.rate is not None and self.started >= self.rate
+        return is_busy or is_spent or self.is_resting
+
+
+def set_limit(
+    store: Store, target: LimitTarget, change: LimitChange, by: str | None
+) -> Op[Change[LimitSetting]]:
+    """Set numbers of a limit in the whole fleet. Raises: UnknownJobType, InvalidOption."""
+    change.check()
+    id = yield from _gate_of(store, target)
+    before = yield from _setting(store, target.owner, id)
+    allowed = _merged(before.allowed, change.allowed)
+    rate = _merged(before.rate, change.rate)
+    period_ms = change.period_ms if change.rate not in (None, UNSET) else before.period_ms
+    if allowed is None and rate is None and before.rests_until is None:
+        yield from store.limits.clear(id)
+    else:
+        period = None if rate is None else period_ms
+        yield from store.limits.set(id, allowed=allowed, rate=rate, period_ms=period, by=by)
+    return (yield from _changed(store, target.owner, id, before))
+
+
+def rest_limit(
+    store: Store, target: LimitTarget, ms: int, reason: str | None, by: str | None
+) -> Op[Change[LimitSetting]]:
+    """Let nothing of a key start in the fleet for so long; 0 ends that. Raises: UnknownJobType, InvalidOption."""
+    if not 0 <= ms <= LONGEST_WAIT_MS:
+        raise InvalidOption("a key cannot wait for longer than 31 days")
+    if target.scope == "each" or (target.key is None and not target.owner.startswith("@")):
+        raise InvalidOption(
+            f"name the key of {target.owner} that is to wait",
+            help=f"for all keys: `holdfast types pause {target.owner}`",
+        )
+    id = yield from _gate_of(store, target)
+    before = yield from _setting(store, target.owner, id)
+    yield from store.limits.rest(id, ms, reason, by)
+    return (yield from _changed(store, target.owner, id, before))
+
+
+def _merged(before: int | None, given: int | None) -> int | None:
+    if given is None:
+        return before
+    return None if given == UNSET else given
+
+
+def _setting(store: Store, owner: str, id: str) -> Op[LimitSetting]:
+    found = yield from store.limits.settings(None if owner.startswith("@") else owner)
+    return next((each for each in found if each.id == id), LimitSetting(id))
+
+
+def _changed(store: Store, owner: str, id: str, before: LimitSetting) -> Op[Change[LimitSetting]]:
+    after = yield from _setting(store, owner, id)
+    hint = LOOK_EVERYWHERE if owner.startswith("@") else Hint("look", owner)
+    effect = Effect(f"limit {spoken_gate(id)}", _numbers(before), _numbers(after))
+    return Change(after, [effect], [hint])
+
+
+def _numbers(setting: LimitSetting) -> dict[str, object]:
+    names = ("allowed", "rate", "period_ms", "rests_until", "reason")
+    return {name: getattr(setting, name) for name in names if getattr(setting, name) is not None}
+
+
+def spoken_gate(id: str) -> str:
+    """Write a gate as people name it: `mail.send 42`, `each key of mail.send`, `mail.send`, `@openai`."""
+    owner, key = split_gate(id)
+    if id.startswith("*"):
+        return f"each key of {owner}"
+    return f"{owner} {key}" if key else id
+
+
+def _gate_of(store: Store, target: LimitTarget) -> Op[str]:
+    """Return the gate that a target means, if a limit there has an effect. Raises: UnknownJobType, InvalidOption."""
+    declared = yield from read_declared(store)
+    owner = target.owner
+    if owner.startswith("@"):
+        names = {each.id for one in declared.values() for each in one.shared if each.id[0] == "@"}
+        if owner not in names:
+            raise InvalidOption(
+                f"no live worker has a limit named {owner[1:61]!r}",
+                help=nearest(owner, names) or "see `holdfast limits list`",
+            )
+        return named_gate(owner[1:])
+    return _gate_of_type(target, declared)
+
+
+def _gate_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits]) -> str:
+    owner = target.owner
+    known = declared.get(owner)
+    if known is None:
+        raise UnknownJobType(
+            f"no live worker declares limits for {owner[:60]!r}",
+            help=nearest(owner, declared)
+            or f"declare them in code; for each worker: `holdfast types set {owner[:60]} --concurrency`",
+        )
+    if target.key is not None:
+        if not known.by:
+            raise InvalidOption(
+                f"the limits of {owner} have no keys", help="leave out the key, or add by= in code"
+            )
+        return gate_id(owner, target.key)
+    scope = target.scope or _only_scope(known)
+    if scope == "total" and known.total is None:
+        raise InvalidOption(
+            f"{owner} has no limit for all of its jobs in code",
+            help="add Limit(n), then set it here",
+        )
+    return owner if scope == "total" else every_key(owner)
+
+
+def _only_scope(known: DeclaredLimits) -> Scope:
+    if known.by and known.total is not None:
+        raise InvalidOption(
+            f"{known.type} has limits per {known.by} and in all",
+            help="say which: --each or --total",
+        )
+    return "total" if known.total is not None else "each"
+
+
+def read_declared(store: Store) -> Op[dict[str, DeclaredLimits]]:
+    """Read what the types of the live workers declare."""
+    workers = yield from store.workers.page(MOST_WORKERS, live=True)
+    return declared_in_fleet(workers)
+
+
+def read_limits(
+    store: Store, type: str | None = None, most: int = MOST_KEYS
+) -> Op[list[LimitFacts]]:
+    """Read what the limits of a type, or of all, let through and hold back: the fullest keys first.
+
+    Of each type at most `most` keys are looked at. Raises: UnknownJobType.
+    """
+    declared = yield from read_declared(store)
+    if type is not None and type not in declared:
+        raise UnknownJobType(
+            f"no live worker declares limits for {type[:60]!r}",
+            help=nearest(type, declared) or "see `holdfast limits list`",
+        )
+    wanted = sorted(declared) if type is None else [type]
+    now = yield from store.schema.clock()
+    named = [each for each in (yield from store.limits.settings()) if each.id.startswith("@")]
+    found: list[LimitFacts] = []
+    seen: set[str] = set()
+    for name in wanted:
+        settings = [*named, *(yield from store.limits.settings(name))]
+        fresh = [each for each in declared[name].shared if each.id not in seen]
+        seen.update(each.id for each in fresh)
+        for each in fresh:
+            found.append((yield from _shared(store, declared[name], each.id, settings, now)))
+        found += yield from _lines(store, declared[name], settings, now, most)
+    return found
+
+
+def gauges_of(limits: Sequence[LimitFacts]) -> list[LimitGauges]:
+    """Return what the limits of each type hold back."""
+    found = []
+    for type in sorted({each.type for each in limits}):
+        mine = [each for each in limits if each.type == type]
+        full = [each for each in mine if each.is_full]
+        oldest = [each.now - each.oldest_at for each in full if each.oldest_at is not None]
+        waiting = sum(each.waiting for each in full)
+        found.append(LimitGauges(type, len(full), waiting, max(0, *oldest, 0)))
+    return found
+
+
+def _shared(
+    store: Store,
+    declared: DeclaredLimits,
+    id: str,
+    settings: Sequence[LimitSetting],
+    now: Instant,
+) -> Op[LimitFacts]:
+    """Read the gate of a type as a whole, or of a name that types share."""
+    rule = declared.rule(id, settings)
+    records = yield from store.limits.shared([id], rule.period_ms or 0)
+    own = next((each for each in settings if each.id == id), LimitSetting(id))
+    return _facts(records[0] if records else _unused(own), rule, now, "total")
+
+
+def _unused(setting: LimitSetting) -> GateRecord:
+    """A gate that nothing has come to yet."""
+    return GateRecord(
+        setting.id,
+        0,
+        0,
+        0,
+        None,
+        setting.rests_until,
+        setting.reason,
+        setting.allowed,
+        setting.rate,
+        setting.period_ms,
+    )
+
+
+def _lines(
+    store: Store,
+    declared: DeclaredLimits,
+    settings: Sequence[LimitSetting],
+    now: Instant,
+    most: int,
+) -> Op[list[LimitFacts]]:
+    if not declared.by:
+        return []
+    every = declared.rule(gate_id(declared.type, "?"), settings)
+    records = yield from store.limits.page(declared.type, most, period_ms=every.period_ms or 0)
+    listed = {each.id for each in records}
+    idle = [each for each in settings if split_gate(each.id)[1] and each.id not in listed]
+    found = [
+        _facts(each, declared.rule(each.id, settings), now, "key")
+        for each in (*records, *map(_unused, idle))
+        if split_gate(each.id)[1]
+    ]
+    return sorted(
+        found, key=lambda each: (not each.is_full, -each.waiting, -each.running, each.key or "")
+    )
+
+
+def _facts(record: GateRecord, rule: GateRule, now: Instant, scope: Scope) -> LimitFacts:
+    owner, key = split_gate(record.id)
+    return LimitFacts(
+        type=f"@{owner}" if record.id.startswith("@") else owner,
+        key=key,
+        scope=scope,
+        running=record.running,
+        allowed=rule.allowed,
+        started=record.started,
+        rate=rule.rate,
+        period_ms=rule.period_ms,
+        waiting=record.waiting,
+        oldest_at=record.oldest_at,
+        rests_until=record.rests_until,
+        reason=record.reason,
+        is_set=(record.allowed, record.rate) != (None, None),
+        now=now,
+    )

@@ -1,0 +1,106 @@
+"""What a job type declares about its flow, as workers tell it and people read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.duration import format_duration
+from holdfast.core.flow import Flow, OnFailure
+from holdfast.core.gates import GateRule, LimitSetting, every_key, gate_id, split_gate
+from holdfast.core.records import WorkerRecord
+
+ANY_FUNCTION = "key"
+"""What a key is called that a function without a name computes."""
+
+
+class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The limits of one type: those of each key, those of all of them, and whether keys take turns or keep order."""
+
+    type: str
+    by: str = ""
+    line: GateRule | None = None
+    shared: tuple[GateRule, ...] = ()
+    ordered: OnFailure | None = None
+    fair: bool = False
+
+    @property
+    def total(self) -> GateRule | None:
+        """What holds for the type as a whole."""
+        return next((each for each in self.shared if each.id == self.type), None)
+
+    def rule(self, id: str, settings: Iterable[LimitSetting] = ()) -> GateRule:
+        """Return what holds at a gate: what was set for it, else for every key, else what the code says."""
+        code = next((each for each in self.shared if each.id == id), None)
+        known = {each.id: each for each in settings}
+        has_key = split_gate(id)[1]
+        found: list[GateRule | LimitSetting | None] = [known.get(id)]
+        if has_key:
+            found += [known.get(every_key(self.type)), self.line]
+        elif code is not None:
+            found.append(code)
+        return GateRule(
+            id,
+            next((each.allowed for each in found if each and each.allowed is not None), None),
+            next((each.rate for each in found if each and each.rate is not None), None),
+            next((each.period_ms for each in found if each and each.period_ms is not None), None),
+        )
+
+    @property
+    def words(self) -> str:
+        """Say it in a line, such as `3 per tenant_id · 50 in all · 100/1m per tenant_id`."""
+        line = self.line or GateRule(gate_id(self.type, ""))
+        parts = []
+        if self.ordered is not None:
+            parts.append(f"in order per {self.by}")
+        elif line.allowed is not None:
+            parts.append(f"{line.allowed} per {self.by}")
+        if line.rate is not None:
+            parts.append(f"{rate_words(line)} per {self.by}")
+        for each in self.shared:
+            of = "in all" if each.id == self.type else f"for {split_gate(each.id)[0]}"
+            if each.allowed is not None:
+                parts.append(f"{each.allowed} {of}")
+            if each.rate is not None:
+                parts.append(f"{rate_words(each)} {of}")
+        if self.fair:
+            parts.append(f"fair by {self.by}")
+        return " · ".join(parts)
+
+
+def rate_words(rule: GateRule) -> str:
+    """Write a rate as people do: `100/1m`."""
+    return f"{rule.rate}/{format_duration(rule.period_ms or 0)}"
+
+
+def declared_by(flow: Flow) -> DeclaredLimits:
+    """Return what a type's flow says, without its code."""
+    by = flow.by if isinstance(flow.by, str) else getattr(flow.by, "__name__", "")
+    is_bare = flow.line.allowed is None and flow.line.rate is None and flow.ordered is None
+    return DeclaredLimits(
+        type=flow.type,
+        by="" if flow.by is None else by.strip("<>").replace("lambda", "") or ANY_FUNCTION,
+        line=flow.line if flow.by is not None else None,
+        shared=flow.shared,
+        ordered=flow.ordered,
+        fair=bool(flow.weights) or (flow.by is not None and is_bare),
+    )
+
+
+def encode_declared(flows: Iterable[Flow]) -> str:
+    """Write what types declare as a worker's sign carries it."""
+    return msgspec.json.encode({each.type: declared_by(each) for each in flows}).decode()
+
+
+def declared_in(worker: WorkerRecord) -> dict[str, DeclaredLimits]:
+    """Read what a worker's types declare."""
+    return msgspec.convert(worker.limits, dict[str, DeclaredLimits])
+
+
+def declared_in_fleet(workers: Iterable[WorkerRecord]) -> dict[str, DeclaredLimits]:
+    """Return what types declare by the newest worker that has them; older code may say something else."""
+    found: dict[str, DeclaredLimits] = {}
+    for worker in sorted(workers, key=lambda each: each.started_at):
+        found.update(declared_in(worker))
+    return found
