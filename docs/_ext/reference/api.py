@@ -78,7 +78,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "Django": (
         "holdfast.contrib.django.database_url",
         "holdfast.contrib.django.tasks.HoldfastBackend",
-        "holdfast.contrib.django.tasks.HoldfastTask",
+        "holdfast.contrib.django.tasks.DjangoTaskOptions",
         "holdfast.contrib.django.tasks.task",
         "holdfast.testing.django_cases.RunsTasks",
     ),

@@ -17,7 +17,7 @@ TASKS = """
     import os, time
     from pathlib import Path
     from django.db import connection
-    from holdfast import Permanent, Retry
+    from holdfast import Limit, Permanent, Rate, Retry
     from holdfast.contrib.django.tasks import task
     from shop.models import Order
 
@@ -53,6 +53,13 @@ TASKS = """
     @task(key="report:{year}")
     def report(year, pages=1):
         return [year, pages]
+
+    @task(limits=[Limit(1, by="tenant")], rates=[Rate(100, "1s", name="all")])
+    def alone(tenant, number=0):
+        Path(f"running.{tenant}").mkdir()
+        time.sleep(0.1)
+        Path(f"running.{tenant}").rmdir()
+        return tenant
 
     @task(timeout="300ms", retry=Retry(base="100ms", max_attempts=1))
     def sleep():
@@ -232,6 +239,28 @@ def test_a_worker_of_one_queue_leaves_the_others_alone(sqlite_project: Project) 
         f"from shop.tasks import add\nanswer([str(add.get_result(each).status) for each in {ids!r}])"
     )
     assert states == ["READY", "SUCCESSFUL"]
+
+
+def test_tasks_are_limited_by_an_argument(sqlite_project: Project) -> None:
+    shop = prepared(sqlite_project)
+    refused = shop.evaluate(
+        """
+        from holdfast import Limit
+        from holdfast.contrib.django.tasks import task
+        from holdfast.contrib.django.tasks_api import InvalidTask
+        from shop.tasks import alone
+        import copy, shop.tasks
+        ids = [alone.enqueue("a", number=n).id for n in range(3)] + [alone.enqueue("b").id]
+        assert copy.deepcopy(alone) == alone
+        try:
+            task(limits=[Limit(1, by="customer")])(shop.tasks.add.func)
+        except InvalidTask as error:
+            answer(str(error))
+        """
+    )
+    assert "by='customer' is no argument of the task; there are a, b" in refused
+    shop.manage("holdfast", "worker", "--drain")
+    assert shop.manage("holdfast", "jobs", "list", "state:completed", "-o", "id").count("-") == 16
 
 
 def test_several_processes_run_tasks(sqlite_project: Project) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from django.utils.module_loading import import_string
 
 from holdfast.contrib.django.application import on_load
+from holdfast.contrib.django.task_arguments import flow_options
 from holdfast.contrib.django.tasks_api import (
     DEFAULT_TASK_BACKEND_ALIAS,
     DEFAULT_TASK_QUEUE_NAME,
@@ -118,7 +119,8 @@ def _all_queues() -> Iterator[str]:
 
 
 def _options(task: AnyTask) -> TypeOptions:
-    options: TypeOptions = {"retry": getattr(task, "retry", None) or CUT_OFF_RETRY}
+    options = flow_options(task)
+    options["retry"] = getattr(task, "retry", None) or CUT_OFF_RETRY
     if (timeout := getattr(task, "timeout", None)) is not None:
         options["timeout"] = timeout
     return options

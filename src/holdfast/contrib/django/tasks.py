@@ -7,16 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from inspect import iscoroutinefunction, signature
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, cast, overload
+from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 from django.core.checks import CheckMessage
 from django.db import connections, transaction
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from holdfast.client.start_options import StartOptions
 from holdfast.contrib.django.application import database_alias, load_django_app
+from holdfast.contrib.django.task_arguments import argument_names, bound_arguments, flow_options
 from holdfast.contrib.django.task_results import aware, new_result, read_result
 from holdfast.contrib.django.task_types import TASK_TYPES
 from holdfast.contrib.django.tasks_api import (
@@ -30,11 +43,13 @@ from holdfast.contrib.django.tasks_api import (
     TaskResult,
     task_enqueued,
 )
+from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import HoldfastError
+from holdfast.core.flow import Fair, Limit, Ordered, Rate, flow_of
 from holdfast.core.retry import Retry
 
-__all__ = ["HoldfastBackend", "HoldfastTask", "task"]
+__all__ = ["DjangoTaskOptions", "HoldfastBackend", "HoldfastTask", "task"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,19 +62,62 @@ else:
     AnyTask, AnyResult, AnyContext = Task, TaskResult, TaskContext
 
 
+class DjangoTaskOptions(TypedDict, total=False):
+    """The options that Django has no word for; `by=` in the last four names an argument of the task."""
+
+    retry: Retry | None
+    """When a task that raised is tried again; without it, the first exception is final."""
+
+    key: str | None
+    """A template of the arguments, as "invoice:{number}": tasks with the same key share one run until it has ended."""
+
+    timeout: Duration | None
+    """How long an attempt may take."""
+
+    atomic: bool
+    """Whether the task runs in a transaction of Django's that also completes it."""
+
+    limits: Sequence[Limit]
+    """How many tasks run at once over all workers."""
+
+    rates: Sequence[Rate]
+    """How many tasks start within any period over all workers."""
+
+    fair: Fair | None
+    """Keys take turns."""
+
+    ordered: Ordered | None
+    """Tasks of one key run one at a time, first in, first out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldfastTask(AnyTask):
-    """A task with Holdfast's options.
-
-    retry: try again after an exception; without it, the first one fails the task. key: tasks with the same key share
-    one run while it has not ended; a template of the arguments, such as "invoice:{number}". timeout: how long an
-    attempt may take. atomic: run in a transaction that also completes the task.
-    """
+    """A task with Holdfast's options, which `DjangoTaskOptions` explains."""
 
     retry: Retry | None = None
     key: str | None = None
     timeout: Duration | None = None
     atomic: bool = False
+    limits: Sequence[Limit] = ()
+    rates: Sequence[Rate] = ()
+    fair: Fair | None = None
+    ordered: Ordered | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a task as its path and what `using` has changed; options need not be picklable."""
+        names = ("priority", "queue_name", "backend", "run_after")
+        return _rebuilt, (self.module_path, {name: getattr(self, name) for name in names})
+
+
+def _rebuilt(path: str, changes: dict[str, Any]) -> HoldfastTask:
+    """Return a task that was pickled. Raises: ValueError when its code is gone."""
+    try:
+        found = import_string(path)
+    except ImportError as error:
+        raise ValueError(f"Expected {path!r} to point to a Task instance.") from error
+    if not isinstance(found, HoldfastTask):
+        raise ValueError(f"Expected {path!r} to point to a Task instance.")
+    return replace(found, **changes)
 
 
 @overload
@@ -71,10 +129,7 @@ def task(
     queue_name: str = ...,
     backend: str = ...,
     takes_context: Literal[False] = False,
-    retry: Retry | None = ...,
-    key: str | None = ...,
-    timeout: Duration | None = ...,
-    atomic: bool = ...,
+    **options: Unpack[DjangoTaskOptions],
 ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 @overload
 def task(
@@ -83,10 +138,7 @@ def task(
     queue_name: str = ...,
     backend: str = ...,
     takes_context: Literal[True],
-    retry: Retry | None = ...,
-    key: str | None = ...,
-    timeout: Duration | None = ...,
-    atomic: bool = ...,
+    **options: Unpack[DjangoTaskOptions],
 ) -> Callable[[Callable[Concatenate[AnyContext, P], R]], Task[P, R]]: ...
 def task(
     function: Callable[..., Any] | None = None,
@@ -96,12 +148,9 @@ def task(
     queue_name: str = DEFAULT_TASK_QUEUE_NAME,
     backend: str = DEFAULT_TASK_BACKEND_ALIAS,
     takes_context: bool = False,
-    retry: Retry | None = None,
-    key: str | None = None,
-    timeout: Duration | None = None,
-    atomic: bool = False,
+    **options: Unpack[DjangoTaskOptions],
 ) -> Any:
-    """Declare a task, as Django's own decorator does, with the options of `HoldfastTask`.
+    """Declare a task, as Django's own decorator does, with the options of `DjangoTaskOptions`.
 
     Django 6.0 has no other way to give them. Raises: InvalidTask.
     """
@@ -114,10 +163,7 @@ def task(
             backend=backend,
             run_after=None,
             takes_context=takes_context,
-            retry=retry,
-            key=key,
-            timeout=timeout,
-            atomic=atomic,
+            **options,
         )
 
     return declare if function is None else declare(function)
@@ -216,12 +262,13 @@ def _check_options(task: AnyTask) -> None:
     try:
         if task.timeout is not None:
             milliseconds(task.timeout)
+        flow_of(task.module_path, TypeCodec(Any), dict(flow_options(task)))
     except HoldfastError as error:
-        raise InvalidTask(f"timeout: {error.message}.") from error
+        raise InvalidTask(f"{task.module_path}: {error.message}.") from error
 
 
 def _check_template(task: HoldfastTask) -> None:
-    names = list(signature(task.func).parameters)[int(task.takes_context) :]
+    names = argument_names(task)
     try:
         str(task.key).format(**dict.fromkeys(names, ""))
     except (KeyError, IndexError, ValueError, AttributeError) as error:
@@ -232,7 +279,5 @@ def _check_template(task: HoldfastTask) -> None:
 
 def _key_of(task: AnyTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Return the key of a call, its template filled in. Raises: TypeError for arguments that the task does not take."""
-    context = (None,) if task.takes_context else ()
-    bound = signature(task.func).bind(*context, *args, **kwargs)
-    bound.apply_defaults()
-    return str(getattr(task, "key", "")).format(**bound.arguments)
+    arguments = bound_arguments(task.func, task.takes_context, args, kwargs)
+    return str(getattr(task, "key", "")).format(**arguments)
