@@ -28,8 +28,8 @@ def test_a_list_tells_since_when_and_whether_a_live_worker_handles_it(
     assert (mail["type"], mail["workers"], mail["live"]) == ("order.placed/mail", 0, 1)
     assert mail["created_at"].endswith("Z")
     head, _, row = run("events", "subscriptions").stdout.splitlines()
-    assert head.split() == ["EVENT", "HANDLER", "SINCE", "WORKERS", "LIVE"]
-    assert row.split()[3:] == ["none", "1"]
+    assert head.split() == ["EVENT", "HANDLER", "SINCE", "WORKERS", "LIVE", "REPLAYED", "TO"]
+    assert row.split()[3:] == ["none", "1", "-"]
     listed = run("events", "subscriptions", "-o", "id").stdout
     assert listed == "order.placed/charge\norder.placed/mail\n"
 
@@ -81,3 +81,42 @@ def test_an_unknown_subscription_is_answered_with_the_nearest(run: Run, orders: 
     assert result.exit_code == Exit.NOT_FOUND
     assert "error[HF028]" in result.stderr
     assert "did you mean order.placed mail?" in result.stderr
+
+
+REPLAY = ("events", "replay", "order.placed", "--to", "charge")
+
+
+def test_stored_events_are_replayed_to_a_handler_once(run: Run, orders: Scene) -> None:
+    orders.start("order.placed/mail", input="7")
+    dry = run(*REPLAY, "--since", "1d", "--dry-run")
+    assert "would replay 2 events to charge" in dry.stderr
+    assert orders.claim("order.placed/charge") == []
+    done = run(*REPLAY, "--since", "1d", "--rate", "1000/s", "--yes", "--reason", "new handler")
+    assert done.exit_code == Exit.OK
+    assert "replayed 2 events to charge\n" in done.stderr
+    again = run(*REPLAY, "--since", "2026-01-01", "--yes")
+    assert "replayed 0 events to charge\n" in again.stderr
+    assert run("jobs", "list", "type:order.placed/charge", "-o", "id").stdout.count("\n") == 2
+    assert orders.deeds()[0] == (
+        "subscription.replay",
+        "subscription order.placed/charge",
+        "new handler",
+    )
+
+
+@pytest.mark.parametrize(
+    ("since", "more", "code"),
+    [("soon", (), "HF073"), ("1d", ("--rate", "fast"), "HF073"), ("9999-99-99", (), "HF073")],
+)
+def test_a_replay_refuses_what_it_does_not_understand(
+    run: Run, orders: Scene, since: str, more: tuple[str, ...], code: str
+) -> None:
+    result = run(*REPLAY, "--since", since, "--yes", *more)
+    assert result.exit_code == Exit.USAGE
+    assert code in result.stderr
+
+
+def test_a_replay_to_an_unknown_handler_names_the_nearest(run: Run, orders: Scene) -> None:
+    result = run("events", "replay", "order.placed", "--to", "chrge", "--since", "1d", "--yes")
+    assert result.exit_code == Exit.NOT_FOUND
+    assert "order.placed charge" in result.stderr

@@ -167,10 +167,10 @@ def test_what_waits_is_read_with_new_code_before_it_is_deployed(
     (tmp_path / "changed_inputs.py").write_text(CHANGED)
     (tmp_path / "upgraded_inputs.py").write_text(CHANGED + UPGRADE)
     monkeypatch.syspath_prepend(tmp_path)
+    scene.ended("complete")
     old = scene.start()
     scene.start(input='{"address":"ben"}', version=2)
     scene.start("pdf")
-    scene.ended("complete")
     refused = run("types", "check", "changed_inputs:app", "-o", "json")
     assert refused.exit_code == Exit.CHECK_NOT_MET
     (row,) = json.loads(refused.stdout)

@@ -564,6 +564,7 @@ ON_ONE_SURFACE = {
     "set_type",
     "set_limit",  # HTTP, the command line and the page of the type, which all call the service
     "rest_limit",
+    "replay_events",  # the command line
 }
 
 

@@ -19,6 +19,7 @@ from holdfast.core.ids import (
     beside,
     bucket_of,
     bucket_of_key,
+    delivery_id,
     in_bucket,
     instant_of,
     parse_id,
@@ -195,3 +196,17 @@ def test_buckets_are_spread_evenly(source: str) -> None:
 def test_the_bucket_of_a_key_never_changes() -> None:
     known = {"order-1": 747, "größe": 13524, "": 14572}
     assert {key: bucket_of_key(key) for key in known} == known
+
+
+@given(st.integers(0, 2**48 - 1), st.integers(0, 2**26 - 1), st.binary(min_size=6, max_size=6))
+def test_a_delivery_tells_its_event_and_is_found_in_the_same_place(
+    ms: int, counter: int, rand: bytes
+) -> None:
+    event = uuid7_text(ms, counter, rand)
+    mail, count = (delivery_id(event, f"order.placed/{name}") for name in ("mail", "count"))
+    assert len({event, mail, count}) == 3
+    assert (
+        delivery_id(mail, "order.placed/mail") == delivery_id(count, "order.placed/count") == event
+    )
+    assert (instant_of(mail), bucket_of(mail)) == (ms, bucket_of(event))
+    assert parse_new_id(mail).version == 7

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.core.ids import beside
+from holdfast.core.ids import delivery_id
 from holdfast.core.records import Ending, Instant, NewJob
 from tests.model.model import Model
 
@@ -17,20 +17,20 @@ class EventModel(Model):
 
     subscriptions: set[tuple[str, str]] = field(default_factory=set)
 
-    def publish(self, event: NewJob, new_ids: list[str], now: Instant) -> list[str]:
+    def publish(self, event: NewJob, now: Instant) -> list[str]:
         """Write one job per subscription, or one that waits for a subscriber; return their ids."""
         handlers = self._handlers(event.type)
         if not handlers:
             self.add(event, [], now)
             return [event.id]
-        ids = [event.id, *(beside(each, event.id) for each in new_ids)][: len(handlers)]
+        ids = [delivery_id(event.id, f"{event.type}/{handler}") for handler in handlers]
         for id, handler in zip(ids, handlers, strict=True):
             type = f"{event.type}/{handler}"
             delivery = msgspec.structs.replace(event, id=id, chain_id=id, type=type)
             self.add(delivery, [], now)
         return ids
 
-    def deliver(self, event: str, new_ids: list[str], now: Instant) -> int:
+    def deliver(self, event: str, now: Instant) -> int:
         """Deliver what was published before anybody subscribed."""
         handlers = self._handlers(event)
         waiting = sorted(
@@ -40,13 +40,12 @@ class EventModel(Model):
         )
         if not handlers or not waiting:
             return 0
-        fresh = iter(new_ids)
         endings = []
         for job_id in waiting:
             new = self.jobs[job_id].new
             ids = []
             for handler in handlers:
-                ids.append(beside(next(fresh), job_id))
+                ids.append(delivery_id(job_id, f"{event}/{handler}"))
                 delivery = NewJob(
                     id=ids[-1],
                     chain_id=ids[-1],

@@ -119,12 +119,6 @@ class Machine(RuleBasedStateMachine):
         assert holders == [expected, expected]
 
 
-def maker(ids: list[str]) -> Callable[[], str]:
-    """Hand out prepared ids, so that both stores get the same."""
-    left = iter(ids)
-    return lambda: next(left)
-
-
 def some_ids(number: int) -> list[str]:
     """Make ids in order."""
     return sorted(new_id() for _ in range(number))

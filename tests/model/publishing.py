@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast.commands.start import Delivery, deliver_waiting, publish_events, subscribe_handlers
-from holdfast.core.records import NewJob, Subscription
+from holdfast.core.records import NewJob, NewSubscription, Subscription
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
-from tests.model.machine import EVENTS, HANDLERS, Machine, maker, some_ids
+from tests.model.machine import EVENTS, HANDLERS, Machine
 
 events = st.sampled_from(EVENTS)
 handlers = st.sampled_from(HANDLERS)
@@ -20,7 +20,7 @@ class Publishing(Machine):
 
     @rule(event=events, priority=st.integers(3, 6), delay_s=st.sampled_from([None, -5, 30]))
     def publish(self, event: str, priority: int, delay_s: int | None) -> None:
-        id, more = new_id(), some_ids(len(HANDLERS))
+        id = new_id()
         job = NewJob(
             id=id,
             chain_id=id,
@@ -29,21 +29,18 @@ class Publishing(Machine):
             priority=priority,
             at=None if delay_s is None else self.now + delay_s * 1_000_000,
         )
-        (deliveries,) = self.same(
-            lambda store: publish_events(store, [job], maker(more), now=self.now)
-        )
-        expected = self.model.publish(job, more, self.now)
+        (deliveries,) = self.same(lambda store: publish_events(store, [job], now=self.now))
+        expected = self.model.publish(job, self.now)
         assert [each.id for each in deliveries] == expected
 
     @rule(event=events, names=st.lists(handlers, min_size=1, unique=True))
     def subscribe(self, event: str, names: list[str]) -> None:
-        ids = some_ids(len(HANDLERS) * (len(self.model.jobs) + 1))
-        mine = [Subscription(event, name) for name in names]
+        mine = [NewSubscription(event, name) for name in names]
         (delivered,) = self.same(
-            lambda store: _counts(subscribe_handlers(store, mine, maker(ids), now=self.now))
+            lambda store: _counts(subscribe_handlers(store, mine, now=self.now))
         )
         self.model.subscriptions |= {(event, name) for name in names}
-        assert delivered == self.model.deliver(event, ids, self.now)
+        assert delivered == self.model.deliver(event, self.now)
 
     @rule(event=events, name=handlers)
     def unsubscribe(self, event: str, name: str) -> None:
@@ -53,11 +50,8 @@ class Publishing(Machine):
 
     @rule(event=events)
     def deliver_what_waits(self, event: str) -> None:
-        ids = some_ids(len(HANDLERS) * (len(self.model.jobs) + 1))
-        delivered = self.same(
-            lambda store: _count(deliver_waiting(store, event, maker(ids), now=self.now))
-        )
-        assert delivered == self.model.deliver(event, ids, self.now)
+        delivered = self.same(lambda store: _count(deliver_waiting(store, event, now=self.now)))
+        assert delivered == self.model.deliver(event, self.now)
 
 
 def _counts(op: Op[list[Delivery]]) -> Op[list[int]]:

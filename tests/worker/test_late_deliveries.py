@@ -1,5 +1,6 @@
 """Events that nobody had subscribed to when they were published reach the handlers that do."""
 
+from dataclasses import replace
 from typing import Any
 
 from holdfast.commands.start import StartRequest, publish_events, start_chains
@@ -36,7 +37,7 @@ def subscribed(workshop: Workshop, *names: str) -> list[Subscriber]:
 
 async def publish(workshop: Workshop, *orders: int) -> None:
     jobs = [event(order) for order in orders]
-    await workshop.run(publish_events(workshop.store, jobs, new_id))
+    await workshop.run(publish_events(workshop.store, jobs))
 
 
 def event(order: int) -> NewJob:
@@ -111,3 +112,18 @@ async def test_an_event_without_any_handler_waits(workshop: Workshop) -> None:
     await workshop.until_idle()
     (waiting,) = await workshop.run(workshop.store.events.waiting(EVENT, 10))
     assert waiting.input == "1"
+
+
+async def test_a_new_handler_gets_the_stored_events_that_it_asks_for(workshop: Workshop) -> None:
+    subscribed(workshop, "mail")
+    await workshop.until_idle(clock=ManualClock())
+    await publish(workshop, 1, 2)
+    count = Subscriber()
+    made = workshop.handle(f"{EVENT}/count", count, event=EVENT)
+    workshop.types[made.name] = replace(made, since=0)
+    for _ in range(2):
+        await workshop.until_idle(clock=ManualClock())
+        assert sorted(count.orders) == [1, 2]
+    await publish(workshop, 3)
+    await workshop.until_idle(clock=ManualClock())
+    assert sorted(count.orders) == [1, 2, 3]

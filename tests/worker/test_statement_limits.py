@@ -50,7 +50,7 @@ def operations(store: Store) -> dict[str, list[Op[Any]]]:
         "reaper": [
             reap_leases(store),
             store.leases.release([token]),
-            deliver_waiting(store, "mail", new_id),
+            deliver_waiting(store, "mail"),
         ],
     }
 

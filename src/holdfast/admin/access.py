@@ -118,6 +118,7 @@ POLICY: dict[str, Role] = {
     "overview.read": Role.VIEWER,
     "subscription.list": Role.VIEWER,
     "subscription.remove": Role.OPERATOR,
+    "subscription.replay": Role.OPERATOR,
     "system.read": Role.VIEWER,
     "tail.read": Role.VIEWER,
     "token.create": Role.DEVELOPER,

@@ -19,8 +19,8 @@ from holdfast.admin.windows import STEPS_MS, Window, quantile
 from holdfast.commands.change import Effect
 from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
 from holdfast.commands.health import Health, read_health, summarize
-from holdfast.commands.retention import id_at
 from holdfast.core.cycle import RunRecord
+from holdfast.core.ids import id_at
 from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep, WorkerRecord
 from holdfast.core.redaction import redact
 from holdfast.core.replication import Replication

@@ -11,14 +11,23 @@ import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.jobs import Expected
-from holdfast.admin.serializers import plain, require, version_of
+from holdfast.admin.serializers import plain, require, rfc3339, version_of
 from holdfast.commands.change import Change
 from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.replay import ReplayPage, replay_events
 from holdfast.commands.start import RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.declared_limits import declared_in_fleet
 from holdfast.core.duration import format_duration, spoken
-from holdfast.core.records import Instant, SubscriptionRecord, TypePace, TypeSetting, TypeTotals
+from holdfast.core.ids import instant_of
+from holdfast.core.records import (
+    Instant,
+    Subscription,
+    SubscriptionRecord,
+    TypePace,
+    TypeSetting,
+    TypeTotals,
+)
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -165,7 +174,10 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
         counts = {"workers": self.workers, "live": self.live}
-        return {"type": self.record.job_type, **plain(self.record), **counts}
+        fields = plain(self.record)
+        after = fields.pop("replay_after")
+        replayed_to = None if after is None else rfc3339(instant_of(after) * 1000)
+        return {"type": self.record.job_type, **fields, "replayed_to": replayed_to, **counts}
 
 
 class SubscriptionAdmin(NounAdmin):
@@ -174,6 +186,26 @@ class SubscriptionAdmin(NounAdmin):
     async def list(self, caller: Caller) -> list[SubscriptionFacts]:
         """Read subscriptions, by event and handler."""
         return await self._gateway.read(caller, "subscription.list", _subscription_facts)
+
+    async def replay(
+        self,
+        caller: Caller,
+        subscription: Subscription,
+        since: Instant,
+        after: str | None,
+        look: int,
+        dry_run: bool = False,
+    ) -> ReplayPage:
+        """Deliver one batch of stored events to a handler. Raises: SubscriptionNotFound."""
+        command = partial(
+            replay_events,
+            subscription=subscription,
+            since=since,
+            after=after,
+            look=look,
+            dry_run=dry_run,
+        )
+        return await self._gateway.run(caller, "subscription.replay", command)
 
     async def remove(self, caller: Caller, event: str, handler: str) -> RemovedSubscription:
         """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""

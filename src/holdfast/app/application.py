@@ -24,11 +24,11 @@ from holdfast.client.start_options import check_key
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
 from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
-from holdfast.commands.start import subscribe_handlers
+from holdfast.commands.start import subscribe_handlers, subscriptions_of
 from holdfast.core.codec import SIZE_LIMIT
 from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
-from holdfast.core.records import AppliedMigration, Instant, Subscription
+from holdfast.core.records import AppliedMigration, Instant
 from holdfast.notify.base import Notifier
 from holdfast.notify.encoding import channel_name
 from holdfast.notify.factory import POSTGRES_SCHEMES, open_notifier
@@ -343,14 +343,10 @@ class Holdfast(Registration, Producer):
 
     def subscribe_handlers(self) -> None:
         """Subscribe this application's handlers to their events; `migrate` and workers do it too."""
-        subscriptions = [
-            Subscription(each.event, each.name.removeprefix(f"{each.event}/"))
-            for each in self.registry
-            if each.event is not None
-        ]
+        subscriptions = subscriptions_of(self.registry)
         if subscriptions:
             store = self.database.store
-            deliveries = self.database.run(subscribe_handlers(store, subscriptions, new_id))
+            deliveries = self.database.run(subscribe_handlers(store, subscriptions))
             hints = [hint for each in deliveries for hint in each.hints()]
             if hints and self._bound.hints:
                 self._sender.send(hints)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from inspect import isroutine
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, Unpack
@@ -10,9 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict, TypeVar, Unpack
 from holdfast.client.client import Outputs
 from holdfast.core.codec import TypeCodec
 from holdfast.core.cycle import CycleSpec, cycle_spec, resolve_cycle_options
-from holdfast.core.duration import Duration
+from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.env_options import FromEnv
 from holdfast.core.errors import DuplicateCycle, InvalidName, InvalidOption, nearest
+from holdfast.core.records import parse_since
 from holdfast.core.registry import (
     JobType,
     Registry,
@@ -22,7 +25,7 @@ from holdfast.core.registry import (
     delivery_name,
     job_type_of,
 )
-from holdfast.core.signatures import check_call
+from holdfast.core.signatures import at_least_one, check_call
 from holdfast.core.upgrades import check_version, upgrade_of
 
 if TYPE_CHECKING:
@@ -103,17 +106,28 @@ class Registration:
         return register
 
     def on(
-        self, event: str, *, name: str | None = None, **options: Unpack[TypeOptions]
+        self,
+        event: str,
+        *,
+        name: str | None = None,
+        since: datetime | str | None = None,
+        keep: Duration | None = None,
+        **options: Unpack[TypeOptions],
     ) -> Callable[[H], H]:
         """Subscribe the decorated function to an event, under its own name or the one given.
 
+        since: when the subscription is new, also deliver the stored events from then on. keep: how long events are kept
+        at least, for handlers that come later.
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption, ConfigError.
         """
         check_name(_not_a_function(event, 'on("order.paid")'))
+        begins = None if since is None else parse_since(since)
+        keep_ms = None if keep is None else at_least_one("keep", milliseconds(keep))
 
         def register(handler: H) -> H:
             type_name = delivery_name(event, name or str(getattr(handler, "__name__", "")))
-            self.registry.add(job_type_of(handler, type_name, _job_class(), options, event))
+            made = job_type_of(handler, type_name, _job_class(), options, event)
+            self.registry.add(replace(made, since=begins, keep_ms=keep_ms))
             return handler
 
         return register

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -34,6 +35,7 @@ from holdfast.cli.session import (
 )
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import CommandUsage, SubscriptionNotFound, nearest
+from holdfast.core.records import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from holdfast.core.registry import JobType
 
 _UNSET = -1
+_PROGRESS_S = 5.0
 _DEFAULT = "default"
 
 _SUBSCRIPTION_COLUMNS = (
@@ -57,6 +60,7 @@ _SUBSCRIPTION_COLUMNS = (
         lambda row: None if row["workers"] else "red",
     ),
     *columns("live"),
+    Column("replayed to", lambda row: to_seconds(row["replayed_to"])),
 )
 _CHECK_COLUMNS = (
     *columns("type", "waiting", "versions"),
@@ -417,10 +421,11 @@ def reset(session: CliSession, type: str, change: ChangeOptions) -> None:
     examples=(
         "holdfast events subscriptions",
         "holdfast events unsubscribe order.placed mail_receipt --reason 'handler was removed'",
+        "holdfast events replay order.placed --to count_orders --since 30d --rate 100/s",
     ),
 )
 def events() -> None:
-    """List and remove event subscriptions."""
+    """List and remove event subscriptions, and replay stored events."""
 
 
 @events.command(
@@ -465,6 +470,91 @@ def unsubscribe(session: CliSession, event: str, handler: str, change: ChangeOpt
     write_records([row], _SUBSCRIPTION_COLUMNS, change.output, id="type")
     print_info(f"{event} is no longer delivered to {handler}")
     _print_remaining(done)
+
+
+@events.command(
+    "replay",
+    examples=(
+        "holdfast events replay order.placed --to count_orders --since 30d --dry-run",
+        "holdfast events replay order.placed --to count_orders --since 2026-01-01 --rate 100/s --yes",
+    ),
+)
+@click.argument("event")
+@click.option("--to", "handler", required=True, metavar="HANDLER", help="A handler of the event.")
+@click.option(
+    "--since", required=True, metavar="WHEN", help="A date, a time, or how long ago, such as 30d."
+)
+@click.option("--rate", metavar="N/s", help="Events per second; without it, as fast as possible.")
+@change_options
+@with_database
+def replay(
+    session: CliSession,
+    event: str,
+    handler: str,
+    since: str,
+    rate: str | None,
+    change: ChangeOptions,
+) -> None:
+    """Deliver stored events to a handler that subscribed after they were published.
+
+    Each event is delivered once, however often you run this; to continue after an interruption, run it again. Replayed
+    events have the lowest priority, so that new ones go first.
+    """
+    from holdfast.admin.jobs import per_second
+    from holdfast.commands.replay import REPLAY_LOOK
+
+    pace = None if rate is None else per_second(rate)
+    row = _get_subscription(session, event, handler)
+    begins = _since(session, since)
+    if not change.dry_run and not confirm_change(
+        change, "replay to", "subscription", [row], _SUBSCRIPTION_COLUMNS, many=True, id="type"
+    ):
+        return
+    look = REPLAY_LOOK if pace is None else max(1, min(REPLAY_LOOK, int(pace)))
+    copied = _replay(session, Subscription(event, handler), begins, look, pace, change)
+    done = "would replay" if change.dry_run else "replayed"
+    print_info(f"{done} {pluralize(copied, 'event')} to {handler}")
+
+
+def _replay(
+    session: CliSession,
+    target: Subscription,
+    since: int,
+    look: int,
+    pace: float | None,
+    change: ChangeOptions,
+) -> int:
+    """Replay batch after batch, and print how far it is; return how many events were new to the handler."""
+    from holdfast.core.ids import instant_of
+    from holdfast.core.records import to_datetime
+
+    after: str | None = None
+    copied = 0
+    said_at = monotonic()
+    while True:
+        page = session.run(
+            session.admin.subscriptions.replay(
+                session.caller(change.reason), target, since, after, look, change.dry_run
+            )
+        )
+        if page.is_last:
+            return copied
+        after, copied = page.last, copied + page.copied
+        if monotonic() - said_at >= _PROGRESS_S:
+            said_at = monotonic()
+            reached = to_datetime(instant_of(after) * 1000)
+            print_info(f"{pluralize(copied, 'event')} replayed, up to {reached:%Y-%m-%d %H:%M}")
+        if pace is not None and page.copied:
+            sleep(page.copied / pace)
+
+
+def _since(session: CliSession, text: str) -> int:
+    from holdfast.core.duration import milliseconds
+    from holdfast.core.records import parse_since
+
+    if not text[:1].isdigit() or "-" in text:
+        return parse_since(text)
+    return session.read(session.store.schema.clock()) - milliseconds(text) * 1000
 
 
 def _get_subscription(session: CliSession, event: str, handler: str) -> Record:

@@ -629,7 +629,7 @@ def publish_command(
             trace=None if conditions.trace is None else conditions.trace(name),
             version=version,
         )
-        (deliveries,) = yield from publish_events(store, [job], new_id, conditions.channel)
+        (deliveries,) = yield from publish_events(store, [job], conditions.channel)
         started = [Started(each.id, each.type, "pending", False) for each in deliveries]
         return _change([new_chain(each, None, text) for each in started], started, conditions)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from holdfast.core.ids import uuid7_text
+from holdfast.core.ids import id_at, instant_of
 from holdfast.core.manifest import JOBS
 from holdfast.core.records import Instant
 from holdfast.storage.operation import Op
@@ -46,10 +48,21 @@ def remove_chains(
         return RetentionPage(0, 0, after)
     held = yield from store.retention.hold(found, before, dead_before, now)
     waited = (yield from store.retention.waited(held)) if held else set()
-    doomed = [each for each in held if each not in waited]
+    kept = (yield from _kept(store, held, instant)) if held else set()
+    doomed = [each for each in held if each not in waited and each not in kept]
     if doomed:
         yield from store.chains.delete(doomed, now, keep_keys=True)
     return RetentionPage(len(found), len(doomed), found[-1])
+
+
+def _kept(store: Store, chains: Sequence[str], now: Instant) -> Op[set[str]]:
+    """Return those of the chains that are deliveries of an event which a handler wants to be kept longer."""
+    spans = {each.event: each.keep_ms for each in (yield from store.events.kept())}
+    if not spans:
+        return set()
+    types = yield from store.retention.types(chains)
+    ages = {id: now // 1000 - instant_of(id) for id in types}
+    return {id for id, type in types.items() if ages[id] < spans.get(type.partition("/")[0], 0)}
 
 
 def chains_are_archived(store: Store, ages: Ages, now: Instant | None = None) -> Op[bool]:
@@ -78,8 +91,3 @@ def _instant(store: Store, now: Instant | None) -> Op[Instant]:
     if now is not None:
         return now
     return (yield from store.schema.clock())
-
-
-def id_at(instant: Instant) -> str:
-    """Return the least id of an instant."""
-    return uuid7_text(max(instant, 0) // 1000, 0, bytes(6))

@@ -5,7 +5,7 @@ Publishing an event starts one job per subscription, or one waiting row until a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.commands.debounce import DebouncedStart, start_debounced
 from holdfast.commands.jobs import EndReport, end_jobs
 from holdfast.core.errors import SubscriptionNotFound
-from holdfast.core.ids import beside
+from holdfast.core.ids import delivery_id, id_at
 from holdfast.core.records import (
     ChainState,
     Debounce,
@@ -24,9 +24,11 @@ from holdfast.core.records import (
     NewBlocker,
     NewJob,
     NewKey,
+    NewSubscription,
     State,
     Subscription,
 )
+from holdfast.core.registry import JobType
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -211,35 +213,45 @@ NOTHING = Delivery(0, (), EndReport([], FanIn([], [])))
 def publish_events(
     store: Store,
     events: Sequence[NewJob],
-    make_id: Callable[[], str],
     channel: str | None = None,
     now: Instant | None = None,
 ) -> Op[list[list[NewJob]]]:
     """Write the deliveries of events; return them per event. An event's `type` is its name."""
     names = sorted({each.type for each in events})
     subscriptions = yield from store.events.subscriptions(names)
-    deliveries = [_deliveries(each, subscriptions, make_id) for each in events]
+    deliveries = [_deliveries(each, subscriptions) for each in events]
     yield from store.jobs.insert([job for jobs in deliveries for job in jobs], channel, now)
     return deliveries
 
 
-def _deliveries(
-    event: NewJob, subscriptions: Sequence[Subscription], make_id: Callable[[], str]
-) -> list[NewJob]:
+def _deliveries(event: NewJob, subscriptions: Sequence[Subscription]) -> list[NewJob]:
     mine = [each.job_type for each in subscriptions if each.event == event.type]
     if not mine:
         return [event]
     jobs = []
-    for position, job_type in enumerate(mine):
-        job_id = event.id if position == 0 else beside(make_id(), event.id)
+    for job_type in mine:
+        job_id = delivery_id(event.id, job_type)
         jobs.append(msgspec.structs.replace(event, id=job_id, chain_id=job_id, type=job_type))
     return jobs
 
 
+def subscriptions_of(types: Iterable[JobType]) -> list[NewSubscription]:
+    """Return the subscriptions of the types that handle events, with where a new one begins."""
+    return [
+        NewSubscription(
+            each.event,
+            each.name.removeprefix(f"{each.event}/"),
+            None if each.since is None else id_at(each.since),
+            each.keep_ms,
+        )
+        for each in types
+        if each.event is not None
+    ]
+
+
 def subscribe_handlers(
     store: Store,
-    subscriptions: Sequence[Subscription],
-    make_id: Callable[[], str],
+    subscriptions: Sequence[NewSubscription],
     now: Instant | None = None,
 ) -> Op[list[Delivery]]:
     """Register subscriptions and deliver what was published before, one batch of each event.
@@ -247,15 +259,14 @@ def subscribe_handlers(
     Concurrency: an event published meanwhile may still be written as waiting; `deliver_waiting` is repeated by workers.
     """
     yield from store.events.subscribe(subscriptions)
+    yield from store.events.keep(subscriptions)
     deliveries = []
     for event in sorted({each.event for each in subscriptions}):
-        deliveries.append((yield from deliver_waiting(store, event, make_id, now)))
+        deliveries.append((yield from deliver_waiting(store, event, now)))
     return deliveries
 
 
-def deliver_waiting(
-    store: Store, event: str, make_id: Callable[[], str], now: Instant | None = None
-) -> Op[Delivery]:
+def deliver_waiting(store: Store, event: str, now: Instant | None = None) -> Op[Delivery]:
     """Deliver one batch of events that waited for a subscriber."""
     waiting = yield from store.events.waiting(event, FAN_OUT_BATCH)
     if not waiting:
@@ -267,7 +278,7 @@ def deliver_waiting(
     for each in waiting:
         ids = []
         for subscription in subscriptions:
-            job_id = beside(make_id(), each.id)
+            job_id = delivery_id(each.id, subscription.job_type)
             ids.append(job_id)
             jobs.append(
                 NewJob(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -42,6 +43,11 @@ _LOW_BYTES = tuple(f"{low:02x}-" for low in range(256))
 def uuid7_text(ms: int, counter: int, rand: bytes) -> str:
     """Return the id for a time (48 bits), a counter (26 bits) and 6 random bytes."""
     return f"{_block(ms, counter)}{_LOW_BYTES[counter & 0xFF]}{rand.hex()}"
+
+
+def id_at(instant: int) -> str:
+    """Return the least id of an instant, which is given in microseconds."""
+    return uuid7_text(max(instant, 0) // 1000, 0, bytes(6))
 
 
 def parse_id(text: str) -> UUID:
@@ -108,6 +114,20 @@ def in_bucket(id: str, bucket: int) -> str:
 def beside(id: str, other: str) -> str:
     """Return a new id moved into the bucket of another: both are found in the same place."""
     return in_bucket(id, int(other[_BUCKET_AT:_BUCKET_END], 16) >> 2)
+
+
+def delivery_id(id: str, job_type: str) -> str:
+    """Return the id of an event's delivery by a job type; of such an id, return the event's.
+
+    So every delivery of an event tells which event it is, and none can be written twice.
+    """
+    return f"{id[:_BUCKET_AT]}{int(id[_BUCKET_AT:], 16) ^ _mask_of(job_type):012x}"
+
+
+@lru_cache(maxsize=1024)
+def _mask_of(job_type: str) -> int:
+    """As many bits of a type's name as an id has random ones; time, place and bucket stay as they are."""
+    return int.from_bytes(sha256(job_type.encode()).digest()[:5], "big") >> (40 - _RANDOM_BITS)
 
 
 class IdMaker:

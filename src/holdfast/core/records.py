@@ -7,6 +7,7 @@ from typing import Any, Literal, overload
 
 import msgspec
 
+from holdfast.core.errors import InvalidOption
 from holdfast.core.lifecycle import STATES as STATES
 from holdfast.core.lifecycle import TERMINAL as TERMINAL
 from holdfast.core.lifecycle import ChainState as ChainState
@@ -39,6 +40,23 @@ def to_instant(moment: datetime) -> Instant:
     if moment.tzinfo is None:
         raise ValueError("a time needs a time zone; use datetime.now(UTC)")
     return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def parse_since(since: object) -> Instant:
+    """Read the time from which on something is wanted, UTC unless it says otherwise. Raises: InvalidOption."""
+    if isinstance(since, str):
+        try:
+            moment = datetime.fromisoformat(since)
+        except ValueError:
+            raise InvalidOption(
+                f"since={since[:40]!r} is not a date or time", help='write "2026-01-01"'
+            ) from None
+        return to_instant(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
+    if not isinstance(since, datetime) or since.tzinfo is None:
+        raise InvalidOption(
+            f"since={repr(since)[:60]} is not a time with a zone", help='write "2026-01-01"'
+        )
+    return to_instant(since)
 
 
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -557,10 +575,46 @@ class Subscription(msgspec.Struct, frozen=True):
         return f"{self.event}/{self.handler}"
 
 
+class NewSubscription(Subscription, frozen=True):
+    """A subscription to be written: after which event it begins, and for how long its events are kept at least."""
+
+    replay_after: str | None = None
+    keep_ms: int | None = None
+
+
 class SubscriptionRecord(Subscription, frozen=True):
-    """A subscription as it is kept: since when."""
+    """A subscription as it is kept: since when, up to which event it was replayed, and how long events are kept.
+
+    `replay_after` is None when no replay is under way.
+    """
 
     created_at: Instant
+    replay_after: str | None = None
+    keep_ms: int | None = None
+
+
+class Replaying(msgspec.Struct, frozen=True):
+    """A subscription whose earlier events are being replayed, and the event up to which they were."""
+
+    after: str
+    created_at: Instant
+
+
+class StoredEvent(msgspec.Struct, frozen=True):
+    """A delivery of an event, or the event itself; without an input it only says how far the look went."""
+
+    id: str
+    type: str
+    input: str | None
+    version: int | None
+    planned_at: Instant | None
+
+
+class KeptEvent(msgspec.Struct, frozen=True):
+    """How long an event is kept at least, because one of its handlers asks for it."""
+
+    event: str
+    keep_ms: int
 
 
 class WaitingEvent(msgspec.Struct, frozen=True):

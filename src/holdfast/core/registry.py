@@ -35,6 +35,7 @@ from holdfast.core.errors import (
 from holdfast.core.flow import Fair, Flow, Limit, Ordered, Rate, flow_of
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
+from holdfast.core.records import Instant
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import Kinds, at_least_one, check_kind, is_async, signature_of
 from holdfast.core.upgrades import Upgrade, check_version, upgraded
@@ -64,6 +65,8 @@ class JobType:
     flow: Flow | None = None
     variables: Mapping[str, FromEnv[Any]] = field(default_factory=dict)
     """Which options come from the environment."""
+    since: Instant | None = None
+    keep_ms: int | None = None
     version: int = 1
     upgrades: dict[int, Upgrade] = field(default_factory=dict)
 

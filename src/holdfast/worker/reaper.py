@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 
 from holdfast.commands.attempts import ReapReport, reap_leases, returning_within_ms
+from holdfast.commands.replay import continue_replay
 from holdfast.commands.retention import FIRST_ID
-from holdfast.commands.start import FAN_OUT_BATCH, Delivery, deliver_waiting, subscribe_handlers
+from holdfast.commands.start import (
+    FAN_OUT_BATCH,
+    NOTHING,
+    Delivery,
+    deliver_waiting,
+    subscribe_handlers,
+    subscriptions_of,
+)
 from holdfast.commands.unreadable import REREAD_BATCH, reread_jobs
-from holdfast.core.records import Instant, JobRef, Subscription
+from holdfast.core.records import Instant, JobRef
 from holdfast.storage.database import Link
-from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.background_loops import BackgroundLoop
@@ -172,6 +180,10 @@ class OrphanedClaims(BackgroundLoop):
         return True
 
 
+FIRST_REPLAYS = 10
+"""So many batches of earlier events are delivered before a worker's first claim; the rest meanwhile."""
+
+
 class LateDeliveries(BackgroundLoop):
     """Delivers events that were published before their handler subscribed, or while it did.
 
@@ -183,19 +195,17 @@ class LateDeliveries(BackgroundLoop):
     ) -> None:
         super().__init__(context, link)
         self._on_delivered = on_delivered
-        self._subscriptions = [
-            Subscription(each.event, each.name.removeprefix(f"{each.event}/"))
-            for each in context.types.values()
-            if each.event is not None
-        ]
+        self._subscriptions = subscriptions_of(context.types.values())
+        self._replays = [each for each in self._subscriptions if each.replay_after is not None]
 
     async def subscribe(self, link: Link) -> None:
         """Register the handlers and deliver what waited for them. Raises: the database's errors."""
         if self._subscriptions:
-            op = subscribe_handlers(self._context.store, self._subscriptions, new_id)
+            op = subscribe_handlers(self._context.store, self._subscriptions)
             for delivery in await link.run_atomic(op):
                 self._report(delivery)
             await self._deliver(link)
+            await self._replay(link, FIRST_REPLAYS)
 
     async def reread(self, link: Link) -> None:
         """Make jobs due that earlier code could not read and this code can. Raises: the database's errors."""
@@ -212,15 +222,27 @@ class LateDeliveries(BackgroundLoop):
         while self._subscriptions and not await clock.wait(self._stopping, interval):
             with self._context.health.report(self._link.purpose):
                 await self._deliver(self._link)
+                await self._replay(self._link)
+
+    async def _replay(self, link: Link, most: int | None = None) -> None:
+        """Give new subscriptions the events from before them, batch after batch; others pay nothing for this."""
+        for subscription in self._replays:
+            for number in count():
+                page = await link.run_atomic(continue_replay(self._context.store, subscription))
+                if page is None:
+                    break
+                self._report(Delivery(page.copied, (subscription.job_type,), NOTHING.end))
+                if page.is_last or number + 1 == most or self._stopping.is_set():
+                    break
 
     async def _deliver(self, link: Link) -> None:
         """Deliver batch after batch, so that a long wait is caught up at once."""
         for event in sorted({each.event for each in self._subscriptions}):
-            count = FAN_OUT_BATCH
-            while count == FAN_OUT_BATCH:
-                op = deliver_waiting(self._context.store, event, new_id)
+            delivered = FAN_OUT_BATCH
+            while delivered == FAN_OUT_BATCH:
+                op = deliver_waiting(self._context.store, event)
                 delivery = await link.run_atomic(op)
-                count = delivery.count
+                delivered = delivery.count
                 self._report(delivery)
 
     def _report(self, delivery: Delivery) -> None:

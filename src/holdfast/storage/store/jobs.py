@@ -20,9 +20,12 @@ from holdfast.core.records import (
     Instant,
     JobRecord,
     JobRef,
+    KeptEvent,
     NewJob,
     Probe,
+    Replaying,
     Stand,
+    StoredEvent,
     Subscription,
     SubscriptionRecord,
     WaitingEvent,
@@ -280,7 +283,7 @@ class EventStore:
         return records_of(SubscriptionRecord, rows)
 
     def subscribe(self, subscriptions: Sequence[Subscription]) -> Op[list[Subscription]]:
-        """Register subscriptions; return the new ones. One statement."""
+        """Register subscriptions; return the new ones, which begin where they ask for. One statement."""
         rows = yield Statement("subscription_insert", {"rows": document(subscriptions)})
         return records_of(Subscription, rows)
 
@@ -288,6 +291,34 @@ class EventStore:
         """Remove subscriptions; return those that existed. One statement."""
         rows = yield Statement("subscription_delete", {"rows": document(subscriptions)})
         return records_of(Subscription, rows)
+
+    def keep(self, subscriptions: Sequence[Subscription]) -> Op[None]:
+        """Note for how long the events of subscriptions are kept. One statement."""
+        yield Statement("subscription_keep", {"rows": document(subscriptions)})
+
+    def kept(self) -> Op[list[KeptEvent]]:
+        """Read which events are kept longer than others. One statement."""
+        return records_of(KeptEvent, (yield Statement("subscription_kept", {})))
+
+    def replaying(self, subscription: Subscription) -> Op[Replaying | None]:
+        """Lock a subscription whose earlier events are being replayed; None when there is none, or another has it."""
+        rows = yield Statement(
+            "subscription_replaying",
+            {"event": subscription.event, "handler": subscription.handler},
+        )
+        return next(iter(records_of(Replaying, rows)), None)
+
+    def replayed(self, subscription: Subscription, after: str | None) -> Op[None]:
+        """Note up to which event a subscription was replayed; None ends it. One statement."""
+        params = {"event": subscription.event, "handler": subscription.handler, "after": after}
+        yield Statement("subscription_replayed", params)
+
+    def stored(self, event: str, after: str, until: str, look: int) -> Op[list[StoredEvent]]:
+        """Read deliveries of an event among the next `look` jobs, by id, and the last one looked at. One statement."""
+        rows = yield Statement(
+            "event_stored", {"event": event, "after": after, "until": until, "look": look}
+        )
+        return records_of(StoredEvent, rows)
 
     def unhandled(
         self, type: str, after_ms: int, limit: int, now: Instant | None = None

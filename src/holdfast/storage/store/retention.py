@@ -39,6 +39,11 @@ class RetentionStore:
         )
         return [row[0] for row in rows]
 
+    def types(self, chain_ids: Sequence[str]) -> Op[dict[str, str]]:
+        """Read the types of the first jobs of chains, by chain. One statement."""
+        rows = yield Statement("retention_types", {"chains": texts(chain_ids)})
+        return {row[0]: row[1] for row in rows}
+
     def waited(self, chain_ids: Sequence[str]) -> Op[set[str]]:
         """Read which of the chains a live job depends on. One statement."""
         rows = yield Statement("retention_waited", {"chains": texts(chain_ids)})

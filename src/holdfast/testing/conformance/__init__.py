@@ -85,6 +85,7 @@ from holdfast.testing.conformance.reaping import ReapingConformance as ReapingCo
 from holdfast.testing.conformance.reaping import (
     ReapingInBatchesConformance as ReapingInBatchesConformance,
 )
+from holdfast.testing.conformance.replaying import ReplayConformance as ReplayConformance
 from holdfast.testing.conformance.retention import DeletingConformance as DeletingConformance
 from holdfast.testing.conformance.retention import RetentionConformance as RetentionConformance
 from holdfast.testing.conformance.starting import (

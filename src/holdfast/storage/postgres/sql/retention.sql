@@ -22,6 +22,10 @@ select j.id::text
  order by o.job_id
    for update of o skip locked;
 
+-- name: retention_types
+select id::text, type from holdfast.job
+ where id = any (array (select i::uuid from json_array_elements_text(:chains::json) i));
+
 -- name: retention_waited
 -- Of these chains, those whose results a live job waits for or may still read.
 select distinct b.chain_id::text

@@ -19,6 +19,9 @@ select j.id
       where k.type = j.type and k.key = j.key and k.chain_id = j.id and k.until > {now})
  order by o.job_id;
 
+-- name: retention_types
+select id, type from holdfast_job where id in (select value from json_each(:chains));
+
 -- name: retention_waited
 -- Of these chains, those whose results a live job waits for or may still read.
 select distinct b.chain_id
