@@ -144,9 +144,9 @@ def judge(
 
 
 def _is_explained(begun: Sequence[float], failovers: Sequence[Failover]) -> bool:
-    """Whether a primary was lost between any two handlers of a job: what the first one did was not recorded."""
+    """Whether no primary took writes for a time between any two handlers of a job: the first was not recorded."""
     return all(
-        any(earlier < one.fault_at < later for one in failovers)
+        any(earlier < one.promoted_at and one.fault_at < later for one in failovers)
         for earlier, later in pairwise(begun)
     )
 
