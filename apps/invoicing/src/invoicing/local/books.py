@@ -61,7 +61,9 @@ class Progress:
 
 def open_books(url: str) -> Engine:
     """Open the application's tables for reading."""
-    return create_engine(sqlalchemy_url(url))
+    # SQLite's five seconds are short where several processes share a busy machine.
+    wait = {"timeout": 30} if url.startswith("sqlite") else {}
+    return create_engine(sqlalchemy_url(url), connect_args=wait)
 
 
 def read_progress(engine: Engine, invoices: Collection[UUID]) -> Progress:
