@@ -170,11 +170,19 @@ def _directive(name: str) -> list[str]:
     if not inspect.isclass(found):
         return [f".. autofunction:: {name}", ""]
     options = ["   :members:"]
+    borrowed = [name for name, value in vars(found).items() if _is_borrowed(found, name, value)]
+    if borrowed:
+        options.append(f"   :exclude-members: {', '.join(borrowed)}")
     if issubclass(found, holdfast.Holdfast):
         options.append("   :inherited-members:")
     if is_typeddict(found):
         options.append("   :undoc-members:")
     return [f".. autoclass:: {name}", *options, ""]
+
+
+def _is_borrowed(owner: type, name: str, value: object) -> bool:
+    """Whether a class attribute is a class with an entry of its own, which Sphinx would describe twice."""
+    return inspect.isclass(value) and value.__qualname__ != f"{owner.__qualname__}.{name}"
 
 
 def _object(name: str) -> Any:
