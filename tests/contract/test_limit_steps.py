@@ -12,6 +12,7 @@ from holdfast.core.gates import GateRule, LimitedClaim, LinedUp, WakeupMark, gat
 from holdfast.core.ids import IdMaker
 from holdfast.core.records import ClaimedJob, Ending, Finish, LeaseClass, NewJob
 from holdfast.storage.database import Database
+from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.sqlite.database import SqliteDatabase
 from tests.support.limit_checks import LimitChecker, PostgresLimitChecker, SqliteLimitChecker
@@ -213,3 +214,33 @@ def test_nothing_is_broken_after_any_step_and_all_ends(
         fleet.step()
     fleet.settle()
     assert sum(map(len, fleet.runs.values())) > 100
+
+
+def test_small_keys_end_within_the_first_five_hundred_beside_twenty_thousand_jobs(
+    stores: tuple[Database, Any],
+) -> None:
+    database, _ = stores
+    store, run = database.store, database.run
+
+    def start(key: str, number: int) -> None:
+        ids = [new_id() for _ in range(number)]
+        run(store.jobs.insert([NewJob(id, id, TYPE, "{}", gate=gate_id(TYPE, key)) for id in ids]))
+
+    for _ in range(20):
+        start("large", 1_000)
+    for key in range(20):
+        start(f"small {key}", 20)
+    ended = small = 0
+    while small < 400:
+        lease = LeaseClass(new_id(), 60_000, 3, 100, 400)
+        claim = LimitedClaim("w", TYPE, 30, lease, GateRule(TYPE), marks=MARKS, gates=66)
+        jobs = run(store.limits.claim(claim)).jobs
+        assert jobs
+        finishes = [
+            Finish(job.id, job.token, "complete", "w", job.chain_id, 0, "null", gate=job.gate)
+            for job in jobs
+        ]
+        run(store.jobs.finish(finishes, [lease.token]))
+        ended += len(jobs)
+        small += sum(job.gate != gate_id(TYPE, "large") for job in jobs)
+    assert ended <= 500

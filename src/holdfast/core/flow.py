@@ -27,6 +27,8 @@ MOST_ALLOWED = 10_000
 """What one gate lets in at most: it looks up each of those it let in."""
 LONGEST_PERIOD_MS = 31 * 86_400_000
 HEAVIEST = 100
+LONGEST_TURN = 10
+"""So many jobs of a key are taken at once where nothing is said about turns: a turn costs more than a job."""
 LONGEST_KEY = 1_024
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -142,7 +144,10 @@ def _check_name(name: object) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Everything a job type says about its flow. `line` is what holds for each key, `shared` what holds for all."""
+    """Everything a job type says about its flow. `line` is what holds for each key, `shared` what holds for all.
+
+    `turn` is how many jobs of a key are taken at once.
+    """
 
     type: str
     codec: TypeCodec
@@ -151,6 +156,7 @@ class Flow:
     shared: tuple[GateRule, ...] = ()
     ordered: OnFailure | None = None
     weights: Mapping[str, int] = field(default_factory=dict)
+    turn: int = 1
 
     @property
     def has_rate(self) -> bool:
@@ -233,6 +239,7 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         shared=_shared(type, limits, rates),
         ordered=ordered.on_failure if ordered else None,
         weights=fair.weights if fair else {},
+        turn=min(LONGEST_TURN, line.allowed or 1) if fair is None else 1,
     )
 
 

@@ -65,7 +65,7 @@ class WakeupMark(msgspec.Struct, frozen=True):
 class LimitedClaim(msgspec.Struct, frozen=True):
     """One look of a claimer at the gates of a type.
 
-    It reads at most `window` wakeups, looks at `gates` gates and takes `limit` jobs.
+    It reads at most `window` wakeups, looks at `gates` gates and takes `limit` jobs, `turn` of a gate before the next.
     """
 
     worker: str
@@ -82,6 +82,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     gates: int = 100
     allow_crashed: bool = True
     commit: ClaimCommit = "auto"
+    turn: int = 1
 
 
 class LimitedAnswer(msgspec.Struct, frozen=True):

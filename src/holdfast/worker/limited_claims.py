@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from holdfast.core.flow import Flow
+from holdfast.core.flow import LONGEST_TURN, Flow
 from holdfast.core.gates import (
     GateRule,
     LimitedAnswer,
@@ -128,6 +128,7 @@ class LimitedClaims:
         else:
             marks = tuple(looks.marks[priority] for priority in sorted(looks.marks))
         flow = looks.flow
+        turn = flow.turn if flow else LONGEST_TURN
         return LimitedClaim(
             worker=worker,
             type=type,
@@ -140,9 +141,10 @@ class LimitedClaims:
             weights=flow.weight_by_gate() if flow else {},
             marks=marks,
             window=max(looks.window, 2 * limit),
-            gates=2 * limit + 6,
+            gates=2 * math.ceil(limit / turn) + 6,
             allow_crashed=allow_crashed,
             commit=commit,
+            turn=turn,
         )
 
     def note(

@@ -282,7 +282,7 @@ def _open_lines(claim: LimitedClaim, called: Sequence[Row], now: Instant) -> Op[
             continue
         if not gate.wakeups:
             gate.priority, gate.at = priority, at
-            gate.weight = claim.weights.get(id, 1)
+            gate.weight = claim.weights.get(id, claim.turn)
         gate.wakeups.append(n)
         gate.mask |= 1 << priority
         if since is not None and since <= gate.front[0]:

@@ -157,6 +157,7 @@ def _params(claim: LimitedClaim) -> dict[str, Value]:
         "ordered": claim.ordered,
         "holds": claim.holds,
         "weights": document(claim.weights),
+        "turn": claim.turn,
         "priorities": array([str(each.priority) for each in claim.marks]),
         "mark_ats": array([str(each.at) for each in claim.marks]),
         "mark_ns": array([str(each.n) for each in claim.marks]),

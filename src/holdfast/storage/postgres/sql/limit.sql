@@ -117,7 +117,7 @@ line as materialized (
 ruled as materialized (
   select l.*, r.allowed, r.rate, r.period_ms, r.rests_until, l.known_mask | l.asked_mask as mask,
          case when r.rate <= 64 then 1 else greatest(1, r.period_ms * 1000 / 32) end as step,
-         coalesce((:weights::json ->> l.id)::integer, 1) as weight,
+         coalesce((:weights::json ->> l.id)::integer, :turn::integer) as weight,
          case when l.since <= l.known_at then l.since else l.known_at end as front_at,
          case when l.since <= l.known_at then '00000000-0000-0000-0000-000000000000' else l.known_id end as front_id
     from line l
