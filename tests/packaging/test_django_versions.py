@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contrib.django import conftest as projects
-from tests.contrib.django.project import PATIENCE_S, Project
+from tests.contrib.django.project import PATIENCE_S, Project, make_project
 from tests.contrib.django.test_contract import TESTS as CONTRACT
 from tests.contrib.django.test_pages import TESTS as PAGES
 from tests.contrib.django.test_pages import with_pages
@@ -29,7 +28,7 @@ VERSIONS = {
     "django 6.1": ("3.13", ["django~=6.1.0"]),
 }
 
-project = projects.project
+NEWEST = "django 6.1"
 
 
 @pytest.fixture(scope="module", params=list(VERSIONS))
@@ -43,6 +42,14 @@ def django_python(
         skip_because_absent(f"Python {version}", "pyenv install, or your system's packages")
     folder = tmp_path_factory.mktemp("django")
     return installed(wheel, "web,postgres", folder, interpreter, packages).python
+
+
+@pytest.fixture
+def project(request: pytest.FixtureRequest, tmp_path: Path, django_python: str) -> Project:
+    """A project with that version: on PostgreSQL with the newest, on SQLite with the others."""
+    is_newest = NEWEST in request.node.name
+    url = request.getfixturevalue("postgres_url") if is_newest else f"sqlite:///{tmp_path}/shop.db"
+    return make_project(tmp_path, url, django_python)
 
 
 def find_python(version: str) -> str | None:
