@@ -164,19 +164,21 @@ def renamed(old: dict[str, str]) -> Mail:
 def test_what_waits_is_read_with_new_code_before_it_is_deployed(
     run: Run, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "changed_inputs.py").write_text(CHANGED)
-    (tmp_path / "upgraded_inputs.py").write_text(CHANGED + UPGRADE)
+    # A module is imported once, and the application in it keeps its database.
+    changed, upgraded = (f"{name}_{scene.store.dialect}" for name in ("changed", "upgraded"))
+    (tmp_path / f"{changed}.py").write_text(CHANGED)
+    (tmp_path / f"{upgraded}.py").write_text(CHANGED + UPGRADE)
     monkeypatch.syspath_prepend(tmp_path)
     scene.ended("complete")
     old = scene.start()
     scene.start(input='{"address":"ben"}', version=2)
     scene.start("pdf")
-    refused = run("types", "check", "changed_inputs:app", "-o", "json")
+    refused = run("types", "check", f"{changed}:app", "-o", "json")
     assert refused.exit_code == Exit.CHECK_NOT_MET
     (row,) = json.loads(refused.stdout)
     assert (row["type"], row["waiting"], row["unreadable"]) == ("mail.send", 2, 1)
     assert (row["versions"], row["example"]) == ("1, 2", old)
     assert "nothing upgrades version 1 to 2" in row["error"]
     assert "no handler of pdf" in refused.stderr
-    assert run("types", "check", "upgraded_inputs:app").exit_code == Exit.OK
+    assert run("types", "check", f"{upgraded}:app").exit_code == Exit.OK
     assert scene.deeds() == []

@@ -10,10 +10,7 @@ create table holdfast_unreadable (
   at            integer not null
 ) without rowid;
 
-drop view holdfast_outbox;
-drop view holdfast_jobs;
 drop view holdfast_job_state;
-
 create view holdfast_job_state as
 select j.id, j.chain_id, j.chain_index, j.type,
        case
@@ -35,6 +32,7 @@ select j.id, j.chain_id, j.chain_index, j.type,
   left join holdfast_lease l on l.token = q.token
   left join holdfast_outcome o on o.job_id = j.id;
 
+drop view holdfast_jobs;
 create view holdfast_jobs as
 select id, chain_id, chain_index, type, state, priority, input, key, trace,
        strftime('%Y-%m-%dT%H:%M:%fZ', created_at / 1000000.0, 'unixepoch') as created_at,
@@ -47,12 +45,3 @@ select id, chain_id, chain_index, type, state, priority, input, key, trace,
        strftime('%Y-%m-%dT%H:%M:%fZ', finished_at / 1000000.0, 'unixepoch') as finished_at,
        version
   from holdfast_job_state;
-
-create view holdfast_outbox as
-select id, type, input as payload, created_at, available_at, attempt as attempts, locked_by, locked_until,
-       case state when 'running' then 'PROCESSING' when 'completed' then 'SENT' when 'failed' then 'FAILED'
-                  when 'cancelled' then 'CANCELLED' else 'PENDING' end as status,
-       case when finished_at is not null then error else (
-         select a.error from holdfast_attempt a
-          where a.job_id = v.id and a.error is not null order by a.fence desc, a.attempt desc limit 1) end as last_error
-  from holdfast_jobs v;
