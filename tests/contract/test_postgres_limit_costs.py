@@ -20,7 +20,7 @@ from holdfast.storage.store.limits import LimitStore
 from tests.contract.buffers import execution, measure_prepared, prepare
 
 SATURATED = int(os.environ.get("HOLDFAST_SATURATED_JOBS", "100000"))
-KEYS, EACH, LIMIT = 1_000, 3, 50
+KEYS, EACH, LIMIT = 1_000, 10, 50
 ALLOWED = 3
 
 FILL = """

@@ -261,7 +261,8 @@ def test_what_a_filter_finds_is_downloaded(open_filled: OpenPage) -> None:
     shown = page.locator("tbody tr").count()
     with page.expect_download() as download:
         page.get_by_role("link", name="CSV").click()
-    lines = list(csv.DictReader(download.value.path().open()))
+    with download.value.path().open(newline="") as file:
+        lines = list(csv.DictReader(file))
     assert len(lines) == shown
     assert {each["state"] for each in lines} == {"failed"}
     assert {each["id"] for each in lines} == {

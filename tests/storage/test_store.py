@@ -10,7 +10,7 @@ from holdfast.storage.postgres.store import PostgresStore
 from holdfast.storage.sqlite.store import SqliteStore
 from holdfast.storage.store import Store
 
-MOST_METHODS = 15
+MOST_METHODS = 16
 STORES = (PostgresStore(), SqliteStore())
 
 

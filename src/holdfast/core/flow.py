@@ -163,18 +163,18 @@ class Flow:
         """Whether starts are counted, so that no job may be taken before there is a slot for it."""
         return any(each.rate is not None for each in (self.line, *self.shared))
 
-    def gate_of(self, input: str) -> str:
-        """Return the gate where a job with this input waits. Raises: InputInvalid."""
-        return gate_id(self.type, self.key_of(input))
+    def gate_of(self, text: str) -> str:
+        """Return the gate where a job with this stored input waits. Raises: InputInvalid."""
+        return gate_id(self.type, self.key_of(text))
 
-    def key_of(self, input: str) -> str:
+    def key_of(self, text: str) -> str:
         """Return the key of an input as it is stored, "" without one. Raises: InputInvalid."""
         if self.by is None:
             return ""
         if isinstance(self.by, str):
-            value = _walk(msgspec.json.decode(input), self.by)
+            value = _walk(msgspec.json.decode(text), self.by)
         else:
-            value = self.by(self.codec.decode(input))
+            value = self.by(self.codec.decode(text))
         return _key_text(self.type, value)
 
     def weight_by_gate(self) -> dict[str, int]:

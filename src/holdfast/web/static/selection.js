@@ -37,7 +37,7 @@ export async function countMatching(form) {
   if (form.dataset.total) return;
   try {
     const query = new URLSearchParams({ filter: form.elements.filter.value });
-    const response = await fetch(`${form.dataset.count}?${query}`);
+    const response = await fetch(`${form.dataset.countUrl}?${query}`);
     if (!response.ok) return;
     const { count, more } = await response.json();
     form.dataset.total = String(count);

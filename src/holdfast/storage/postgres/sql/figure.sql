@@ -23,13 +23,15 @@ select s.at, holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.pl
 
 -- name: figure_finished
 -- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
--- job that ends.
+-- job that ends. The bound that is a number keeps the estimate small.
 select o.job_id::text, o.state, o.attempts, holdfast.us(greatest(j.created_at, j.planned_at)), holdfast.us(o.started_at),
        holdfast.us(o.finished_at), j.blockers > 0
   from (
     select * from (
-      select job_id, type, state, attempts, started_at, finished_at from holdfast.outcome
-       order by job_id desc limit :look::integer) newest
+      select * from (
+        select job_id, type, state, attempts, started_at, finished_at from holdfast.outcome
+         order by job_id desc limit 10000) known
+       limit :look::integer) newest
      where type = :type limit :limit::integer) o
  cross join lateral (select created_at, planned_at, blockers from holdfast.job where id = o.job_id offset 0) j
  order by o.job_id desc;
