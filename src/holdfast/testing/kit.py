@@ -18,6 +18,7 @@ from holdfast.storage.id_generator import new_id
 from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
 from holdfast.testing.joined import JoinedDatabase
 from holdfast.testing.test_clock import TimedDatabase
+from holdfast.worker.limited_claims import LimitedClaims
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker, WorkerReport
 
@@ -161,14 +162,19 @@ class Kit:
     def crash(self, type: str) -> JobInfo:
         """Let a worker die in the middle of a due job of this type: it stays leased for 60 s, as after kill -9."""
         token = new_id()
-        claim = Claim(
-            worker=f"dead-{token[-6:]}",
-            limit=1,
-            probes=tuple(Probe(type, priority, token, 1, 0, _NIL) for priority in PRIORITIES),
-            classes=(LeaseClass(token, _DEAD_WORKERS_LEASE_MS, 0, 100, 1_000),),
+        worker, lease = (
+            f"dead-{token[-6:]}",
+            LeaseClass(token, _DEAD_WORKERS_LEASE_MS, 0, 100, 1_000),
         )
         database = TimedDatabase(self.app.database, self._instant)
-        claimed = database.run(database.store.jobs.claim(claim))
+        limited = LimitedClaims({each.name: each for each in self.app.registry}, WorkerOptions())
+        if type in limited:
+            look = limited.claim(type, 1, worker, lease, True, "auto", 0.0)
+            claimed = database.run(database.store.limits.claim(look)).jobs
+        else:
+            probes = tuple(Probe(type, priority, token, 1, 0, _NIL) for priority in PRIORITIES)
+            claim = Claim(worker=worker, limit=1, probes=probes, classes=(lease,))
+            claimed = database.run(database.store.jobs.claim(claim))
         if not claimed:
             raise AssertionError(f"no job {type} is due, so no worker can die in it")
         database.run(database.store.leases.isolate(token))

@@ -199,7 +199,7 @@ class Claimer:
                 if self._limited.is_to_line_up(name, now):
                     line_up = self._limited.line_up(self._context.store, name)
                     await self._link.run_atomic(line_up)
-                await self._claim_limited(name, limit)
+                await self._claim_limited(name, limit, is_last=all_of_them)
             except Exception as error:
                 self._context.health.report_error(self._link.purpose, error)
                 await self._clock.wait(self._stopping, self._backoff.error_s(self._clock.random()))
@@ -214,7 +214,7 @@ class Claimer:
         limit = self._room_of(name, room, now, free_slots)
         return min(limit, CLAIM_MAX if self._left is None else self._left)
 
-    async def _claim_limited(self, name: str, limit: int) -> None:
+    async def _claim_limited(self, name: str, limit: int, is_last: bool) -> None:
         held_leases, clock = self._context.held_leases, self._clock
         lease = msgspec.structs.replace(self._context.policies.lease_class(name), token=new_id())
         sent_at = clock.monotonic()
@@ -226,6 +226,7 @@ class Claimer:
             self._may_take_crashed(),
             self._context.options.claims,
             sent_at,
+            is_last,
         )
         held_leases.begin_claim([lease.token])
         try:

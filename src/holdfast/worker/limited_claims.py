@@ -119,10 +119,11 @@ class LimitedClaims:
         allow_crashed: bool,
         commit: ClaimCommit,
         now: float,
+        is_last: bool = False,
     ) -> LimitedClaim:
-        """Make the claim of the next look."""
+        """Make the claim of the next look; the last one of a worker that ends when nothing is left is full."""
         looks = self._looks[type]
-        looks.is_full_look = now >= looks.full_due
+        looks.is_full_look = is_last or now >= looks.full_due
         if looks.is_full_look:
             marks = tuple(WakeupMark(priority) for priority in PRIORITIES)
         else:
