@@ -1,9 +1,9 @@
 """The demo tells the truth: nothing is lost when a worker is killed, and it would say so if it were."""
 
+import os
 import re
 import socket
 import sqlite3
-import os
 import subprocess
 import sys
 from contextlib import closing
