@@ -211,7 +211,7 @@ async def test_a_killed_holder_gives_its_place_back_with_the_reap(workshop: Work
     crowd = CrowdByKey()
     workshop.handle("mail", crowd, limits=[Limit(1, by="tenant")])
     ids = await start(workshop, "mail", "a", 2)
-    first = workshop.begin(slots=1)
+    first = workshop.begin(slots=1, reaps=False)
     await until(lambda: crowd.now["a"] == 1)
     workshop.ledger.expire()
     report = await workshop.run(reap_leases(workshop.store))

@@ -151,7 +151,8 @@ class SqliteLimitStore(LimitStore):
         yield from _put([*gates, *(shared if ids else [])], now)
         rows = yield Statement("limit_next_wakeup", {"type": claim.type, "now": now})
         nexts = [at for at in (next_at, rows[0][0]) if at is not None]
-        left = len(called) - sum(len(each.wakeups) for each in gates)
+        opened = {each.id for each in gates}
+        left = sum(row[3] not in opened for row in called)
         asked = len({row[3] for row in called})
         return LimitedAnswer(
             jobs, len(called), asked, left + more, min(nexts) - now if nexts else None
@@ -276,13 +277,15 @@ def _open_lines(claim: LimitedClaim, called: Sequence[Row], now: Instant) -> Op[
         rule = GateRule(id) if id == unkeyed else msgspec.structs.replace(keyed, id=id)
         gates[id] = _opened(rule, settings.get(id))
     yield from _read_states(list(gates.values()), claim.holds, now)
-    for n, priority, at, id, since in called:
-        gate = gates.get(id)
-        if gate is None:
-            continue
-        if not gate.wakeups:
-            gate.priority, gate.at = priority, at
-            gate.weight = claim.weights.get(id, claim.turn)
+    for _, priority, at, id, _ in reversed(called):
+        if id in gates:
+            gates[id].priority, gates[id].at = priority, at
+            gates[id].weight = claim.weights.get(id, claim.turn)
+    # All wakeups of these gates are answered, not only those that called: many starts of a key are one turn.
+    for n, priority, id, since in (
+        yield Statement("limit_called_of", {"ids": texts(ids), "now": now})
+    ):
+        gate = gates[id]
         gate.wakeups.append(n)
         gate.mask |= 1 << priority
         if since is not None and since <= gate.front[0]:

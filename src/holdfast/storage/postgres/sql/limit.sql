@@ -5,14 +5,15 @@ timestamptz '9999-12-31 00:00:00+00'
 -- fragment: gate_newest
 -- The newest turn of a gate by the snapshot, or none: if it was replaced since, there is nothing to lock. Sliding on to an older
 -- turn would be a second gate. Newest first, so that turns nobody can vacuum yet are not walked.
-select g.ctid as place, g.turn, g.mask as known_mask, g.holders, g.spent_at, g.spent, g.front_at as known_at, g.front_id as known_id
+select g.ctid as place, g.turn, g.mask as known_mask, g.holders, g.spent_at, g.spent, g.front_at as known_at, g.front_id as known_id,
+            g.looked_at
        from holdfast.gate g
       where g.ctid = (select n.ctid from holdfast.gate n where n.id = a.id and n.turn > 0 order by n.turn desc limit 1)
         for update skip locked
 
 -- fragment: gate_unknown
 null::tid, 0::bigint, 0, '{}'::uuid[], '{}'::bigint[], '{}'::integer[], '-infinity'::timestamptz,
-         '00000000-0000-0000-0000-000000000000'::uuid
+         '00000000-0000-0000-0000-000000000000'::uuid, '-infinity'::timestamptz
 
 -- fragment: gate_spent
 -- The starts that still count: those within the period, and none of a clock that ran ahead.
@@ -106,7 +107,7 @@ made as (
    order by 1
   on conflict do nothing
   returning id),
-line as materialized (
+found as materialized (
   select * from (
     select a.*, g.* from asked a cross join lateral (
     {gate_newest}) g
@@ -114,6 +115,18 @@ line as materialized (
   union all
   select a.*, {gate_unknown}
     from asked a where (a.id in (select id from made)) is true),
+-- All wakeups of these gates are answered, not only those that called: those since the last look, older ones in their turn.
+line as materialized (
+  select f.id, f.asked_priority, f.at, f.n, least(f.since, w.since) as since, f.asked_mask | coalesce(w.mask, 0) as asked_mask,
+         f.place, f.turn, f.known_mask, f.holders, f.spent_at, f.spent, f.known_at, f.known_id, w.places
+    from found f
+   cross join lateral (
+     select array_agg(k.ctid) as places, min(k.since) as since, bit_or(1 << k.priority) as mask
+       from (
+         select k.ctid, k.since, k.priority from holdfast.wakeup k
+          where k.gate = f.id and k.at > f.looked_at and k.at <= (select now from clock)
+          order by k.at
+          limit 10000) k) w),
 ruled as materialized (
   select l.*, r.allowed, r.rate, r.period_ms, r.rests_until, l.known_mask | l.asked_mask as mask,
          case when r.rate <= 64 then 1 else greatest(1, r.period_ms * 1000 / 32) end as step,
@@ -252,10 +265,10 @@ over as (
    where g.ctid = any (array (select place from judged where has_changed and place is not null))
       or g.ctid = any (array (select place from shared_state where place is not null and exists (select from got)))),
 served as (
-  insert into holdfast.gate (id, turn, mask, holders, spent_at, spent, front_at, front_id, keep_until)
+  insert into holdfast.gate (id, turn, mask, holders, spent_at, spent, front_at, front_id, keep_until, looked_at)
   select j.id, j.turn + 1, j.mask, j.new_holders, {gate_spend},
          case when j.has_moved then j.last_at else j.front_at end, case when j.has_moved then j.last_id else j.front_id end,
-         clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms'
+         clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms', clock.now
     from judged j cross join clock where j.has_changed),
 shared_served as (
   insert into holdfast.gate (id, turn, holders, spent_at, spent, keep_until)
@@ -268,7 +281,10 @@ shared_served as (
    where j.place is null or j.got > 0),
 answered as (
   delete from holdfast.wakeup k
-   where k.ctid = any (array (select c.place from called c where (c.gate in (select id from judged where id <> all (array (select id from kept)))) is true))),
+   where k.ctid = any (array (
+     select c.place from called c where (c.gate in (select id from judged where id <> all (array (select id from kept)))) is true
+     union all
+     select unnest(places) from judged where id <> all (array (select id from kept))))),
 repeated as (
   insert into holdfast.wakeup (type, priority, at, gate)
   select :type, next_priority, again, id from judged where again is not null and id <> all (array (select id from kept))),

@@ -52,6 +52,11 @@ select n, priority, at, gate, since from holdfast_wakeup
  order by at, n
  limit :window;
 
+-- name: limit_called_of
+-- All due wakeups of these gates.
+select w.n, w.priority, w.gate, w.since
+  from json_each(:ids) x cross join holdfast_wakeup w on w.gate = x.value and w.at <= :now;
+
 -- name: limit_gates
 select g.id, g.mask, g.holders, g.spent, g.front_at, g.front_id
   from json_each(:ids) x cross join holdfast_gate g on g.id = x.value;
