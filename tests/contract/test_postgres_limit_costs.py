@@ -97,6 +97,10 @@ def test_a_saturated_key_slows_no_other_and_costs_little_itself(
         pass
     connection.execute(FILL, {"prefix": "mail#t", "keys": KEYS, "rows": KEYS * EACH})
     assert others(connection) <= 1.2 * without + 20
+    # A plan that is made now, when nobody has counted the rows yet, is as good.
+    connection.execute("deallocate limit_claim")
+    prepare(connection, "limit_claim")
+    assert others(connection) <= 1.2 * without + 20
     connection.execute("delete from holdfast.wakeup")
     connection.execute(
         "insert into holdfast.wakeup (type, priority, at, gate) values ('mail', 5, now() - interval '2 h', 'mail#big0')"

@@ -142,7 +142,7 @@ class LimitedClaims:
             weights=flow.weight_by_gate() if flow else {},
             marks=marks,
             window=max(looks.window, 2 * limit),
-            gates=2 * math.ceil(limit / turn) + 6,
+            gates=math.ceil(limit / turn) + 6,
             allow_crashed=allow_crashed,
             commit=commit,
             turn=turn,

@@ -41,6 +41,7 @@ case when j.got = 0 or j.rate is null then j.ats
 -- first; if one of them is full or held by another claimer, no wakeup is touched. Jobs are chosen by the snapshot and then
 -- locked: passing over a locked head would break the order, so it is tried again soon. Holders count while they bear a token.
 -- A gate is made by inserting its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
+-- A line is looked up by its gate alone, which no index but its own begins with. ('"' and '$' come before and after '#'.)
 with clock as materialized (
   {claim_clock}),
 every as materialized (
@@ -171,7 +172,7 @@ seen as materialized (
       cross join lateral (
         select w.job_id, w.priority, w.gate_at, w.crashes, greatest(w.gate_at, w.rests_until) as due_at
           from holdfast.queue w
-         where w.type = :type and w.gate = h.id and w.priority = level.priority
+         where w.gate = h.id and w.priority = level.priority
            and (w.gate_at, w.job_id) > (h.front_at, h.front_id)
            and (w.gate_at <= (select now from clock) or :ordered::boolean) and w.token is null
            and (w.crashes = 0 or :allow_crashed::boolean or :ordered::boolean)
@@ -237,7 +238,7 @@ judged as materialized (
                from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
               cross join lateral (
                 select w.crashes from holdfast.queue w
-                 where w.type = :type and w.gate = h.id and w.priority = level.priority and w.token is null
+                 where w.gate = h.id and w.priority = level.priority and w.token is null
                    and (w.gate_at, w.job_id) > (h.front_at, h.front_id) and w.gate_at <= clock.now and w.crashes > 0
                    and h.mask & (1 << level.priority) <> 0
                  order by w.gate_at, w.job_id limit 1) x) > 0 then clock.now + interval '250 ms'
@@ -246,7 +247,7 @@ judged as materialized (
                from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
               cross join lateral (
                 select w.gate_at from holdfast.queue w
-                 where w.type = :type and w.gate = h.id and w.priority = level.priority and w.token is null and w.gate_at > clock.now
+                 where w.gate = h.id and w.priority = level.priority and w.token is null and w.gate_at > clock.now
                    and h.mask & (1 << level.priority) <> 0
                  order by w.gate_at, w.job_id limit 1) x)
          end as again
@@ -366,7 +367,7 @@ select count(*) from moved;
 select t.type
   from unnest(array (select json_array_elements_text(:types::json))) t(type)
  cross join lateral (
-   select from holdfast.queue w where w.type = t.type and w.gate is not null order by w.gate limit 1) found;
+   select from holdfast.queue w where w.gate > t.type || '"' and w.gate < t.type || '$' order by w.gate limit 1) found;
 
 -- name: limit_settings
 select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_by, holdfast.us(changed_at)
@@ -420,9 +421,9 @@ select 1;
 -- The lines of a type by key, each with what it lets in and what waits; counts stop at :most.
 with recursive line as (
   (select w.gate from holdfast.queue w
-    where w.type = :type and w.gate > coalesce(:after, '') order by w.gate limit 1)
+    where w.gate > coalesce(:after, :type || '"') and w.gate < :type || '$' order by w.gate limit 1)
   union all
-  select (select w.gate from holdfast.queue w where w.type = :type and w.gate > l.gate order by w.gate limit 1)
+  select (select w.gate from holdfast.queue w where w.gate > l.gate and w.gate < :type || '$' order by w.gate limit 1)
     from line l where l.gate is not null)
 select l.gate, c.running, coalesce(g.started, 0), c.waiting, holdfast.us(c.oldest_at), holdfast.us(s.rests_until), s.reason,
        s.allowed, s.rate, s.period_ms
@@ -433,7 +434,7 @@ select l.gate, c.running, coalesce(g.started, 0), c.waiting, holdfast.us(c.oldes
           min(x.gate_at) filter (where x.token is null) as oldest_at
      from (
        select w.token, w.gate_at from holdfast.queue w
-        where w.type = :type and w.gate = l.gate order by w.priority, w.gate_at, w.job_id limit :most::integer) x) c
+        where w.gate = l.gate order by w.priority, w.gate_at, w.job_id limit :most::integer) x) c
   left join lateral (
     select (select sum(x.n)::integer from unnest(n.spent_at, n.spent) x(at, n)
              where x.at > holdfast.us(holdfast.moment(:now::bigint)) - :period_ms::bigint * 1000) as started
@@ -463,7 +464,7 @@ select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, coalesce(h.ids, 
  cross join lateral (
    select count(*)::integer as ahead from (
      select from holdfast.queue w
-      where w.type = q.type and w.gate = q.gate and w.token is null
+      where w.gate = q.gate and w.token is null
         and (w.priority, w.gate_at, w.job_id) < (q.priority, q.gate_at, q.job_id)
       limit :most::integer) x) a
   left join lateral (
@@ -490,7 +491,7 @@ select f.gate, f.job_id::text, holdfast.us(f.finished_at)
      limit :limit::integer) f
  where f.gate is not null and f.type = any (array (select json_array_elements_text(:types::json)))
    and (select w.job_id from holdfast.queue w
-         where w.type = f.type and w.gate = f.gate order by w.priority, w.gate_at, w.job_id limit 1) is not null
+         where w.gate = f.gate order by w.priority, w.gate_at, w.job_id limit 1) is not null
  order by f.finished_at, f.job_id;
 
 -- name: limit_sweep
@@ -508,7 +509,7 @@ idle as materialized (
 empty as materialized (
   select i.id from idle i
    where (select w.job_id from holdfast.queue w
-           where w.type = split_part(i.id, '#', 1) collate "default" and w.gate = i.id order by w.priority, w.gate_at, w.job_id limit 1) is null
+           where w.gate = i.id order by w.priority, w.gate_at, w.job_id limit 1) is null
      and (select q.job_id from holdfast.queue q where q.job_id = any (i.holders) and q.token is not null limit 1) is null
      and (select o.job_id from holdfast.outcome o where o.job_id = any (i.holders) and o.state = 'failed' limit 1) is null),
 removed as (

@@ -85,7 +85,7 @@ select h.running, h.stuck,
           + (select count(*) from (
                select from unnest(array (select json_array_elements_text(:types::json))) t(type) cross join lateral (
                  select from holdfast.queue q
-                  where q.type = t.type and q.gate is not null and q.gate_at <= holdfast.moment(:now::bigint)
+                  where q.gate > t.type || '"' and q.gate < t.type || '$' and q.gate_at <= holdfast.moment(:now::bigint)
                   order by q.gate limit :limit::integer + h.running) lined
                 limit :limit::integer + h.running) g)
           - h.running))
@@ -107,7 +107,7 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(least(o.a
   left join lateral (
     select min(x.gate_at) as gate_at from (
       select q.gate_at from holdfast.queue q
-       where q.type = t.type and q.gate is not null and q.token is null and q.gate_at <= holdfast.moment(:now::bigint)
+       where q.gate > t.type || '"' and q.gate < t.type || '$' and q.token is null and q.gate_at <= holdfast.moment(:now::bigint)
        order by q.gate limit 1000) x) g on t.live > 0
  order by t.type;
 
