@@ -103,12 +103,12 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(least(o.a
       select q.available_at from holdfast.queue q
        where q.type = t.type and q.priority = p.priority and q.available_at <= holdfast.moment(:now::bigint) and q.token is null
        order by q.available_at, q.job_id limit 1) x) o on t.live > 0
-  -- Of lines the oldest of the first thousand: no index leads to it.
+  -- Of lines the oldest of the first hundred: no index leads to it.
   left join lateral (
     select min(x.gate_at) as gate_at from (
       select q.gate_at from holdfast.queue q
        where q.gate > t.type || '"' and q.gate < t.type || '$' and q.token is null and q.gate_at <= holdfast.moment(:now::bigint)
-       order by q.gate limit 1000) x) g on t.live > 0
+       order by q.gate limit 100) x) g on t.live > 0
  order by t.type;
 
 -- name: tally_fold

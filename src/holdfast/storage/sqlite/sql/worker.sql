@@ -108,10 +108,10 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, case when t.live > 0 
             limit 1)) as due
            from priority p
           union all
-         -- Of lines the oldest of the first thousand: no index leads to it.
+         -- Of lines the oldest of the first hundred: no index leads to it.
          select min(gate_at) from (
            select q.gate_at from holdfast_queue q
-            where q.type = t.type and q.gate is not null and q.token is null and q.gate_at <= c.now limit 1000))) end
+            where q.type = t.type and q.gate is not null and q.token is null and q.gate_at <= c.now limit 100))) end
   from clock c cross join total t
  order by t.type;
 
