@@ -104,13 +104,13 @@ class HoldfastTask(AnyTask):
     ordered: Ordered | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a task as its path and what `using` has changed; options need not be picklable."""
+        """Reduce a task to its path and what `using` has changed, as Django does when a task is copied or sent."""
         names = ("priority", "queue_name", "backend", "run_after")
         return _rebuilt, (self.module_path, {name: getattr(self, name) for name in names})
 
 
 def _rebuilt(path: str, changes: dict[str, Any]) -> HoldfastTask:
-    """Return a task that was pickled. Raises: ValueError when its code is gone."""
+    """Return the task at a path, with what `using` had changed. Raises: ValueError when its code is gone."""
     try:
         found = import_string(path)
     except ImportError as error:
