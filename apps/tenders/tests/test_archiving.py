@@ -15,7 +15,7 @@ from tenders.models import Delivery, Tender
 from tenders.settings import read_settings
 
 APPLICATION = "tenders.worker:jobs"
-CYCLES = "cleanupTenders,cleanupDeliveries,archiveExport"
+CYCLES = "cleanup,archiveExport"
 
 
 class Operator:
@@ -95,20 +95,22 @@ async def test_what_is_old_moves_to_the_archive_and_what_is_not_stays(operator: 
     all_deliveries = operator.count(of="notification_deliveries")
     assert 0 < tenders < all_tenders
     assert 0 < deliveries < all_deliveries
-    runs = await operator.run("cleanupTenders", "cleanupDeliveries")
-    assert {each["outcome"] for each in runs.values()} == {"completed"}
-    assert operator.archived("tenders") == runs["cleanupTenders"]["counters"]["moved"] == tenders
+    run = (await operator.run("cleanup"))["cleanup"]
+    assert run["outcome"] == "completed"
+    counted = run["counters"]
+    assert operator.archived("tenders") == counted["moved_tenders"] == tenders
     assert operator.archived("notification_deliveries") == deliveries
+    assert counted["moved_notification_deliveries"] == deliveries
     assert operator.count(of="tenders") == all_tenders - tenders
     assert operator.count(of="notification_deliveries") == all_deliveries - deliveries
-    again = await operator.run("cleanupTenders", "cleanupDeliveries")
-    assert [each["counters"]["moved"] for each in again.values()] == [0, 0]
+    again = (await operator.run("cleanup"))["cleanup"]
+    assert again["counters"]["moved"] == 0
 
 
 async def test_closed_months_become_verified_files_and_only_then_leave_the_database(
     operator: Operator,
 ) -> None:
-    await operator.run("cleanupTenders", "cleanupDeliveries")
+    await operator.run("cleanup")
     rows = operator.archived("tenders") + operator.archived("notification_deliveries")
     first = (await operator.run("archiveExport"))["archiveExport"]
     assert first["counters"]["rows"] == rows
@@ -129,7 +131,7 @@ async def test_closed_months_become_verified_files_and_only_then_leave_the_datab
 async def test_without_a_bucket_nothing_is_exported_and_the_run_says_so(
     operator: Operator,
 ) -> None:
-    await operator.run("cleanupTenders")
+    await operator.run("cleanup")
     before = operator.archived("tenders")
     run = (await operator.run("archiveExport", bucket=""))["archiveExport"]
     assert run["outcome"] == "completed"

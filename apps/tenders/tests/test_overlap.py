@@ -21,7 +21,7 @@ from tenders.local.source_server import SourceFaults, SourceServer
 from tenders.models import NotificationEvent, RegisteredCode, Tender
 from tenders.seed import seed
 
-SINGLETONS = ("ingest", "cleanupTenders", "cleanupDeliveries", "archiveExport")
+SINGLETONS = ("ingest", "cleanup", "archiveExport")
 SETTINGS = {
     "WORKER_TICK_RUNNERS": ",".join(SINGLETONS),
     "WORKER_INTERVAL_MINUTES": "1s",

@@ -48,8 +48,7 @@ async def test_the_cycles_have_the_seeds_schedules_unless_told_otherwise(
     shown = {line.split("|")[0]: line for line in out.splitlines()}
     assert set(shown) == {
         "archiveExport",
-        "cleanupDeliveries",
-        "cleanupTenders",
+        "cleanup",
         "dispatch",
         "ingest",
         "receipt",
@@ -58,7 +57,7 @@ async def test_the_cycles_have_the_seeds_schedules_unless_told_otherwise(
         "ingest": ("120000", "True"),
         "dispatch": ("60000", "False"),
         "receipt": ("60000", "False"),
-        "cleanupTenders": ("17 3 * * *", "America/Santiago", "True"),
+        "cleanup": ("17 3 * * *", "America/Santiago", "True"),
         "archiveExport": ("47 3 * * *", "America/Santiago", "True"),
     }.items():
         assert [each for each in has if each not in shown[name]] == [], shown[name]

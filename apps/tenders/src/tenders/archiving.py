@@ -1,4 +1,4 @@
-"""The cycles `cleanup…` and `archiveExport`: old rows move to the archive's tables, and from there to Parquet files."""
+"""The cycles `cleanup` and `archiveExport`: old rows move to the archive's tables, and from there to Parquet files."""
 
 from __future__ import annotations
 
@@ -14,27 +14,24 @@ def archive_table(url: str, table: str) -> str:
     return f"archive_{table}" if url.startswith("sqlite") else f"archive.{table}"
 
 
-_CLEANUP_CRON = from_env("CLEANUP_CRON", "17 3 * * *")
 _OLD_TENDERS = archive_table(_SETTINGS.database_url, "tenders")
 _OLD_DELIVERIES = archive_table(_SETTINGS.database_url, "notification_deliveries")
 
 jobs.move_rows(
-    "cleanupTenders",
+    "cleanup",
     source="tenders",
     target=_OLD_TENDERS,
     at="published_at",
     older_than=f"{_SETTINGS.hot_months} months",
-    cron=_CLEANUP_CRON,
+    cron=from_env("CLEANUP_CRON", "17 3 * * *"),
     tz=TIME_ZONE,
 )
-jobs.move_rows(
-    "cleanupDeliveries",
+jobs.move_rows(  # in the same cycle, after the tenders
+    "cleanup",
     source="notification_deliveries",
     target=_OLD_DELIVERIES,
     at="completed_at",
     older_than=f"{_SETTINGS.retention_days}d",
-    cron=_CLEANUP_CRON,
-    tz=TIME_ZONE,
 )
 
 archive = jobs.archive(

@@ -18,7 +18,7 @@ from holdfast.files import open_files
 from tenders.archiving import archive_table
 from tenders.local.books import Fault
 
-CLEANUP = ("cleanupTenders", "cleanupDeliveries")
+CLEANUP = "cleanup"
 EXPORT = "archiveExport"
 SOURCES = ("tenders", "notification_deliveries")
 PATIENCE_S = 120.0
@@ -41,8 +41,7 @@ class ArchiveStory:
     def play(self) -> None:
         """Clean up, export, drop, check."""
         before = {each: self._count(each) for each in SOURCES}
-        for cycle in CLEANUP:
-            self._run(cycle)
+        self._run(CLEANUP)
         moved = {each: before[each] - self._count(each) for each in SOURCES}
         self._say("cleanup moved " + ", ".join(f"{n} {name}" for name, n in moved.items()))
         self._run(EXPORT)
