@@ -18,6 +18,8 @@ async def test_subscriptions_are_listed_with_who_handles_them(api: Api, scene: S
         "handler": "mail",
         "workers": 1,
         "live": 0,
+        "keep_ms": None,
+        "replayed_to": None,
     }
     page = await api.call(Role.VIEWER, "GET", "/system")
     assert "holdfast events subscriptions" in page.text

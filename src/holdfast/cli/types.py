@@ -35,7 +35,6 @@ from holdfast.cli.session import (
 )
 from holdfast.core.duration import pluralize
 from holdfast.core.errors import CommandUsage, SubscriptionNotFound, nearest
-from holdfast.core.records import Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.commands.start import RemovedSubscription
     from holdfast.commands.unreadable import TypeCheck
-    from holdfast.core.records import TypeSetting
+    from holdfast.core.records import Subscription, TypeSetting
     from holdfast.core.registry import JobType
 
 _UNSET = -1
@@ -502,6 +501,7 @@ def replay(
     """
     from holdfast.admin.jobs import per_second
     from holdfast.commands.replay import REPLAY_LOOK
+    from holdfast.core.records import Subscription
 
     pace = None if rate is None else per_second(rate)
     row = _get_subscription(session, event, handler)
