@@ -1,11 +1,13 @@
 """A job whose input the code cannot read waits visibly, costs no attempt, and runs once code starts that can."""
 
+import re
 from dataclasses import dataclass
 
 from holdfast.commands.explain import look_around, why
 from holdfast.core.registry import JobType
 from holdfast.core.upgrades import upgrade_of
 from holdfast.worker.job import Job
+from tests.support.until import until
 from tests.worker import process_handlers
 from tests.worker.workshop import Workshop
 
@@ -105,6 +107,50 @@ async def test_a_handler_in_a_process_gets_the_upgraded_input(workshop: Workshop
     await workshop.until_idle()
     assert (await workshop.job(bad)).output == "16"
     assert "no longer decodes as int" in await sentence(workshop, worse)
+
+
+async def test_it_becomes_a_dead_letter_with_the_reason_where_that_is_set(
+    workshop: Workshop,
+) -> None:
+    workshop.handle("ship", ship)
+    job_id = await workshop.start_one("ship", {"number": 7})
+    await workshop.until_idle(unhandled_after_ms=3_600_000)
+    assert await workshop.states([job_id]) == ["pending"]
+    await workshop.run(workshop.store.jobs.trigger([job_id]))
+    await workshop.until_idle(unhandled_after_ms=1)
+    failed = await workshop.job(job_id)
+    assert (failed.state, failed.attempt) == ("failed", 1)
+    assert (failed.error or "").startswith("InputUnreadable: the input no longer decodes")
+    assert failed.fingerprint
+    (seen,) = workshop.events.of("job_failed", job_id=job_id)
+    assert "no longer decodes" in str(seen.fields["error"])
+
+
+async def test_its_last_try_is_when_its_time_is_up(workshop: Workshop) -> None:
+    workshop.handle("ship", ship)
+    job_id = await workshop.start_one("ship", {"number": 7})
+
+    async def waits() -> bool:
+        return (await sentence(workshop, job_id)).startswith("Waits for code")
+
+    async with workshop.working(unhandled_after_ms=20_000):
+        await until(waits)
+        said = await sentence(workshop, job_id)
+    (seen,) = workshop.events.of("job_unreadable", job_id=job_id)
+    assert seen.fields["delay_ms"] == 20_000
+    assert re.search(r"; next try in \d+ s, becomes a dead letter in \d+ s$", said)
+
+
+async def test_one_that_is_redriven_waits_anew(workshop: Workshop) -> None:
+    workshop.handle("ship", ship)
+    job_id = await workshop.start_one("ship", {"number": 7})
+    await workshop.until_idle()
+    await workshop.run(workshop.store.jobs.trigger([job_id]))
+    await workshop.until_idle(unhandled_after_ms=1)
+    await workshop.run(workshop.store.jobs.redrive([job_id]))
+    await workshop.until_idle(unhandled_after_ms=3_600_000)
+    assert await workshop.states([job_id]) == ["pending"]
+    assert workshop.events.of("job_unreadable", job_id=job_id)[-1].fields["delay_ms"] == 30_000
 
 
 async def test_what_ended_meanwhile_is_forgotten(workshop: Workshop) -> None:

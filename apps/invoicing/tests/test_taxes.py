@@ -1,9 +1,12 @@
 """`expense.created`: one snapshot per tenant and quarter, right however often and in whatever order it is computed."""
 
 from datetime import date
+from pathlib import Path
 from uuid import uuid4
 
+from apps.invoicing.tests.conftest import running
 from sqlalchemy import select
+from tests.support.until import until
 
 from holdfast import Holdfast
 from holdfast.testing.kit import Kit
@@ -67,14 +70,20 @@ async def test_an_event_about_nothing_is_a_dead_letter_at_once(seeded: Kit) -> N
     assert "there is no expense" in (job.error or "")
 
 
-async def test_a_payload_that_cannot_be_read_waits_for_code_that_can(seeded: Kit, url: str) -> None:
+async def test_a_payload_that_is_garbage_is_a_dead_letter_with_the_reason(
+    seeded: Kit, url: str, place: Path
+) -> None:
     other = Holdfast(url, open_types=True)  # a producer that knows nothing of our types
     async with other.transaction() as tx:
         await other.publish(tx, "expense.created", {"expense": "the blue one"})
     await other.aclose()
-    await seeded.run_until_idle_async()
+    worker = ("holdfast", "worker", "invoicing.worker:jobs")
+    async with running(place, url, *worker, HOLDFAST_UNHANDLED_AFTER_MS="100"):
+        await until(lambda: seeded.started(DELIVERY)[-1].state == "failed")
     job = seeded.started(DELIVERY)[-1]
-    assert (job.state, job.attempt) == ("pending", 0)
+    assert job.attempt == 1
+    assert (job.error or "").startswith("InputUnreadable: ")
+    assert "expense_id" in (job.error or "")
 
 
 def test_a_quarter_has_its_name_and_its_bounds() -> None:

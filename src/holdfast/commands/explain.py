@@ -12,6 +12,7 @@ from holdfast.core.duration import spoken
 from holdfast.core.errors import InputUnreadable
 from holdfast.core.gates import GatePlace, GateRecord, GateRule, split_gate
 from holdfast.core.records import (
+    GIVES_UP_AFTER,
     BlockerRecord,
     Identity,
     Instant,
@@ -46,7 +47,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     """What decides about a job besides the job itself; `running` counts what the live workers hold.
 
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
-    another, if it is one of them, `debounce` until when it waits for quiet, `gate` where its limits hold it back.
+    another, if it is one of them, `debounce` until when it waits for quiet, `gate` where its limits hold it back,
+    `unreadable_since` when code first could not read its input.
     """
 
     now: Instant
@@ -59,6 +61,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     circle: Sequence[str] = ()
     debounce: RevisionRecord | None = None
     gate: GateView | None = None
+    unreadable_since: Instant | None = None
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -104,6 +107,8 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
     workers = yield from store.workers.page(MOST_WORKERS, live=True)
     leases = yield from store.leases.page(MOST_WORKERS)
     live = {each.id for each in workers if job.type in each.types}
+    last_error = yield from _last_error(store, job)
+    is_unreadable = _is_unreadable(last_error)
     return Surroundings(
         now,
         identity,
@@ -111,9 +116,10 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         (),
         workers,
         sum(each.jobs for each in leases if each.worker in live),
-        (yield from _last_error(store, job)),
+        last_error,
         debounce=(yield from _debounce(store, job)),
         gate=(yield from _gate(store, job, workers)),
+        unreadable_since=(yield from store.unreadable.since(job.id)) if is_unreadable else None,
     )
 
 
@@ -174,7 +180,21 @@ def _unreadable(job: JobRecord, around: Surroundings) -> str:
     if not _is_unreadable(around.last_error) or due is None or due <= around.now:
         return ""
     reason = _because((around.last_error or "").partition(": ")[2])
-    return f"Waits for code that can read its input{reason}; next try in {spoken(due - around.now)}"
+    next_try = f"next try in {spoken(due - around.now)}"
+    sentence = f"Waits for code that can read its input{reason}; {next_try}"
+    ends_at = _gives_up_at(job, around)
+    if ends_at is None:
+        return sentence
+    return f"{sentence}, becomes a dead letter in {spoken(ends_at - around.now)}"
+
+
+def _gives_up_at(job: JobRecord, around: Surroundings) -> Instant | None:
+    """Return when the first of the workers ends a job that it cannot read; None when none does."""
+    waits = [each.timings.get(GIVES_UP_AFTER) for each in around.handlers(job.type)]
+    known = [each for each in waits if each is not None]
+    if around.unreadable_since is None or not known:
+        return None
+    return around.unreadable_since + min(known) * 1000
 
 
 def _paused(around: Surroundings) -> str:

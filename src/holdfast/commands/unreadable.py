@@ -90,6 +90,13 @@ def readers_of(registry: Iterable[JobType]) -> dict[str, JobType]:
     return {**events, **{each.name: each for each in handled}}
 
 
-def next_try_ms(known_us: int) -> int:
-    """Return when a job is tried again that could not be read: soon during a deploy, ever more seldom after it."""
-    return min(LATEST_MS, max(SOONEST_MS, known_us // 1000))
+def next_try_ms(known_us: int, after_ms: int | None = None) -> int | None:
+    """Return when a job is tried again that could not be read: soon during a deploy, less and less often after it.
+
+    The last try is when it has waited for `after_ms`; None once it has.
+    """
+    delay_ms = min(LATEST_MS, max(SOONEST_MS, known_us // 1000))
+    if after_ms is None:
+        return delay_ms
+    left_ms = after_ms - known_us // 1000
+    return min(delay_ms, left_ms) if left_ms > 0 else None

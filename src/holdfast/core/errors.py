@@ -571,8 +571,8 @@ class InputUnreadable(InputInvalid):
     """This code cannot read the input of a waiting job.
 
     The job was written by code with another version of the input, or its type has changed since. It
-    does not fail and costs no attempt: it waits, and a worker that starts with code that can read it
-    runs it.
+    costs no attempt: it waits, and a worker that starts with code that can read it runs it. It fails only
+    after HOLDFAST_UNHANDLED_AFTER_MS, if that is set.
     """
 
     code = "HF029"

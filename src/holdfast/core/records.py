@@ -428,6 +428,10 @@ VANISHED = "vanished: no heartbeat"
 """The last error of a worker that was marked as stopped because its signs of life ended."""
 
 
+GIVES_UP_AFTER = "unhandled_after_ms"
+"""Among a worker's timings: how long a job whose input it cannot read waits until it becomes a dead letter."""
+
+
 class WorkerRecord(msgspec.Struct, frozen=True):
     """A worker's presence and counters; `back_at` is its first sign of life after its signs had ended for a while.
 

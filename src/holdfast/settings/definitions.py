@@ -175,8 +175,8 @@ class HoldfastSettings:
     unhandled_after_ms: int | None = setting(
         _SOME_MS,
         None,
-        "How long a due job of a type that no worker handles waits until it becomes a dead letter;"
-        " unset: forever.",
+        "How long a due job that no worker handles, or whose input no worker can read, waits until it"
+        " becomes a dead letter; unset: forever.",
     )
     max_attempts: int = setting(_COUNT, 25, "Default attempts per job.")
     retry_base_ms: int = setting(_MS, 10_000, "Delay after a job's first failed attempt.")

@@ -131,6 +131,7 @@ class WorkerValues(TypedDict):
     reaper_interval_ms: int | None
     reaper_batch: int
     poison_limit: int
+    unhandled_after_ms: int | None
     poll_ms: int
     idle_min_ms: int
     idle_max_ms: int
@@ -155,6 +156,7 @@ def worker_options(settings: Settings) -> WorkerValues:
         reaper_interval_ms=_if_set(settings, "OUTBOX_REAPER_INTERVAL_MS"),
         reaper_batch=own.reaper_batch,
         poison_limit=own.poison_limit,
+        unhandled_after_ms=own.unhandled_after_ms,
         poll_ms=own.poll_ms,
         idle_min_ms=worker.idle_backoff_min_ms,
         idle_max_ms=worker.idle_backoff_max_ms,

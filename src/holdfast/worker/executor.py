@@ -212,13 +212,18 @@ class Executor:
         claimed, database = attempt.claimed, self._context.database
         if error.job_id != claimed.id:
             return self._resolver.postpone(attempt, error)
+        unreadable, after_ms = database.store.unreadable, self._context.options.unhandled_after_ms
         try:
-            noted = database.store.unreadable.note(claimed.id, claimed.type, error.message)
-            known_us = await database.run_async(noted)
+            noted = unreadable.note(claimed.id, claimed.type, error.message)
+            delay_ms = next_try_ms(await database.run_async(noted), after_ms)
+            if delay_ms is None:
+                # Forgotten first, so that a redrive waits anew instead of failing at once.
+                await database.run_async(unreadable.forget([claimed.id]))
         except (DatabaseUnreachable, DatabaseBusy, RoleRefused):
             return self._resolver.postpone(attempt, error)
-        finish = self._resolver.wait_for_code(attempt, error, next_try_ms(known_us))
-        self._context.emitter.emit_unreadable(attempt, finish)
+        finish = self._resolver.wait_for_code(attempt, error, delay_ms)
+        if delay_ms is not None:
+            self._context.emitter.emit_unreadable(attempt, finish)
         return finish
 
     async def _roll_back(self, job: Job[Any], error: BaseException) -> None:

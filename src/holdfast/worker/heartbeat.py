@@ -19,7 +19,15 @@ from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
-from holdfast.core.records import Finish, Held, JobRef, NewProgress, TypeSetting, WorkerSign
+from holdfast.core.records import (
+    GIVES_UP_AFTER,
+    Finish,
+    Held,
+    JobRef,
+    NewProgress,
+    TypeSetting,
+    WorkerSign,
+)
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.version import VERSION
@@ -155,7 +163,7 @@ def make_sign(context: WorkerContext, heartbeat_ms: int) -> WorkerSign:
         counters=encode_counters(context),
         last_error=context.emitter.last_error,
         live_ms=live_ms(heartbeat_ms),
-        timings=msgspec.json.encode(context.timings).decode(),
+        timings=encode_timings(context),
         leases=msgspec.json.encode(
             {name: each.duration_ms for name, each in leases.items() if each is not None}
         ).decode(),
@@ -163,6 +171,15 @@ def make_sign(context: WorkerContext, heartbeat_ms: int) -> WorkerSign:
             each.flow for each in context.types.values() if each.flow is not None
         ),
     )
+
+
+def encode_timings(context: WorkerContext) -> str:
+    """The worker's timings as they are stored with its presence, and when it gives up on what it cannot read."""
+    timings: dict[str, int] = msgspec.to_builtins(context.timings)
+    after_ms = context.options.unhandled_after_ms
+    return msgspec.json.encode(
+        timings if after_ms is None else timings | {GIVES_UP_AFTER: after_ms}
+    ).decode()
 
 
 def encode_counters(context: WorkerContext) -> str:

@@ -32,7 +32,8 @@ class WorkerOptions:
     With `stop_when_idle` the worker ends when nothing is due and nothing runs; after `max_items` claimed jobs it claims
     no more and ends with the last of them; after `deadline_s` it stops as if asked to. With `handlers_s` a handler that
     still runs so long after the worker's start times out, and until then no deadline cuts it short. Without `reaps` it
-    leaves the leases of others alone, because something else in its process reaps them.
+    leaves the leases of others alone, because something else in its process reaps them. A job whose input no code can
+    read waits for `unhandled_after_ms`, forever without it.
     """
 
     name: str = "worker"
@@ -47,6 +48,7 @@ class WorkerOptions:
     reaper_batch: int = 100
     reaps: bool = True
     poison_limit: int = 3
+    unhandled_after_ms: int | None = None
     poll_ms: int = 60_000
     idle_min_ms: int = 1_000
     idle_max_ms: int = 30_000

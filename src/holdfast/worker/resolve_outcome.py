@@ -107,9 +107,15 @@ class OutcomeResolver:
         delay_ms = attempt.policy.retry.delay_ms(1, self._clock.random())
         return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
 
-    def wait_for_code(self, attempt: Attempt, error: InputUnreadable, delay_ms: int) -> Finish:
-        """Let a job wait whose input cannot be read; it costs no attempt, and the history says why."""
-        text = clean_error(type(error).__name__, error.message)
+    def wait_for_code(
+        self, attempt: Attempt, error: InputUnreadable, delay_ms: int | None
+    ) -> Finish:
+        """Let a job wait whose input cannot be read, without costing an attempt; without a delay it fails."""
+        kind = type(error).__name__
+        text = clean_error(kind, error.message)
+        if delay_ms is None:
+            print_ = fingerprint(kind, error.message)
+            return make_finish(attempt, self._worker, "fail", error=text, fingerprint=print_)
         return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
 
     def check_waits(self, store: Store, finish: Finish) -> Op[None]:

@@ -19,6 +19,11 @@ class UnreadableStore:
         )
         return int(rows[0][0])
 
+    def since(self, id: str) -> Op[Instant | None]:
+        """Read when the code of a worker first could not read a job. One statement."""
+        rows = yield Statement("unreadable_since", {"id": id})
+        return int(rows[0][0]) if rows else None
+
     def page(self, types: Sequence[str], after: str, limit: int) -> Op[list[UnreadableJob]]:
         """Read those of some types after an id, also such as have ended meanwhile. One statement."""
         rows = yield Statement(

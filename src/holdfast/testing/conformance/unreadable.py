@@ -19,6 +19,7 @@ class UnreadableConformance(Conformance):
         assert await fixture.run(store.note(job.id, MAIL, "first", fixture.now)) == 0
         fixture.pass_time(seconds=7)
         assert await fixture.run(store.note(job.id, MAIL, "last", fixture.now)) == 7 * SECOND
+        assert await fixture.run(store.since(job.id)) == began
         (found,) = await fixture.run(store.page([MAIL, "other"], _FIRST, 10))
         assert (found.id, found.error, found.at, found.waits) == (job.id, "last", began, True)
         assert (found.version, found.input) == (3, job.input)
@@ -37,4 +38,5 @@ class UnreadableConformance(Conformance):
         assert (found.waits, found.input) == (False, None)
         assert await fixture.run(store.groups()) == []
         await fixture.run(store.forget([job.id]))
+        assert await fixture.run(store.since(job.id)) is None
         assert await fixture.run(store.page([MAIL], _FIRST, 10)) == []

@@ -4,6 +4,9 @@ values (:id::uuid, :type, :error, holdfast.moment(:now::bigint))
 on conflict (job_id) do update set error = excluded.error
 returning holdfast.us(holdfast.moment(:now::bigint)) - holdfast.us(u.at);
 
+-- name: unreadable_since
+select holdfast.us(u.at) from holdfast.unreadable u where u.job_id = :id::uuid;
+
 -- name: unreadable_page
 -- A job waits here while it is live and nobody holds it; an ended or deleted one is only to be forgotten.
 select u.job_id::text, u.type, u.error, holdfast.us(u.at), q.job_id is not null, j.version, j.input

@@ -4,6 +4,9 @@ values (:id, :type, :error, {now})
 on conflict (job_id) do update set error = excluded.error
 returning {now} - at;
 
+-- name: unreadable_since
+select at from holdfast_unreadable where job_id = :id;
+
 -- name: unreadable_page
 -- A job waits here while it is live and nobody holds it; an ended or deleted one is only to be forgotten.
 select u.job_id, u.type, u.error, u.at, q.job_id is not null, j.version, j.input
