@@ -32,6 +32,20 @@ def test_the_tests_on_the_page_pass(folder: Path) -> None:
     assert "3 passed" in run(folder, *PYTEST, "test_app.py")
 
 
+def test_the_test_of_a_cycle_passes(folder: Path) -> None:
+    assert "1 passed" in run(folder, *PYTEST, "carts")
+
+
+@pytest.mark.parametrize("driver", ["asyncpg", "psycopg"])
+def test_the_recipe_for_async_sessions_passes_again_and_again(
+    folder: Path, driver: str, postgres_url: str
+) -> None:
+    url = postgres_url.replace("postgresql:", f"postgresql+{driver}:")
+    for _ in range(2):
+        answer = run(folder, *PYTEST, "-o", "asyncio_mode=auto", "parcels", TEST_DATABASE_URL=url)
+        assert "2 passed" in answer
+
+
 @pytest.mark.parametrize("recipe", FOLDERS)
 def test_a_recipe_for_postgres_passes_again_and_again(
     folder: Path, recipe: str, postgres_url: str

@@ -257,12 +257,17 @@ class CycleStates:
 
     async def _register(self, context: RunnerContext) -> None:
         """Store the cycles as the code defines them, changed schedules included."""
-        rows = [
-            NewCycle(name, *schedule_text(each.schedule), each.singleton, str(each.missed))
-            for name, each in self._cycles.items()
-        ]
+        rows = new_cycles(self._cycles)
         await context.link.run(self._store.cycles.register(rows, context.now()))
         self._is_registered = True
+
+
+def new_cycles(cycles: Mapping[str, CycleSpec]) -> list[NewCycle]:
+    """Return cycles as they are registered, by the names under which they are stored."""
+    return [
+        NewCycle(name, *schedule_text(each.schedule), each.singleton, str(each.missed))
+        for name, each in sorted(cycles.items())
+    ]
 
 
 class SlotHeartbeat:

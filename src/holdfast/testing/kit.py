@@ -1,4 +1,4 @@
-"""What a test does with an application: run its jobs, move the time, look at what was started, let workers die."""
+"""What a test does with an application: run jobs and cycles, move the time, see what was started, let workers die."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast.app import Holdfast
+from holdfast.client.cycles import RunInfo
 from holdfast.client.views import JobInfo
 from holdfast.commands.attempts import reap_leases
 from holdfast.core.codec import encode_any
@@ -15,6 +16,7 @@ from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
 from holdfast.core.registry import Target
 from holdfast.storage.id_generator import new_id
+from holdfast.testing.cycle_runs import run_requested
 from holdfast.testing.fresh_state import clear_in_transaction, prepare_fresh_state
 from holdfast.testing.joined import JoinedDatabase
 from holdfast.testing.test_clock import TimedDatabase
@@ -120,6 +122,22 @@ class Kit:
         options = WorkerOptions(name="test", stop_when_idle=True, max_items=limit)
         worker = self.app.make_worker(options, database=database, threads=self._caller)
         return await _run_within(worker, timeout)
+
+    def run_cycle(self, name: str) -> RunInfo:
+        """Run a cycle once, now, whatever its schedule says; return the recorded run with its counters.
+
+        Raises: CycleNotFound; what the handler raised; TimeoutError after the cycle's timeout; RuntimeError inside
+        a running loop.
+        """
+        return self._complete(self._cycle, "run_cycle_async", name)
+
+    async def run_cycle_async(self, name: str) -> RunInfo:
+        """Async version of `run_cycle`."""
+        return await self._cycle(name)
+
+    async def _cycle(self, name: str) -> RunInfo:
+        database = TimedDatabase(self.app.database, self._instant)
+        return await run_requested(self.app, database, name, self._caller)
 
     def _complete(
         self, work: Callable[..., Coroutine[Any, Any, T]], async_name: str, *arguments: Any
