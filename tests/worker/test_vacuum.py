@@ -9,7 +9,14 @@ from psycopg import Connection, sql
 
 from holdfast.core.records import Swept
 from holdfast.storage.postgres.database import PostgresDatabase
-from holdfast.worker.reaper import FEW_DEAD, JOBS_BETWEEN
+from holdfast.worker.reaper import (
+    FEW_DEAD,
+    JOBS_BETWEEN,
+    VACUUM_EVERY_S,
+    VACUUM_IN_VAIN_S,
+    VACUUM_LONGEST_S,
+    VacuumPace,
+)
 from tests.support.postgres import PostgresServer
 from tests.support.until import until
 from tests.worker.workshop import Workshop
@@ -99,3 +106,31 @@ async def test_a_worker_vacuums_after_many_jobs(postgres_workshop: Workshop, url
     await running.stop()
     await workshop.close()
     await database.close_async()
+
+
+def test_a_large_table_is_vacuumed_rarely_and_one_slow_run_changes_nothing() -> None:
+    pace, done = VacuumPace(), Swept(dead=10_000, left=0)
+    assert [pace.pause_after(each, done) for each in (0.01, 2.0, 0.02)] == [VACUUM_EVERY_S] * 3
+    assert [pace.pause_after(2.0, done) for _ in range(5)][-1] == 20.0
+    assert [pace.pause_after(30.0, done) for _ in range(5)][-1] == VACUUM_LONGEST_S
+
+
+def test_after_a_run_in_vain_the_next_comes_soon_and_later_ones_more_rarely() -> None:
+    pace, kept = VacuumPace(), Swept(dead=10_000, left=10_000)
+    pauses = [pace.pause_after(0.01, kept) for _ in range(20)]
+    assert pauses[0] == VACUUM_EVERY_S
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == VACUUM_IN_VAIN_S
+    assert pace.pause_after(0.01, Swept(dead=200_000, left=0)) == VACUUM_EVERY_S
+
+
+async def test_no_table_of_history_is_sampled_for_long(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        largest = ask(
+            connection,
+            "select max(case when a.attstattarget < 0 then 100 else coalesce(a.attstattarget, 100) end)"
+            " from pg_attribute a join pg_class c on c.oid = a.attrelid"
+            " where c.relnamespace = 'holdfast'::regnamespace and c.relname in ('job', 'outcome', 'attempt')"
+            " and a.attnum > 0 and not a.attisdropped",
+        )
+    assert largest == (25,)

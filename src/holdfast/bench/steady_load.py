@@ -34,6 +34,7 @@ PER_SECOND = 20
 """Transactions of the producer."""
 WINDOW_S = 60.0
 BEHIND_S = 5.0
+DEAD_FLOOR = 30_000
 
 
 @dataclass(slots=True)
@@ -49,6 +50,11 @@ class TableSamples:
         """The largest size of the last third beside the largest before."""
         third = max(1, len(self.sizes) // 3)
         return max(self.sizes[-third:]) / max(self.sizes[:-third] or self.sizes)
+
+    @property
+    def above_floor_s(self) -> float:
+        """For how long there were more dead rows than `DEAD_FLOOR`."""
+        return sum(each > DEAD_FLOOR for each in self.dead) * SAMPLE_S
 
     @property
     def behind_after_s(self) -> float:
@@ -84,11 +90,12 @@ def measure_steady_load(bench: Bench) -> list[Result]:
             ours=max(samples.dead),
             beside={
                 "at_the_end": samples.dead[-1],
+                "above_floor_s": samples.above_floor_s,
                 "jobs_per_s": jobs / seconds,
                 "oldest_peak_s": max(samples.oldest_s),
                 "behind_after_s": samples.behind_after_s,
             },
-            target=FigureTarget("rows", max(samples.dead), floor=30_000, goal=10_000),
+            target=FigureTarget("rows", max(samples.dead), floor=DEAD_FLOOR, goal=10_000),
         ),
         make_result(
             "dead_rows_size",

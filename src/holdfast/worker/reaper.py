@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 
@@ -17,7 +18,7 @@ from holdfast.commands.start import (
     subscriptions_of,
 )
 from holdfast.commands.unreadable import REREAD_BATCH, reread_jobs
-from holdfast.core.records import Instant, JobRef
+from holdfast.core.records import Instant, JobRef, Swept
 from holdfast.storage.database import Link
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
@@ -250,10 +251,16 @@ class LateDeliveries(BackgroundLoop):
             self._on_delivered(delivery)
 
 
-VACUUM_EVERY_S = 0.5
+VACUUM_EVERY_S = 0.25
 VACUUM_LONGEST_S = 60.0
+VACUUM_IN_VAIN_S = 5.0
+"""The longest pause while an old snapshot keeps the rows alive: it may end at any moment."""
+
 VACUUM_COST_FACTOR = 10
 """Two runs are so many times their own cost apart: a large table takes long."""
+
+VACUUM_COSTS = 5
+"""The cost is the least of so many runs: one that something else held up says nothing about the table."""
 
 JOBS_BETWEEN = 1_000
 """Each process checks after so many jobs of its own, so that a fleet of any size checks about as often."""
@@ -262,12 +269,30 @@ FEW_DEAD = 5_000
 """Not worth a run; it costs less than a microsecond per dead row, and less the more rows at once."""
 
 
+class VacuumPace:
+    """How long to wait between two runs, by what the latest cost and what they could not remove."""
+
+    def __init__(self) -> None:
+        self._costs: deque[float] = deque(maxlen=VACUUM_COSTS)
+        self._in_vain = 0
+
+    def pause_after(self, cost_s: float, swept: Swept) -> float:
+        """Return the seconds until the next run."""
+        self._costs.append(cost_s)
+        pause = min(VACUUM_LONGEST_S, VACUUM_COST_FACTOR * min(self._costs))
+        # What an old snapshot still sees is left; most such snapshots are short.
+        self._in_vain = self._in_vain + 1 if swept.left > swept.dead // 2 else 0
+        again = VACUUM_EVERY_S * (1 << min(self._in_vain, 8)) / 2
+        return max(VACUUM_EVERY_S, pause, min(VACUUM_IN_VAIN_S, again))
+
+
 class Vacuum(BackgroundLoop):
     """A background loop. An idle worker queries nothing, and of several that try at once one vacuums."""
 
     def __init__(self, context: WorkerContext, link: Link) -> None:
         super().__init__(context, link)
         self._pause = VACUUM_EVERY_S
+        self._pace = VacuumPace()
         self._seen = 0
 
     async def run(self) -> None:
@@ -292,8 +317,4 @@ class Vacuum(BackgroundLoop):
         if swept is None:
             self._pause = VACUUM_EVERY_S
             return
-        pause = max(VACUUM_EVERY_S, VACUUM_COST_FACTOR * (clock.monotonic() - began))
-        if swept.left > swept.dead // 2:
-            # An old snapshot still sees them; trying again at once would be in vain.
-            pause = max(pause, 2 * self._pause)
-        self._pause = min(VACUUM_LONGEST_S, pause)
+        self._pause = self._pace.pause_after(clock.monotonic() - began, swept)
