@@ -5,7 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commands.explain import Surroundings, why
+from holdfast.commands.explain import GateView, Surroundings, why
+from holdfast.core.declared_limits import DeclaredLimits
+from holdfast.core.gates import BatchRule, GatePlace
 from holdfast.core.records import (
     BlockerRecord,
     Identity,
@@ -76,6 +78,14 @@ def blocker(open: bool, state: State) -> BlockerRecord:
 def asked_for(due_s: int, latest_s: int | None) -> RevisionRecord:
     latest = None if latest_s is None else NOW + latest_s * SECOND
     return RevisionRecord(NOW + due_s * SECOND, latest, 2)
+
+
+def in_batch(next_s: int) -> GateView:
+    """A job of a tenant that waits for more of them."""
+    due = NOW - 8 * SECOND
+    place = GatePlace("j", "resize#7", due, 2, [], None, None, NOW + next_s * SECOND, None)
+    declared = DeclaredLimits("resize", "tenant_id", batch=BatchRule(100, 20_000))
+    return GateView(place, declared, declared.rule(place.gate))
 
 
 def identity(paused: bool) -> Identity:
@@ -181,6 +191,16 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             job("pending", available_at=NOW + SECOND, key="k"),
             msgspec.structs.replace(HANDLED, debounce=asked_for(18, 18)),
             "Starts in 18 s, its latest time",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(HANDLED, gate=in_batch(12)),
+            "Waits up to 12 s for more jobs of tenant_id 7, for a batch of 100",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(HANDLED, gate=in_batch(0)),
+            "Due for 8 s; picked up at the next poll",
         ),
         (
             job("blocked", available_at=None, key="k"),

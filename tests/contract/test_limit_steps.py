@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.gates import GateRule, LimitedClaim, LinedUp, WakeupMark, gate_id
+from holdfast.core.gates import BatchRule, GateRule, LimitedClaim, LinedUp, WakeupMark, gate_id
 from holdfast.core.ids import IdMaker
 from holdfast.core.records import ClaimedJob, Ending, Finish, LeaseClass, NewJob
 from holdfast.storage.database import Database
@@ -33,12 +33,13 @@ class Fleet:
         seed: int,
         allowed: int,
         ordered: str | None,
+        batch: BatchRule | None = None,
     ) -> None:
         self.run = database.run
         self.store = database.store
         self.checker = checker
         self.random = random.Random(seed)
-        self.allowed, self.ordered = allowed, ordered
+        self.allowed, self.ordered, self.batch = allowed, ordered, batch
         self.now = 1_760_000_000_000_000
         self.held: dict[str, ClaimedJob] = {}
         self.started: list[str] = []
@@ -114,6 +115,9 @@ class Fleet:
             marks=MARKS,
             window=self.random.choice((2, 50)),
             gates=self.random.choice((1, 50)),
+            turn=self.batch.size if self.batch else 1,
+            batch=self.batch,
+            calls=self.random.randint(1, 3),
         )
         for job in self.run(self.store.limits.claim(claim, self.now)).jobs:
             self.held[job.id] = job
@@ -204,12 +208,23 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Dat
 
 
 @pytest.mark.parametrize(
-    ("seed", "allowed", "ordered"), [(1, 1, None), (2, 3, None), (3, 1, "hold"), (4, 1, "skip")]
+    ("seed", "allowed", "ordered", "batch"),
+    [
+        (1, 1, None, None),
+        (2, 3, None, None),
+        (3, 1, "hold", None),
+        (4, 1, "skip", None),
+        (5, 4, None, BatchRule(3, 2_000)),
+    ],
 )
 def test_nothing_is_broken_after_any_step_and_all_ends(
-    stores: tuple[Database, Any], seed: int, allowed: int, ordered: str | None
+    stores: tuple[Database, Any],
+    seed: int,
+    allowed: int,
+    ordered: str | None,
+    batch: BatchRule | None,
 ) -> None:
-    fleet = Fleet(*stores, seed, allowed, ordered)
+    fleet = Fleet(*stores, seed, allowed, ordered, batch)
     for _ in range(STEPS):
         fleet.step()
     fleet.settle()

@@ -31,6 +31,15 @@ def tenant(input: Any) -> str:
         ({"ordered": Ordered(by="order_id")}, "in order per order_id"),
         ({"fair": Fair(by="tenant_id")}, "fair by tenant_id"),
         (
+            {"batch": 100, "batch_by": "tenant_id", "batch_wait": "20s"},
+            "batches of 100 per tenant_id within 20s",
+        ),
+        ({"batch": 100, "batch_wait": "5s"}, "batches of 100 within 5s"),
+        (
+            {"batch": 10, "batch_by": "a", "limits": [Limit(30, by="a")]},
+            "30 per a · batches of 10 per a",
+        ),
+        (
             {"limits": [Limit(3, by="a")], "fair": Fair(by="a", weights={"big": 3})},
             "3 per a · fair by a",
         ),

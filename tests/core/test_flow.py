@@ -8,7 +8,7 @@ from holdfast import Busy, Fair, Limit, Ordered, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
 from holdfast.core.flow import Flow, flow_of
-from holdfast.core.gates import GateRule, split_gate
+from holdfast.core.gates import BatchRule, GateRule, split_gate
 
 
 def flow(**options: Any) -> Flow:
@@ -51,6 +51,14 @@ def test_the_key_is_a_field_or_a_function_of_the_input(by: Any, input: str, gate
     assert flow(limits=[Limit(1, by=by)]).gate_of(input) == gate
 
 
+def test_batches_wait_in_the_line_of_their_key_or_of_the_type() -> None:
+    keyed = flow(batch=10, batch_by="tenant", batch_wait="5s")
+    assert (keyed.batch, keyed.turn) == (BatchRule(10, 5_000), 10)
+    assert keyed.gate_of('{"tenant": "a"}') == "mail#a"
+    assert flow(batch=10, batch_wait="5s").gate_of('{"tenant": "a"}') == "mail#"
+    assert flow_of("mail", TypeCodec(Any), {"batch": 10, "batch_wait": None}) is None
+
+
 @pytest.mark.parametrize("tenant", ["[1]", "{}", "true", r'"\u0000"', f'"{"x" * 1025}"'])
 def test_what_cannot_be_a_key_is_refused_at_the_start(tenant: str) -> None:
     with pytest.raises(InputInvalid):
@@ -68,6 +76,19 @@ def test_what_cannot_be_a_key_is_refused_at_the_start(tenant: str) -> None:
         ({"fair": Fair(by="a"), "ordered": Ordered(by="a")}, "take turns already"),
         ({"ordered": Ordered(by="a"), "batch": 10}, "batches"),
         ({"limits": [3]}, "takes Limit"),
+        ({"batch_by": "a"}, "takes one job at a time"),
+        ({"batch_wait": "5s"}, "takes one job at a time"),
+        ({"batch": 10, "batch_by": "a", "fair": Fair(by="a")}, "take turns already"),
+        (
+            {"batch": 10, "batch_by": "a", "ordered": Ordered(by="a")},
+            "cannot be handled in batches",
+        ),
+        ({"batch": 10, "batch_by": "a", "limits": [Limit(20, by="b")]}, "two different keys"),
+        ({"batch": 10, "batch_by": "a", "limits": [Limit(9)]}, "never fits"),
+        ({"batch": 10, "batch_by": "a", "rates": [Rate(9, "1s", name="x")]}, "never fits"),
+        ({"batch": 10, "batch_wait": "5s", "limits": [Limit(20, by="a")]}, "add batch_by"),
+        ({"batch": 10, "batch_wait": "25h"}, "cannot wait"),
+        ({"batch": 10, "batch_by": "."}, "is no field"),
     ],
 )
 def test_what_cannot_be_combined_is_refused_with_the_reason(options: Any, reason: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Holdfast, Job, Lease, from_env
 from holdfast.core.errors import ConfigError, InvalidOption
+from holdfast.core.gates import BatchRule
 from holdfast.core.schedule import Cron, Interval
 from holdfast.settings import effective_options, read_settings, unknown_variables
 
@@ -62,6 +63,16 @@ def test_a_job_types_option_comes_from_a_variable(
     assert f"PDF_OPTION={wrong!r} (env)" in said
     assert f"help: set PDF_OPTION to {expected}" in said
     assert f"or unset it for {default!r}" in said
+
+
+def test_the_wait_for_a_batch_comes_from_a_variable(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PDF_WAIT", "20s")
+    register_job(app, batch=10, batch_wait=from_env("PDF_WAIT", "5s"))
+    flow = app.registry.get("pdf").flow
+    assert flow is not None
+    assert flow.batch == BatchRule(10, 20_000)
 
 
 CYCLE_OPTIONS: list[tuple[str, Any, str, Seen, object, str]] = [
@@ -144,7 +155,7 @@ def test_a_default_is_checked_like_any_option(app: Holdfast) -> None:
 @pytest.mark.parametrize("option", ["atomic", "executor", "retry"])
 def test_an_option_without_a_form_for_texts_refuses_a_variable(app: Holdfast, option: str) -> None:
     with pytest.raises(
-        InvalidOption, match="from_env works for concurrency, batch, timeout, lease"
+        InvalidOption, match="from_env works for concurrency, batch, batch_wait, timeout, lease"
     ):
         register_job(app, **{option: from_env("PDF_OPTION", True)})
 

@@ -8,6 +8,7 @@ import pytest
 from holdfast.core.registry import JobType, job_type_of
 from holdfast.core.retry import Retry
 from holdfast.worker.attempt import Attempt, Backlog, EffectivePolicy
+from holdfast.worker.claimer import note_call_sizes
 from holdfast.worker.job import Job
 from tests.support.until import PATIENCE_S
 from tests.worker.test_claim_cursors import found
@@ -22,6 +23,7 @@ async def batch_handler(jobs: list[Job[Any]]) -> None: ...
 PLAIN = job_type_of(handler, "plain", Job, {})
 LIMITED = job_type_of(handler, "limited", Job, {})
 BATCH = job_type_of(batch_handler, "batch", Job, {"batch": 3})
+BATCH_BY_KEY = job_type_of(batch_handler, "batch by key", Job, {"batch": 3, "batch_by": "tenant"})
 BATCH_AT_A_TIME = job_type_of(batch_handler, "batch at a time", Job, {"batch": 3})
 
 
@@ -94,6 +96,16 @@ async def test_a_limit_that_was_raised_frees_what_it_held_back(
     backlog.reconsider()
     assert numbers(await waiting) == [3]
     assert await take(backlog, 1) == [4]
+
+
+async def test_a_batch_of_a_key_leaves_other_keys_in_the_backlog(backlog: Backlog) -> None:
+    given = [attempt(number, BATCH_BY_KEY) for number in (1, 2, 3, 4)]
+    for each, key in zip(given, "abab", strict=True):
+        each.claimed.gate = f"batch by key#{key}"
+    note_call_sizes(given)
+    assert [each.call_size for each in given] == [2] * 4
+    backlog.put(given)
+    assert [numbers(await backlog.take()) for _ in range(2)] == [[1, 3], [2, 4]]
 
 
 async def test_a_batch_takes_its_kind_from_the_whole_backlog(backlog: Backlog) -> None:

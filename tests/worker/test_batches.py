@@ -4,6 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.commands.jobs import cancel_jobs
@@ -30,6 +31,92 @@ async def test_a_batch_handler_takes_what_there_is_and_waits_for_no_more(
     assert sizes == [20, 13]
     outputs = [(await workshop.job(job_id)).output for job_id in ids]
     assert outputs == [str(number + 1) for number in range(33)]
+
+
+async def start_for(workshop: Workshop, tenant: str | None, count: int = 1) -> list[str]:
+    """Start jobs of a tenant as an application does: in their line."""
+    flow = workshop.types["send"].flow
+    assert flow is not None
+    input = {"tenant": tenant}
+    gate = flow.gate_of(msgspec.json.encode(input).decode())
+    return await workshop.start("send", input, count, gate=gate)
+
+
+class CallsByKey:
+    """A batch handler that notes which tenants each call had."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    async def __call__(self, jobs: list[Job[dict[str, Any]]]) -> None:
+        self.calls.append([job.input["tenant"] for job in jobs])
+
+
+async def test_a_call_takes_jobs_of_one_key(workshop: Workshop) -> None:
+    handler = CallsByKey()
+    workshop.handle("send", handler, batch=20, batch_by="tenant")
+    for _ in range(3):
+        await start_for(workshop, "a", 5)
+        await start_for(workshop, "b", 10)
+    await workshop.until_idle(slots=2)
+    assert sorted((len(call), *set(call)) for call in handler.calls) == [
+        (10, "b"),
+        (15, "a"),
+        (20, "b"),
+    ]
+
+
+async def test_a_part_of_a_batch_waits_for_more_and_holds_no_slot(workshop: Workshop) -> None:
+    handler = CallsByKey()
+    workshop.handle("send", handler, batch=3, batch_by="tenant", batch_wait="1h")
+    ids = await start_for(workshop, "a", 2)
+    async with workshop.working(slots=1) as worker:
+        await start_for(workshop, "b", 3)
+        await workshop.events.seen("job_completed", count=3)
+        assert await workshop.states(ids) == ["pending"] * 2
+        assert worker.worker.counters.claimed == 3
+        ids += await start_for(workshop, "a", 1)
+        await workshop.events.seen("job_completed", count=6)
+    assert handler.calls == [["b"] * 3, ["a"] * 3]
+
+
+async def test_a_part_of_a_batch_goes_when_the_wait_is_over(workshop: Workshop) -> None:
+    handler = CallsByKey()
+    workshop.handle("send", handler, batch=100, batch_wait="300ms")
+    await start_for(workshop, "a", 2)
+    await start_for(workshop, "b", 1)
+    async with workshop.working(slots=1):
+        await workshop.events.seen("job_completed", count=3)
+    assert [sorted(call) for call in handler.calls] == [["a", "a", "b"]]
+
+
+async def test_a_worker_that_ends_when_idle_waits_for_no_more(workshop: Workshop) -> None:
+    handler = CallsByKey()
+    workshop.handle("send", handler, batch=100, batch_by="tenant", batch_wait="1h")
+    await start_for(workshop, "a", 2)
+    await workshop.until_idle()
+    assert handler.calls == [["a", "a"]]
+
+
+async def test_small_batches_of_many_keys_are_claimed_only_into_free_slots(
+    workshop: Workshop,
+) -> None:
+    go = asyncio.Event()
+    calls: list[int] = []
+
+    async def send(jobs: list[Job[Any]]) -> None:
+        calls.append(len(jobs))
+        await go.wait()
+
+    workshop.handle("send", send, batch=100, batch_by="tenant")
+    for tenant in "abcdef":
+        await start_for(workshop, tenant, 2)
+    async with workshop.working(slots=2) as worker:
+        await until(lambda: len(calls) == 2)
+        assert worker.worker.counters.claimed == 4
+        go.set()
+        await workshop.events.seen("job_completed", count=12)
+    assert calls == [2] * 6
 
 
 async def test_a_batch_handler_in_a_thread_answers_with_nothing_and_completes_all(

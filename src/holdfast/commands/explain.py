@@ -251,7 +251,7 @@ def _held_back(gate: GateView, now: Instant) -> str:
         return f"Waits for the job before it in {name}{running}{before}"
     if rule.allowed is not None and len(place.holders) >= rule.allowed:
         return f"Waits for {name}: {len(place.holders)} of {rule.allowed} running{before}"
-    return _total(gate, now) or _rated(gate, name, now)
+    return _total(gate, now) or _rated(gate, name, now) or _batched(gate, name, now)
 
 
 def _total(gate: GateView, now: Instant) -> str:
@@ -276,6 +276,16 @@ def _rated(gate: GateView, name: str, now: Instant) -> str:
     before = f"; {_number(gate.place.ahead)} before it" if gate.place.ahead else ""
     limit = rate_words(gate.rule)
     return f"Waits for {name}: at most {limit}, the next starts in {spoken(next_at - now)}{before}"
+
+
+def _batched(gate: GateView, name: str, now: Instant) -> str:
+    """Say how long a job waits at most for others that are handled with it."""
+    batch, next_at = gate.declared.batch, gate.place.next_at
+    if batch is None or not batch.wait_ms or next_at is None or next_at <= now:
+        return ""
+    return (
+        f"Waits up to {spoken(next_at - now)} for more jobs of {name}, for a batch of {batch.size}"
+    )
 
 
 def _number(number: int) -> str:

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.duration import format_duration
 from holdfast.core.flow import Flow, OnFailure
-from holdfast.core.gates import GateRule, LimitSetting, every_key, gate_id, split_gate
+from holdfast.core.gates import BatchRule, GateRule, LimitSetting, every_key, gate_id, split_gate
 from holdfast.core.records import WorkerRecord
 
 ANY_FUNCTION = "key"
@@ -16,7 +16,7 @@ ANY_FUNCTION = "key"
 
 
 class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The limits of one type: those of each key, those of all of them, and whether keys take turns or keep order."""
+    """The limits of one type: those of each key and of all, whether keys take turns or keep order, and batches."""
 
     type: str
     by: str = ""
@@ -24,6 +24,7 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     shared: tuple[GateRule, ...] = ()
     ordered: OnFailure | None = None
     fair: bool = False
+    batch: BatchRule | None = None
 
     @property
     def total(self) -> GateRule | None:
@@ -66,7 +67,14 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
                 parts.append(f"{rate_words(each)} {of}")
         if self.fair:
             parts.append(f"fair by {self.by}")
+        if self.batch is not None:
+            parts.append(self._batch_words(self.batch))
         return " · ".join(parts)
+
+    def _batch_words(self, batch: BatchRule) -> str:
+        of = f" per {self.by}" if self.by else ""
+        within = f" within {format_duration(batch.wait_ms)}" if batch.wait_ms else ""
+        return f"batches of {batch.size}{of}{within}"
 
 
 def rate_words(rule: GateRule) -> str:
@@ -84,7 +92,8 @@ def declared_by(flow: Flow) -> DeclaredLimits:
         line=flow.line if flow.by is not None else None,
         shared=flow.shared,
         ordered=flow.ordered,
-        fair=bool(flow.weights) or (flow.by is not None and is_bare),
+        fair=bool(flow.weights) or (flow.by is not None and is_bare and flow.batch is None),
+        batch=flow.batch,
     )
 
 

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.core.codec import TypeCodec
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import InputInvalid, InvalidName, InvalidOption
-from holdfast.core.gates import GateRule, gate_id, named_gate
+from holdfast.core.gates import BatchRule, GateRule, gate_id, named_gate
 
 By: TypeAlias = str | Callable[[Any], object]
 """A field of the input, as "tenant_id" or "order.customer", or a function of it. None is no key."""
@@ -30,6 +30,7 @@ HEAVIEST = 100
 LONGEST_TURN = 10
 """So many jobs of a key are taken at once where nothing is said about turns: a turn costs more than a job."""
 LONGEST_KEY = 1_024
+LONGEST_BATCH_WAIT_MS = 86_400_000
 
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 
@@ -131,7 +132,8 @@ def _check_by(what: str, by: object, name: str | None) -> Any:
         raise InvalidOption(f"{what} needs by=, a field of the input or a function of it")
     if by is not None and not callable(by) and not (isinstance(by, str) and by.strip(".")):
         raise InvalidOption(
-            f"by={repr(by)[:60]} is no field of the input", help='use "tenant_id" or a function'
+            f"{'batch_by' if what == 'batch_by' else 'by'}={repr(by)[:60]} is no field of the input",
+            help='use "tenant_id" or a function',
         )
     return by
 
@@ -146,7 +148,7 @@ def _check_name(name: object) -> Any:
 class Flow:
     """Everything a job type says about its flow. `line` is what holds for each key, `shared` what holds for all.
 
-    `turn` is how many jobs of a key are taken at once.
+    `turn` is how many jobs of a key are taken at once; a `batch` is handled in one call.
     """
 
     type: str
@@ -157,6 +159,7 @@ class Flow:
     ordered: OnFailure | None = None
     weights: Mapping[str, int] = field(default_factory=dict)
     turn: int = 1
+    batch: BatchRule | None = None
 
     @property
     def has_rate(self) -> bool:
@@ -213,11 +216,17 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
     rates = _each_of("rates", options.get("rates"), Rate)
     fair: Fair | None = options.get("fair")
     ordered: Ordered | None = options.get("ordered")
-    if not (limits or rates or fair or ordered):
+    batch = _batch_rule(type, options)
+    if not (limits or rates or fair or ordered or batch):
         return None
     _check_ordered(type, limits, fair, ordered, options.get("batch"))
     keyed: list[Limit | Rate | Fair | Ordered | None] = [*limits, *rates, fair, ordered]
     bys = [each.by for each in keyed if each is not None and each.by is not None]
+    batch_by = _check_by("batch_by", options.get("batch_by"), None)
+    if batch is not None:
+        _check_batch(type, batch, batch_by, bys, fair, [*limits, *rates])
+    if batch_by is not None:
+        bys.append(batch_by)
     if any(each != bys[0] for each in bys):
         raise InvalidOption(
             f"job type {type} is limited by two different keys, but a job waits in one line only",
@@ -239,8 +248,59 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         shared=_shared(type, limits, rates),
         ordered=ordered.on_failure if ordered else None,
         weights=fair.weights if fair else {},
-        turn=min(LONGEST_TURN, line.allowed or 1) if fair is None else 1,
+        turn=batch.size if batch else _turn(line, fair),
+        batch=batch,
     )
+
+
+def _turn(line: GateRule, fair: Fair | None) -> int:
+    return min(LONGEST_TURN, line.allowed or 1) if fair is None else 1
+
+
+def _batch_rule(type: str, options: Mapping[str, Any]) -> BatchRule | None:
+    """What `batch_by` and `batch_wait` ask for, None without them. Raises: InvalidOption, InvalidDuration."""
+    size, by, wait = (options.get(name) for name in ("batch", "batch_by", "batch_wait"))
+    if by is None and wait is None:
+        return None
+    if size is None:
+        option = "batch_wait" if by is None else "batch_by"
+        raise InvalidOption(
+            f"job type {type} sets {option} but takes one job at a time", help="add batch="
+        )
+    wait_ms = 0 if wait is None else milliseconds(wait)
+    if not 0 <= wait_ms <= LONGEST_BATCH_WAIT_MS:
+        raise InvalidOption(
+            f"job type {type} cannot wait {format_duration(wait_ms)} for a batch",
+            help="use a batch_wait of at most 1d",
+        )
+    return BatchRule(size, wait_ms)
+
+
+def _check_batch(
+    type: str,
+    batch: BatchRule,
+    by: By | None,
+    bys: Sequence[By],
+    fair: Fair | None,
+    bounds: Sequence[Limit | Rate],
+) -> None:
+    if fair is not None:
+        raise InvalidOption(
+            f"job type {type} is handled in batches of a key, so its keys take turns already",
+            help="leave out fair=",
+        )
+    if by is None and bys:
+        raise InvalidOption(
+            f"job type {type} is limited by a key, and its batches wait in the line of that key",
+            help="add batch_by= with the same key, or leave out batch_wait=",
+        )
+    for each in bounds:
+        if each.most < batch.size:
+            raise InvalidOption(
+                f"a batch of {batch.size} {type} jobs never fits into a limit or rate of {each.most}: "
+                "each job counts",
+                help=f"raise the limit to at least {batch.size}, or make the batch smaller",
+            )
 
 
 T = TypeVar("T")

@@ -54,6 +54,13 @@ class GateRule(msgspec.Struct, frozen=True):
     period_ms: int | None = None
 
 
+class BatchRule(msgspec.Struct, frozen=True):
+    """Jobs of one line are handled together, so many in a call, and a call waits so long for more of them."""
+
+    size: int
+    wait_ms: int = 0
+
+
 class WakeupMark(msgspec.Struct, frozen=True):
     """Before which wakeup of a priority nothing is expected any more."""
 
@@ -66,6 +73,7 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     """One look of a claimer at the gates of a type.
 
     It reads at most `window` wakeups, looks at `gates` gates and takes `limit` jobs, `turn` of a gate before the next.
+    With a `batch` it takes jobs for at most `calls` calls.
     """
 
     worker: str
@@ -83,6 +91,8 @@ class LimitedClaim(msgspec.Struct, frozen=True):
     allow_crashed: bool = True
     commit: ClaimCommit = "auto"
     turn: int = 1
+    batch: BatchRule | None = None
+    calls: int = 1
 
 
 class LimitedAnswer(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from holdfast.core.errors import (
     UnknownJobType,
     nearest,
 )
-from holdfast.core.flow import Fair, Flow, Limit, Ordered, Rate, flow_of
+from holdfast.core.flow import By, Fair, Flow, Limit, Ordered, Rate, flow_of
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Instant
@@ -120,6 +120,12 @@ class TypeOptions(TypedDict, total=False):
     batch: int | FromEnv[int | None]
     """How many jobs the handler takes at once: it gets a list of jobs and returns a list with a result for each."""
 
+    batch_by: By
+    """What the jobs of one call have in common: a field of the input, or a function of it. By default nothing."""
+
+    batch_wait: Duration | FromEnv[Duration | None]
+    """How long jobs that are due wait for more, unless there are enough for a batch; by default not at all."""
+
     atomic: bool
     """Whether the handler runs in the transaction that completes the job, `job.tx`; by default False. For short work in
     the database only."""
@@ -159,6 +165,8 @@ _KINDS: Mapping[str, Kinds] = {
     "timeout": (str, int, float, timedelta, NoneType),
     "concurrency": (int, NoneType),
     "batch": (int, NoneType),
+    "batch_by": (object,),
+    "batch_wait": (str, int, float, timedelta, NoneType),
     "atomic": (bool,),
     "executor": (str,),
     "entry": (bool,),
@@ -176,6 +184,7 @@ _KINDS: Mapping[str, Kinds] = {
 _READERS: Mapping[str, OptionReader] = {
     "concurrency": NUMBER,
     "batch": NUMBER,
+    "batch_wait": DURATION,
     "timeout": DURATION,
     "lease": OptionReader(DURATION.expected, lambda given, text: Lease(duration_text(given, text))),
 }

@@ -60,6 +60,8 @@ class Attempt(msgspec.Struct, eq=False):
     ended_by: Writer | None = None
     task: asyncio.Task[None] | None = None
     on_interrupt: Callable[[], None] | None = None
+    call_size: int | None = None
+    """How many jobs of its key came with it, where a call takes only such."""
     _flag: threading.Event | None = None
 
     @property
@@ -187,7 +189,7 @@ class Backlog:
             self._calls[name] = calls + 1
             if attempt.type.batch is None:
                 return [attempt]
-            return [attempt, *self._more_of(name, attempt.type.batch - 1)]
+            return [attempt, *self._more_like(attempt, attempt.type.batch - 1)]
         return None
 
     async def take(self) -> list[Attempt] | None:
@@ -248,17 +250,22 @@ class Backlog:
         self._wake(len(self._waiting))
         return unstarted
 
-    def _more_of(self, name: str, count: int) -> list[Attempt]:
-        """Take what else is there of a batch handler's type; no call waits for its batch to fill."""
-        parked = self._parked.get(name, deque())
-        taken = [parked.popleft() for _ in range(min(count, len(parked)))]
-        kept: deque[Attempt] = deque()
-        for attempt in self._ready:
-            if attempt.type.name == name and len(taken) < count:
-                taken.append(attempt)
-            else:
-                kept.append(attempt)
-        self._ready = kept
+    def _more_like(self, first: Attempt, count: int) -> list[Attempt]:
+        """Take what else is there of a batch handler's type, or of the key; no call waits for its batch to fill."""
+        name = first.type.name
+        gate = first.claimed.gate if first.call_size is not None else None
+        taken: list[Attempt] = []
+
+        def keep(queue: deque[Attempt]) -> deque[Attempt]:
+            kept: deque[Attempt] = deque()
+            for each in queue:
+                is_like = each.type.name == name and gate in (None, each.claimed.gate)
+                (taken if is_like and len(taken) < count else kept).append(each)
+            return kept
+
+        if name in self._parked:
+            self._parked[name] = keep(self._parked[name])
+        self._ready = keep(self._ready)
         return taken
 
     def _wake(self, count: int) -> None:

@@ -333,7 +333,9 @@ class Claimer:
         attempts = [Attempt(job, types[job.type], policies.get(job.type), now) for job in jobs]
         for attempt in attempts:
             held[attempt.claimed.token].attempts[attempt.claimed.id] = attempt
-        self._capacity.add(job.type for job in jobs)
+        if attempts and has_keyed_batches(attempts[0].type):
+            note_call_sizes(attempts)
+        self._capacity.add(attempts)
         self._context.held_leases.end_claim(
             held.keys(), (each for each in held.values() if each.attempts)
         )
@@ -412,7 +414,7 @@ class _Finished:
 class Capacity:
     """How much a worker can take: its free slots, and as much as it finished a moment ago.
 
-    A batch handler's job weighs as much as its share of a call.
+    A batch handler's job weighs as much as its share of a call: of a whole batch, or of what there was of its key.
     """
 
     def __init__(self, options: WorkerOptions, types: Mapping[str, JobType]) -> None:
@@ -420,29 +422,39 @@ class Capacity:
         self._most = options.batch or LARGEST_CLAIM
         self._sizes = {name: each.batch or 1 for name, each in types.items()}
         self._taken = dict.fromkeys(types, 0)
+        self._in_calls: dict[tuple[str, int], int] = {}
         self._slow: set[str] = set()
         self._finished: deque[_Finished] = deque()
         self._finished_weight = 0.0
 
-    def add(self, names: Iterable[str]) -> None:
+    def add(self, attempts: Iterable[Attempt]) -> None:
         """Count claimed jobs by their types."""
-        for name in names:
-            self._taken[name] += 1
+        for attempt in attempts:
+            self._count(attempt, 1)
+
+    def _count(self, attempt: Attempt, number: int) -> None:
+        name, size = attempt.type.name, attempt.call_size
+        if size is None:
+            self._taken[name] += number
+        else:
+            left = self._in_calls.pop((name, size), 0) + number
+            if left:
+                self._in_calls[name, size] = left
 
     def remove_unstarted(self, attempt: Attempt) -> None:
         """Discount an attempt that never had a slot."""
-        self._taken[attempt.type.name] -= 1
+        self._count(attempt, -1)
 
     def remove_ended(self, attempt: Attempt, at: float) -> None:
         """Discount an attempt that no longer needs its slot."""
-        self._taken[attempt.type.name] -= 1
+        self._count(attempt, -1)
         name = attempt.type.name
         if attempt.started_at is None or (at - attempt.started_at) * 1000 > FINISHED_WINDOW_MS:
             self._slow.add(name)
             return
         if self._slow:
             self._slow.discard(name)
-        weight = 1 / self._sizes[name]
+        weight = 1 / (attempt.call_size or self._sizes[name])
         self._finished_weight += weight
         at_ms = int(at * 1000)
         if self._finished and self._finished[-1].at_ms == at_ms:
@@ -454,7 +466,15 @@ class Capacity:
     def free_slots(self) -> float:
         """How many slots are free of claimed work; below zero when more was claimed than there are slots."""
         taken = sum(count / self._sizes[name] for name, count in self._taken.items() if count)
-        return self._slots - taken
+        return self._slots - taken - self._calls_of(None)
+
+    def _calls_of(self, name: str | None) -> int:
+        """How many calls the jobs make that came with others of their key, of one type or of all."""
+        return sum(
+            math.ceil(count / size)
+            for (owner, size), count in self._in_calls.items()
+            if name in (None, owner)
+        )
 
     def room(self, now: float, waiting: int) -> float:
         """How many slots' worth of work to ask for while `waiting` attempts wait for one; 0 when it is not worth it."""
@@ -474,4 +494,22 @@ class Capacity:
             most = min(most, math.ceil(max(0.0, free_slots) * size))
         if limit is None:
             return most
-        return min(most, limit * size - self._taken[name])
+        return min(most, (limit - self._calls_of(name)) * size - self._taken[name])
+
+
+def has_keyed_batches(type: JobType) -> bool:
+    """Whether a call of a type takes only jobs of one key."""
+    return type.flow is not None and type.flow.batch is not None
+
+
+def note_call_sizes(attempts: Iterable[Attempt]) -> None:
+    """Note how many jobs of its key came with each: a call of few takes a slot like one of many."""
+    by_gate: dict[str | None, list[Attempt]] = {}
+    for attempt in attempts:
+        by_gate.setdefault(attempt.claimed.gate, []).append(attempt)
+    for together in by_gate.values():
+        size = together[0].type.batch or 1
+        for start in range(0, len(together), size):
+            call = together[start : start + size]
+            for attempt in call:
+                attempt.call_size = len(call)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from holdfast.core.flow import LONGEST_TURN, Flow
 from holdfast.core.gates import (
+    BatchRule,
     GateRule,
     LimitedAnswer,
     LimitedClaim,
@@ -34,6 +35,8 @@ BUSY_MIN_S, BUSY_MAX_S = 0.004, 0.25
 HELD_BACK_S = 0.5
 """When to look again where a limit of several types is full: what ends in another application sends no hint here."""
 SMALLEST_WINDOW, LARGEST_WINDOW = 100, 20_000
+LOOKED_AT_FOR_BATCHES = 100
+"""So many lines that wait for more jobs may be looked at besides those that a claim can take."""
 LINE_UP_S = 0.25
 LINED_UP_AT_ONCE = 500
 UNLIMITED_CHECK_S, HINTED_CHECK_S = 60.0, 1.0
@@ -130,6 +133,11 @@ class LimitedClaims:
             marks = tuple(looks.marks[priority] for priority in sorted(looks.marks))
         flow = looks.flow
         turn = flow.turn if flow else LONGEST_TURN
+        batch = flow.batch if flow else None
+        calls = max(1, limit // batch.size) if batch else 1
+        if batch is not None and is_last:
+            # Nothing more is expected by a worker that ends when nothing is left.
+            batch = BatchRule(batch.size)
         return LimitedClaim(
             worker=worker,
             type=type,
@@ -142,10 +150,12 @@ class LimitedClaims:
             weights=flow.weight_by_gate() if flow else {},
             marks=marks,
             window=max(looks.window, 2 * limit),
-            gates=math.ceil(limit / turn) + 6,
+            gates=math.ceil(limit / turn) + (6 if batch is None else LOOKED_AT_FOR_BATCHES),
             allow_crashed=allow_crashed,
             commit=commit,
             turn=turn,
+            batch=batch,
+            calls=calls,
         )
 
     def note(
@@ -168,6 +178,7 @@ class LimitedClaims:
         elif not was_cut:
             looks.window = max(SMALLEST_WINDOW, looks.window // 2)
         has_more = looks.has_unlined or bool(answer.jobs and answer.left > 0)
+        was_cut = was_cut or answer.gates > claim.gates
         has_more = has_more or (was_cut and answer.left < answer.called)
         poll_s = self._poll_s(looks, bool(answer.jobs), hints_alive, random)
         is_busy = answer.busy or (answer.left > 0 and not answer.jobs)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.core.gates import (
+    BatchRule,
     GateRule,
     LimitedAnswer,
     LimitedClaim,
@@ -73,6 +74,8 @@ class OpenGate:
     seen: list[Row] = field(default_factory=list)
     got: list[Row] = field(default_factory=list)
     room: int = 0
+    ready_at: Instant | None = None
+    is_left: bool = False
 
     def expire(self, bearing: set[str], now: Instant) -> None:
         """Forget holders that bear no token any more, and starts that no longer count."""
@@ -297,9 +300,13 @@ def _look(claim: LimitedClaim, gates: Sequence[OpenGate], called: int, now: Inst
     """See the first jobs of each line, one more than there is room for."""
     share = 1 if called >= claim.window else max(1, -(-claim.limit // max(1, len(gates))))
     for gate in gates:
-        gate.room = gate.room_for(share * gate.weight, now)
+        most = share * gate.weight
+        if claim.batch is not None:
+            most = claim.batch.size * max(1, claim.calls // len(gates))
+        gate.room = gate.room_for(most, now)
+        wanted = gate.room if claim.batch is None or not gate.room else most
         for priority in range(10):
-            if gate.room and gate.mask & (1 << priority) and len(gate.seen) <= gate.room:
+            if gate.room and gate.mask & (1 << priority) and len(gate.seen) <= wanted:
                 gate.seen += yield Statement(
                     "limit_look",
                     {
@@ -310,10 +317,26 @@ def _look(claim: LimitedClaim, gates: Sequence[OpenGate], called: int, now: Inst
                         "front_id": gate.front[1],
                         "ordered": claim.ordered,
                         "allow_crashed": claim.allow_crashed,
-                        "wanted": gate.room + 1 - len(gate.seen),
+                        "wanted": wanted + 1 - len(gate.seen),
                         "now": now,
                     },
                 )
+        if claim.batch is not None:
+            _await_batch(gate, claim.batch, most, now)
+    if claim.batch is not None:
+        for gate in [each for each in gates if each.room][claim.calls :]:
+            gate.is_left = True
+
+
+def _await_batch(gate: OpenGate, batch: BatchRule, most: int, now: Instant) -> None:
+    """Let a line through as far as it fills batches or has waited long enough for more."""
+    ready = min(len(gate.seen), most)
+    rest = gate.seen[ready - ready % batch.size : ready]
+    ripe_at = min((row[2] for row in rest), default=0) + batch.wait_ms * 1000
+    if rest and ripe_at > now:
+        ready -= len(rest)
+        gate.ready_at = ripe_at
+    gate.room = min(gate.room, ready)
 
 
 def _deal(
@@ -323,6 +346,7 @@ def _deal(
     cards = [
         ((row[1], card // gate.weight, place), gate, row)
         for place, gate in enumerate(gates)
+        if not gate.is_left
         for card, row in enumerate(gate.seen[: gate.room])
         if row[4] <= now
     ]
@@ -372,7 +396,7 @@ def _answer(
             continue
         ns += gate.wakeups
         if at is not None:
-            left = [row for row in gate.seen if row not in gate.got]
+            left = _left(gate)
             again.append((claim.type, left[0][1] if left else gate.priority, at, gate.id))
         if claim.allow_crashed:
             _move_front(gate)
@@ -391,7 +415,9 @@ def _next_look(claim: LimitedClaim, gate: OpenGate, now: Instant) -> Op[Instant 
         return opens_at
     if gate.rule.allowed is not None and len(gate.holders) >= gate.rule.allowed:
         return None
-    left = [row for row in gate.seen if row not in gate.got]
+    if gate.ready_at is not None and not gate.is_left and len(gate.got) == gate.room:
+        return gate.ready_at
+    left = _left(gate)
     if left:
         if left[0][4] > now:
             due: Instant = left[0][4]
@@ -411,6 +437,11 @@ def _next_look(claim: LimitedClaim, gate: OpenGate, now: Instant) -> Op[Instant 
     )
     found: Instant | None = rows[0][0]
     return found
+
+
+def _left(gate: OpenGate) -> list[Row]:
+    taken = {row[0] for row in gate.got}
+    return [row for row in gate.seen if row[0] not in taken]
 
 
 def _move_front(gate: OpenGate) -> None:

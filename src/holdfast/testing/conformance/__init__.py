@@ -65,6 +65,7 @@ from holdfast.testing.conformance.leasing import HeldJobsConformance as HeldJobs
 from holdfast.testing.conformance.leasing import LeaseConformance as LeaseConformance
 from holdfast.testing.conformance.leasing import ProgressConformance as ProgressConformance
 from holdfast.testing.conformance.lifecycle import LifecycleConformance as LifecycleConformance
+from holdfast.testing.conformance.limiting import BatchConformance as BatchConformance
 from holdfast.testing.conformance.limiting import LimitConformance as LimitConformance
 from holdfast.testing.conformance.limiting import (
     LimitSettingConformance as LimitSettingConformance,

@@ -33,6 +33,28 @@ case when j.got = 0 or j.rate is null then j.ats
               then j.ns[1 : cardinality(j.ns) - 1] || (j.ns[cardinality(j.ns)] + j.got)
               else j.ns || j.got end
 
+-- fragment: gate_batch
+-- How many jobs of a line fill batches or have waited long enough for more, and when the rest will have, in microseconds.
+select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::integer else 0 end, x.ripe_us]
+       from (
+         select count(*) as number,
+                min(holdfast.us(y.gate_at)) filter (where y.place > y.number - y.number % :batch::integer)
+                  + :batch_wait_ms::bigint * 1000 as ripe_us
+           from (
+             select z.gate_at, row_number() over (order by z.priority, z.gate_at, z.job_id) as place, count(*) over () as number
+               from (
+                 select w.*
+                   from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+                  cross join lateral (
+                    select w.priority, w.gate_at, w.job_id from holdfast.queue w
+                     where w.gate = o.id and w.priority = level.priority and (w.gate_at, w.job_id) > (o.front_at, o.front_id)
+                       and w.gate_at <= clock.now and w.token is null and (w.crashes = 0 or :allow_crashed::boolean)
+                     order by w.gate_at, w.job_id
+                     limit t.turn_size) w
+                  where o.mask & (1 << level.priority) <> 0
+                  order by w.priority, w.gate_at, w.job_id
+                  limit t.turn_size) z) y) x
+
 -- name: limit_claim
 -- One look at the gates of a type: reads due wakeups in order of time, locks their gates, takes the first jobs of each line as
 -- far as there is room, deals them like cards, first one of every line, then the second, and replaces the gates. The wakeups
@@ -40,6 +62,7 @@ case when j.got = 0 or j.rate is null then j.ats
 -- writes one. Nothing waits: what others hold is left to another look, with its wakeups. Limits of all keys together come
 -- first; if one of them is full or held by another claimer, no wakeup is touched. Jobs are chosen by the snapshot and then
 -- locked: passing over a locked head would break the order, so it is tried again soon. Holders count while they bear a token.
+-- With batches a line is let through as far as it fills batches or has waited long enough, and lines beyond :calls keep their place.
 -- A gate is made by inserting its turn 0. Subselects and `is true` keep the plan whatever the statistics say.
 -- A line is looked up by its gate alone, which no index but its own begins with. ('"' and '$' come before and after '#'.)
 with clock as materialized (
@@ -142,16 +165,20 @@ ruled as materialized (
        from every e left join lateral (
          select t.allowed, t.rate, t.period_ms, t.rests_until from holdfast.limit_setting t where t.id = l.id offset 0) s on true) r),
 held as materialized (
-  select o.*, h.still, h.busy, w.ats, w.ns, w.started,
+  select o.*, h.still, h.busy, w.ats, w.ns, w.started, b.ready[2] as ready_us,
          case when o.rests_until > clock.now then 0
-              else greatest(0, least(t.turn_size, coalesce(o.allowed - h.busy, t.turn_size), coalesce(o.rate - w.started, t.turn_size)))
-         end as room
+              else greatest(0, least(t.turn_size, o.allowed - h.busy, o.rate - w.started, b.ready[1])) end as room
     from ruled o
    cross join clock
    cross join (
      select case when (select count(*) from called) >= :window::integer then 1
-                 else greatest(1, ceil(:limit::numeric / greatest(1, count(*)))) end::integer as share from line) s
-   cross join lateral (select s.share * o.weight as turn_size) t
+                 else greatest(1, ceil(:limit::numeric / greatest(1, count(*)))) end::integer as share,
+            greatest(1, :calls::integer / greatest(1, count(*)))::integer as batches from line) s
+   cross join lateral (select coalesce(s.batches * :batch::integer, s.share * o.weight) as turn_size) t
+   cross join lateral (
+     select case when :batch::integer is not null then (
+     {gate_batch}) end as ready
+     offset 0) b
    cross join lateral (
      select coalesce(array_agg(x.job_id), '{}') as still, count(*)::integer as busy
        from (
@@ -181,7 +208,10 @@ seen as materialized (
       where h.mask & (1 << level.priority) <> 0
       order by w.priority, w.gate_at, w.job_id
       limit h.room + 1) d
-   where h.room > 0),
+   where h.room > 0
+     and (:batch::integer is null
+          or h.id = any (array (
+            select x.id from held x where x.room > 0 order by x.asked_priority, x.at, x.n limit :calls::integer)))),
 chosen as materialized (
   select s.job_id from seen s
    where s.card <= s.room and s.due_at <= (select now from clock)
@@ -230,6 +260,9 @@ judged as materialized (
            when h.busy + coalesce(p.got, 0) >= h.allowed then null
            when p.is_suspected and p.seen - p.got = 1 then clock.now + interval '250 ms'
            when p.got < p.chosen then clock.now + interval '50 ms'
+           when :batch::integer is not null and h.room > 0 and p.id is null then h.at
+           when h.ready_us > clock.us and coalesce(p.got, 0) = h.room
+           then 'epoch'::timestamptz + h.ready_us * interval '1 microsecond'
            when p.next_at > clock.now then p.next_at
            when p.seen > p.got then case when p.got > 0 then clock.now else h.at end
            -- What only a worker without other crashed jobs may take was not looked at.
