@@ -86,6 +86,8 @@ class Holdfast(Registration, Producer):
         Raises: UnusableUrl, InvalidIdentifier, ConfigError.
         """
         super().__init__()
+        self.migrate_command: str | None = None
+        """What creates and upgrades its tables where that is not `holdfast migrate`: errors name it."""
         named = notifier if isinstance(notifier, str) else None
         values = load_some(
             (*VARIABLES, "WORKER_TIME_ZONE"),
@@ -147,7 +149,7 @@ class Holdfast(Registration, Producer):
             lambda: self.database,
             self._voice,
             instant,
-            lambda: _find_name(self),
+            self._how_to_migrate,
         )
         waiting = Waiting(lambda: self.database, (lambda: self.notifier) if options.hints else None)
         self._connect(client, self._targets)
@@ -158,6 +160,14 @@ class Holdfast(Registration, Producer):
         self.workers = Workers(client)
         self.subscriptions = Subscriptions(client)
         self.aio = Aio(client, self._targets, waiting)
+
+    def _how_to_migrate(self) -> str:
+        """Name the command that migrates this database and no other."""
+        if self.migrate_command is not None:
+            return f"run `{self.migrate_command}`"
+        name = _find_name(self)
+        target = f"--app {name}" if name else f"--url {self.database.url}"
+        return f"run `holdfast migrate {target}`, or app.migrate()"
 
     @property
     def url(self) -> str:

@@ -149,9 +149,12 @@ class CliSession:
 
         address = parse_url(self.app.database.url)
         if address.dialect == "sqlite" and not Path(address.path).exists():
+            own = self.app.migrate_command
             raise WrongDatabase(
                 f"database {address.path} does not exist",
-                help=f"create it with `holdfast migrate{self._target}`, or set --app, --url or HOLDFAST_URL",
+                help=f"create it with `{own}`"
+                if own
+                else f"create it with `holdfast migrate{self._target}`, or set --app, --url or HOLDFAST_URL",
             )
 
     def check(self) -> None:
@@ -266,8 +269,9 @@ def check_schema(app: Holdfast, target: str) -> None:
     try:
         app.database.check()
     except SchemaTooOld as error:
+        command = app.migrate_command or f"holdfast migrate{target}"
         raise SchemaTooOld(
-            f"{error.message} ({app.database.url})", help=f"run `holdfast migrate{target}`"
+            f"{error.message} ({app.database.url})", help=f"run `{command}`"
         ) from error
 
 

@@ -75,11 +75,11 @@ class Client:
         database: Callable[[], Database],
         outputs: Outputs,
         instant: Callable[[], Instant | None] = lambda: None,
-        name_app: Callable[[], str | None] = lambda: None,
+        how_to_migrate: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """`name_app` returns the application as module:attribute, for the error that names it."""
+        """`how_to_migrate` returns the advice of errors about tables that are missing or old."""
         self.store = _store_of(address)
-        self._name_app = name_app
+        self._how_to_migrate = how_to_migrate
         self._instant = instant
         self._dialect = address.dialect
         self._database = database
@@ -150,11 +150,8 @@ class Client:
 
     def _not_migrated(self, error: SchemaTooOld | WrongDatabase) -> SchemaTooOld | WrongDatabase:
         """Name the database, and the command that migrates this one and no other."""
-        url, app = self._database().url, self._name_app()
-        target = f"--app {app}" if app else f"--url {url}"
-        return type(error)(
-            f"{error.message} ({url})", help=f"run `holdfast migrate {target}`, or app.migrate()"
-        )
+        message = f"{error.message} ({self._database().url})"
+        return type(error)(message, help=self._how_to_migrate())
 
     def _with_hints(self, command: Command[T], conditions: Conditions) -> Op[Change[T]]:
         """Send the hints within the transaction where its commit cannot be observed."""

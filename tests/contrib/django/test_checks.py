@@ -9,6 +9,33 @@ import pytest
 
 from tests.contrib.django.project import PATIENCE_S, Project
 
+SERVER = """
+    import os
+    os.environ["DJANGO_SETTINGS_MODULE"] = "config"
+    import django
+    django.setup()
+"""
+START = """
+from holdfast.contrib.django import app
+with app.transaction() as tx:
+    app.jobs.list(tx=tx)
+"""
+BEGIN_WITHOUT_TABLES = """
+from django.db import connection
+if connection.vendor != "sqlite":
+    with connection.cursor() as cursor:
+        cursor.execute("drop schema holdfast cascade")
+answer(None)
+"""
+FORGET_THE_LAST_MIGRATION = """
+from django.db import connection
+table = "holdfast_schema_version" if connection.vendor == "sqlite" else "holdfast.schema_version"
+with connection.cursor() as cursor:
+    cursor.execute(f"delete from {table} where version = (select max(version) from {table})")
+answer(None)
+"""
+NAMED = '(name yours in the settings, as in HOLDFAST_APP = "shop.jobs.app"; without it one is made)'
+
 pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 
 
@@ -36,7 +63,11 @@ def test_a_good_project_has_no_issues(project: Project) -> None:
         ('TASKS["default"]["QUEUES"] = ["default", "a b"]\n', ["E003"]),
         ('HOLDFAST_DATABASE = "elsewhere"\n', ["E004"]),
         ('HOLDFAST_APP = "shop.own.app"\n', ["E006"]),
-        ('HOLDFAST_APP = "os.path"\n', ["is not a Holdfast()"]),
+        ('HOLDFAST_APP = "os.path"\n', ["E005", "[HF092]", "os:path is a module, not a Holdfast"]),
+        ('HOLDFAST_APP = "shop.onw.app"\n', ["E005", "module shop.onw not found", "mean own?"]),
+        ('HOLDFAST_APP = "shop.own.ap"\n', ["E005", "shop.own has no ap", "mean shop.own:app?"]),
+        ('HOLDFAST_APP = "shop.bad.app"\n', ["E005", "No module named 'nowhere'", "bad.py:1"]),
+        ('HOLDFAST_APP = "app"\n', ["E005", "not a name in a module", '"shop.jobs.app"']),
         ('DATABASES["default"]["OPTIONS"] = {}\n', ["W002"]),
         ('DATABASES["default"]["AUTOCOMMIT"] = False\n', ["W001"]),
     ],
@@ -45,10 +76,83 @@ def test_a_mistake_is_found(sqlite_project: Project, settings: str, codes: list[
     sqlite_project.write(
         "shop/own.py", "from holdfast import Holdfast\napp = Holdfast('sqlite:///other.db')\n"
     )
+    sqlite_project.write("shop/bad.py", "import nowhere\n")
     sqlite_project.configure(f"{settings}INSTALLED_APPS = list(INSTALLED_APPS)\n")
     said = findings(sqlite_project)
     for each in codes:
         assert each in said
+
+
+def test_tasks_that_would_run_inside_the_request_are_found(sqlite_project: Project) -> None:
+    for app, source in {
+        "shop": "from holdfast.contrib.django.tasks import task",
+        "mailing": "from django import tasks",
+        "books": "import django_tasks.base",
+        "legacy": "from celery import shared_task",
+    }.items():
+        sqlite_project.write(f"{app}/__init__.py", "")
+        sqlite_project.write(f"{app}/tasks.py", source)
+    sqlite_project.configure('INSTALLED_APPS += ["mailing", "books", "legacy"]\ndel TASKS\n')
+    said = findings(sqlite_project)
+    assert "(holdfast.W003) TASKS is not set: the tasks of shop, mailing, books run" in said
+    assert '"BACKEND": "holdfast.contrib.django.tasks.HoldfastBackend"' in said
+    sqlite_project.configure("TASKS = {}\n")
+    assert "W003" not in findings(sqlite_project)
+
+
+def test_a_wrong_application_is_explained_by_commands_and_where_nothing_checks(
+    sqlite_project: Project,
+) -> None:
+    sqlite_project.configure('HOLDFAST_APP = "shop.jbos.app"\n')
+    expected = "HOLDFAST_APP is 'shop.jbos.app': module shop.jbos not found"
+    said = sqlite_project.try_to_manage("holdfast", "status").stdout
+    assert f"error[HF092]: {expected}" in said
+    assert "Traceback" not in said
+    sqlite_project.write("server.py", SERVER)
+    served = subprocess.run(
+        [sqlite_project.python, "server.py"],
+        cwd=sqlite_project.folder,
+        env=sqlite_project.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert served.returncode == 1
+    assert (
+        served.stderr.strip().splitlines()[-1].endswith(f"AppNotLoaded: [HF092] {expected} {NAMED}")
+    )
+
+
+def test_missing_and_old_tables_are_the_business_of_manage_py_migrate(project: Project) -> None:
+    project.evaluate(BEGIN_WITHOUT_TABLES)
+    started = project.try_to_manage("shell", "-c", START)
+    assert "[HF040]" in started.stdout or "[HF041]" in started.stdout
+    assert "(run `manage.py migrate`)" in started.stdout
+    refused = project.try_to_manage("holdfast", "worker", "--drain").stdout
+    assert "manage.py migrate`" in refused
+    assert "holdfast migrate" not in refused
+    project.manage("migrate", "--run-syncdb")
+    project.evaluate(FORGET_THE_LAST_MIGRATION)
+    for old in (
+        project.try_to_manage("shell", "-c", START),
+        project.try_to_manage("holdfast", "worker", "--drain"),
+        project.try_to_manage("holdfast", "jobs", "list"),
+    ):
+        assert "HF041" in old.stdout
+        assert "run `manage.py migrate`" in old.stdout
+
+
+def test_advice_names_the_database_that_is_not_djangos_default(sqlite_project: Project) -> None:
+    sqlite_project.configure(
+        """
+        DATABASES["jobs"] = DATABASES["default"] | {"NAME": DATABASES["default"]["NAME"] + ".jobs"}
+        HOLDFAST_DATABASE = "jobs"
+        """
+    )
+    sqlite_project.manage("migrate", "--run-syncdb")
+    said = sqlite_project.try_to_manage("holdfast", "status").stdout
+    assert "create it with `manage.py migrate --database jobs`" in said
+    sqlite_project.manage("migrate", "--database", "jobs")
+    sqlite_project.manage("holdfast", "status")
 
 
 def test_holdfast_alone_imports_nothing_of_it() -> None:

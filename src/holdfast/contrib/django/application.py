@@ -9,11 +9,11 @@ from threading import RLock
 from typing import TYPE_CHECKING
 
 from django.conf import settings
-from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.utils.module_loading import import_string
 
 from holdfast.contrib.django import database_url, is_in_memory
+from holdfast.core.errors import AppNotLoaded
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -22,6 +22,10 @@ APP_SETTING = "HOLDFAST_APP"
 DATABASE_SETTING = "HOLDFAST_DATABASE"
 EMPTY_URL = "sqlite:///:memory:"
 """Where an application leads while Django's own database is in memory: nothing must reach a real one by mistake."""
+
+_NAME_IT = (
+    f'name yours in the settings, as in {APP_SETTING} = "shop.jobs.app"; without it one is made'
+)
 
 _lock = RLock()
 _made: dict[str, Holdfast] = {}
@@ -36,9 +40,10 @@ def database_alias() -> str:
 def load_django_app() -> Holdfast:
     """Return this process's application, with every known task registered.
 
-    Raises: ImproperlyConfigured when settings.HOLDFAST_APP is no application; UnusableUrl for other databases.
+    Raises: AppNotLoaded when settings.HOLDFAST_APP is no application; UnusableUrl for other databases.
     """
     app = _find()
+    app.migrate_command = _migrate_command()
     for register in _registrations:
         register(app)
     return app
@@ -71,10 +76,35 @@ def _find() -> Holdfast:
         return _make(database_alias())
     from holdfast.app import Holdfast
 
-    app = import_string(str(spec).replace(":", "."))
+    name = str(spec).replace(":", ".")
+    try:
+        app = import_string(name)
+    except ImportError as error:
+        raise _explained(name) from error
     if not isinstance(app, Holdfast):
-        raise ImproperlyConfigured(f"{APP_SETTING} is {spec}, which is not a Holdfast()")
+        raise _explained(name)
     return app
+
+
+def _explained(name: str) -> AppNotLoaded:
+    """Say what is wrong with settings.HOLDFAST_APP: a name that does not exist, or a module that cannot be imported."""
+    from holdfast.cli.session import load_app
+
+    module, _, attribute = name.rpartition(".")
+    reason, advice = "that is not a name in a module", _NAME_IT
+    details: tuple[str, ...] = ()
+    if module:
+        try:
+            load_app(f"{module}:{attribute}")
+        except AppNotLoaded as found:
+            advice = _NAME_IT if found.help == AppNotLoaded.fix else found.help
+            reason, details = found.message, found.details
+    return AppNotLoaded(f"{APP_SETTING} is {name!r}: {reason}", help=advice, details=details)
+
+
+def _migrate_command() -> str:
+    alias = database_alias()
+    return f"manage.py migrate{'' if alias == DEFAULT_DB_ALIAS else f' --database {alias}'}"
 
 
 def _make(alias: str) -> Holdfast:

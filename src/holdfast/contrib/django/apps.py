@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from django.apps import AppConfig, apps
@@ -20,7 +23,8 @@ from holdfast.contrib.django.application import (
     database_alias,
     load_django_app,
 )
-from holdfast.contrib.django.system_checks import check_database, check_settings
+from holdfast.contrib.django.system_checks import check_database, check_settings, own_backends
+from holdfast.core.errors import AppNotLoaded
 
 
 class HoldfastAppConfig(AppConfig):
@@ -33,7 +37,8 @@ class HoldfastAppConfig(AppConfig):
     def ready(self) -> None:
         """Import the application and every app's `tasks`, so that handlers are registered in every process."""
         if getattr(settings, APP_SETTING, None):
-            load_django_app()
+            with suppress(AppNotLoaded) if _is_managed() else nullcontext():
+                load_django_app()
         for name in _task_modules():
             import_module(name)
         register(check_settings, "holdfast")
@@ -41,12 +46,14 @@ class HoldfastAppConfig(AppConfig):
         post_migrate.connect(_migrate, sender=self)
 
 
+def _is_managed() -> bool:
+    """Whether this is `manage.py`, whose checks and commands report a wrong setting without a traceback."""
+    return Path(sys.argv[0]).name in ("manage.py", "django-admin", "__main__.py")
+
+
 def _task_modules() -> Iterator[str]:
     """The modules that have tasks: `tasks` of every app, and those that the options of TASKS name."""
-    configured = getattr(settings, "TASKS", None) or {}
-    ours = [
-        each for each in configured.values() if str(each.get("BACKEND")).startswith("holdfast.")
-    ]
+    ours = own_backends()
     if not ours:
         # Of projects that do not use tasks, nothing is imported that was not imported before.
         return

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import django
 from django.apps import apps
+from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning
-from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.utils.module_loading import module_has_submodule
 
 from holdfast.contrib.django import database_url, is_in_memory
 from holdfast.contrib.django.application import (
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 _OPTIONS = frozenset({"modules"})
 _APP = "holdfast.contrib.django"
+_BACKEND = f"{_APP}.tasks.HoldfastBackend"
+_FRAMEWORKS = ("django.tasks", "django_tasks", f"{_APP}.tasks")
+"""Modules that `@task` comes from."""
 
 
 def check_backend(backend: HoldfastBackend) -> Iterator[CheckMessage]:
@@ -57,6 +63,14 @@ def check_backend(backend: HoldfastBackend) -> Iterator[CheckMessage]:
             )
 
 
+def own_backends() -> list[Mapping[str, Any]]:
+    """Return the entries of TASKS that are Holdfast's."""
+    configured = getattr(settings, "TASKS", None) or {}
+    return [
+        each for each in configured.values() if str(each.get("BACKEND")).startswith("holdfast.")
+    ]
+
+
 def check_settings(**_: Any) -> list[CheckMessage]:
     """Check which database the application has."""
     alias = database_alias()
@@ -71,9 +85,9 @@ def check_settings(**_: Any) -> list[CheckMessage]:
         ]
     try:
         app = load_django_app()
-    except (HoldfastError, ImproperlyConfigured) as error:
-        return [Error(f"{_sentence(error)}.", hint=_help_of(error), id="holdfast.E005")]
-    return [*_check_same_database(app, alias), *_check_transactions(alias)]
+    except HoldfastError as error:
+        return [_error(error, "holdfast.E005")]
+    return [*_check_same_database(app, alias), *_check_transactions(alias), *_check_tasks()]
 
 
 def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[CheckMessage]:
@@ -87,7 +101,7 @@ def check_database(databases: Sequence[str] | None = None, **_: Any) -> list[Che
         app = load_django_app()
         return [_message(each) for each in _examine(app) if each.verdict != "ok"]
     except HoldfastError as error:
-        return [Error(f"{_sentence(error)}.", hint=_help_of(error), id="holdfast.E007")]
+        return [_error(error, "holdfast.E007")]
 
 
 def _check_same_database(app: Holdfast, alias: str) -> Iterator[CheckMessage]:
@@ -123,6 +137,54 @@ def _check_transactions(alias: str) -> Iterator[CheckMessage]:
         )
 
 
+def _check_tasks() -> Iterator[CheckMessage]:
+    """Without TASKS, Django's own default runs each task where it is enqueued, and nothing else shows that."""
+    if settings.is_overridden("TASKS"):
+        return
+    found = [
+        each.name
+        for each in apps.get_app_configs()
+        if each.module is not None
+        and module_has_submodule(each.module, "tasks")
+        and _uses_tasks(f"{each.name}.tasks")
+    ]
+    if found:
+        yield Warning(
+            f"TASKS is not set: the tasks of {', '.join(found)} run inside the request that enqueues them.",
+            hint=f'Set TASKS = {{"default": {{"BACKEND": "{_BACKEND}"}}}}.',
+            id="holdfast.W003",
+        )
+
+
+def _uses_tasks(name: str) -> bool:
+    """Whether a module imports `@task`; it is only read, for others name their modules `tasks` too."""
+    spec = find_spec(name)
+    if spec is None or not spec.has_location:
+        return False
+    file = Path(str(spec.origin))
+    files = file.parent.rglob("*.py") if spec.submodule_search_locations else [file]
+    return any(_imports_tasks(each) for each in files)
+
+
+def _imports_tasks(file: Path) -> bool:
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}", *(f"{node.module}.{each.name}" for each in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        else:
+            continue
+        if any(
+            each == name or each.startswith(f"{name}.") for each in names for name in _FRAMEWORKS
+        ):
+            return True
+    return False
+
+
 def _examine(app: Holdfast) -> list[Finding]:
     from holdfast.scheduler.doctor import problem
     from holdfast.scheduler.doctor.checks import run_checks
@@ -152,9 +214,6 @@ def _message(finding: Finding) -> CheckMessage:
     return kind(f"Holdfast's {finding.check}: {text}.", hint=fix, id=f"holdfast.{finding.check}")
 
 
-def _sentence(error: Exception) -> str:
-    return error.message if isinstance(error, HoldfastError) else str(error)
-
-
-def _help_of(error: Exception) -> str | None:
-    return error.help or None if isinstance(error, HoldfastError) else None
+def _error(error: HoldfastError, id: str) -> CheckMessage:
+    text = "\n\t".join((f"[{error.code}] {error.message}.", *error.details))
+    return Error(text, hint=error.help or None, id=id)
