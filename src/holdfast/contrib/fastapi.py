@@ -59,8 +59,12 @@ __all__ = [
 
 WaitMs = Annotated[
     str | None,
-    Query(alias=PARAMETER, description="How long to wait, in milliseconds; 0 looks once."),
-    WithJsonSchema({"type": "integer", "minimum": 0, "maximum": MAX_MS, "default": DEFAULT_MS}),
+    Query(
+        alias=PARAMETER,
+        description=f"How long to wait, in milliseconds; more than {MAX_MS:,} counts as {MAX_MS:,}, and 0 looks once.",
+    ),
+    # No maximum: a client that checks what it sends would refuse what is accepted.
+    WithJsonSchema({"type": "integer", "minimum": 0, "default": DEFAULT_MS}),
 ]
 """The type of a parameter that you pass on as `wait_ms`, so that OpenAPI shows it; it is checked there."""
 

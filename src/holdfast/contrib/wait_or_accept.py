@@ -242,7 +242,7 @@ def _milliseconds(request: Request, wanted: int | str | None, default_ms: int, m
         shown = " and ".join(repr(each[:20]) for each in given[:3])
         raise BadRequest(
             f"{PARAMETER} is {shown}",
-            help=f"send one whole number of milliseconds from 0 to {max_ms}, or leave it out",
+            help=f"send one whole number of milliseconds or leave it out; more than {max_ms} counts as {max_ms}",
         )
     digits = given[0].lstrip("0")
     # So many digits are more than any limit, and Python refuses to read thousands of them.
