@@ -124,14 +124,26 @@ def test_dev_runs_the_worker_and_starts_again_when_the_code_changes(folder: Path
 
 
 def wait_for(dev: Command, word: str) -> None:
-    while word not in dev.line():
+    line_with(dev, word)
+
+
+def line_with(dev: Command, word: str) -> str:
+    while word not in (line := dev.line()):
         pass
+    return line
+
+
+def port_of(line: str) -> str:
+    return line.partition("http://127.0.0.1:")[2].split()[0]
 
 
 def test_dev_serves_the_dashboard_beside_the_worker(folder: Path) -> None:
     (folder / "shop.py").write_text(APPLICATION.format(version="one"))
     with Command("dev", "shop:app", "--port", "0") as dev:
-        wait_for(dev, "serving the API and the dashboard on http://127.0.0.1:")
+        first = line_with(dev, "serving the API and the dashboard on http://127.0.0.1:")
+        (folder / "shop.py").write_text(APPLICATION.format(version="two"))
+        again = line_with(dev, "serving the API and the dashboard on http://127.0.0.1:")
+        assert port_of(first) == port_of(again)
         assert dev.interrupt() == 0
 
 

@@ -33,6 +33,16 @@ def test_a_list_tells_who_lives_drains_and_has_stopped(run: Run, scene: Scene) -
     assert "host:1" in table
 
 
+def test_a_worker_that_a_reaper_gave_up_did_not_stop(run: Run, scene: Scene) -> None:
+    for id in ("w-1", "w-2"):
+        scene.worker("mail.send", id=id)
+    scene.database.run(scene.store.workers.stop("w-2", "{}"))
+    in_an_hour = scene.database.run(scene.store.schema.clock()) + 3_600_000_000
+    scene.database.run(scene.store.workers.vanished(in_an_hour))
+    assert standings(run) == {}
+    assert standings(run, "--all") == {"w-1": "vanished", "w-2": "stopped"}
+
+
 def test_an_unknown_worker_is_answered_with_the_nearest(run: Run, scene: Scene) -> None:
     scene.worker(id="mailer-1")
     result = run("workers", "drain", "mailer-2")

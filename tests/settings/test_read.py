@@ -121,6 +121,7 @@ def test_a_secret_that_cannot_be_used_is_not_shown() -> None:
         ("OUTBOX_BATCHSIZE", "OUTBOX_BATCH_SIZE"),
         ("WORKER_TICK_RUNNER", "WORKER_TICK_RUNNERS"),
         ("HOLDFAST_SLOT", "HOLDFAST_SLOTS"),
+        ("HOLDFAST_LEASE_MS", "OUTBOX_LEASE_DURATION_MS"),
     ],
 )
 def test_an_unknown_variable_of_ours_is_pointed_out_with_the_nearest_name(

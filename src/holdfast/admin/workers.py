@@ -11,11 +11,14 @@ from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.serializers import plain, redacted
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.workers import drain_worker
-from holdfast.core.records import Instant, WorkerRecord
+from holdfast.core.records import VANISHED, Instant, WorkerRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
-Standing = Literal["live", "draining", "silent", "stopped"]
+Standing = Literal["live", "draining", "silent", "vanished", "stopped"]
+"""A silent worker has missed its heartbeats; a vanished one was given up by a reaper, a stopped one said goodbye."""
+
+GONE: tuple[Standing, ...] = ("vanished", "stopped")
 
 
 class WorkerFacts(msgspec.Struct, frozen=True):
@@ -42,7 +45,7 @@ class WorkerAdmin(NounAdmin):
     async def list(
         self, caller: Caller, everyone: bool = False, limit: int = 100
     ) -> list[WorkerFacts]:
-        """Read workers, newest first; stopped ones only with `everyone`."""
+        """Read workers, newest first; those that are gone only with `everyone`."""
 
         def op(store: Store) -> Op[list[WorkerFacts]]:
             now = yield from store.schema.clock()
@@ -56,7 +59,7 @@ class WorkerAdmin(NounAdmin):
             ]
 
         facts = await self._gateway.read(caller, "worker.list", op)
-        return [each for each in facts if everyone or each.standing != "stopped"]
+        return [each for each in facts if everyone or each.standing not in GONE]
 
     async def drain(self, caller: Caller, id: str) -> None:
         """Ask a worker to take nothing new, finish what it runs, and exit. Raises: WorkerNotFound."""
@@ -66,7 +69,7 @@ class WorkerAdmin(NounAdmin):
 def standing_of(worker: WorkerRecord, now: Instant) -> Standing:
     """Return a worker's status."""
     if worker.stopped_at is not None:
-        return "stopped"
+        return "vanished" if worker.last_error == VANISHED else "stopped"
     if not worker.is_live(now):
         return "silent"
     return "draining" if worker.draining else "live"

@@ -51,6 +51,7 @@ _GROUP_COLUMNS = (
         "holdfast dead redrive type:mail.* --rate 50/s --dry-run",
         "holdfast dead drop type:mail.* 'age>90d'",
     ),
+    synonyms={"retry": "redrive", "delete": "drop", "why": "show"},
 )
 def dead() -> None:
     """List, show, redrive and drop dead letters."""

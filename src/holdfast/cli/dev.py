@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -84,7 +85,14 @@ def dev(spec: str, port: int, no_dashboard: bool, slots: int | None) -> None:
     with open_app(load_app(spec)) as session:
         session.app.migrate()
         print_info(f"running {spec} on {session.app.database.url}")
-    run_reloading(_commands(spec, port, no_dashboard, slots))
+    run_reloading(_commands(spec, port or _free_port(), no_dashboard, slots))
+
+
+def _free_port() -> int:
+    """Pick the port once: after a restart the browser's tab still finds the dashboard."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def run_reloading(commands: Sequence[tuple[str, str, Sequence[str]]]) -> int:

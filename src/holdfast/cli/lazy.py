@@ -51,7 +51,7 @@ class HelpCommand(ExamplesFirst):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the terms of the filter language where a filter is taken."""
-        if any("FILTER" in (each.metavar or "") for each in self.params):
+        if takes_filter(self.params):
             from holdfast.core.filters import FIELDS
 
             with formatter.section("Filter terms"):
@@ -59,13 +59,21 @@ class HelpCommand(ExamplesFirst):
         super().format_epilog(ctx, formatter)
 
 
+def takes_filter(params: Sequence[click.Parameter]) -> bool:
+    """Return whether a command takes terms of the filter language."""
+    return any("FILTER" in (each.metavar or "") for each in params)
+
+
 class HelpGroup(ExamplesFirst, click.Group):
-    """The commands of one noun; an unknown name gets a suggestion."""
+    """The commands of one noun; an unknown name gets a suggestion, `synonyms` first."""
 
     command_class = HelpCommand
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, synonyms: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         super().__init__(*arguments, **{"no_args_is_help": False, **options})
+        self._synonyms = synonyms or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments; a noun alone prints its help."""
@@ -87,8 +95,12 @@ class HelpGroup(ExamplesFirst, click.Group):
             return super().resolve_command(ctx, args)
         raise CommandUsage(
             f"{ctx.command_path} has no command {name[:60]!r}",
-            help=nearest(name, known) or f"see `{ctx.command_path} --help`",
+            help=self._suggestion(name, known) or f"see `{ctx.command_path} --help`",
         )
+
+    def _suggestion(self, name: str, known: Sequence[str]) -> str:
+        meant = self._synonyms.get(name)
+        return nearest(name, known) if meant is None else f"did you mean {meant}?"
 
 
 class LazyGroup(HelpGroup):

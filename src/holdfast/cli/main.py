@@ -17,7 +17,7 @@ import click
 
 from holdfast.cli.console import print_error
 from holdfast.cli.exit_codes import Exit, exit_code
-from holdfast.cli.lazy import LazyCommand, LazyGroup
+from holdfast.cli.lazy import LazyCommand, LazyGroup, takes_filter
 from holdfast.core.errors import CommandUsage, HoldfastError, SystemRefused, nearest
 from holdfast.version import VERSION
 
@@ -105,10 +105,22 @@ def _usage_error(error: click.UsageError) -> CommandUsage:
     path = error.ctx.command_path if error.ctx else "holdfast"
     near = ""
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
-        known = [each for param in error.ctx.command.params for each in param.opts]
-        near = nearest(error.option_name, [each for each in known if each.startswith("-")])
+        near = _nearest_option(error.option_name, error.ctx.command.params)
     message = error.message if isinstance(error, click.NoSuchOption) else error.format_message()
     return CommandUsage(f"{path}: {_sentence(message)}", help=near or f"see `{path} --help`")
+
+
+def _nearest_option(name: str, params: Sequence[click.Parameter]) -> str:
+    """Suggest an option, or the filter's term for a word that is none: `--state failed` is state:failed."""
+    options = [each for param in params for each in param.opts if each.startswith("-")]
+    if not takes_filter(params):
+        return nearest(name, options)
+    from holdfast.core.filters import FIELDS
+
+    terms = {f"--{each.name}": each.example for each in FIELDS.values()}
+    near = nearest(name, [*terms, *options])
+    option = near.removeprefix("did you mean ").removesuffix("?")
+    return f"filters are terms without dashes, as in {terms[option]}" if option in terms else near
 
 
 def _system_error(error: OSError) -> SystemRefused:

@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 
 MOST = 1_000
 
-_COLOURS = {"live": "green", "draining": "yellow", "silent": "red", "stopped": "bright_black"}
+_COLOURS = {
+    "live": "green",
+    "draining": "yellow",
+    "silent": "red",
+    "vanished": "red",
+    "stopped": "bright_black",
+}
 
 
 _WORKER_COLUMNS = (
@@ -52,7 +58,7 @@ def workers() -> None:
 
 
 @workers.command("list", examples=("holdfast workers list", "holdfast workers list --all -o json"))
-@click.option("--all", "everyone", is_flag=True, help="Include stopped workers.")
+@click.option("--all", "everyone", is_flag=True, help="Include workers that stopped or vanished.")
 @limit_option(100)
 @output_option
 @with_database

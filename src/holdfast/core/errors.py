@@ -296,14 +296,14 @@ def _restore(
     return error
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     """Return "did you mean …?" for the nearest known name, or nothing when none is near."""
     # Only a mistake needs it, and every command would pay for its import.
     from difflib import get_close_matches
 
     # Dashes, which all options have in common, do not make two of them alike.
     bare = {each.lstrip("-"): each for each in known}
-    close = get_close_matches(name.lstrip("-"), list(bare), n=1, cutoff=0.5)
+    close = get_close_matches(name.lstrip("-"), list(bare), n=1, cutoff=cutoff)
     return f"did you mean {bare[close[0]]}?" if close else ""
 
 

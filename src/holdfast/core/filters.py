@@ -99,8 +99,8 @@ FIELDS: Mapping[str, Field] = {
             "text",
             "equal",
             ("fingerprint",),
-            'fingerprint:"TimeoutError: no answer"',
-            "One group of errors, as on the dead letters page.",
+            "fingerprint:5d1c0c6d3f1a2b4e",
+            "One group of errors, as `holdfast dead list` prints it; for its text, use error.",
         ),
         Field("chain", "id", "equal", ("chain",), "chain:ID", "The jobs of a chain."),
         Field(

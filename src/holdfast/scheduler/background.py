@@ -267,8 +267,8 @@ class EmbeddedWorker:
             self._task.add_done_callback(_log_failure)
         elif self._is_default:
             log.warning(
-                "the embedded worker is off, so this process runs no jobs; "
-                "set OUTBOX_WORKER_ENABLED to true or false"
+                "this process starts jobs but runs none, which is right where `holdfast worker` runs beside it "
+                "(then set OUTBOX_WORKER_ENABLED=false); to run jobs here, set OUTBOX_WORKER_ENABLED=true"
             )
         return self
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -204,9 +205,29 @@ def _invalid_settings(wrong: Sequence[tuple[Variable, object, str, str]]) -> Con
 
 
 def _unknown_variable(name: str, origin: str) -> UnknownVariable:
-    near = nearest(name, _VARIABLES)
+    near = _nearest_by_words(name) or nearest(name, _VARIABLES)
     return UnknownVariable(f"{name} ({origin}) is not a setting", help=near or None)
 
+
+def _nearest_by_words(name: str) -> str:
+    """Suggest a setting with the rare words of a guess, such as LEASE; nothing for one that is only misspelled."""
+    if nearest(name, _VARIABLES, cutoff=0.85):
+        return ""
+    found = Counter(word for each in _VARIABLES for word in each.split("_"))
+    words = set(name.split("_"))
+    rare = {each for each in words if 0 < found[each] <= _RARE}
+
+    def alike(known: str) -> tuple[int, float]:
+        """Count the rare words that both have; then less that the guess lacks is better."""
+        own = set(known.split("_"))
+        return len(rare & own), len(words & own) / len(own)
+
+    best = max(map(alike, _VARIABLES))
+    return nearest(name, [each for each in _VARIABLES if alike(each) == best], 0) if best[0] else ""
+
+
+_RARE = 5
+"""A word of a setting's name says what it is about unless more settings than these have it."""
 
 _LONGEST_SHOWN = 200
 
