@@ -36,6 +36,16 @@ def test_a_list_has_the_newest_first_and_can_be_narrowed(run: Run, scene: Scene)
     assert listed(run, 'error:"boom"', "age<1h", "attempt>=1") == [dead]
 
 
+def test_a_list_shows_the_last_error_of_what_is_tried_again(run: Run, scene: Scene) -> None:
+    again = scene.ended("retry", delay_ms=60_000, error="ConnectionError: the shop is closed")
+    scene.start()
+    rows = json.loads(run("jobs", "list", "-o", "json").stdout)
+    assert {each["id"]: each["last_error"] for each in rows}[again] == (
+        "ConnectionError: the shop is closed"
+    )
+    assert "the shop is closed" in run("jobs", "list").stdout
+
+
 def test_a_long_list_is_continued_by_its_cursor(run: Run, scene: Scene) -> None:
     ids = [scene.start() for _ in range(5)]
     first = run("jobs", "list", "--limit", "3", "-o", "id")

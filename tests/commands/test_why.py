@@ -168,6 +168,11 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             "Due for 1 s; its worker crashed 2 times, so it will run alone",
         ),
         (
+            job("pending", crashes=1, attempt=1, available_at=NOW - 7 * SECOND),
+            msgspec.structs.replace(HANDLED, crashed_before=3),
+            "Due for 7 s; its worker crashed once, so it waits for a worker that runs no other such job; 3 before it",
+        ),
+        (
             job("running", crashes=2, worker="w-7", lease_expires_at=NOW + 12 * SECOND),
             HANDLED,
             "Leased by w-7, expires in 12 s; its worker crashed 2 times, so it runs alone",

@@ -13,6 +13,7 @@ from holdfast.admin.access import Caller, NounAdmin, check
 from holdfast.admin.serializers import (
     job_version,
     payloads_of,
+    redacted,
     require,
     shown,
     shown_attempt,
@@ -105,11 +106,12 @@ class JobAdmin(NounAdmin):
     async def page(
         self, caller: Caller, filter: str, limit: int, after: str | None
     ) -> Page[dict[str, Any]]:
-        """Read a page of jobs, newest first. Raises: FilterError, InvalidCursor, InvalidOption."""
+        """Read a page of jobs, newest first, with the last error of those to be tried again.
+
+        Raises: FilterError, InvalidCursor, InvalidOption.
+        """
         return await self._gateway.read(
-            caller,
-            "job.list",
-            lambda store: read_page("jobs", filter, limit, after, store.jobs.walk, shown),
+            caller, "job.list", lambda store: _page(store, filter, limit, after)
         )
 
     async def get(self, caller: Caller, id: str, raw: bool = False) -> JobDetail:
@@ -175,6 +177,18 @@ class JobAdmin(NounAdmin):
             return change.with_answer(Moved(change.answer, left))
 
         return await self._gateway.run(caller, action, op)
+
+
+def _page(store: Store, filter: str, limit: int, after: str | None) -> Op[Page[dict[str, Any]]]:
+    page = yield from read_page("jobs", filter, limit, after, store.jobs.walk, shown)
+    tried = [each["id"] for each in page.items if each["attempt"] and each["state"] in _OPEN]
+    errors = (yield from store.jobs.last_errors(tried)) if tried else {}
+    for each in page.items:
+        each["last_error"] = redacted(errors.get(each["id"]))
+    return page
+
+
+_OPEN = ("pending", "running")
 
 
 def checked_ids(ids: Sequence[str]) -> list[str]:

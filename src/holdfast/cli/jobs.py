@@ -89,6 +89,7 @@ _BLOCKER_COLUMNS = (
         "holdfast jobs show 0193a6f0-7c00-7000-8000-000000000000",
         "holdfast jobs retry 'state:failed age<1h' --dry-run",
     ),
+    synonyms={"why": "show", "explain": "show", "get": "show", "redrive": "retry"},
 )
 def jobs() -> None:
     """List, show, start, retry, cancel and follow jobs."""

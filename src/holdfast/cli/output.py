@@ -260,7 +260,7 @@ JOB_COLUMNS = (
     Column("state", lambda row: row["state"], state_colour),
     *columns("attempt"),
     Column("created", lambda row: to_seconds(row["created_at"])),
-    Column("error", lambda row: first_line(row["error"])),
+    Column("error", lambda row: first_line(row["error"] or row.get("last_error"))),
 )
 CHAIN_COLUMNS = (
     *columns("id", "type"),

@@ -48,7 +48,8 @@ class Surroundings(msgspec.Struct, frozen=True):
 
     `last_error` is how the last attempt of a job ended that is to be tried again, `circle` the chains that wait for one
     another, if it is one of them, `debounce` until when it waits for quiet, `gate` where its limits hold it back,
-    `unreadable_since` when code first could not read its input.
+    `unreadable_since` when code first could not read its input, `crashed_before` how many others whose worker died come
+    first.
     """
 
     now: Instant
@@ -62,6 +63,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     debounce: RevisionRecord | None = None
     gate: GateView | None = None
     unreadable_since: Instant | None = None
+    crashed_before: int = 0
 
     def handlers(self, type: str) -> list[WorkerRecord]:
         """The live workers that handle a type and take jobs."""
@@ -120,7 +122,14 @@ def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
         debounce=(yield from _debounce(store, job)),
         gate=(yield from _gate(store, job, workers)),
         unreadable_since=(yield from store.unreadable.since(job.id)) if is_unreadable else None,
+        crashed_before=(yield from _crashed_before(store, job)),
     )
+
+
+def _crashed_before(store: Store, job: JobRecord) -> Op[int]:
+    if job.state != "pending" or not job.crashes:
+        return 0
+    return (yield from store.jobs.crashed_before(job.id))
 
 
 def _gate(store: Store, job: JobRecord, workers: Sequence[WorkerRecord]) -> Op[GateView | None]:
@@ -226,8 +235,15 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
         return _later(job, when, around)
     waiting = spoken(around.now - due)
     slots = sum(each.slots for each in around.handlers(job.type))
-    if job.crashes >= SUSPECTED_FROM:
-        return f"Due for {waiting}; {_deaths(job, 'its')}, so it will run alone"
+    if job.crashes:
+        before = f"; {around.crashed_before} before it" if around.crashed_before else ""
+        suspected = job.crashes >= SUSPECTED_FROM
+        turn = (
+            "it will run alone"
+            if suspected
+            else "it waits for a worker that runs no other such job"
+        )
+        return f"Due for {waiting}; {_deaths(job, 'its')}, so {turn}{before}"
     if around.running >= slots:
         return f"Due for {waiting}; all workers are busy"
     return f"Due for {waiting}; picked up at the next poll"

@@ -771,7 +771,10 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 class FinishedJob(msgspec.Struct, frozen=True):
-    """An ended job by its times; what it waited for says something of the queue only at its first attempt."""
+    """An ended job by its times; how long it waited says something of the queue only at its first attempt.
+
+    `was_tried` says that there were earlier attempts, before a redrive too: `due_at` is when the first was due.
+    """
 
     id: str
     state: TerminalState
@@ -780,6 +783,7 @@ class FinishedJob(msgspec.Struct, frozen=True):
     started_at: Instant | None
     finished_at: Instant
     was_blocked: bool
+    was_tried: bool
 
     @property
     def ran_us(self) -> int | None:
@@ -788,8 +792,8 @@ class FinishedJob(msgspec.Struct, frozen=True):
 
     @property
     def waited_us(self) -> int | None:
-        """How long it waited from due to started."""
-        if self.started_at is None or self.attempts != 1 or self.was_blocked:
+        """How long it waited from due to started; None unless its first attempt ended it."""
+        if self.started_at is None or self.attempts != 1 or self.was_blocked or self.was_tried:
             return None
         return max(0, self.started_at - self.due_at)
 

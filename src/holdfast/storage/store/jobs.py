@@ -199,6 +199,16 @@ class JobStore(Lists[JobRecord]):
         )
         return [row[0] for row in rows]
 
+    def crashed_before(self, job_id: str) -> Op[int]:
+        """Count the jobs whose worker died before a waiting one in its line, among the nearest. One statement."""
+        rows = yield Statement("job_crashed_before", {"id": job_id})
+        return int(rows[0][0]) if rows else 0
+
+    def last_errors(self, ids: Sequence[str]) -> Op[dict[str, str]]:
+        """Read how the last attempts of jobs ended that did not complete them. One statement."""
+        rows = yield Statement("job_last_errors", {"ids": texts(ids)})
+        return {row[0]: row[1] for row in rows if row[1] is not None}
+
     def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
         """Read the attempts of a job that did not complete it, oldest first. One statement."""
         rows = yield Statement("job_attempts", {"id": job_id})

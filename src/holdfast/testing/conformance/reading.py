@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.records import AuditRecord, ChainRecord, DeadGroup, NewJob, Tail
+from holdfast.commands.attempts import reap_leases
+from holdfast.commands.jobs import redrive_jobs
+from holdfast.core.records import AuditRecord, ChainRecord, DeadGroup, NewJob, Tail, WaitStep
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.harness import (
     LEASE_MS,
@@ -153,6 +155,39 @@ class WalkConformance(Conformance):
         assert not found[1].was_blocked
         assert [each.id for each in await fixture.run(read("render", 1, 100))] == [failed.id]
         assert [each.id for each in await fixture.run(read("common", 10, 1))] == []
+
+    async def test_the_wait_of_a_redriven_job_is_not_counted_from_its_creation(
+        self, fixture: StoreFixture
+    ) -> None:
+        job = await fixture.start_running("render")
+        await fixture.finish_as(job, "fail", error="ValueError: no")
+        fixture.pass_time(seconds=3_600)
+        await fixture.run(redrive_jobs(fixture.store, [job.id], now=fixture.now))
+        (again,) = await fixture.claim("render")
+        await fixture.finish_as(again, "complete", started_at=fixture.now)
+        (found,) = await fixture.run(fixture.store.statistics.finished("render", 10, 100))
+        assert (found.attempts, found.was_tried, found.waited_us) == (1, True, None)
+        step = WaitStep(
+            0, "00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff"
+        )
+        assert await fixture.run(fixture.store.statistics.waits([step], 10)) == []
+
+    async def test_jobs_whose_worker_died_are_counted_along_their_line(
+        self, fixture: StoreFixture
+    ) -> None:
+        for _ in range(3):
+            await fixture.start_running("render")
+        fixture.pass_time(seconds=3_600)
+        await fixture.run(reap_leases(fixture.store, now=fixture.now))
+        fixture.pass_time(seconds=3_600)
+        await fixture.start("render")
+        jobs = await fixture.run(fixture.store.jobs.walk(JobQuery(), 100, fixture.now))
+        pending = sorted(
+            (each for each in jobs.records if each.crashes),
+            key=lambda each: (each.available_at or 0, each.id),
+        )
+        before = [await fixture.run(fixture.store.jobs.crashed_before(each.id)) for each in pending]
+        assert before == [0, 1, 2]
 
     async def test_a_series_may_be_of_one_type(self, fixture: StoreFixture) -> None:
         for type in ("render", "render", "common"):

@@ -151,7 +151,9 @@ def job_note(job: Mapping[str, Any], now: Instant) -> str:
 def _due_note(job: Mapping[str, Any], now: Instant) -> str:
     due = instant_of(job["available_at"])
     word = "retry" if job["attempt"] else "due"
-    return f"{word} in {spoken(due - now)}" if due > now else f"due for {spoken(now - due)}"
+    note = f"{word} in {spoken(due - now)}" if due > now else f"due for {spoken(now - due)}"
+    error = first_line(job.get("last_error"))
+    return f"{note}: {error}" if error else note
 
 
 _NEVER = Markup('<span class="zero">–</span>')

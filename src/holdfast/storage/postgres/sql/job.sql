@@ -730,6 +730,25 @@ select j.id::text, type
  order by j.id desc
  limit :limit::integer;
 
+-- name: job_crashed_before
+-- How many jobs whose worker died are before this one in its line: a worker takes one such job at a time. Those of one crash
+-- become due together, so the nearest are enough.
+select count(*) filter (where near.crashes > 0)
+  from holdfast.queue q
+ cross join lateral (
+    select w.crashes from holdfast.queue w
+     where w.type = q.type and w.priority = q.priority and (w.available_at, w.job_id) < (q.available_at, q.job_id)
+     order by w.available_at desc, w.job_id desc
+     limit 1000) near
+ where q.job_id = :id::uuid;
+
+-- name: job_last_errors
+-- How the last attempts of jobs ended that are to be tried again.
+select a.job_id::text, a.error
+  from unnest(array (select i::uuid from json_array_elements_text(:ids::json) i)) wanted(id)
+ cross join lateral (
+    select job_id, error from holdfast.attempt where job_id = wanted.id order by fence desc, attempt desc limit 1) a;
+
 -- name: job_attempts
 select job_id::text, attempt, fence, kind, worker, holdfast.us(started_at), holdfast.us(ended_at), error
   from holdfast.attempt

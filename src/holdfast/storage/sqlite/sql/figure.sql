@@ -9,20 +9,22 @@ select t.at / :step_us * :step_us as step, sum(t.started), sum(t.completed), sum
 
 -- name: figure_waits
 -- How long jobs waited from due to started: of each step some that were made in it, along the key. Blocked ones and later
--- attempts say nothing of the queue. A row of the FROM clause cannot be looked at sideways here, hence the list of keys.
+-- attempts say nothing of the queue, nor does one that was redriven: nothing records when it became due again. A row of the
+-- FROM clause cannot be looked at sideways here, hence the list of keys.
 select json_extract(s.value, '$.at'), o.started_at - max(j.created_at, coalesce(j.planned_at, j.created_at))
   from json_each(:rows) s
   cross join holdfast_outcome o on o.job_id in (
     select job_id from holdfast_outcome
      where job_id >= json_extract(s.value, '$.first') and job_id < json_extract(s.value, '$.last') order by job_id limit :look)
   cross join holdfast_job j on j.id = o.job_id
- where o.started_at is not null and o.attempts = 1 and j.blockers = 0;
+ where o.started_at is not null and o.attempts = 1 and j.blockers = 0
+   and not exists (select 1 from holdfast_attempt a where a.job_id = o.job_id);
 
 -- name: figure_finished
 -- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
 -- job that ends.
 select o.job_id, o.state, o.attempts, max(j.created_at, coalesce(j.planned_at, j.created_at)), o.started_at, o.finished_at,
-       j.blockers > 0
+       j.blockers > 0, exists (select 1 from holdfast_attempt a where a.job_id = o.job_id)
   from (
     select * from (
       select job_id, type, state, attempts, started_at, finished_at from holdfast_outcome

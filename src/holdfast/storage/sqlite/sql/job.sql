@@ -368,6 +368,22 @@ select id, type
  order by id desc
  limit :limit;
 
+-- name: job_crashed_before
+-- How many jobs whose worker died are before this one in its line: a worker takes one such job at a time. Those of one crash
+-- become due together, so the nearest are enough.
+select coalesce(sum(near.crashes > 0), 0)
+  from (
+    select w.crashes from holdfast_queue q cross join holdfast_queue w
+     where q.job_id = :id and w.type = q.type and w.priority = q.priority
+       and (w.available_at, w.job_id) < (q.available_at, q.job_id)
+     order by w.available_at desc, w.job_id desc
+     limit 1000) near;
+
+-- name: job_last_errors
+-- How the last attempts of jobs ended that are to be tried again.
+select wanted.value, (select error from holdfast_attempt where job_id = wanted.value order by fence desc, attempt desc limit 1)
+  from json_each(:ids) wanted;
+
 -- name: job_attempts
 select job_id, attempt, fence, kind, worker, started_at, ended_at, error
   from holdfast_attempt
