@@ -20,6 +20,7 @@ OWN_TESTS = {
     "docs/start/django-tasks.md",
     "docs/start/django.md",
     "docs/start/tutorial.md",
+    "docs/start/web-frameworks.md",
 }
 """Pages that a test of their own runs."""
 
