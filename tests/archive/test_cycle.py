@@ -43,9 +43,9 @@ class Heard:
 
 def _holdfast(folder: Path, *command: str, **variables: str) -> str:
     environment = {**os.environ, "PYTHONPATH": str(folder), **variables}
-    code, out, err = asyncio.run(LIBRARIES.run(["holdfast", *command], folder, environment))
-    assert code == 0, out + err
-    return out + err
+    done = LIBRARIES.run(["-m", "holdfast", *command], folder, environment, joined=True)
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
 
 def test_a_tick_runs_the_archive_and_counts_what_it_did(place: Place, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from holdfast.settings.load import PREFIXES
 from tests.docs.snippets import ROOT, text_blocks
 from tests.notify.servers import LeashedServer, redis_server
 from tests.support.until import PATIENCE_S, SLOWNESS
+from tests.support.warm_python import LIBRARIES
 
 SOURCES = Path(__file__).parent / "celery_shop"
 
@@ -63,15 +64,7 @@ class Shop:
 
     def run(self, *words: str) -> str:
         """Run a Python command line in the project to its end."""
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=self.folder,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        done = LIBRARIES.run(words, self.folder, self._environment)
         assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
         return done.stdout.strip()
 

@@ -17,7 +17,9 @@ from holdfast.settings.load import PREFIXES
 from tests.docs.newcomer import PATIENCE_S
 from tests.docs.snippets import Block
 from tests.support.until import SLOWNESS, until
+from tests.support.warm_python import LIBRARIES
 
+INSTALLED = Path(sys.executable).parent
 PRINTED_PORT = "8000"
 SERVERS = ("uvicorn ", "holdfast worker ")
 STOPPED = (0, -signal.SIGINT, 128 + signal.SIGINT)
@@ -32,7 +34,7 @@ class Walk:
 
     folder: Path
     variables: dict[str, str] = field(default_factory=dict)
-    programs: Path = Path(sys.executable).parent
+    programs: Path = INSTALLED
     port: int = field(default_factory=lambda: free_port())
     servers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -59,7 +61,7 @@ class Walk:
         return subprocess.run(
             ["bash", "-euo", "pipefail", "-c", text.replace(PRINTED_PORT, str(self.port))],
             cwd=self.folder,
-            env=self._environment() | variables,
+            env=self._environment(warm=True) | variables,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -97,9 +99,12 @@ class Walk:
         self.servers.clear()
         assert all(code in STOPPED for code in codes), codes
 
-    def _environment(self) -> dict[str, str]:
+    def _environment(self, warm: bool = False) -> dict[str, str]:
         own = {name: text for name, text in os.environ.items() if not name.startswith(PREFIXES)}
-        path = f"{self.programs}{os.pathsep}{own.get('PATH', '')}"
+        programs = [str(self.programs)]
+        if warm and self.programs == INSTALLED:
+            programs.insert(0, str(LIBRARIES.programs()))
+        path = os.pathsep.join((*programs, own.get("PATH", "")))
         return own | {"PATH": path} | self.variables
 
 
@@ -108,7 +113,7 @@ def walking(
     folder: Path, variables: dict[str, str], programs: Path | None = None
 ) -> Iterator[Walk]:
     """Let a reader loose in a folder; the servers they left running stop at the end."""
-    walk = Walk(folder, variables, programs or Path(sys.executable).parent)
+    walk = Walk(folder, variables, programs or INSTALLED)
     try:
         yield walk
     except BaseException:

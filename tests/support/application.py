@@ -106,7 +106,9 @@ class Commands:
 
     async def run(self, place: Path, url: str, *command: str, **more: str) -> tuple[int, str, str]:
         """Run a Python module as a process, in a directory, to its end; return its code and what it said."""
-        return await LIBRARIES.run(command, place, self.environment(url, **more))
+        words = ["-m", *command]
+        done = await asyncio.to_thread(LIBRARIES.run, words, place, self.environment(url, **more))
+        return done.returncode, done.stdout, done.stderr
 
     @asynccontextmanager
     async def running(

@@ -1,61 +1,149 @@
-"""Commands as processes, forked from one that has imported the libraries they need: a start costs a fraction.
+"""Python commands as processes, forked from one that has imported the libraries they need: a start costs a fraction.
 
-The module to run is imported by each process itself, in its own directory and environment.
+For commands whose start is not what is tested. The module to run is imported by each process itself, in its own
+directory and environment.
 """
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import os
-import runpy
-import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from importlib import import_module
-from itertools import count
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryFile, mkdtemp
+from typing import IO, Any
 
-import msgspec
+from tests.support import warm_client, warm_server
+from tests.support.until import TEST_TIMEOUT_S
 
-ROOT = Path(__file__).parents[2]
+PROGRAMS = {
+    "python": "",
+    "python3": "",
+    "alembic": "-m alembic",
+    "django-admin": "-m django",
+    "holdfast": "-m holdfast",
+}
+"""What shells find, and the words that stand for it after `python`."""
 
 
-class Command(msgspec.Struct):
-    """One process: `python -m …`, where it runs, and the directory for what it says."""
+class WarmProcess:
+    """A command that runs; used as one uses `subprocess.Popen`."""
 
-    number: int
-    words: list[str]
-    cwd: str
-    env: dict[str, str]
-    home: str
+    def __init__(self, connection: socket.socket) -> None:
+        self.returncode: int | None = None
+        self._connection = connection
+        self._said = b""
+        self._listen(None, lines=1)
+        self.pid = int(self._said.split()[0])
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end and return its code."""
+        if self.returncode is None:
+            try:
+                self._listen(timeout, lines=2)
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0) from None
+            self.returncode = int(self._said.split()[1])
+            self._connection.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return its code if it has ended."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self.poll() is None:
+            self._connection.send(b"%d\n" % number)
+
+    def terminate(self) -> None:
+        """Ask it to stop."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it with -9."""
+        self.send_signal(signal.SIGKILL)
+
+    def _listen(self, timeout: float | None, lines: int) -> None:
+        self._connection.settimeout(timeout)
+        try:
+            while self._said.count(b"\n") < lines:
+                given = self._connection.recv(64)
+                assert given, "the warm process has ended"
+                self._said += given
+        except BlockingIOError:
+            raise TimeoutError from None
 
 
 class WarmPython:
     """The process that commands are forked from; it is started when it is first needed."""
 
-    def __init__(self, *libraries: str) -> None:
+    def __init__(self, *modules: str) -> None:
         """Take the modules that are imported once for all; none may read the environment."""
-        self._libraries = libraries
-        self._numbers = count()
-        self._answers: dict[int, Future[int]] = {}
+        self.modules = modules
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._home = Path()
 
-    async def run(
-        self, words: Sequence[str], cwd: Path, env: Mapping[str, str]
-    ) -> tuple[int, str, str]:
-        """Run `python -m …` to its end; return its code and what it said. Several may run at once."""
-        with TemporaryDirectory() as home:
-            command = Command(next(self._numbers), list(words), str(cwd), dict(env), home)
-            code = await asyncio.wrap_future(self._ask(command))
-            out, err = ((Path(home) / name).read_text() for name in ("out", "err"))
-            return code, out, err
+    def start(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        stdout: IO[Any],
+        stderr: IO[Any] | None = None,
+    ) -> WarmProcess:
+        """Start `python WORD…`; what it says goes to files, its errors to the same one unless told otherwise."""
+        address = self._address()
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+        request = warm_server.Request(str(cwd), list(words), dict(env)).pack()
+        with Path(os.devnull).open() as nothing:
+            files = [each.fileno() for each in (nothing, stdout, stderr or stdout)]
+            socket.send_fds(connection, [request[: warm_server.LENGTH]], files)
+        connection.sendall(request[warm_server.LENGTH :])
+        return WarmProcess(connection)
+
+    def run(
+        self,
+        words: Sequence[str],
+        cwd: Path,
+        env: Mapping[str, str],
+        timeout: float = TEST_TIMEOUT_S,
+        joined: bool = False,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run `python WORD…` to its end; with `joined`, its errors are among what it said. Several may run at once."""
+        with TemporaryFile("w+") as out, TemporaryFile("w+") as err:
+            process = self.start(words, cwd, env, out, None if joined else err)
+            try:
+                code = process.wait(timeout)
+            except BaseException:
+                process.kill()
+                raise
+            for each in (out, err):
+                each.seek(0)
+            return subprocess.CompletedProcess(list(words), code, out.read(), err.read())
+
+    def programs(self) -> Path:
+        """Return a directory for PATH, so that shells use it too."""
+        address = self._address()
+        place = self._home / "bin"
+        if not place.exists():
+            place.mkdir()
+            for name, words in PROGRAMS.items():
+                command = f'"{sys.executable}" -IS "{warm_client.__file__}" "{address}" {words}'
+                (place / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+                (place / name).chmod(0o755)
+        return place
 
     def close(self) -> None:
         """End it."""
@@ -63,39 +151,36 @@ class WarmPython:
             assert self._process.stdin is not None
             self._process.stdin.close()
             self._process.wait()
+            shutil.rmtree(self._home)
+            self._process = None
 
-    def _ask(self, command: Command) -> Future[int]:
+    def _address(self) -> str:
         with self._lock:
             if self._process is None:
+                self._home = Path(mkdtemp(prefix="warm-"))
                 self._process = self._start()
-            answer = self._answers[command.number] = Future()
-            assert self._process.stdin is not None
-            self._process.stdin.write(msgspec.json.encode(command) + b"\n")
-            self._process.stdin.flush()
-        return answer
+        return str(self._home / "socket")
 
     def _start(self) -> subprocess.Popen[bytes]:
+        """Start the process and return when it listens."""
+        atexit.register(self.close)
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, *self._libraries],
-            cwd=ROOT,
+            [sys.executable, warm_server.__file__, str(self._home / "socket"), *self.modules],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            start_new_session=True,
         )
-        threading.Thread(target=self._listen, args=[process], daemon=True).start()
-        return process
-
-    def _listen(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         with process.stdout:
-            for line in process.stdout:
-                number, code = line.split()
-                self._answers.pop(int(number)).set_result(int(code))
+            assert process.stdout.readline(), "the libraries could not be imported"
+        return process
 
 
 LIBRARIES = WarmPython(
     "alembic.command",
     "httpx",
     "psycopg",
+    "pytest",
     "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
     "sqlalchemy.ext.asyncio",
@@ -105,70 +190,3 @@ LIBRARIES = WarmPython(
     "holdfast.storage.sqlite.database",
 )
 """What Holdfast's commands and the applications import."""
-
-atexit.register(LIBRARIES.close)
-
-
-def serve() -> None:
-    """Fork a process for each command that comes in, and answer when it has ended; in the fork, be that command."""
-    ended, waking = os.pipe()
-    os.set_blocking(waking, False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(waking)
-    running: dict[int, int] = {}
-    rest = b""
-    while True:
-        ready, _, _ = select.select([0, ended], [], [])
-        if ended in ready:
-            os.read(ended, 1024)
-            for pid, code in _reap(running):
-                os.write(1, b"%d %d\n" % (running.pop(pid), code))
-        if 0 in ready:
-            given = os.read(0, 1 << 20)
-            if not given:
-                return
-            *lines, rest = (rest + given).split(b"\n")
-            for line in lines:
-                command = msgspec.json.decode(line, type=Command)
-                pid = os.fork()
-                if pid == 0:
-                    signal.set_wakeup_fd(-1)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    os.close(ended)
-                    os.close(waking)
-                    _become(command)
-                    return
-                running[pid] = command.number
-
-
-def _reap(running: Mapping[int, int]) -> Iterator[tuple[int, int]]:
-    for pid in list(running):
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            yield pid, os.waitstatus_to_exitcode(status)
-
-
-def _become(command: Command) -> None:
-    """Go on as `python -m …` would have begun."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    for number, name in enumerate(("out", "err"), 1):
-        os.dup2(os.open(Path(command.home) / name, os.O_WRONLY | os.O_CREAT, 0o600), number)
-    libraries = [each for each in sys.path if each not in _own_paths()]
-    os.chdir(command.cwd)
-    os.environ.clear()
-    os.environ.update(command.env)
-    sys.path[:] = [*_own_paths(), *libraries]
-    module, *words = command.words
-    sys.argv = [module, *words]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def _own_paths() -> list[str]:
-    """Return what `-m` and PYTHONPATH put at the head of the path."""
-    return [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-
-
-if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        import_module(name)
-    serve()
