@@ -108,7 +108,9 @@ ROUTES = {
     "type.pause": "/api/v1/types/{}/pause",
     "type.resume": "/api/v1/types/{}/resume",
     "subscription.remove": "/api/v1/subscriptions/{}/{}",
+    "subscription.replay": "/api/v1/subscriptions/{}/{}/replay",
 }
+BODIES = {"subscription.replay": {"since": "1d"}}
 ARCHIVE_ROUTES = {
     "archive.verify": "/api/v1/archive/manifests/{}/verify",
     "archive.restore": "/api/v1/archive/manifests/{}/restore",
@@ -129,6 +131,10 @@ WORDS = {
     "type.pause": ("types", "pause"),
     "type.resume": ("types", "resume"),
     "subscription.remove": ("events", "unsubscribe"),
+    "subscription.replay": ("events", "replay"),
+}
+ARGUMENTS: dict[str, Callable[[list[str]], list[str]]] = {
+    "subscription.replay": lambda ids: [ids[0], "--to", ids[1], "--since", "1d", "--yes"]
 }
 FORMS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
     "job.retry": ("/jobs/move", lambda ids: {"move": "retry", "id": ids}),
@@ -145,6 +151,10 @@ FORMS: dict[str, tuple[str, Callable[[list[str]], dict[str, Any]]]] = {
     "subscription.remove": (
         "/system",
         lambda ids: {"move": "remove", "event": ids[0], "handler": ids[1]},
+    ),
+    "subscription.replay": (
+        "/system",
+        lambda ids: {"move": "replay", "type": "/".join(ids), "since": "1d"},
     ),
     "archive.verify": ("/archive", lambda ids: {"move": "verify", "name": ids}),
     "archive.restore": ("/archive", lambda ids: {"move": "restore", "name": ids}),
@@ -198,7 +208,7 @@ class Surfaces:
             elif command in DELETED:
                 answer = await client.delete(path.format(*ids))
             else:
-                answer = await client.post(path.format(ids[0]), json={})
+                answer = await client.post(path.format(*ids), json=BODIES.get(command, {}))
         if answer.is_success:
             return None
         self.words = answer.json()["detail"]
@@ -218,7 +228,7 @@ class Surfaces:
         result = await asyncio.to_thread(
             command_line,
             *(WORDS.get(command) or command.split(".")),
-            *ids,
+            *(ARGUMENTS[command](ids) if command in ARGUMENTS else ids),
             *CONFIRMED.get(command, ()),
         )
         self.words = result.stderr
@@ -253,11 +263,13 @@ async def surfaces(app: Holdfast) -> AsyncIterator[Surfaces]:
 
 
 # The live view acts on groups of dead letters and knows no chains; the pages act on groups too.
-# Types are a matter of operators, so the Python API has no command for them.
+# Types and replays are a matter of operators, so the Python API has no command for them.
+OF_OPERATORS = {"type.pause", "type.resume", "subscription.replay"}
+OF_SUBSCRIPTIONS = {"subscription.remove", "subscription.replay"}
 LACKS = {
-    "sync": {"type.pause", "type.resume"},
-    "async": {"type.pause", "type.resume"},
-    "top": {"chain.cancel", "chain.delete", "dead.redrive", "dead.drop", "subscription.remove"},
+    "sync": OF_OPERATORS,
+    "async": OF_OPERATORS,
+    "top": {"chain.cancel", "chain.delete", "dead.redrive", "dead.drop"} | OF_SUBSCRIPTIONS,
     "pages": {"dead.redrive", "dead.drop"},
 }
 ONE_AT_A_TIME = {"top"}
@@ -449,6 +461,22 @@ async def test_types_and_subscriptions_are_commanded_alike(
         ), name
 
 
+async def test_stored_events_are_replayed_alike(surfaces: Surfaces, scene: Scene) -> None:
+    for name in having("subscription.replay"):
+        event = f"order.{name}"
+        scene.subscribe(event, "mail")
+        scene.start(f"{event}/mail")
+        scene.subscribe(event, "stock")
+        old = len(scene.deeds())
+        for _ in range(2):
+            assert await surfaces[name]("subscription.replay", [event, "stock"]) is None, name
+            jobs = await surfaces.app.aio.jobs.list(f"type:{event}/stock")
+            assert len(jobs.items) == 1, name
+        assert [deed[:2] for deed in scene.deeds()[old:]] == [
+            ("subscription.replay", f"subscription {event}/stock")
+        ] * 2, name
+
+
 async def test_manifests_are_verified_and_restored_alike(
     surfaces: Surfaces, scene: Scene, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -549,6 +577,7 @@ COMMANDS = {
     "pause_type": "type.pause",
     "redrive_jobs": "job.retry",
     "remove_subscription": "subscription.remove",
+    "replay_events": "subscription.replay",
     "request_cycle": "cycle.run_now",
     "run_jobs_now": "job.run_now",
 }
@@ -564,7 +593,6 @@ ON_ONE_SURFACE = {
     "set_type",
     "set_limit",  # HTTP, the command line and the page of the type, which all call the service
     "rest_limit",
-    "replay_events",  # the command line
 }
 
 

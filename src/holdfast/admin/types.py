@@ -14,7 +14,7 @@ from holdfast.admin.jobs import Expected
 from holdfast.admin.serializers import plain, require, rfc3339, version_of
 from holdfast.commands.change import Change
 from holdfast.commands.explain import MOST_WORKERS
-from holdfast.commands.replay import ReplayPage, replay_events
+from holdfast.commands.replay import REPLAY_LOOK, ReplayPage, replay_events
 from holdfast.commands.start import RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.declared_limits import declared_in_fleet
@@ -180,6 +180,25 @@ class SubscriptionFacts(msgspec.Struct, frozen=True):
         return {"type": self.record.job_type, **fields, "replayed_to": replayed_to, **counts}
 
 
+class ReplayBatch(ReplayPage, frozen=True):
+    """A batch of a replay, as surfaces show how far it has come."""
+
+    @property
+    def reached(self) -> Instant:
+        """When the last event that was looked at had been published."""
+        return instant_of(self.last) * 1000
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the batch for programs; how far it came and `next`, which continues it, are null at the end."""
+        if self.is_last:
+            return {"replayed": self.copied, "replayed_to": None, "next": None}
+        return {
+            "replayed": self.copied,
+            "replayed_to": rfc3339(self.reached),
+            "next": self.last,
+        }
+
+
 class SubscriptionAdmin(NounAdmin):
     """What can be asked about subscriptions and done to them."""
 
@@ -191,12 +210,15 @@ class SubscriptionAdmin(NounAdmin):
         self,
         caller: Caller,
         subscription: Subscription,
-        since: Instant,
+        since: Instant | str,
         after: str | None,
-        look: int,
+        look: int = REPLAY_LOOK,
         dry_run: bool = False,
-    ) -> ReplayPage:
-        """Deliver one batch of stored events to a handler. Raises: SubscriptionNotFound."""
+    ) -> ReplayBatch:
+        """Deliver one batch of stored events to a handler.
+
+        Raises: SubscriptionNotFound, InvalidOption, InvalidDuration.
+        """
         command = partial(
             replay_events,
             subscription=subscription,
@@ -205,7 +227,8 @@ class SubscriptionAdmin(NounAdmin):
             look=look,
             dry_run=dry_run,
         )
-        return await self._gateway.run(caller, "subscription.replay", command)
+        page = await self._gateway.run(caller, "subscription.replay", command)
+        return ReplayBatch(page.copied, page.last, page.is_last)
 
     async def remove(self, caller: Caller, event: str, handler: str) -> RemovedSubscription:
         """Stop delivering an event to a handler; what was delivered stays. Raises: SubscriptionNotFound."""

@@ -500,12 +500,12 @@ def replay(
     events have the lowest priority, so that new ones go first.
     """
     from holdfast.admin.jobs import per_second
-    from holdfast.commands.replay import REPLAY_LOOK
+    from holdfast.commands.replay import REPLAY_LOOK, read_since
     from holdfast.core.records import Subscription
 
     pace = None if rate is None else per_second(rate)
     row = _get_subscription(session, event, handler)
-    begins = _since(session, since)
+    begins = session.read(read_since(session.store, since))
     if not change.dry_run and not confirm_change(
         change, "replay to", "subscription", [row], _SUBSCRIPTION_COLUMNS, many=True, id="type"
     ):
@@ -525,7 +525,6 @@ def _replay(
     change: ChangeOptions,
 ) -> int:
     """Replay batch after batch, and print how far it is; return how many events were new to the handler."""
-    from holdfast.core.ids import instant_of
     from holdfast.core.records import to_datetime
 
     after: str | None = None
@@ -542,19 +541,10 @@ def _replay(
         after, copied = page.last, copied + page.copied
         if monotonic() - said_at >= _PROGRESS_S:
             said_at = monotonic()
-            reached = to_datetime(instant_of(after) * 1000)
+            reached = to_datetime(page.reached)
             print_info(f"{pluralize(copied, 'event')} replayed, up to {reached:%Y-%m-%d %H:%M}")
         if pace is not None and page.copied:
             sleep(page.copied / pace)
-
-
-def _since(session: CliSession, text: str) -> int:
-    from holdfast.core.duration import milliseconds
-    from holdfast.core.records import parse_since
-
-    if not text[:1].isdigit() or "-" in text:
-        return parse_since(text)
-    return session.read(session.store.schema.clock()) - milliseconds(text) * 1000
 
 
 def _get_subscription(session: CliSession, event: str, handler: str) -> Record:

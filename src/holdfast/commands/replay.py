@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.commands.change import Change, Effect, due_hints
+from holdfast.core.duration import milliseconds
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.ids import delivery_id, id_at
-from holdfast.core.records import Instant, NewJob, StoredEvent, Subscription
+from holdfast.core.records import Instant, NewJob, StoredEvent, Subscription, parse_since
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -69,30 +70,42 @@ def _delivery(row: StoredEvent, subscription: Subscription) -> NewJob | None:
     )
 
 
+def read_since(store: Store, since: str) -> Op[Instant]:
+    """Read from when on events are wanted: a date, a time, or how long ago by the database's clock.
+
+    Raises: InvalidOption, InvalidDuration.
+    """
+    if not since[:1].isdigit() or "-" in since:
+        return parse_since(since)
+    return (yield from store.schema.clock()) - milliseconds(since) * 1000
+
+
 def replay_events(
     store: Store,
     subscription: Subscription,
-    since: Instant,
+    since: Instant | str,
     after: str | None = None,
     look: int = REPLAY_LOOK,
     dry_run: bool = False,
 ) -> Op[Change[ReplayPage]]:
-    """Deliver one batch of the events since an instant to a handler; the first one is audited.
+    """Deliver one batch of the events since an instant, or what `read_since` takes, to a handler; the first is audited.
 
-    What was published after the handler had subscribed was delivered anyway. Raises: SubscriptionNotFound.
+    What was published after the handler had subscribed was delivered anyway.
+    Raises: SubscriptionNotFound, InvalidOption, InvalidDuration.
     """
+    begins = since if isinstance(since, int) else (yield from read_since(store, since))
     records = yield from store.events.page(MOST_SUBSCRIPTIONS)
     found = next((each for each in records if each.job_type == subscription.job_type), None)
     if found is None:
         event, handler = subscription.event, subscription.handler
         raise SubscriptionNotFound(f"no handler {handler[:60]!r} subscribes to {event[:60]!r}")
     until = id_at(found.created_at + SETTLE_US)
-    page = yield from replay_page(store, subscription, after or id_at(since), until, look, dry_run)
+    page = yield from replay_page(store, subscription, after or id_at(begins), until, look, dry_run)
     if dry_run:
         return Change(page)
     effects = []
     if after is None:
-        said = {"since": since}
+        said = {"since": begins}
         effects = [Effect(f"subscription {subscription.job_type}", None, said)]
     hints = due_hints((subscription.job_type,)) if page.copied else ()
     return Change(page, effects, hints)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from holdfast.admin.access import Role
+from holdfast.commands.replay import REPLAY_LOOK
+from holdfast.core.ids import parse_id
+from holdfast.core.records import Subscription
 from holdfast.web.route import AFTER, ID, LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
 
@@ -14,6 +19,16 @@ class TokenRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     role: str
     expires: str | None = None
+    reason: str | None = None
+
+
+class ReplayRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Events to deliver again: since a date, a time or how long ago; `after` continues where a batch ended."""
+
+    since: str
+    after: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=REPLAY_LOOK)] = REPLAY_LOOK
+    dry_run: bool = False
     reason: str | None = None
 
 
@@ -39,6 +54,20 @@ async def remove_subscription(request: BoundRequest) -> ApiResponse:
         request.caller, request["event"], request["handler"]
     )
     return ApiResponse(removed)
+
+
+async def replay_subscription(request: BoundRequest) -> ApiResponse:
+    """Deliver a batch of stored events to a handler, each once; send `next` as `after` until it is null."""
+    wanted: ReplayRequest = request.body
+    page = await request.service.subscriptions.replay(
+        request.caller,
+        Subscription(request["event"], request["handler"]),
+        wanted.since,
+        None if wanted.after is None else str(parse_id(wanted.after)),
+        wanted.limit,
+        wanted.dry_run,
+    )
+    return ApiResponse(page.as_json())
 
 
 async def list_audit(request: BoundRequest) -> ApiResponse:
@@ -91,6 +120,16 @@ ROUTES = (
         "subscription.remove",
         remove_subscription,
         (_EVENT, _HANDLER),
+        answers=(200, 404),
+        tag="subscriptions",
+    ),
+    Route(
+        "POST",
+        "/api/v1/subscriptions/{event}/{handler}/replay",
+        "subscription.replay",
+        replay_subscription,
+        (_EVENT, _HANDLER),
+        ReplayRequest,
         answers=(200, 404),
         tag="subscriptions",
     ),

@@ -137,6 +137,8 @@ _SENTENCES = {
     "not_started": "Not started: an open chain has this key already",
     "delete_chain": "Chain deleted with {jobs}",
     "remove_subscription": "Subscription removed",
+    "replay": "Replay complete: {jobs} added",
+    "replay_part": "{jobs} added, events up to {name} replayed",
     "pause": "{name} paused",
     "set": "{name} set",
     "resume": "{name} resumed",

@@ -91,7 +91,9 @@ ROUTES = (
     ),
     PageRoute("GET", "/audit", ("audit.list",), system.list_audit),
     PageRoute("GET", "/system", ("system.read",), system.get),
-    PageRoute("POST", "/system", ("subscription.remove",), system.remove_subscription),
+    PageRoute(
+        "POST", "/system", ("subscription.remove", "subscription.replay"), system.move_subscription
+    ),
     PageRoute("GET", "/tail", ("tail.read",), system.tail),
 )
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from time import monotonic
+from urllib.parse import urlencode
+
 from starlette.responses import Response
 
+from holdfast.admin.access import Caller
+from holdfast.admin.serializers import rfc3339
 from holdfast.core.errors import QueryError
 from holdfast.core.filters import parse_filter
 from holdfast.core.lifecycle import STATES
-from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
+from holdfast.core.records import Subscription
+from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
 
 PAGE_LENGTH = 50
+REPLAY_S = 5.0
 _AUDIT_FILTERS = ("actor", "action", "target")
 
 
@@ -30,6 +37,7 @@ async def get(context: PageContext) -> Response:
     """Show the installation."""
     subscriptions = await context.service.subscriptions.list(context.caller)
     values = {
+        "replay": {name: context.query.get(f"replay_{name}", "") for name in ("type", "since")},
         "system": await context.service.overview.system(context.caller),
         "findings": await context.service.overview.findings(context.caller),
         "subscriptions": [each.as_json() for each in subscriptions],
@@ -37,12 +45,36 @@ async def get(context: PageContext) -> Response:
     return render_page(context, "system.html", "System", "system", values)
 
 
-async def remove_subscription(context: PageContext) -> Response:
-    """Remove a subscription."""
+async def move_subscription(context: PageContext) -> Response:
+    """Remove a subscription, or replay stored events to its handler."""
     fields = await read_form(context)
+    caller = caller_with_reason(context, fields)
+    if fields.choose(("remove", "replay")) == "replay":
+        return await _replay(context, fields, caller)
     event, handler = fields.need("event"), fields.need("handler")
-    await context.service.subscriptions.remove(caller_with_reason(context, fields), event, handler)
+    await context.service.subscriptions.remove(caller, event, handler)
     return redirect_back(context, fields, "remove_subscription")
+
+
+async def _replay(context: PageContext, fields: FormFields, caller: Caller) -> Response:
+    """Replay for as long as people wait for a page; its form then continues where this ended."""
+    type, since = fields.need("type"), fields.need("since")
+    event, _, handler = type.partition("/")
+    after, copied = None, 0
+    until = monotonic() + REPLAY_S
+    while True:
+        batch = await context.service.subscriptions.replay(
+            caller, Subscription(event, handler), since, after
+        )
+        after, copied = batch.last, copied + batch.copied
+        if batch.is_last:
+            return redirect_back(context, fields, "replay", copied)
+        if monotonic() >= until:
+            break
+    reached = rfc3339(batch.reached) or ""
+    query = urlencode({"replay_type": type, "replay_since": reached})
+    rest = FormFields({"back": [f"{context.url('/system')}?{query}"]})
+    return redirect_back(context, rest, "replay_part", copied, more=True, subject=reached)
 
 
 async def tail(context: PageContext) -> Response:
