@@ -287,8 +287,9 @@ def test_a_debounced_start_replaces_the_input_of_the_one_that_waits(run: Run, sc
     assert json.loads(again.stdout) == started | {"deduplicated": True}
     assert "replaced the input of the chain that has the key doc:7" in again.stderr
     assert len(scene.deeds()) == 2
-    sentence = shown(run, started["id"])["why"]
-    assert sentence.endswith("unless it is asked for again; at the latest in 4 min")
+    found = shown(run, started["id"])
+    assert found["input"] == 2
+    assert found["why"].endswith("unless it is asked for again; at the latest in 4 min")
     refused = run(*words, "3", "--debounce", "30s")
     assert refused.exit_code == Exit.USAGE
     assert "error[HF073]" in refused.stderr

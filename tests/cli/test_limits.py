@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from holdfast import Limit
 from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
-from tests.support.limited_scene import MAIL, ORDERS, LimitedScene
+from tests.support.limited_scene import ASK, MAIL, ORDERS, LimitedScene, flow
 
 
 @pytest.fixture
@@ -96,6 +97,106 @@ def test_a_key_waits_for_a_while_and_says_why(run: Run, limited: LimitedScene) -
     assert [each.id for each in limited.claim(MAIL)] == [id]
 
 
+def test_a_pause_that_a_handler_asked_for_is_seen_everywhere(
+    run: Run, limited: LimitedScene
+) -> None:
+    limited.start(MAIL, "42", 3)
+    job, _ = limited.claim(MAIL)
+    busy = {"gate": job.gate, "delay_ms": 5_400_000, "rest": True, "error": "Busy: 429"}
+    limited.scene.finish(job, "snooze", **busy)
+    (own,) = listed(run, "--full")
+    assert (own["key"], own["reason"], own["full"]) == ("42", "Busy: 429", True)
+    status = json.loads(run("status", "-o", "json").stdout)
+    assert status["paused_keys"] == ["mail.send 42"]
+    screen = run("status").stdout
+    assert "mail.send 42 is paused" in screen
+    assert "paused    mail.send 42 for 1 h: Busy: 429" in screen
+    assert finding(run, "full_keys")["measured"] == "no key has been full for long, 1 key paused"
+
+
+def test_a_pause_of_a_type_that_only_shares_a_rate_is_seen_too(run: Run, scene: Scene) -> None:
+    limited = LimitedScene(scene)
+    limited.declare(ASK)
+    limited.start(ASK, "", 2)
+    (job,) = limited.claim(ASK)[:1]
+    busy = {"gate": job.gate, "delay_ms": 5_400_000, "rest": True, "error": "Busy: 429"}
+    scene.finish(job, "snooze", **busy)
+    name, own = listed(run)
+    assert (name["type"], name["full"]) == ("@provider", False)
+    assert (own["type"], own["key"], own["reason"]) == ("llm.ask", "", "Busy: 429")
+    assert "(no key)" in run("limits", "list").stdout
+    assert json.loads(run("status", "-o", "json").stdout)["paused_keys"] == ["llm.ask"]
+    shown = json.loads(run("jobs", "show", job.id, "-o", "json").stdout)
+    assert shown["why"].startswith("llm.ask is paused for ")
+
+
+def test_a_shared_name_that_was_never_used_says_that_it_is_paused(run: Run, scene: Scene) -> None:
+    limited = LimitedScene(scene)
+    limited.declare(ASK)
+    (id,) = limited.start(ASK, "")
+    assert run("limits", "rest", "@provider", "10m", "--reason", "maintenance").exit_code == 0
+    shown = json.loads(run("jobs", "show", id, "-o", "json").stdout)
+    assert shown["why"].startswith("provider is paused for ")
+    assert json.loads(run("status", "-o", "json").stdout)["paused_keys"] == ["@provider"]
+
+
+def test_a_pause_that_is_over_is_not_listed(run: Run, limited: LimitedScene) -> None:
+    words = ("limits", "rest", "order.apply", "--key", "7")
+    assert run(*words, "10m").exit_code == 0
+    assert [each["key"] for each in listed(run, "order.apply")] == ["7"]
+    assert run(*words, "0s").exit_code == 0
+    assert listed(run, "order.apply") == []
+    assert "no key is in use" in run("limits", "list", "order.apply").stderr
+
+
+def finding(run: Run, check: str) -> dict[str, str]:
+    """What the doctor says about one thing."""
+    found = json.loads(run("doctor", "-o", "json").stdout)
+    (one,) = [each for each in found if each["check"] == check]
+    return dict(one)
+
+
+def test_the_doctor_finds_a_key_that_is_full_for_long(run: Run, limited: LimitedScene) -> None:
+    limited.start(MAIL, "42", 3, ago_s=1_200)
+    limited.claim(MAIL)
+    found = finding(run, "full_keys")
+    assert (found["verdict"], found["measured"]) == (
+        "warning",
+        "1 key full; mail.send 42 for 20 min",
+    )
+    assert "holdfast limits set mail.send --key 42 --limit N" in found["fix"]
+
+
+def test_the_doctor_finds_a_key_that_is_paused_for_long(run: Run, limited: LimitedScene) -> None:
+    limited.start(MAIL, "42", 3, ago_s=1_200)
+    words = ("limits", "rest", "mail.send", "--key", "42", "90m", "--reason", "their wish")
+    assert run(*words).exit_code == 0
+    found = finding(run, "full_keys")
+    assert found["verdict"] == "warning"
+    assert found["measured"] == "1 key paused; mail.send 42 for 1 h more: their wish"
+    assert found["fix"] == "holdfast limits rest mail.send --key 42 0s"
+
+
+def test_the_doctor_finds_an_ordered_key_behind_a_dead_letter(
+    run: Run, limited: LimitedScene
+) -> None:
+    first, _ = limited.start(ORDERS, "7", 2)
+    (running,) = limited.claim(ORDERS)
+    limited.scene.finish(running, "fail", error="ValueError: no", fingerprint="x")
+    found = finding(run, "ordered_keys")
+    assert found["verdict"] == "warning"
+    assert found["measured"].startswith("1 key; order.apply 7 for ")
+    assert f"holdfast dead redrive {first}" in found["fix"]
+
+
+def test_the_doctor_finds_live_workers_that_disagree(run: Run, limited: LimitedScene) -> None:
+    assert finding(run, "limits")["verdict"] == "ok"
+    limited.declare(flow("order.apply", limits=[Limit(3, by="order_id")]), worker="w-8")
+    found = finding(run, "limits")
+    assert found["verdict"] == "warning"
+    assert found["measured"] == "order.apply: 3 per order_id or in order per order_id"
+
+
 def test_a_job_says_which_limit_it_waits_for(run: Run, limited: LimitedScene) -> None:
     ids = limited.start(MAIL, "42", 5)
     limited.claim(MAIL)
@@ -152,3 +253,16 @@ def test_types_tell_their_limits(run: Run, limited: LimitedScene) -> None:
         "2 per tenant_id · 100/1m per tenant_id · 50 in all · 9 for smtp"
     )
     assert rows["order.apply"]["limits"] == "in order per order_id"
+    assert rows["mail.send"]["full_keys"] == 0
+
+
+def test_types_count_the_keys_that_are_full(run: Run, limited: LimitedScene) -> None:
+    limited.start(MAIL, "7", 1)
+    limited.start(MAIL, "8", 3)
+    limited.start(MAIL, "9", 3)
+    limited.claim(MAIL)
+    rows = {each["type"]: each for each in json.loads(run("types", "list", "-o", "json").stdout)}
+    assert (rows["mail.send"]["full_keys"], rows["order.apply"]["full_keys"]) == (2, 0)
+    table = run("types", "list").stdout
+    assert "KEYS FULL" in table.upper()
+    assert "full keys" in run("types", "show", "mail.send").stdout

@@ -31,6 +31,7 @@ def test_the_figures_are_those_of_the_queue(run: Run, scene: Scene) -> None:
         "slots": 4,
         "unhandled": [],
         "paused_types": [],
+        "paused_keys": [],
     }
     assert {name: found[name] for name in expected} == expected
     assert {each["type"] for each in found["types"]} == {"mail.send", "pdf"}

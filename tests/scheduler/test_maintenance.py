@@ -8,9 +8,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.commands.debounce import DebouncedStart, start_debounced
 from holdfast.commands.retention import Ages
 from holdfast.commands.start import StartRequest, start_chains
-from holdfast.core.records import Claim, Finish, LeaseClass, NewBlocker, NewJob, Probe, WorkerSign
+from holdfast.core.gates import GateRule, LimitedAnswer, LimitedClaim, WakeupMark
+from holdfast.core.records import (
+    Claim,
+    Debounce,
+    Finish,
+    Held,
+    LeaseClass,
+    NewBlocker,
+    NewJob,
+    NewKey,
+    Probe,
+    WorkerSign,
+)
 from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet
@@ -19,6 +32,7 @@ from holdfast.scheduler.runner import Mode, Runner
 from holdfast.scheduler.tick import Tick, TickOptions
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
+from holdfast.storage.operation import Op
 from tests.scheduler.scene import ManualClock, Recorder
 
 DAY = 86_400
@@ -382,6 +396,94 @@ async def test_after_the_clock_was_set_back_nothing_waits_for_the_time_it_had_sh
     again = Tick(database, [ReaperRunner(store, 100, 3)], "w-3", clock=clock, now=now)
     assert (await again.run()).runner_results["reaper"].updated == 0, "nothing moves twice"
     await again.close()
+
+
+async def test_after_the_clock_was_set_back_no_line_waits_for_the_time_it_had_shown(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    store, ahead = database.store, [HOUR_US]
+
+    def now() -> int:
+        return clock.now() + ahead[0]
+
+    def claim(type: str, ordered: bool = False) -> Op[LimitedAnswer]:
+        lease = LeaseClass(new_id(), 60_000, 25, 1_000, 5_000)
+        rule = GateRule(type, 1 if ordered else None)
+        marks = (WakeupMark(5),)
+        return store.limits.claim(
+            LimitedClaim("w-2", type, 1, lease, rule, ordered=ordered, marks=marks), now()
+        )
+
+    ids = [new_id() for _ in range(6)]
+    plain, planned, retried, first, second, other = ids
+    at = now() + 600_000_000
+    jobs = [
+        NewJob(plain, plain, "mail", "{}", gate="mail#a"),
+        NewJob(planned, planned, "mail", "{}", gate="mail#a", at=at),
+        NewJob(retried, retried, "push", "{}", gate="push#a"),
+        NewJob(first, first, "order", "{}", gate="order#7", ordered=True),
+        NewJob(second, second, "order", "{}", gate="order#7", ordered=True),
+        NewJob(other, other, "rested", "{}", gate="rested#a"),
+    ]
+    for job in jobs:
+        await database.run_async(store.jobs.insert([job], now=now()))
+        clock.advance(1)
+    for type, delay_ms in (("push", 30_000), ("order", 30_000)):
+        (claimed,) = (await database.run_async(claim(type, type == "order"))).jobs
+        finish = Finish(
+            claimed.id, claimed.token, "retry", "w-2", claimed.chain_id, now(), delay_ms=delay_ms
+        )
+        await database.run_async(store.jobs.finish([finish], now=now()))
+    await database.run_async(store.limits.rest("rested#a", 20_000, "429", now=now()))
+    ahead[0] = 0
+    tick = Tick(
+        database, [ReaperRunner(store, 100, 3)], "w-1", clock=clock, observer=recorder, now=now
+    )
+    await tick.run()
+    await tick.close()
+    found = {each.id: each for each in await database.run_async(store.jobs.get(ids))}
+    assert found[plain].available_at == clock.now()
+    assert found[planned].available_at == at
+    assert found[retried].available_at == clock.now() + 30_000_000
+    assert [each.id for each in (await database.run_async(claim("mail"))).jobs] == [plain]
+    for type in ("push", "order", "rested"):
+        assert (await database.run_async(claim(type, type == "order"))).jobs == [], type
+    clock.advance(30)
+    for type, expected in (("push", retried), ("order", first), ("rested", other)):
+        answer = await database.run_async(claim(type, type == "order"))
+        assert [each.id for each in answer.jobs] == [expected]
+
+
+async def test_after_the_clock_was_set_back_a_debounced_job_waits_for_its_quiet_only(
+    database: Database, clock: ManualClock, recorder: Recorder
+) -> None:
+    store, ahead = database.store, [HOUR_US]
+
+    def now() -> int:
+        return clock.now() + ahead[0]
+
+    id = new_id()
+    job = NewJob(id, id, "index", "1", at=now() + 30_000_000, key="doc:7")
+    key = NewKey("index", "doc:7", id)
+    start = DebouncedStart(job, key, Debounce(30_000, None))
+    await database.run_async(start_debounced(store, [start], now=now()))
+    ahead[0] = 0
+    tick = Tick(
+        database, [ReaperRunner(store, 100, 3)], "w-1", clock=clock, observer=recorder, now=now
+    )
+    await tick.run()
+    await tick.close()
+    for expected in (True, False):
+        token = new_id()
+        lease = LeaseClass(token, 60_000, 25, 1_000, 5_000)
+        claim = Claim("w-2", 1, (Probe("index", 5, token, 1, 0, FIRST),), (lease,))
+        (held,) = await database.run_async(store.jobs.claim(claim, now()))
+        (settled,) = await database.run_async(
+            store.debounce.settle([Held(held.id, held.token)], now())
+        )
+        assert settled.is_put_off is expected
+        await database.run_async(store.leases.release([token], now=now()))
+        clock.advance(31)
 
 
 async def test_the_doctor_names_a_clock_that_was_set_back(

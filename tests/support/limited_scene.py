@@ -6,8 +6,8 @@ from holdfast import Limit, Ordered, Rate
 from holdfast.core.codec import TypeCodec
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.flow import Flow, flow_of
-from holdfast.core.gates import LimitedClaim, WakeupMark
-from holdfast.core.records import ClaimedJob, LeaseClass
+from holdfast.core.gates import LimitedClaim, WakeupMark, gate_id
+from holdfast.core.records import ClaimedJob, LeaseClass, NewJob
 from holdfast.storage.id_generator import new_id
 from tests.cli.scene import WORKER, Scene
 
@@ -27,6 +27,9 @@ MAIL = flow(
 ORDERS = flow("order.apply", ordered=Ordered(by="order_id"))
 
 
+ASK = flow("llm.ask", rates=[Rate(60, "1m", name="provider")])
+
+
 class LimitedScene:
     """What the surfaces of limits find in a database."""
 
@@ -39,10 +42,18 @@ class LimitedScene:
         types = [each.type for each in flows]
         self.scene.worker(*types, id=worker, limits=encode_declared(flows))
 
-    def start(self, flow: Flow, key: str, count: int = 1) -> list[str]:
-        """Start jobs of a key."""
-        gate, ordered = f"{flow.type}#{key}", flow.ordered is not None
-        return [self.scene.start(flow.type, gate=gate, ordered=ordered) for _ in range(count)]
+    def start(self, flow: Flow, key: str, count: int = 1, ago_s: int = 0) -> list[str]:
+        """Start jobs of a key, by default now."""
+        past = self.database.read(self.store.schema.clock()) - ago_s * 1_000_000
+        ids = [new_id() for _ in range(count)]
+        place: dict[str, Any] = {
+            "gate": gate_id(flow.type, key),
+            "ordered": flow.ordered is not None,
+        }
+        jobs = [NewJob(id, id, flow.type, '{"to":"ana"}', **place) for id in ids]
+        for job in jobs:
+            self.database.run(self.store.jobs.insert([job], now=past if ago_s else None))
+        return ids
 
     def claim(self, flow: Flow) -> list[ClaimedJob]:
         """Take what the gates let through."""

@@ -16,6 +16,7 @@ from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain, Page
 from holdfast.commands.chains import cancel_chain, delete_chains, no_such_chain
 from holdfast.commands.change import Change, Effect, counted
+from holdfast.commands.debounce import with_last_input
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound, InputUnreadable, JobNotFound
@@ -131,7 +132,7 @@ class ChainAdmin(NounAdmin):
             found = yield from store.jobs.get([wanted])
             if not found:
                 raise JobNotFound(f"there is no job {wanted}")
-            (job,) = found
+            job = yield from with_last_input(store, found[0])
             options: StartOptions = {"priority": job.priority, "max_attempts": job.max_attempts}
             known, text = self._gateway.app.registry.find(job.type), job.input
             if known is not None:

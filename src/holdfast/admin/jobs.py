@@ -25,6 +25,7 @@ from holdfast.client.pagination import query_of, read_page
 from holdfast.client.views import Page
 from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import Change
+from holdfast.commands.debounce import with_last_input
 from holdfast.commands.explain import look_around, why
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
 from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
@@ -201,12 +202,13 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
 
 def _detail(store: Store, id: str, raw: bool, withheld: bool) -> Op[JobDetail]:
     record = yield from _one(store, id)
+    asked = yield from with_last_input(store, record)
     around = yield from look_around(store, record)
     attempts = yield from store.jobs.attempts(id)
     blockers = yield from store.blockers.of_jobs([id])
     progress = yield from store.leases.progress([id])
     return JobDetail(
-        job={**shown(record), **payloads_of(record, raw, withheld)},
+        job={**shown(asked), **payloads_of(asked, raw, withheld)},
         why=why(record, around),
         attempts=[shown_attempt(each) for each in attempts],
         blockers=[shown_blocker(each) for each in blockers],

@@ -107,7 +107,7 @@ def limit_record(facts: LimitFacts) -> dict[str, Any]:
     rests = spoken((facts.rests_until or 0) - facts.now) if facts.is_resting else None
     return {
         **shown_limit(facts),
-        "key": facts.key if facts.scope == "key" else "(all)",
+        "key": (facts.key or "(no key)") if facts.scope == "key" else "(all)",
         "running": f"{facts.running} of {facts.allowed}" if facts.allowed else str(facts.running),
         "started": f"{facts.started} of {rate}" if rate else None,
         "oldest": spoken(facts.now - oldest) if oldest is not None and facts.waiting else None,

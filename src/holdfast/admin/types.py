@@ -14,6 +14,7 @@ from holdfast.admin.jobs import Expected
 from holdfast.admin.serializers import plain, require, rfc3339, version_of
 from holdfast.commands.change import Change
 from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.limits import count_full_keys
 from holdfast.commands.replay import REPLAY_LOOK, ReplayPage, replay_events
 from holdfast.commands.start import RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
@@ -38,17 +39,21 @@ MOST_SUBSCRIPTIONS = 1_000
 
 
 class TypeFacts(msgspec.Struct, frozen=True):
-    """One job type as the database knows it; `workers` counts the live ones that handle it."""
+    """One job type as the database knows it; `workers` counts the live ones that handle it.
+
+    `full_keys` counts the keys whose limits hold jobs back, None where no limit is by key.
+    """
 
     now: Instant
     totals: TypeTotals
     setting: TypeSetting
     workers: int
     limits: str | None = None
+    full_keys: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts for programs."""
-        own = {"workers": self.workers, "limits": self.limits}
+        own = {"workers": self.workers, "limits": self.limits, "full_keys": self.full_keys}
         return {**plain(self.totals), **own, **plain(self.setting)}
 
     def as_record(self) -> dict[str, Any]:
@@ -88,7 +93,8 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
     everyone = yield from store.workers.page(MOST_WORKERS)
     handled = yield from _count_workers(store)
     live = [each for each in everyone if each.is_live(now)]
-    limits = {name: each.words for name, each in declared_in_fleet(live).items()}
+    limits = declared_in_fleet(live)
+    full = yield from count_full_keys(store, limits.values())
     names = {*totals, *settings, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(
@@ -96,7 +102,8 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
             totals.get(name) or TypeTotals(name, 0, 0, 0, 0, None),
             settings.get(name) or TypeSetting(name),
             handled[name],
-            limits.get(name),
+            limits[name].words if name in limits else None,
+            full.get(name),
         )
         for name in sorted(names)
     }

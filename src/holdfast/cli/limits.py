@@ -64,8 +64,16 @@ def list_(session: CliSession, type: str | None, full: bool, limit: int, output:
 
     found = session.run(session.admin.limits.list(session.caller(), type, full=full, limit=limit))
     shown = limit_record if output == "table" else shown_limit
-    empty = "no limit holds jobs back" if full else "no live worker declares limits"
+    empty = "" if found else _why_empty(session, full)
     write_records([shown(each) for each in found], _LIMIT_COLUMNS, output, id="key", empty=empty)
+
+
+def _why_empty(session: CliSession, full: bool) -> str:
+    if full:
+        return "no limit holds jobs back"
+    types = session.run(session.admin.types.list(session.caller()))
+    is_limited = any(each.limits is not None for each in types)
+    return "no key is in use" if is_limited else "no live worker declares limits"
 
 
 def _target_options(command: Any) -> Any:

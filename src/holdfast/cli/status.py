@@ -207,6 +207,7 @@ def _type(each: TypeTotals) -> dict[str, Any]:
 
 def _write_screen(health: Health) -> None:
     from holdfast.commands.health import summarize
+    from holdfast.commands.limits import spoken_gate
     from holdfast.core.duration import pluralize, spoken
 
     totals, words = health.totals, health.words()
@@ -224,6 +225,10 @@ def _write_screen(health: Health) -> None:
     for setting in health.paused:
         by = f" by {clean(setting.paused_by)}" if setting.paused_by else ""
         click.echo(f"  paused    {clean(setting.type)}{by}")
+    for rest in health.resting:
+        left = spoken((rest.rests_until or 0) - health.now)
+        why = f": {clean(rest.reason)}" if rest.reason else ""
+        click.echo(f"  paused    {clean(spoken_gate(rest.id))} for {left}{why}")
     if health.types:
         click.echo()
     rows = []

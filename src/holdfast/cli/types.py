@@ -82,7 +82,13 @@ _TYPE_COLUMNS = (
         lambda row: "red" if row["live"] and not row["workers"] else None,
     ),
     Column("paused", lambda row: row["paused"], lambda row: "yellow" if row["paused"] else None),
-    *columns("limits", "settings"),
+    *columns("limits"),
+    Column(
+        "keys full",
+        lambda row: row["full_keys"],
+        lambda row: "yellow" if row["full_keys"] else None,
+    ),
+    *columns("settings"),
 )
 
 
@@ -142,7 +148,16 @@ def show(type: str, spec: str | None, url: str | None, schema: str | None, outpu
         options = _options(session.app, type, job_type, found)
         figures = _figures(session, type) if found else None
     record = {} if found is None else found.as_record() if output == "table" else found.as_json()
-    shown = ("live", "oldest_due", "completed", "failed", "workers", "limits", "paused")
+    shown = (
+        "live",
+        "oldest_due",
+        "completed",
+        "failed",
+        "workers",
+        "limits",
+        "full_keys",
+        "paused",
+    )
     facts_shown = {name.replace("_", " "): record.get(name) for name in shown}
     times = [] if figures is None else _times(figures)
     detail = Detail(

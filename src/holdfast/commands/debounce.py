@@ -17,6 +17,7 @@ from holdfast.core.records import (
     ChainState,
     Debounce,
     Instant,
+    JobRecord,
     NewBlocker,
     NewJob,
     NewKey,
@@ -180,6 +181,16 @@ class _KeyedWriter:
             usual: State = "blocked" if each.id in behind else "pending"
             self._made[each.id] = states.get(each.id, usual)
         return (yield from self._append_to({each.name: each.job.id for each in fresh}, starts))
+
+
+def with_last_input(store: Store, job: JobRecord) -> Op[JobRecord]:
+    """Return a job that has not run yet, or failed, with the input it was last asked for with."""
+    if job.key is None or job.chain_index or job.state not in ("blocked", "pending", "failed"):
+        return job
+    last = yield from store.debounce.of_job(job.id)
+    if last is None:
+        return job
+    return msgspec.structs.replace(job, input=last.input, version=last.version or 1)
 
 
 def _first_of_each(starts: Sequence[DebouncedStart]) -> dict[tuple[str, str], DebouncedStart]:

@@ -10,7 +10,14 @@ from holdfast.commands.blockers import FURTHEST, circle_of
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
 from holdfast.core.duration import spoken
 from holdfast.core.errors import InputUnreadable
-from holdfast.core.gates import GatePlace, GateRecord, GateRule, split_gate
+from holdfast.core.gates import (
+    GatePlace,
+    GateRecord,
+    GateRule,
+    LimitSetting,
+    split_gate,
+    unused_gate,
+)
 from holdfast.core.records import (
     GIVES_UP_AFTER,
     BlockerRecord,
@@ -147,7 +154,8 @@ def _gate(store: Store, job: JobRecord, workers: Sequence[WorkerRecord]) -> Op[G
     for each in declared.shared:
         rule = declared.rule(each.id, settings)
         found = yield from store.limits.shared([each.id], rule.period_ms or 0)
-        totals += [(record, rule) for record in found]
+        own = next((one for one in settings if one.id == each.id), LimitSetting(each.id))
+        totals += [(record, rule) for record in found or [unused_gate(own)]]
     return GateView(places[0], declared, declared.rule(places[0].gate, settings), totals)
 
 

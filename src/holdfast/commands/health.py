@@ -8,13 +8,17 @@ from typing import Any
 import msgspec
 
 from holdfast.commands.explain import MOST_WORKERS
+from holdfast.commands.limits import spoken_gate
 from holdfast.core.duration import spoken
+from holdfast.core.gates import LimitSetting
 from holdfast.core.records import Identity, Instant, QueueTotals, TypeSetting, TypeTotals
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 COUNTED = 10_000
 """Live counts stop here: beyond it the exact number changes no decision."""
+
+MOST_RESTING = 100
 
 LATE_US = 60_000_000
 """The summary mentions a due job that has waited longer than this."""
@@ -24,7 +28,8 @@ class Health(msgspec.Struct, frozen=True):
     """The queue at one moment.
 
     `silent` workers stopped sending heartbeats without shutting down; `unhandled` types have due jobs but no live
-    worker; `paused` has the settings of the types that are paused one by one.
+    worker; `paused` has the settings of the types that are paused one by one, `resting` of keys and shared limits that
+    let nothing through for a while.
     """
 
     now: Instant
@@ -36,6 +41,7 @@ class Health(msgspec.Struct, frozen=True):
     unhandled: Sequence[str]
     identity: Identity | None
     paused: Sequence[TypeSetting] = ()
+    resting: Sequence[LimitSetting] = ()
 
     @property
     def oldest_us(self) -> int:
@@ -74,6 +80,7 @@ class Health(msgspec.Struct, frozen=True):
             "silent": self.silent,
             "unhandled": list(self.unhandled),
             "paused_types": [each.type for each in self.paused],
+            "paused_keys": [spoken_gate(each.id) for each in self.resting],
         }
 
     def words(self) -> dict[str, str]:
@@ -116,6 +123,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
         ],
         identity=identity,
         paused=[each for each in settings if each.paused],
+        resting=(yield from store.limits.resting(MOST_RESTING)),
     )
 
 
@@ -147,11 +155,16 @@ def _healthy(totals: QueueTotals) -> str:
 
 
 def _pauses(health: Health) -> str:
-    if not health.paused:
-        return ""
-    if len(health.paused) == 1:
-        return f"; {health.paused[0].type} is paused"
-    return f"; {len(health.paused)} types are paused"
+    paused = [
+        *_counted([each.type for each in health.paused], "types"),
+        *_counted([spoken_gate(each.id) for each in health.resting], "keys"),
+    ]
+    return "".join(f"; {each} paused" for each in paused)
+
+
+def _counted(names: Sequence[str], many: str) -> list[str]:
+    """Name one, and count several."""
+    return [f"{names[0]} is" if len(names) == 1 else f"{len(names)} {many} are"] if names else []
 
 
 def _jobs(totals: QueueTotals) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,6 +20,7 @@ from holdfast.core.gates import (
     gate_id,
     named_gate,
     split_gate,
+    unused_gate,
 )
 from holdfast.core.records import Instant
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
@@ -98,6 +99,11 @@ class LimitFacts(msgspec.Struct, frozen=True):
         return self.rests_until is not None and self.rests_until > self.now
 
     @property
+    def is_in_use(self) -> bool:
+        """Whether there are jobs of it, or numbers of its own."""
+        return bool(self.running or self.waiting or self.oldest_at is not None or self.is_set)
+
+    @property
     def is_full(self) -> bool:
         """Whether it holds work back."""
         if self.scope == "key" and not self.waiting:
@@ -170,7 +176,9 @@ def spoken_gate(id: str) -> str:
     owner, key = split_gate(id)
     if id.startswith("*"):
         return f"each key of {owner}"
-    return f"{owner} {key}" if key else id
+    if key is None:
+        return id
+    return f"{owner} {key}" if key else owner
 
 
 def _gate_of(store: Store, target: LimitTarget) -> Op[str]:
@@ -255,6 +263,18 @@ def read_limits(
     return found
 
 
+def count_full_keys(store: Store, declared: Iterable[DeclaredLimits]) -> Op[dict[str, int]]:
+    """Count the keys of each type that hold work back; of each type at most MOST_KEYS are looked at."""
+    now = yield from store.schema.clock()
+    found: dict[str, int] = {}
+    for each in declared:
+        if each.by:
+            settings = yield from store.limits.settings(each.type)
+            lines = yield from _lines(store, each, settings, now, MOST_KEYS)
+            found[each.type] = sum(line.is_full for line in lines)
+    return found
+
+
 def gauges_of(limits: Sequence[LimitFacts]) -> list[LimitGauges]:
     """Return what the limits of each type hold back."""
     found = []
@@ -278,23 +298,7 @@ def _shared(
     rule = declared.rule(id, settings)
     records = yield from store.limits.shared([id], rule.period_ms or 0)
     own = next((each for each in settings if each.id == id), LimitSetting(id))
-    return _facts(records[0] if records else _unused(own), rule, now, "total")
-
-
-def _unused(setting: LimitSetting) -> GateRecord:
-    """A gate that nothing has come to yet."""
-    return GateRecord(
-        setting.id,
-        0,
-        0,
-        0,
-        None,
-        setting.rests_until,
-        setting.reason,
-        setting.allowed,
-        setting.rate,
-        setting.period_ms,
-    )
+    return _facts(records[0] if records else unused_gate(own), rule, now, "total")
 
 
 def _lines(
@@ -305,19 +309,32 @@ def _lines(
     most: int,
 ) -> Op[list[LimitFacts]]:
     if not declared.by:
-        return []
+        return (yield from _resting_line(store, declared.type, settings, now))
     every = declared.rule(gate_id(declared.type, "?"), settings)
     records = yield from store.limits.page(declared.type, most, period_ms=every.period_ms or 0)
     listed = {each.id for each in records}
-    idle = [each for each in settings if split_gate(each.id)[1] and each.id not in listed]
+    idle = [each for each in settings if split_gate(each.id)[1] is not None]
     found = [
         _facts(each, declared.rule(each.id, settings), now, "key")
-        for each in (*records, *map(_unused, idle))
-        if split_gate(each.id)[1]
+        for each in (*records, *(unused_gate(each) for each in idle if each.id not in listed))
     ]
+    # Jobs without a key are bound by no limit, unless their handler said that none should start for a while.
+    found = [each for each in found if each.is_resting or (each.key and each.is_in_use)]
     return sorted(
         found, key=lambda each: (not each.is_full, -each.waiting, -each.running, each.key or "")
     )
+
+
+def _resting_line(
+    store: Store, type: str, settings: Sequence[LimitSetting], now: Instant
+) -> Op[list[LimitFacts]]:
+    """Read the line of a type without keys, if a handler said that no job of it should start for a while."""
+    id = gate_id(type, "")
+    own = next((each for each in settings if each.id == id), None)
+    if own is None or (own.rests_until or 0) <= now:
+        return []
+    records = yield from store.limits.page(type, 1)
+    return [_facts(records[0] if records else unused_gate(own), GateRule(id), now, "key")]
 
 
 def _facts(record: GateRecord, rule: GateRule, now: Instant, scope: Scope) -> LimitFacts:

@@ -159,6 +159,22 @@ class LimitSetting(msgspec.Struct, frozen=True):
     changed_at: Instant | None = None
 
 
+def unused_gate(setting: LimitSetting) -> GateRecord:
+    """Return a gate that nothing has come to yet."""
+    return GateRecord(
+        setting.id,
+        0,
+        0,
+        0,
+        None,
+        setting.rests_until,
+        setting.reason,
+        setting.allowed,
+        setting.rate,
+        setting.period_ms,
+    )
+
+
 class GatePlace(msgspec.Struct, frozen=True):
     """Where a job waits: its gate, how many are before it, who holds the gate, and the wakeup that is on record.
 

@@ -121,11 +121,16 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class RevisionRecord(msgspec.Struct, frozen=True):
-    """When a debounced job starts if it is not asked for again, its latest time, and how often it was asked for."""
+    """When a debounced job starts if it is not asked for again, its latest time, and how often it was asked for.
+
+    `input` is what it was last asked for with.
+    """
 
     due_at: Instant
     latest_at: Instant | None
     number: int
+    input: str = "null"
+    version: int | None = None
 
 
 class TakenKey(msgspec.Struct, frozen=True):

@@ -69,16 +69,31 @@ def _full(state: LimitState) -> Finding:
         for each in state.limits
         if each.is_full and each.oldest_at is not None and state.now - each.oldest_at > LONG_US
     ]
+    resting = [each for each in state.limits if each.is_resting]
     if not full:
-        return ok("full_keys", "no key has been full for long")
+        paused = f", {pluralize(len(resting), 'key')} paused" if resting else ""
+        return ok("full_keys", f"no key has been full for long{paused}")
     worst = min(full, key=lambda each: each.oldest_at or state.now)
     waited = spoken(state.now - (worst.oldest_at or state.now))
+    if worst.is_resting:
+        return _paused(worst, len(resting), state.now)
     return warning(
         "full_keys",
         f"{pluralize(len(full), 'key')} full; {worst.type} {worst.key} for {waited}",
         "jobs of these keys come faster than their limits let them start",
         f"holdfast limits list {worst.type} --full; "
         f"holdfast limits set {worst.type} --key {worst.key} --limit N",
+    )
+
+
+def _paused(key: LimitFacts, count: int, now: Instant) -> Finding:
+    left = spoken((key.rests_until or now) - now)
+    why = f": {key.reason}" if key.reason else ""
+    return warning(
+        "full_keys",
+        f"{pluralize(count, 'key')} paused; {key.type} {key.key} for {left} more{why}",
+        "jobs of these keys have waited for long, because their handler or an operator paused them",
+        f"holdfast limits rest {key.type} --key {key.key} 0s",
     )
 
 

@@ -40,6 +40,7 @@ class SqliteLeaseStore(LeaseStore):
         now = yield from resolve_now(now)
         ids = [row[0] for row in (yield Statement("queue_page", {"after": after}))]
         healed = yield Statement("queue_heal", {"ids": texts(ids), "now": now})
+        yield from wake_placed(ids, now)
         return HealPage(max(ids, default=None), len(ids), len(healed))
 
     def reap(

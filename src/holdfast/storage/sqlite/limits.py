@@ -200,6 +200,8 @@ class SqliteLimitStore(LimitStore):
     def sweep(self, after: str, now: Instant | None = None) -> Op[tuple[str | None, int, int]]:
         ids = [row[0] for row in (yield Statement("limit_sweep_look", {"after": after}))]
         removed = yield Statement("limit_sweep", {"ids": texts(ids), "now": now})
+        if not after:
+            yield Statement("limit_sweep_rests", {"now": now})
         return max(ids, default=None), len(ids), len(removed)
 
 

@@ -81,8 +81,13 @@ class LeaseStore:
         return len(rows)
 
     def heal(self, now: Instant | None = None) -> Op[int]:
-        """Shorten leases that end later than they can by the present clock; return how many. One statement."""
+        """Shorten leases that end later than they can by the present clock; return how many.
+
+        Rests of keys, and the quiet that debounced jobs wait for, begin now if they began by a clock that ran ahead.
+        """
         rows = yield Statement("lease_heal", {"now": now})
+        yield Statement("limit_heal", {"now": now})
+        yield Statement("revision_heal", {"now": now})
         return len(rows)
 
     def heal_queue(self, after: str, now: Instant | None = None) -> Op[HealPage]:

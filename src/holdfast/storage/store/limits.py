@@ -106,6 +106,11 @@ class LimitStore:
         rows = yield Statement("limit_settings", {"type": type, "limit": limit})
         return records_of(LimitSetting, rows)
 
+    def resting(self, limit: int, now: Instant | None = None) -> Op[list[LimitSetting]]:
+        """Read the gates that let nothing through for a while, the longest first. One statement."""
+        rows = yield Statement("limit_resting", {"limit": limit, "now": now})
+        return records_of(LimitSetting, rows)
+
     def set(
         self,
         id: str,

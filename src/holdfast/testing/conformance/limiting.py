@@ -667,6 +667,21 @@ class LimitSettingConformance(LimitedConformance):
         await fixture.run(fixture.store.limits.rest("mail#a", 0, now=fixture.now))
         assert len(await fixture.take()) == 2
 
+    async def test_a_rest_that_is_over_is_forgotten(self, fixture: LimitFixture) -> None:
+        limits = fixture.store.limits
+        for id in ("mail#a", "mail#b"):
+            await fixture.run(limits.rest(id, 10_000, "429", now=fixture.now))
+        await fixture.run(limits.set("mail#b", allowed=3, now=fixture.now))
+        resting = await fixture.run(limits.resting(10, fixture.now))
+        assert [(each.id, each.reason) for each in resting] == [
+            ("mail#a", "429"),
+            ("mail#b", "429"),
+        ]
+        fixture.pass_time(seconds=11)
+        assert await fixture.run(limits.resting(10, fixture.now)) == []
+        await fixture.run(limits.sweep("", fixture.now))
+        assert [each.id for each in await fixture.run(limits.settings())] == ["mail#b"]
+
     async def test_a_backlog_lines_up_when_a_limit_is_added(self, fixture: LimitFixture) -> None:
         jobs = [fixture.job(), fixture.job(priority=2), fixture.job("other")]
         await fixture.start_all(jobs)

@@ -76,7 +76,7 @@ update holdfast.job set blockers = -1
  where id = any (array (select i::uuid from json_array_elements_text(:ids::json) i));
 
 -- name: revision_get
--- When a job starts if it is not asked for again, its latest time, and how often it was asked for.
-select holdfast.us({revision_due}), holdfast.us(j.created_at + n.latest_ms * interval '1 ms'), n.number
+-- When a job starts if it is not asked for again, its latest time, how often it was asked for, and its last input.
+select holdfast.us({revision_due}), holdfast.us(j.created_at + n.latest_ms * interval '1 ms'), n.number, n.input, n.version
   from (select r.*, count(*) over () as number from holdfast.revision r where r.job_id = :id::uuid order by r.n desc limit 1) n
   join holdfast.job j on j.id = n.job_id;

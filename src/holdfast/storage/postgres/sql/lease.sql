@@ -153,37 +153,62 @@ update holdfast.lease l
    and l.expires_at > holdfast.moment(:now::bigint) + l.lease_ms * interval '1 ms' + interval '1 minute'
 returning l.token::text;
 
+-- name: revision_heal
+-- What debounced jobs were asked for by a clock that ran ahead was asked for now.
+update holdfast.revision r set at = holdfast.moment(:now::bigint)
+ where r.at > holdfast.moment(:now::bigint) + interval '1 minute';
+
+-- name: limit_heal
+-- Rests that began by a clock that ran ahead begin now.
+update holdfast.limit_setting s
+   set rests_until = holdfast.moment(:now::bigint) + (s.rests_until - s.changed_at), changed_at = holdfast.moment(:now::bigint)
+ where s.rests_until is not null and s.changed_at > holdfast.moment(:now::bigint) + interval '1 minute';
+
 -- name: queue_heal
 -- A page of the queue, by id. A job that never ran is due from the moment it was made or unblocked, one that failed waits
 -- from the end of that attempt, one that was snoozed from about its claim, whose time the last 42 bits of its fence tell.
 -- Where that moment is yet to come, a clock ran ahead: the job is due now, or as long from now as it was to wait. What was
--- planned stays.
+-- planned stays. One that waits for quiet is due now, and put off by those who take it. Jobs in line are moved there, an
+-- ordered one keeps waiting at its place; their gates are looked at, since wakeups are dated by the old clock too.
 with page as materialized (
-  select q.job_id, q.available_at, q.fence, q.token from holdfast.queue q
+  select q.job_id, q.available_at, q.fence, q.token, q.type, q.priority, q.gate, q.gate_at, q.rests_until,
+         case when q.gate is null then q.available_at else greatest(q.gate_at, q.rests_until) end as known_at
+    from holdfast.queue q
    where q.job_id > :after::uuid order by q.job_id limit 1000),
 clock as (
   select holdfast.moment(:now::bigint) as now, holdfast.moment(:now::bigint) + interval '1 minute' as soon),
 dated as materialized (
-  select p.job_id, p.available_at, j.planned_at, j.created_at, p.fence,
+  select p.job_id, p.available_at, p.gate_at, p.known_at, j.planned_at, j.created_at, p.fence, j.blockers,
          case when a.ended_at is not null then a.ended_at else to_timestamp((p.fence & ((1::bigint << 42) - 1)) / 1000.0) end as since
     from page p
-   cross join lateral (select j.planned_at, j.created_at from holdfast.job j where j.id = p.job_id offset 0) j
+   cross join lateral (select j.planned_at, j.created_at, j.blockers from holdfast.job j where j.id = p.job_id offset 0) j
     left join lateral (
       select t.ended_at from holdfast.attempt t
        where t.job_id = p.job_id and t.fence = p.fence order by t.attempt desc limit 1) a on true
-   where p.token is null and p.available_at < {lined_up} and p.available_at > (select soon from clock)),
+   where p.token is null and p.known_at < {lined_up} and p.known_at > (select soon from clock)),
 ahead as materialized (
-  select d.job_id, d.available_at,
-         case when d.fence = 0 then greatest(d.planned_at, c.now)
-              when d.available_at = d.created_at then c.now
-              when d.since > c.soon and d.available_at >= d.since then c.now + (d.available_at - d.since) end as due_at
+  select d.job_id, d.available_at, d.gate_at, d.known_at,
+         case when d.fence = 0 and d.blockers < 0 and d.created_at > c.soon then c.now
+              when d.fence = 0 then greatest(d.planned_at, c.now)
+              when d.known_at = d.created_at then c.now
+              when d.since > c.soon and d.known_at >= d.since then c.now + (d.known_at - d.since) end as due_at
     from dated d cross join clock c),
 healed as (
-  update holdfast.queue q set available_at = h.due_at
+  update holdfast.queue q
+     set available_at = case when q.gate is null then h.due_at else q.available_at end,
+         gate_at = case when q.gate is null then null when q.rests_until is null then h.due_at
+                        else least(q.gate_at, (select now from clock)) end,
+         rests_until = case when q.rests_until > q.gate_at then h.due_at else q.rests_until end
     from ahead h
-   where q.job_id = any (array (select job_id from ahead where due_at < available_at)) and q.job_id = h.job_id
-     and q.token is null and q.available_at = h.available_at
-  returning q.job_id)
+   where q.job_id = any (array (select job_id from ahead where due_at < known_at)) and q.job_id = h.job_id
+     and q.token is null and q.available_at = h.available_at and q.gate_at is not distinct from h.gate_at
+  returning q.job_id, q.gate_at),
+woken as (
+  insert into holdfast.wakeup (type, priority, at, gate, since)
+  select p.type, p.priority, (select now from clock), p.gate, min(coalesce(h.gate_at, p.gate_at))
+    from page p left join healed h on h.job_id = p.job_id
+   where p.gate_at is not null and p.token is null
+   group by p.type, p.priority, p.gate)
 select (select job_id::text from page order by job_id desc limit 1), (select count(*) from page), (select count(*) from healed);
 
 -- name: lease_isolate

@@ -409,6 +409,13 @@ select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_b
  order by id
  limit :limit::integer;
 
+-- name: limit_resting
+select id, allowed, rate, period_ms, holdfast.us(rests_until), reason, changed_by, holdfast.us(changed_at)
+  from holdfast.limit_setting
+ where rests_until > holdfast.moment(:now::bigint)
+ order by rests_until desc, id
+ limit :limit::integer;
+
 -- name: limit_set
 -- What was set wins over the code. The gates that it concerns are looked at: some may have room now.
 with put as (
@@ -529,7 +536,8 @@ select f.gate, f.job_id::text, holdfast.us(f.finished_at)
 
 -- name: limit_sweep
 -- A page of gates, by id: those with nobody in line, nobody let in and no start that still counts are removed. A transaction that is
--- looking at one has it locked, and it stays; if it is needed again, a wakeup makes it again.
+-- looking at one has it locked, and it stays; if it is needed again, a wakeup makes it again. With the first page go rests that are
+-- over, and with them the settings of keys of which nothing else was set.
 with page as materialized (
   select n.id from holdfast.gate n where n.turn = 0 and n.id > :after order by n.id limit 1000),
 idle as materialized (
@@ -546,5 +554,8 @@ empty as materialized (
      and (select q.job_id from holdfast.queue q where q.job_id = any (i.holders) and q.token is not null limit 1) is null
      and (select o.job_id from holdfast.outcome o where o.job_id = any (i.holders) and o.state = 'failed' limit 1) is null),
 removed as (
-  delete from holdfast.gate g where g.id = any (array (select id from empty)) returning g.turn)
+  delete from holdfast.gate g where g.id = any (array (select id from empty)) returning g.turn),
+rested as (
+  delete from holdfast.limit_setting s
+   where s.allowed is null and s.rate is null and s.rests_until < holdfast.moment(:now::bigint) and :after::text = '')
 select (select max(id) from page), (select count(*) from page), (select count(*) from removed where turn > 0);

@@ -55,9 +55,9 @@ update holdfast_revision set quiet_ms = 0 where job_id in (select value from jso
 update holdfast_job set blockers = -1 where id in (select value from json_each(:ids));
 
 -- name: revision_get
--- When a job starts if it is not asked for again, its latest time, and how often it was asked for.
+-- When a job starts if it is not asked for again, its latest time, how often it was asked for, and its last input.
 select {revision_due}, j.created_at + n.latest_ms * 1000,
-       (select count(*) from holdfast_revision r where r.job_id = :id)
+       (select count(*) from holdfast_revision r where r.job_id = :id), n.input, n.version
   from holdfast_revision n join holdfast_job j on j.id = n.job_id
  where n.job_id = :id
  order by n.n desc

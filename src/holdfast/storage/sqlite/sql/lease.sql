@@ -13,28 +13,44 @@ update holdfast_lease
  where expires_at > :now + lease_ms * 1000 + 60000000
 returning token;
 
+-- name: revision_heal
+-- What debounced jobs were asked for by a clock that ran ahead was asked for now.
+update holdfast_revision set at = :now where at > :now + 60000000;
+
+-- name: limit_heal
+-- Rests that began by a clock that ran ahead begin now.
+update holdfast_limit_setting
+   set rests_until = :now + rests_until - changed_at, changed_at = :now
+ where rests_until is not null and changed_at > :now + 60000000;
+
 -- name: queue_page
 select job_id from holdfast_queue where job_id > :after order by job_id limit 1000;
 
 -- name: queue_heal
 -- A job that never ran is due from the moment it was made or unblocked, one that failed waits from the end of that attempt,
 -- one that was snoozed from about its claim, whose time its fence tells. Where that moment is yet to come, a clock ran ahead:
--- the job is due now, or as long from now as it was to wait. What was planned stays.
+-- the job is due now, or as long from now as it was to wait. What was planned stays. One that waits for quiet is due now, and
+-- put off by those who take it. Jobs in line are moved there, an ordered one keeps waiting at its place; their gates are looked
+-- at afterwards.
 update holdfast_queue
-   set available_at = healed.due_at
+   set available_at = case when gate is null then healed.due_at else available_at end,
+       gate_at = case when gate is null then null when rests_until is null then healed.due_at else min(gate_at, :now) end,
+       rests_until = case when rests_until > gate_at then healed.due_at else rests_until end
   from (
-    select job_id,
-           case when fence = 0 then max(coalesce(planned_at, 0), :now)
-                when available_at = created_at then :now
-                when since > :now + 60000000 and available_at >= since then :now + available_at - since end as due_at
+    select job_id, known_at,
+           case when fence = 0 and blockers < 0 and created_at > :now + 60000000 then :now
+                when fence = 0 then max(coalesce(planned_at, 0), :now)
+                when known_at = created_at then :now
+                when since > :now + 60000000 and known_at >= since then :now + known_at - since end as due_at
       from (
-        select q.job_id, q.available_at, j.planned_at, j.created_at, q.fence,
+        select q.job_id, j.planned_at, j.created_at, j.blockers, q.fence,
+               case when q.gate is null then q.available_at else max(q.gate_at, coalesce(q.rests_until, 0)) end as known_at,
                coalesce((select max(a.ended_at) from holdfast_attempt a where a.job_id = q.job_id and a.fence = q.fence),
                         q.fence * 1000) as since
           from holdfast_queue q join holdfast_job j on j.id = q.job_id
-         where q.job_id in (select value from json_each(:ids))
-           and q.token is null and q.available_at < {lined_up} and q.available_at > :now + 60000000) dated) healed
- where holdfast_queue.job_id = healed.job_id and healed.due_at < holdfast_queue.available_at
+         where q.job_id in (select value from json_each(:ids)) and q.token is null) dated
+     where known_at < {lined_up} and known_at > :now + 60000000) healed
+ where holdfast_queue.job_id = healed.job_id and healed.due_at < healed.known_at
 returning job_id;
 
 -- name: lease_held

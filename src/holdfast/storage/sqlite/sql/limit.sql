@@ -151,6 +151,13 @@ select id, allowed, rate, period_ms, rests_until, reason, changed_by, changed_at
  order by id
  limit :limit;
 
+-- name: limit_resting
+select id, allowed, rate, period_ms, rests_until, reason, changed_by, changed_at
+  from holdfast_limit_setting
+ where rests_until > {now}
+ order by rests_until desc, id
+ limit :limit;
+
 -- name: limit_set
 -- What was set wins over the code. `limit_wake_set` follows.
 insert into holdfast_limit_setting (id, allowed, rate, period_ms, changed_by, changed_at)
@@ -248,6 +255,10 @@ select f.gate, f.job_id, f.finished_at
 
 -- name: limit_sweep_look
 select id from holdfast_gate where id > :after order by id limit 1000;
+
+-- name: limit_sweep_rests
+-- Rests that are over, and with them the settings of keys of which nothing else was set.
+delete from holdfast_limit_setting where allowed is null and rate is null and rests_until < {now};
 
 -- name: limit_sweep
 -- Removes those of these gates with nobody in line, nobody let in and no start that still counts.
