@@ -45,12 +45,16 @@ class Race(msgspec.Struct):
 
 
 class Span(msgspec.Struct):
-    """How long a claimer held a job of a gate by its own belief, on the clock that all processes share."""
+    """How long a claimer held a job of a gate by its own belief, on the clock that all processes share.
+
+    A key has one producer, whose ids sort in the order of its starts. The database's times need not: its clock may be
+    set back between a job that has begun and the next one's start.
+    """
 
     gate: str
     begins: float
     ends: float
-    place: str = ""
+    id: str = ""
 
 
 def plant(mistake: Planted) -> None:
@@ -146,8 +150,7 @@ class Racer:
         until = sent_at + self.race.lease_ms / 1000
         for job in jobs:
             chance = self.random.random()
-            place = f"{job.available_at:020} {job.id}"
-            span = Span(job.gate or "", got_at, min(time.monotonic(), until), place)
+            span = Span(job.gate or "", got_at, min(time.monotonic(), until), job.id)
             spans.append(span)
             if chance < 0.02:
                 span.ends = max(got_at, min(time.monotonic(), until))

@@ -146,10 +146,10 @@ def disorder(spans: list[Span]) -> list[str]:
     for each in sorted(spans, key=lambda span: span.begins):
         by_gate.setdefault(each.gate, []).append(each)
     return [
-        f"{later.place} after {earlier.place} at {gate}"
+        f"{later.id} after {earlier.id} at {gate}"
         for gate, line in by_gate.items()
         for earlier, later in pairwise(line)
-        if later.place < earlier.place
+        if later.id < earlier.id
     ]
 
 

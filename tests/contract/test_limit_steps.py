@@ -122,6 +122,8 @@ class Fleet:
         for job in self.run(self.store.limits.claim(claim, self.now)).jobs:
             self.held[job.id] = job
             self.runs[job.gate or ""].append(job.id)
+            if self.ordered:
+                assert not self.checker.ahead(job.id), "a job passed another in its line"
 
     def finish(self) -> None:
         if not self.held:

@@ -59,8 +59,19 @@ select w.gate, count(*) from holdfast_queue w
 }
 
 
+_POSTGRES_AHEAD = """
+select w.job_id::text from holdfast.queue q join holdfast.queue w on w.gate = q.gate and w.token is null
+ where q.job_id = %(id)s::uuid and (w.gate_at, w.job_id) < (q.gate_at, q.job_id)"""
+_SQLITE_AHEAD = """
+select w.job_id from holdfast_queue q join holdfast_queue w on w.gate = q.gate and w.token is null
+ where q.job_id = :id and (w.gate_at, w.job_id) < (q.gate_at, q.job_id)"""
+
+
 class LimitChecker(Protocol):
     """Asks one database."""
+
+    def ahead(self, id: str) -> list[str]:
+        """Return the jobs that wait before this one in its line: none when it has just begun in its order."""
 
     def broken(self, allowed: int, holds: bool = False, now: int | None = None) -> list[str]:
         """Say what does not hold, at an instant or by the database's clock."""
@@ -74,6 +85,12 @@ class PostgresLimitChecker:
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url)
+
+    def ahead(self, id: str) -> list[str]:
+        with self._connection.transaction():
+            return [
+                row[0] for row in self._connection.execute(_POSTGRES_AHEAD, {"id": id}).fetchall()
+            ]
 
     def broken(self, allowed: int, holds: bool = False, now: int | None = None) -> list[str]:
         with self._connection.transaction():
@@ -97,6 +114,9 @@ class SqliteLimitChecker:
 
     def __init__(self, path: str) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+
+    def ahead(self, id: str) -> list[str]:
+        return [row[0] for row in self._connection.execute(_SQLITE_AHEAD, {"id": id}).fetchall()]
 
     def broken(self, allowed: int, holds: bool = False, now: int | None = None) -> list[str]:
         self._connection.execute("begin")
