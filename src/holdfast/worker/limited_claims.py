@@ -35,6 +35,9 @@ BUSY_MIN_S, BUSY_MAX_S = 0.004, 0.25
 HELD_BACK_S = 0.5
 """When to look again where a limit of several types is full: what ends in another application sends no hint here."""
 SMALLEST_WINDOW, LARGEST_WINDOW = 100, 20_000
+SPARE_GATES = 6
+FEWEST_PER_GATE = 0.5
+"""A look reads two wakeups for each job it wants: it reaches no further where most lines turn out to be empty."""
 LOOKED_AT_FOR_BATCHES = 100
 """So many lines that wait for more jobs may be looked at besides those that a claim can take."""
 LINE_UP_S = 0.25
@@ -53,6 +56,7 @@ class TypeLooks:
     cost: float = 0.0
     lined_up_at: float = -math.inf
     window: int = SMALLEST_WINDOW
+    per_gate: float = 1.0
     busy_s: float = BUSY_MIN_S
     is_full_look: bool = True
     is_idle: bool = False
@@ -150,7 +154,8 @@ class LimitedClaims:
             weights=flow.weight_by_gate() if flow else {},
             marks=marks,
             window=max(looks.window, 2 * limit),
-            gates=math.ceil(limit / turn) + (6 if batch is None else LOOKED_AT_FOR_BATCHES),
+            gates=math.ceil(limit / looks.per_gate)
+            + (SPARE_GATES if batch is None else LOOKED_AT_FOR_BATCHES),
             allow_crashed=allow_crashed,
             commit=commit,
             turn=turn,
@@ -177,6 +182,7 @@ class LimitedClaims:
             looks.window = min(LARGEST_WINDOW, 4 * looks.window)
         elif not was_cut:
             looks.window = max(SMALLEST_WINDOW, looks.window // 2)
+        _count_per_gate(looks, claim, answer)
         has_more = looks.has_unlined or bool(answer.jobs and answer.left > 0)
         was_cut = was_cut or answer.gates > claim.gates
         has_more = has_more or (was_cut and answer.left < answer.called)
@@ -257,6 +263,17 @@ class LimitedClaims:
         """Look at the gates of these types too, until they are empty."""
         for name in lined:
             self._looks.setdefault(name, TypeLooks(None)).next_at = -math.inf
+
+
+def _count_per_gate(looks: TypeLooks, claim: LimitedClaim, answer: LimitedAnswer) -> None:
+    """Note how many jobs a gate lets through, so that the next look is at as many gates as fill its claim."""
+    if not answer.gates:
+        return
+    looked = min(claim.gates, answer.gates)
+    if len(answer.jobs) >= claim.limit:
+        looked = len({job.gate for job in answer.jobs})
+    per_gate = (looks.per_gate + len(answer.jobs) / looked) / 2
+    looks.per_gate = min(max(per_gate, FEWEST_PER_GATE), claim.turn)
 
 
 def _gate_of(flow: Flow, job: UngatedJob) -> str:

@@ -142,7 +142,7 @@ found as materialized (
 -- All wakeups of these gates are answered, not only those that called: those since the last look, older ones in their turn.
 line as materialized (
   select f.id, f.asked_priority, f.at, f.n, least(f.since, w.since) as since, f.asked_mask | coalesce(w.mask, 0) as asked_mask,
-         f.place, f.turn, f.known_mask, f.holders, f.spent_at, f.spent, f.known_at, f.known_id, w.places
+         f.place, f.turn, f.known_mask, f.holders, f.spent_at, f.spent, f.known_at, f.known_id, f.looked_at, w.places
     from found f
    cross join lateral (
      select array_agg(k.ctid) as places, min(k.since) as since, bit_or(1 << k.priority) as mask
@@ -248,7 +248,9 @@ outcome_of as materialized (
          (array_agg(d.due_at order by d.card) filter (where not d.is_got))[1] as next_at,
          bool_or(d.crashes > 0 and d.card <= d.room and not d.is_chosen and d.due_at <= (select now from clock)) as is_suspected
     from dealt d group by d.id),
+-- (A full join is hashed whatever the statistics say.)
 judged as materialized (
+  select j.*, coalesce(j.again <= (select now from clock) and j.got = 0, false) as is_kept from (
   select h.*, coalesce(p.got, 0) as got, coalesce(p.next_priority, h.asked_priority) as next_priority,
          case when h.allowed is null then '{}' else h.still || coalesce(p.job_ids, '{}') end as new_holders,
          m.has_moved, p.last_at, p.last_id,
@@ -284,16 +286,14 @@ judged as materialized (
                    and h.mask & (1 << level.priority) <> 0
                  order by w.gate_at, w.job_id limit 1) x)
          end as again
-    from held h
+    from (held h full join outcome_of p on p.id = h.id)
    cross join clock
-    left join lateral (select * from outcome_of o where o.id = h.id) p on true
    -- What was passed over must not be forgotten: the front moves only where all before it was taken, at one priority.
    cross join lateral (
      select coalesce(p.got > 0 and p.got = p.last_card and h.mask & (h.mask - 1) = 0 and :allow_crashed::boolean, false)
-              as has_moved) m),
+              as has_moved) m
+  offset 0) j),
 -- What keeps its place in the round keeps its wakeups.
-kept as materialized (
-  select id from judged where again <= (select now from clock) and got = 0),
 over as (
   delete from holdfast.gate g
    where g.ctid = any (array (select place from judged where has_changed and place is not null))
@@ -302,7 +302,8 @@ served as (
   insert into holdfast.gate (id, turn, mask, holders, spent_at, spent, front_at, front_id, keep_until, looked_at)
   select j.id, j.turn + 1, j.mask, j.new_holders, {gate_spend},
          case when j.has_moved then j.last_at else j.front_at end, case when j.has_moved then j.last_id else j.front_id end,
-         clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms', clock.now
+         clock.now + greatest(coalesce(j.period_ms, 0), 60000) * interval '1 ms',
+         case when j.is_kept then j.looked_at else clock.now end
     from judged j cross join clock where j.has_changed),
 shared_served as (
   insert into holdfast.gate (id, turn, holders, spent_at, spent, keep_until)
@@ -316,12 +317,12 @@ shared_served as (
 answered as (
   delete from holdfast.wakeup k
    where k.ctid = any (array (
-     select c.place from called c where (c.gate in (select id from judged where id <> all (array (select id from kept)))) is true
+     select c.place from called c where (c.gate in (select id from judged where not is_kept)) is true
      union all
-     select unnest(places) from judged where id <> all (array (select id from kept))))),
+     select unnest(places) from judged where not is_kept))),
 repeated as (
   insert into holdfast.wakeup (type, priority, at, gate)
-  select :type, next_priority, again, id from judged where again is not null and id <> all (array (select id from kept))),
+  select :type, next_priority, again, id from judged where again is not null and not is_kept),
 asked_job as (
   select id, chain_id, chain_index, input, blockers, trace, key, version, holdfast.us(created_at) as created_us
     from holdfast.job

@@ -1,0 +1,68 @@
+"""How many gates a look asks for: as many as fill its claim, whatever each of them lets through."""
+
+from typing import Any
+
+import pytest
+
+from holdfast import Limit
+from holdfast.core.codec import TypeCodec
+from holdfast.core.flow import flow_of
+from holdfast.core.gates import LimitedAnswer, LimitedClaim
+from holdfast.core.records import ClaimedJob, LeaseClass
+from holdfast.core.registry import JobType
+from holdfast.worker.limited_claims import FEWEST_PER_GATE, SPARE_GATES, LimitedClaims
+from holdfast.worker.options import WorkerOptions
+
+WANTED = 100
+TYPE = "mail"
+
+
+@pytest.fixture
+def claims() -> LimitedClaims:
+    plain = TypeCodec(Any, "input")
+    flow = flow_of(TYPE, plain, {"limits": [Limit(3, by="tenant")]})
+    return LimitedClaims({TYPE: JobType(TYPE, None, plain, plain, flow=flow)}, WorkerOptions())
+
+
+def job(number: int, gate: int) -> ClaimedJob:
+    """A job of a tenant."""
+    id = str(number)
+    return ClaimedJob(
+        id, "", TYPE, 5, 0, 1, None, 0, 1, id, 0, "{}", 0, None, None, 0, 0, gate=f"{TYPE}#{gate}"
+    )
+
+
+def look(claims: LimitedClaims, each: int, waiting: int) -> LimitedClaim:
+    """Look once, where `waiting` gates let through so many jobs each."""
+    lease = LeaseClass("", 60_000, 25, 1_000, 5_000)
+    claim = claims.claim(TYPE, WANTED, "w", lease, True, "auto", 0.0)
+    gates = min(claim.gates, waiting)
+    jobs = (
+        [job(number, number // each) for number in range(min(WANTED, gates * each))] if each else []
+    )
+    answer = LimitedAnswer(jobs, waiting, waiting, waiting - gates)
+    claims.note(claim, answer, 0.0, 0.0, True, 0.0)
+    return claim
+
+
+def test_a_first_look_fills_its_claim_where_each_key_has_one_job(claims: LimitedClaims) -> None:
+    assert look(claims, 1, 200).gates == WANTED + SPARE_GATES
+
+
+def test_looks_are_at_few_gates_where_each_lets_several_jobs_through(claims: LimitedClaims) -> None:
+    for _ in range(8):
+        look(claims, 3, 200)
+    assert look(claims, 3, 200).gates in range(WANTED // 3, WANTED // 3 + SPARE_GATES + 3)
+
+
+def test_looks_reach_further_where_lines_are_empty_but_not_without_end(
+    claims: LimitedClaims,
+) -> None:
+    for _ in range(8):
+        look(claims, 0, 1_000)
+    assert look(claims, 0, 1_000).gates == WANTED / FEWEST_PER_GATE + SPARE_GATES
+
+
+def test_a_look_that_found_nothing_waiting_changes_nothing(claims: LimitedClaims) -> None:
+    before = look(claims, 0, 0).gates
+    assert look(claims, 0, 0).gates == before
