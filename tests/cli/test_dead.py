@@ -53,7 +53,26 @@ def test_redriving_spreads_letters_at_the_rate(run: Run, scene: Scene) -> None:
     due = sorted(each.available_at or 0 for each in jobs)
     gap = milliseconds("30s") * 1000
     assert [later - due[0] for later in due] == [0, gap, 2 * gap]
-    assert [action for action, _, _ in scene.deeds()] == ["dead.redrive"] * 3
+    assert [deed[:2] for deed in scene.deeds()] == [("dead.redrive", "3 jobs")]
+
+
+def test_an_action_in_several_batches_is_one_entry_of_the_audit(
+    run: Run, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "BATCH", 2)
+    ids = {scene.failed() for _ in range(5)}
+    words = ("--yes", "--reason", "the provider is back")
+    assert run("dead", "redrive", "type:mail.*", *words).exit_code == 0
+    assert len(scene.deeds()) == 3
+    (entry,) = json.loads(run("audit", "list", "-o", "json").stdout)
+    assert (entry["target"], entry["reason"]) == ("5 jobs", "the provider is back")
+    assert entry["before"] == {"states": {"failed": 5}}
+    assert (entry["after"]["count"], set(entry["after"]["ids"])) == (5, ids)
+    assert entry["after"]["filter"] == "state:failed type:mail.*"
+    assert "5 jobs matching state:failed type:mail.*" in run("audit", "list").stdout
+    for id in (next(iter(ids)), scene.start()):
+        found = json.loads(run("audit", "list", "--target", f"job {id}", "-o", "json").stdout)
+        assert [each["action"] for each in found] == (["dead.redrive"] if id in ids else [])
 
 
 def test_a_rate_holds_over_more_letters_than_fit_into_one_batch(

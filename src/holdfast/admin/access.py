@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from holdfast.admin.bulk_audit import Bulk, bulk_key, fold_effects, fold_entries
 from holdfast.admin.serializers import plain, redacted
 from holdfast.client.pagination import check_length
 from holdfast.commands.change import Change, Effect, with_audit
@@ -40,6 +41,11 @@ READ_TIMEOUT_MS = 5_000
 
 MOST_TOKENS = 1_000
 LONGEST_NAME = 100
+
+PAGE_ROWS = 200
+MOST_READS = 20
+"""A page of the audit is made of so many rows at most: an action on thousands of jobs leaves many."""
+
 TOUCH_EVERY_US = 60_000_000
 
 TOKEN_PREFIX = "hf_"
@@ -155,11 +161,12 @@ def check(principal: Principal, action: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who is calling, in which request, and why."""
+    """Who is calling, in which request, and why; `bulk` is the action on many that a call is a part of."""
 
     principal: Principal
     request_id: str | None = None
     reason: str | None = None
+    bulk: Bulk | None = None
 
     @property
     def name(self) -> str:
@@ -216,7 +223,7 @@ class NounAdmin:
 
 
 def audit_entries(caller: Caller, action: str, effects: Sequence[Effect]) -> list[AuditRecord]:
-    """Return the audit entries of a command's effects."""
+    """Return the audit entries of a command's effects; those on many jobs or chains make one."""
     return [
         AuditRecord(
             id=new_id(),
@@ -229,7 +236,7 @@ def audit_entries(caller: Caller, action: str, effects: Sequence[Effect]) -> lis
             reason=caller.reason,
             request_id=caller.request_id,
         )
-        for each in effects
+        for each in fold_effects(effects, caller.bulk)
     ]
 
 
@@ -345,19 +352,41 @@ class AuditLog(NounAdmin):
         action: str | None = None,
         target: str | None = None,
     ) -> AuditPage:
-        """Read a page of the log. Raises: InvalidCursor, InvalidOption."""
+        """Read a page of the log; a bulk action is one entry. Raises: InvalidCursor, InvalidOption."""
         check_length(limit)
         before = None if after is None else _read_cursor(after)
-        found = await self._gateway.read(
+        return await self._gateway.read(
             caller,
             "audit.list",
-            lambda store: store.audit.page(
-                limit + 1, before, actor=actor, action=action, target=target
-            ),
+            lambda store: _read_log(store, limit, before, actor, action, target),
         )
-        more = len(found) > limit
-        items = [_shown(each) for each in found[:limit]]
-        return AuditPage(items, _cursor(found[limit - 1]) if more else None)
+
+
+def _read_log(
+    store: Store,
+    limit: int,
+    before: tuple[Instant, str] | None,
+    actor: str | None,
+    action: str | None,
+    target: str | None,
+) -> Op[AuditPage]:
+    """Read rows until they make more entries than are wanted, or there are no more."""
+    entries: dict[str, dict[str, Any]] = {}
+    for _ in range(MOST_READS):
+        rows = yield from store.audit.page(
+            PAGE_ROWS, before, actor=actor, action=action, target=target
+        )
+        for record in rows:
+            entry = _shown(record)
+            key = bulk_key(entry)
+            if key not in entries and len(entries) == limit:
+                return AuditPage(list(entries.values()), _cursor(before))
+            known = entries.get(key)
+            entries[key] = entry if known is None else fold_entries(known, entry)
+            before = (record.at, record.id)
+        if len(rows) < PAGE_ROWS:
+            return AuditPage(list(entries.values()), None)
+    return AuditPage(list(entries.values()), _cursor(before))
 
 
 def _shown(record: AuditRecord) -> dict[str, Any]:
@@ -369,9 +398,8 @@ def _shown(record: AuditRecord) -> dict[str, Any]:
     }
 
 
-def _cursor(record: AuditRecord) -> str:
-    raw = msgspec.json.encode((record.at, record.id))
-    return base64.urlsafe_b64encode(raw).decode()
+def _cursor(place: tuple[Instant, str] | None) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode()
 
 
 def _read_cursor(text: str) -> tuple[Instant, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin, check
+from holdfast.admin.bulk_audit import new_bulk
 from holdfast.admin.serializers import (
     job_version,
     payloads_of,
@@ -311,6 +313,8 @@ class DeadLetterAdmin(NounAdmin):
             change = (yield from command(store, wanted)) if wanted else Change[list[str]]([])
             return change.with_answer(HandledDeadLetters(change.answer, more))
 
+        if filter is not None and caller.bulk is None:
+            caller = replace(caller, bulk=new_bulk(filter, in_parts=False))
         return await self._gateway.run(caller, action, op)
 
 

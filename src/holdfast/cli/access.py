@@ -24,13 +24,15 @@ from holdfast.cli.session import CliSession, with_database
 from holdfast.core.errors import InvalidId
 
 if TYPE_CHECKING:
-    pass
+    from holdfast.cli.output import Record
 
 ROLES = ("user", "viewer", "operator", "developer")
 
 _AUDIT_COLUMNS = (
     Column("at", lambda row: to_seconds(row["at"])),
-    *columns(who="actor", role="role", did="action", to="target", why="reason"),
+    *columns(who="actor", role="role", did="action"),
+    Column("to", lambda row: _target(row)),
+    *columns(why="reason"),
 )
 _TOKEN_COLUMNS = (
     *columns("id", "name", "role", created="created_at", expires="expires_at"),
@@ -109,6 +111,13 @@ def revoke(session: CliSession, ids: tuple[str, ...], reason: str | None) -> Non
                 error.message, help="copy it from `holdfast token list -o id`"
             ) from None
         print_info(f"revoked {id}")
+
+
+def _target(row: Record) -> str:
+    """Return what was changed, with the filter that found many of them."""
+    after = row["after"]
+    filter = after.get("filter") if isinstance(after, dict) and "ids" in after else None
+    return f"{row['target']} matching {filter}" if filter else str(row["target"])
 
 
 @click.group(

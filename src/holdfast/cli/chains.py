@@ -183,7 +183,7 @@ def cancel(session: CliSession, targets: tuple[str, ...], limit: int, change: Ch
 
 
 def _cancel_chains(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    admin, caller = session.admin.chains, session.caller(change.reason)
+    admin, caller = session.admin.chains, session.caller(change.reason, change.bulk)
     done = []
     for id in ids:
         with suppress(WrongState, ChainNotFound):
@@ -218,7 +218,8 @@ def delete(
 def _delete_chains(
     session: CliSession, ids: Sequence[str], change: ChangeOptions, cascade: bool
 ) -> Sequence[str]:
-    session.run(session.admin.chains.delete(session.caller(change.reason), ids, cascade))
+    caller = session.caller(change.reason, change.bulk)
+    session.run(session.admin.chains.delete(caller, ids, cascade))
     return ids
 
 

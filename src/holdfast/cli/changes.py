@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
@@ -38,6 +38,7 @@ from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.lifecycle import STATES, Command
 
 if TYPE_CHECKING:
+    from holdfast.admin.bulk_audit import Bulk
     from holdfast.core.records import ChainRecord, JobRecord
 
 T = TypeVar("T")
@@ -58,12 +59,13 @@ reason_option = click.option("--reason", metavar="TEXT", help="Reason, recorded 
 
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
-    """The options of a change."""
+    """The options of a change; `bulk` is set for one of many."""
 
     yes: bool
     dry_run: bool
     reason: str | None
     output: Format
+    bulk: Bulk | None = None
 
 
 def change_options(command: Callable[..., T]) -> Callable[..., T]:
@@ -160,6 +162,7 @@ class Selection:
     missing: Sequence[str] = ()
     by_filter: bool = False
     has_more: bool = False
+    filter: str | None = None
 
 
 def select(
@@ -188,7 +191,7 @@ def select(
     if set(states) < set(STATES) and "state:" not in text:
         text = f"state:{','.join(states)} {text}"
     matching = _read_matching(session, noun, text, limit + 1)
-    return Selection(matching[:limit], by_filter=True, has_more=len(matching) > limit)
+    return Selection(matching[:limit], by_filter=True, has_more=len(matching) > limit, filter=text)
 
 
 def _read_matching(session: CliSession, noun: str, text: str, limit: int) -> list[Selected]:
@@ -228,6 +231,7 @@ def run_bulk_action(
 
     Raises: JobNotFound, ChainNotFound or WrongState when ids were given and none allows it; NotConfirmed.
     """
+    from holdfast.admin.bulk_audit import new_bulk
     from holdfast.admin.serializers import shown
 
     command, noun = action.command, action.noun
@@ -249,6 +253,8 @@ def run_bulk_action(
         has_more=selection.has_more,
     ):
         return Exit.OK
+    if len(able) > 1:
+        change = replace(change, bulk=new_bulk(selection.filter))
     changed: set[str] = set()
     for batch in progress([each.id for each in able], BATCH, command.verb):
         try:

@@ -111,7 +111,7 @@ def redrive(
     def run_batch(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
         """Redrive a batch; at a rate, it is scheduled after those before it."""
         nonlocal redriven
-        caller, letters = session.caller(change.reason), session.admin.dead_letters
+        caller, letters = session.caller(change.reason, change.bulk), session.admin.dead_letters
         moved = session.run(letters.redrive(caller, ids, rate=at_rate, behind=redriven)).ids
         redriven += len(moved)
         return moved
@@ -137,7 +137,8 @@ def drop(session: CliSession, targets: tuple[str, ...], limit: int, change: Chan
 
 
 def _drop_jobs(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
-    return session.run(session.admin.dead_letters.drop(session.caller(change.reason), ids)).ids
+    caller = session.caller(change.reason, change.bulk)
+    return session.run(session.admin.dead_letters.drop(caller, ids)).ids
 
 
 @dead.command("show", examples=("holdfast dead show 0193a6f0-7c00-7000-8000-000000000000",))

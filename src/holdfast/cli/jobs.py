@@ -179,7 +179,7 @@ def _add_move(name: str, done: str, text: str, *examples: str) -> None:
 
     def run_batch(session: CliSession, ids: Sequence[str], change: ChangeOptions) -> list[str]:
         run = getattr(session.admin.jobs, name)
-        report: Moved = session.run(run(session.caller(change.reason), ids))
+        report: Moved = session.run(run(session.caller(change.reason, change.bulk), ids))
         return report.moved
 
     @jobs.command(name.replace("_", "-"), help=text, examples=examples)

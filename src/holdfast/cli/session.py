@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from asyncio import Runner
 
     from holdfast.admin.access import Caller, Gateway
+    from holdfast.admin.bulk_audit import Bulk
     from holdfast.admin.service import Admin
     from holdfast.app import Holdfast
     from holdfast.storage.operation import Op
@@ -100,11 +101,11 @@ class CliSession:
 
         return Admin(self.gateway)
 
-    def caller(self, reason: str | None = None) -> Caller:
+    def caller(self, reason: str | None = None, bulk: Bulk | None = None) -> Caller:
         """Return the user of this process, as a developer: they can open the database anyway."""
         from holdfast.admin.access import Caller, Principal, Role
 
-        return Caller(Principal(_user_name(), Role.DEVELOPER), reason=reason)
+        return Caller(Principal(_user_name(), Role.DEVELOPER), reason=reason, bulk=bulk)
 
     def read(self, op: Op[T]) -> T:
         """Run an operation that only reads, with the timeout of interactive use."""

@@ -27,7 +27,7 @@ class AuditStore:
         action: str | None = None,
         target: str | None = None,
     ) -> Op[list[AuditRecord]]:
-        """Read records, newest first, from `before` on. One statement."""
+        """Read records, newest first, from `before` on; those of many by each of their targets. One statement."""
         rows = yield Statement(
             "audit_list",
             {
@@ -37,9 +37,16 @@ class AuditStore:
                 "actor": actor,
                 "action": action,
                 "target": target,
+                "within": _within(target),
             },
         )
         return records_of(AuditRecord, rows)
+
+
+def _within(target: str | None) -> str | None:
+    """Return how the id of a target is written among those of a change of many."""
+    id = (target or "").partition(" ")[2]
+    return f'"{id}"' if len(id) == 36 else None
 
 
 class TokenStore:

@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from holdfast.admin.access import Caller
+from holdfast.admin.bulk_audit import Bulk, new_bulk
 from holdfast.core.errors import InvalidOption
+from holdfast.core.ids import parse_id
 from holdfast.web.middleware import read_body
 from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast.web.pages.templates import count
@@ -89,6 +91,15 @@ def caller_with_reason(context: PageContext, fields: FormFields) -> Caller:
     return replace(context.caller, reason=fields.one("reason") or None)
 
 
+def bulk_of(fields: FormFields) -> Bulk | None:
+    """Return the action that this form is a part of, None for one job; the script sends the parts one by one."""
+    if not fields.one("everything") and len(fields.all("id")) <= 1 and not fields.one("bulk"):
+        return None
+    filter = fields.one("filter") if fields.one("everything") else None
+    given = fields.one("bulk")
+    return Bulk(str(parse_id(given)), filter or None) if given else new_bulk(filter)
+
+
 def is_local_path(text: str) -> bool:
     """Whether an address can only lead to a page of this server."""
     return _LOCAL.fullmatch(text) is not None
@@ -125,6 +136,7 @@ def redirect_back(
     next: str | None = None,
     more: bool = False,
     subject: str = "",
+    bulk: str | None = None,
 ) -> Response:
     """Respond to a change with the page it came from and a flash message; a script gets its address and counts."""
     back = fields.one("back")
@@ -140,7 +152,8 @@ def redirect_back(
     joint = "&" if urlsplit(target).query else "?"
     url = f"{target}{joint}{query}"
     if "application/json" in context.request.headers.get("accept", ""):
-        return JSONResponse({"moved": moved, "left": left, "next": next, "url": url})
+        answer = {"moved": moved, "left": left, "next": next, "url": url, "bulk": bulk}
+        return JSONResponse(answer)
     return RedirectResponse(url, status_code=303)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -18,7 +19,13 @@ from holdfast.core.filters import FIELDS, format_filter, parse_filter
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES
 from holdfast.core.records import Instant
 from holdfast.web.pages.drawing import time_breakdown
-from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
+from holdfast.web.pages.forms import (
+    FormFields,
+    bulk_of,
+    caller_with_reason,
+    read_form,
+    redirect_back,
+)
 from holdfast.web.pages.page_context import PageContext, render_page
 from holdfast.web.pages.templates import instant_of
 
@@ -146,13 +153,17 @@ async def move(context: PageContext) -> Response:
     jobs = context.service.jobs
     make = {"retry": jobs.retry, "cancel": jobs.cancel, "run_now": jobs.run_now}[name]
     ids, next = await _chosen_ids(context, fields)
+    bulk = bulk_of(fields)
+    caller = replace(caller_with_reason(context, fields), bulk=bulk)
     try:
-        report = await make(caller_with_reason(context, fields), ids) if ids else Moved([], [])
+        report = await make(caller, ids) if ids else Moved([], [])
     except (WrongState, JobNotFound):
         if len(ids) == 1 and not fields.one("everything"):
             raise
         report = Moved([], list(ids))
-    return redirect_back(context, fields, name, len(report.moved), len(report.left), next)
+    moved, left = len(report.moved), len(report.left)
+    part_of = None if bulk is None else bulk.id
+    return redirect_back(context, fields, name, moved, left, next, bulk=part_of)
 
 
 async def _chosen_ids(context: PageContext, fields: FormFields) -> tuple[Sequence[str], str | None]:

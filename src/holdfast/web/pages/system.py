@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from time import monotonic
+from typing import Any
 from urllib.parse import urlencode
 
 from starlette.responses import Response
@@ -18,6 +19,7 @@ from holdfast.web.pages.page_context import PageContext, render_page
 
 PAGE_LENGTH = 50
 REPLAY_S = 5.0
+SHOWN_IDS = 20
 _AUDIT_FILTERS = ("actor", "action", "target")
 
 
@@ -29,8 +31,16 @@ async def list_audit(context: PageContext) -> Response:
         context.caller, PAGE_LENGTH, context.query.get("after") or None, **wanted
     )
     next = page.next and context.here(after=page.next)
-    values = {"entries": page.items, "next": next, **chosen}
+    values = {"entries": [_brief(each) for each in page.items], "next": next, **chosen}
     return render_page(context, "audit.html", "Audit", "audit", values)
+
+
+def _brief(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return an entry with few of the ids of a bulk action; the API has more."""
+    after = entry["after"]
+    if not isinstance(after, dict) or len(after.get("ids", ())) <= SHOWN_IDS:
+        return entry
+    return {**entry, "after": {**after, "ids": [*after["ids"][:SHOWN_IDS], "…"]}}
 
 
 async def get(context: PageContext) -> Response:

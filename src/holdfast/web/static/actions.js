@@ -86,13 +86,17 @@ async function submitBatches(form, button, fields, ids, progress) {
   const total = { moved: 0, left: 0 };
   const expected = ids ? ids.length : Math.min(MOST, Number(form.dataset.total) || 0);
   let after = "";
+  let bulk = "";
   for (let done = 0; done < (ids ? ids.length : MOST); done += BATCH) {
     const part = new URLSearchParams(fields);
     if (ids) for (const id of ids.slice(done, done + BATCH)) part.append("id", id);
     else part.set("after", after);
     if (!ids) part.set("everything", "yes");
+    // Every part names the first one's action, so that the audit has one entry for all of them.
+    if (bulk) part.set("bulk", bulk);
     const result = await post(target, part);
     if (result.error) return `${total.moved} done, then: ${result.error}`;
+    bulk = result.bulk || "";
     total.moved += result.moved;
     total.left += result.left;
     if (expected) progress.value = Math.min(1, (done + BATCH) / expected);
