@@ -31,6 +31,7 @@ from holdfast.storage.operation import Op, at
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
+HOUR, DAY = 60 * MINUTE, 24 * 60 * MINUTE
 MINUTES = 58
 WORKERS = ("berlin-1", "berlin-2")
 TYPES = ("order.charge", "order.ship", "mail.send", "image.resize", "report.page", "report.build")
@@ -41,6 +42,13 @@ _ERRORS = {
     "mail.send": "TimeoutError: smtp.example.com did not answer within 10 s",
     "order.charge": "CardDeclined: the bank declined the card ending in 4242",
     "image.resize": "ValueError: image has 0 bytes",
+}
+
+_TALLY = {
+    "sqlite": "insert into holdfast_tally (at, type, started, completed, failed) "
+    "values (?, 'mail.send', ?, ?, ?)",
+    "postgresql": "insert into holdfast.tally (at, type, started, completed, failed) "
+    "values (to_timestamp(%s / 1000000.0), 'mail.send', %s, %s, %s)",
 }
 
 _COUNTERS = '{"processed": 1240, "updated": 12, "payments_matched": 1228, "payments_missing": 0}'
@@ -60,6 +68,7 @@ class Afternoon:
     def fill(self) -> None:
         """Let the afternoon happen."""
         self._sign_workers()
+        self._pass_week()
         for minute in range(MINUTES, 0, -1):
             self._work(self.now - minute * MINUTE)
         self._build_report()
@@ -101,6 +110,20 @@ class Afternoon:
             **fields,
         )
         self._run(finish_attempts(self._store, [finish]), when)
+
+    def _pass_week(self) -> None:
+        """Leave the counts of a week's hours, whose jobs retention has removed since."""
+        random, rows = Random(11), []
+        for hour in range(self.now - self.now % DAY - 6 * DAY, self.now - 2 * HOUR, HOUR):
+            is_busy = 9 <= hour // HOUR % 24 < 19 and (hour // DAY + 4) % 7 not in (0, 6)
+            started = random.randint(180, 900) if is_busy else random.randint(0, 60)
+            failed = random.randint(1, 9) if started and random.random() < 0.08 else 0
+            failed = min(failed, started)
+            rows.append((hour, started, started - failed, failed))
+            rows.append((self.now - 60 * DAY, -started, failed - started, -failed))
+        with self._database.transaction() as tx:
+            for row in rows:
+                tx.execute(_TALLY[self._store.dialect], row)
 
     def _work(self, when: Instant) -> None:
         for _ in range(self._random.randint(2, 9)):
@@ -237,7 +260,26 @@ class Afternoon:
             "disk is full",
             new_id(),
         )
-        self._run(self._store.audit.append([*deeds, pause]), self.now - 12 * MINUTE)
+        many = AuditRecord(
+            new_id(),
+            "ana",
+            "operator",
+            "dead.redrive",
+            "14 jobs",
+            '{"states":{"failed":14}}',
+            msgspec.json.encode(
+                {
+                    "bulk": new_id(),
+                    "count": 14,
+                    "filter": "type:mail.send",
+                    "ids": [new_id() for _ in range(14)],
+                    "states": {"pending": 14},
+                }
+            ).decode(),
+            "the bank is back",
+            new_id(),
+        )
+        self._run(self._store.audit.append([*deeds, pause, many]), self.now - 12 * MINUTE)
 
     def _input(self, type: str) -> dict[str, Any]:
         number = self._random.randint(1000, 9999)

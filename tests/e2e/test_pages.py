@@ -181,6 +181,17 @@ def test_a_type_that_does_not_exist_is_explained(open_filled: OpenPage) -> None:
     expect(page.locator("main")).to_contain_text("did you mean mail.send?")
 
 
+def test_a_type_shows_its_week_by_the_hour(filled: Filled, open_filled: OpenPage) -> None:
+    page = open_filled("/types/mail.send")
+    week = page.locator("#week")
+    expect(week.locator(".heat-5")).not_to_have_count(0)
+    expect(week).to_contain_text("Last 7 days:")
+    for look in looks(page):
+        check(page, f"the week {look}")
+    page.set_viewport_size(SIZES["phone"])
+    assert week.locator(".heat").evaluate("each => each.scrollWidth > each.clientWidth")
+
+
 def test_a_cycle_that_does_not_exist_is_explained(open_filled: OpenPage) -> None:
     page = open_filled("/cycles/recncile", 404)
     expect(page.locator("main")).to_contain_text("did you mean reconcile?")

@@ -33,14 +33,18 @@ LATEST_LOOK = 2_500
 SAMPLE_LASTS_US = 10_000_000
 MOST_SAMPLES = 50
 
+WEEK_MS, HOUR_MS = 7 * 86_400_000, 3_600_000
+"""The week is shown by the hour; the tally keeps hours for a little longer."""
+
 SHARES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Ended jobs of a type, as they were read at some time."""
+    """Ended jobs of a type and its week by the hour, as they were read at some time."""
 
     read_at: Instant
     jobs: list[FinishedJob]
+    week: list[SeriesPoint]
 
     def times(self) -> dict[str, dict[str, int | None]]:
         """Return the quantiles of how long jobs ran and waited, in microseconds."""
@@ -81,6 +85,7 @@ class TypeBoard(msgspec.Struct, frozen=True):
             "times_us": self.sample.times(),
             "sampled": len(self.sample.jobs),
             "series": [plain(each) for each in self.series],
+            "week": [plain(each) for each in self.sample.week],
             "slowest": [
                 {**plain(each), "ran_us": each.ran_us, "waited_us": each.waited_us}
                 for each in self.sample.slowest()
@@ -107,7 +112,8 @@ def read_type_board(
     series = yield from store.statistics.series(span_ms, step_ms, type=type)
     if sample is None:
         jobs = yield from store.statistics.finished(type, SAMPLED, SAMPLE_LOOK)
-        sample = Sample(facts.now, jobs)
+        week = yield from store.statistics.series(WEEK_MS, HOUR_MS, type=type)
+        sample = Sample(facts.now, jobs, week)
     latest = yield from store.jobs.walk(JobQuery(limit=LATEST, types=(type,)), LATEST_LOOK)
     return TypeBoard(facts, window, step_ms * 1000, series, sample, latest.records)
 

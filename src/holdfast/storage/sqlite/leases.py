@@ -17,7 +17,7 @@ from holdfast.storage.store.params import document, texts
 from holdfast.storage.store.workers import WorkerStore
 
 _MINUTE_US = 60_000_000
-_AGES = {"day": 25 * 60, "hours": 7 * 60, "hour": 75}
+_AGES = {"week": 8 * 24 * 60, "day": 25 * 60, "hours": 7 * 60, "hour": 75}
 """After so many minutes counts are kept in steps of a day, of 24 and of 6 minutes."""
 
 

@@ -14,6 +14,7 @@ from holdfast.commands.limits import LimitTarget
 from holdfast.core.duration import spoken
 from holdfast.web.pages.drawing import bars_of, draw_bars, step_starts
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
+from holdfast.web.pages.heat_map import LEVELS, draw_week, week_in_words, week_of
 from holdfast.web.pages.page_context import PageContext, render_page
 
 SHOWN_LIMITS, LIMIT_LOOK = 20, 200
@@ -39,6 +40,7 @@ async def get(context: PageContext) -> Response:
         "spans": list(STEPS_MS),
         "span": span,
         "slowest": [_finished(each) for each in board.sample.slowest()],
+        "week": _week(board),
         "latest": [shown(each) for each in board.latest],
         "limits": await _limits(context, board),
     }
@@ -85,6 +87,11 @@ def _flow(board: TypeBoard) -> dict[str, Any]:
         "per_minute": f"{(completed + failed) * 60_000 / span_ms:,.1f}",
         "error_rate": None if rate is None else f"{rate:.1%}",
     }
+
+
+def _week(board: TypeBoard) -> dict[str, Any]:
+    days = week_of(board.sample.week, board.facts.now)
+    return {"map": draw_week(days), "words": week_in_words(days), "levels": range(LEVELS + 1)}
 
 
 def _times(board: TypeBoard) -> dict[str, dict[str, str]]:

@@ -112,18 +112,20 @@ select t.type, t.live, t.completed, t.failed, t.cancelled, holdfast.us(least(o.a
  order by t.type;
 
 -- name: tally_fold
--- Folds a batch of tally rows into one per type and step: steps of a minute, and the older the wider, as charts draw them. A
--- row at the beginning of its step is folded already; rows being written are not seen, so nothing is counted twice.
+-- Folds a batch of tally rows into one per type and step: steps of a minute, and the older the wider, each a part of the
+-- next, as charts and the week's map draw them. A row at the beginning of its step is folded already; rows being written are
+-- not seen, so nothing is counted twice.
 with width as (
-  select now - interval '25 hours' as day, now - interval '7 hours' as hours, now - interval '75 minutes' as hour
+  select now - interval '8 days' as week, now - interval '25 hours' as day, now - interval '7 hours' as hours, now - interval '75 minutes' as hour
     from holdfast.moment(:now::bigint) now),
 due as (
   select t.ctid as place, f.at
     from holdfast.tally t
    cross join width w
    cross join lateral (
-     select date_bin(case when t.at < w.day then interval '24 hours' when t.at < w.hours then interval '24 minutes'
-                          when t.at < w.hour then interval '6 minutes' else interval '1 minute' end,
+     select date_bin(case when t.at < w.week then interval '24 hours' when t.at < w.day then interval '1 hour'
+                          when t.at < w.hours then interval '12 minutes' when t.at < w.hour then interval '6 minutes'
+                          else interval '1 minute' end,
                      t.at, timestamptz '1970-01-01 00:00:00+00')) f(at)
    where t.at < date_trunc('minute', holdfast.moment(:now::bigint)) - interval '1 minute' and t.at <> f.at
    limit :limit::integer),

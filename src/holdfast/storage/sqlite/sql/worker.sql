@@ -131,18 +131,18 @@ select json_group_array(id)
   from (
     select id from holdfast_tally
      where at < :cut
-       and at % (case when at < :day then 86400000000 when at < :hours then 1440000000 when at < :hour then 360000000
-                      else 60000000 end) <> 0
+       and at % (case when at < :week then 86400000000 when at < :day then 3600000000 when at < :hours then 720000000
+                      when at < :hour then 360000000 else 60000000 end) <> 0
      order by id
      limit :limit);
 
 -- name: tally_fold
--- Folds them into one per type and step: steps of a minute, and the older the wider, as charts draw them. `tally_fold_drop`
--- follows.
+-- Folds them into one per type and step: steps of a minute, and the older the wider, each a part of the next, as charts and
+-- the week's map draw them. `tally_fold_drop` follows.
 insert into holdfast_tally (at, type, started, completed, failed, cancelled, retried, reaped, removed)
-select at - at % (case when at < :day then 86400000000 when at < :hours then 1440000000 when at < :hour then 360000000
-                       else 60000000 end), type, sum(started), sum(completed), sum(failed), sum(cancelled), sum(retried),
-       sum(reaped), sum(removed)
+select at - at % (case when at < :week then 86400000000 when at < :day then 3600000000 when at < :hours then 720000000
+                       when at < :hour then 360000000 else 60000000 end), type, sum(started), sum(completed), sum(failed),
+       sum(cancelled), sum(retried), sum(reaped), sum(removed)
   from holdfast_tally
  where id in (select value from json_each(:ids))
  group by 1, 2;
