@@ -18,11 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from holdfast.bench.handwritten import SQL, SQLITE
-from holdfast.bench.workload import INPUT_TEXT, OUTPUT_TEXT, make_app
+from holdfast.bench.workload import INPUT_TEXT, KEYED, OUTPUT_TEXT, make_app
+from holdfast.core.declared_limits import encode_declared
 from holdfast.core.ids import uuid7_text
+from holdfast.core.records import WorkerSign
 
 if TYPE_CHECKING:
     import psycopg
+
+    from holdfast.app import Holdfast
 
 AT_ONCE = 20_000
 NEVER = 9_223_372_036_854_775_807
@@ -46,6 +50,9 @@ POLICY: Final = (3_600_000, 25, 10_000, 300_000)
 SPAN_US = 86_400_000_000
 HOUR_US = 3_600_000_000
 MINUTE_US = 60_000_000
+
+KEYS, LINED_UP = 500, 5_000
+"""Keys of a limited type, and the jobs that wait at their gates."""
 
 Rows = dict[str, list[tuple[Any, ...]]]
 
@@ -140,7 +147,7 @@ class JobMix:
         return rows
 
     def _tally(self) -> list[tuple[Any, ...]]:
-        """A row for each minute and type, and one for what the minutes do not divide."""
+        """A row for each minute and type, one for what the minutes do not divide, and the hours of the week before."""
         minutes = SPAN_US // MINUTE_US
         each = self.count // (minutes * len(TYPES))
         rows = [
@@ -149,7 +156,13 @@ class JobMix:
             for type in TYPES
         ]
         oldest, rest = self.moment(self.now - SPAN_US), self.count - each * minutes * len(TYPES)
-        return [*rows, (oldest, TYPES[0], *_counts(rest)), (oldest, RARE_TYPE, *_counts(RARE))]
+        week = [
+            (self.moment(self.now - SPAN_US - hour * HOUR_US), type, 60 * each, 60 * each, 0, 0)
+            for hour in range(1, 6 * 24)
+            for type in TYPES
+        ]
+        ends = [(oldest, TYPES[0], *_counts(rest)), (oldest, RARE_TYPE, *_counts(RARE))]
+        return [*rows, *week, *ends]
 
     def _workers(self) -> list[tuple[Any, ...]]:
         at = self.moment(self.now)
@@ -169,8 +182,24 @@ def seed_history(url: str, count: int) -> None:
         _seed_sqlite(url.removeprefix("sqlite:///"), count)
     else:
         _seed_postgres(url, count)
-    with closing(make_app(url)) as app:
+    with closing(make_app(url, (KEYED,))) as app:
         app.database.run(app.database.store.workers.fold_tally(count))
+        _line_up(app)
+
+
+def _line_up(app: Holdfast) -> None:
+    """Let jobs of a limited type wait at the gates of many keys, and a worker declare the limit."""
+    inputs = [{"tenant": n % KEYS} for n in range(LINED_UP)]
+    with app.transaction() as tx:
+        app.start_many(tx, KEYED, inputs)
+    flow = app.registry.get(KEYED).flow
+    assert flow is not None
+    sign = WorkerSign(
+        *("w-keyed", "w-keyed", "localhost", 1, "0", 10, f'["{KEYED}"]', "{}", None),
+        live_ms=SPAN_US // 1000,
+        limits=encode_declared([flow]),
+    )
+    app.database.run(app.database.store.workers.sign(sign))
 
 
 def _seed_postgres(url: str, count: int) -> None:

@@ -17,7 +17,7 @@ from holdfast.bench.dashboard_process import OpenPage, ServedDashboard, visit
 from holdfast.bench.job_history import RARE_TYPE, TYPES, seed_history
 from holdfast.bench.measurement import Bench, Contest, FigureTarget, Result, make_result
 from holdfast.bench.subject import WorkerCommand, drain
-from holdfast.bench.workload import fill, migrate
+from holdfast.bench.workload import KEYED, fill, migrate
 
 OPEN: Final = ("/", "/jobs", "/types")
 FEW, MANY = 10_000, 1_000_000
@@ -33,6 +33,11 @@ WHOLE: Final = {
     **{path.strip("/"): path for path in ("/workers", "/cycles", "/audit", "/system", "/tail")},
     "one type": f"/types/{TYPES[0]}",
     "rare type": f"/types/{RARE_TYPE}",
+    "limited type": f"/types/{KEYED}",
+    "start": "/start",
+    "archive": "/archive",
+    "api one type": f"/api/v1/types/{TYPES[0]}/statistics",
+    "api limits": "/api/v1/limits",
     **{f"jobs {filter}": f"/jobs?filter={quote(filter)}" for filter in FILTERS},
     "api jobs": "/api/v1/jobs?limit=200",
     "api chains": "/api/v1/chains?limit=200",
