@@ -63,6 +63,12 @@ def test_a_list_shows_no_payload(run: Run, scene: Scene) -> None:
         assert "for my eyes only" not in run("jobs", "list", "-o", output).output
 
 
+def test_a_state_that_was_searched_as_text_is_pointed_out(run: Run, scene: Scene) -> None:
+    scene.failed()
+    assert "for jobs in this state, write state:failed" in run("jobs", "list", "failed").stderr
+    assert "write state" not in run("jobs", "list", "state:failed").stderr
+
+
 def test_an_empty_list_says_so_on_stderr(run: Run, scene: Scene) -> None:
     result = run("jobs", "list")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "no jobs found\n")
