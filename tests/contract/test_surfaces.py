@@ -634,6 +634,33 @@ async def test_the_figures_of_the_queue_have_one_name_each(
         assert re.search(rf"^  {name} +{overview[name]}\b", screen, re.MULTILINE), name
 
 
+async def test_jobs_that_no_code_can_read_are_counted_alike(
+    surfaces: Surfaces, scene: Scene
+) -> None:
+    for number in range(3):
+        id = make(scene, "pending")
+        scene.database.run(scene.store.unreadable.note(id, "later", f"no {number}"))
+    scene.worker("later")
+    words = "3 jobs wait for code that can read their input"
+    async with surfaces.client() as client:
+        overview = (await client.get("/api/v1/overview")).json()["health"]
+        findings = (await client.get("/api/v1/doctor")).json()["items"]
+        metrics = (await client.get("/metrics")).text
+        page = (await client.get("/")).text
+    assert (overview["unreadable"], overview["summary"]) == (3, words)
+    assert "holdfast_queue_unreadable_jobs 3.0" in metrics
+    assert page.count(words) == 1
+    (finding,) = (each for each in findings if each["check"] == "unreadable")
+    assert finding["measured"].startswith("3 jobs of later")
+    told = await asyncio.to_thread(command_line, "status", "-o", "json")
+    assert json.loads(told.stdout)["unreadable"] == 3
+    screen = (await asyncio.to_thread(command_line, "status")).stdout
+    assert screen.startswith(f"{words}\n")
+    assert re.search(r"^  unreadable +3$", screen, re.MULTILINE)
+    condition = ("status", "--fail-if", "unreadable>2")
+    assert (await asyncio.to_thread(command_line, *condition)).exit_code == Exit.CHECK_NOT_MET
+
+
 @pytest.mark.parametrize("surface", ["http", "pages", "cli"])
 async def test_a_job_is_run_again_in_the_same_way(
     surfaces: Surfaces, scene: Scene, surface: str

@@ -42,7 +42,7 @@ _COMPARE: Mapping[str, Callable[[int, int], bool]] = {
     "=": operator.eq,
 }
 _DURATION = "oldest"
-_BOUNDED = {"due", "blocked", "stuck"}
+_BOUNDED = {"due", "blocked", "stuck", "unreadable"}
 _FIGURES: Mapping[str, Callable[[Health], int]] = {
     "oldest": lambda health: health.oldest_us // 1000,
     "due": lambda health: health.totals.due,
@@ -56,6 +56,7 @@ _FIGURES: Mapping[str, Callable[[Health], int]] = {
     "workers": lambda health: health.workers,
     "silent": lambda health: health.silent,
     "unhandled": lambda health: len(health.unhandled),
+    "unreadable": lambda health: health.unreadable,
 }
 
 
@@ -220,15 +221,16 @@ def _write_screen(health: Health) -> None:
         "running": f"   stuck {totals.stuck}",
         "workers": f" with {pluralize(health.slots, 'slot')}{silent}",
     }
+    width = max(map(len, words))
     for name, value in words.items():
-        click.echo(f"  {name:<9} {value}{suffixes.get(name, '')}")
+        click.echo(f"  {name:<{width}} {value}{suffixes.get(name, '')}")
     for setting in health.paused:
         by = f" by {clean(setting.paused_by)}" if setting.paused_by else ""
-        click.echo(f"  paused    {clean(setting.type)}{by}")
+        click.echo(f"  {'paused':<{width}} {clean(setting.type)}{by}")
     for rest in health.resting:
         left = spoken((rest.rests_until or 0) - health.now)
         why = f": {clean(rest.reason)}" if rest.reason else ""
-        click.echo(f"  paused    {clean(spoken_gate(rest.id))} for {left}{why}")
+        click.echo(f"  {'paused':<{width}} {clean(spoken_gate(rest.id))} for {left}{why}")
     if health.types:
         click.echo()
     rows = []

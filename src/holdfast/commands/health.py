@@ -29,7 +29,7 @@ class Health(msgspec.Struct, frozen=True):
 
     `silent` workers stopped sending heartbeats without shutting down; `unhandled` types have due jobs but no live
     worker; `paused` has the settings of the types that are paused one by one, `resting` of keys and shared limits that
-    let nothing through for a while.
+    let nothing through for a while; `unreadable` jobs wait for code that can read their input.
     """
 
     now: Instant
@@ -42,6 +42,7 @@ class Health(msgspec.Struct, frozen=True):
     identity: Identity | None
     paused: Sequence[TypeSetting] = ()
     resting: Sequence[LimitSetting] = ()
+    unreadable: int = 0
 
     @property
     def oldest_us(self) -> int:
@@ -61,6 +62,7 @@ class Health(msgspec.Struct, frozen=True):
         """Return the figures for programs, under the names that every surface uses.
 
         `bounded` says that `due`, `blocked` and `stuck` are lower bounds: counting stopped.
+        `unreadable` is counted as far.
         """
         totals = self.totals
         return {
@@ -81,11 +83,13 @@ class Health(msgspec.Struct, frozen=True):
             "unhandled": list(self.unhandled),
             "paused_types": [each.type for each in self.paused],
             "paused_keys": [spoken_gate(each.id) for each in self.resting],
+            "unreadable": self.unreadable,
         }
 
     def words(self) -> dict[str, str]:
         """Return the main figures for people, under the same names; a lower bound has a plus."""
         totals, more = self.totals, "+" if self.totals.bounded else ""
+        unread = {"unreadable": f"{self.unreadable:,}"} if self.unreadable else {}
         return {
             "due": f"{totals.due:,}{more}",
             "running": f"{totals.running:,}",
@@ -94,6 +98,7 @@ class Health(msgspec.Struct, frozen=True):
             "completed": f"{totals.completed:,}",
             "cancelled": f"{totals.cancelled:,}",
             "failed": f"{totals.failed:,}",
+            **unread,
             "workers": f"{self.workers:,}",
         }
 
@@ -124,6 +129,7 @@ def read_health(store: Store, counted: int | None = None) -> Op[Health]:
         identity=identity,
         paused=[each for each in settings if each.paused],
         resting=(yield from store.limits.resting(MOST_RESTING)),
+        unreadable=(yield from store.unreadable.count(counted)),
     )
 
 
@@ -140,12 +146,21 @@ def summarize(health: Health) -> str:
         )
     if health.unhandled:
         return f"No live worker handles {health.unhandled[0]}, and jobs are due"
+    if health.unreadable:
+        return unreadable_words(health.unreadable)
     if health.oldest_us > LATE_US:
         waited = spoken(health.oldest_us)
         return f"Behind: the oldest due job has waited {waited}{_pauses(health)}"
     if not health.workers:
         return "No live workers; nothing is due"
     return f"{_healthy(totals)}{_pauses(health)}"
+
+
+def unreadable_words(count: int) -> str:
+    """Say how many jobs wait for other code, as every surface does."""
+    if count == 1:
+        return "1 job waits for code that can read its input"
+    return f"{count:,} jobs wait for code that can read their input"
 
 
 def _healthy(totals: QueueTotals) -> str:

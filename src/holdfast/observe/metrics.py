@@ -58,6 +58,11 @@ REAPER_STALE = Metric(
 REAPER_RUNS = Metric("holdfast.reaper.runs", "counter", "Runs of the reaper.")
 QUEUE_DEPTH = Metric("holdfast.queue.depth", "gauge", "Jobs in the database.", ("state",))
 QUEUE_DUE = Metric("holdfast.queue.due_jobs", "gauge", "Jobs that are due, counted up to 10,000.")
+QUEUE_UNREADABLE = Metric(
+    "holdfast.queue.unreadable_jobs",
+    "gauge",
+    "Jobs that wait for code that can read their input, counted up to 10,000.",
+)
 QUEUE_OLDEST_AGE = Metric(
     "holdfast.queue.oldest_age", "gauge", "How long the oldest due job has been due.", unit="s"
 )
@@ -196,7 +201,7 @@ def measure(event: Event, now: float) -> Iterator[Measurement]:
         yield from _cycle_items(event.fields)
 
 
-def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
+def measure_totals(totals: QueueTotals, now: Instant, unreadable: int = 0) -> Iterator[Measurement]:
     """Return the gauges of the whole database, at an instant of its clock."""
     pending = totals.live - totals.blocked - totals.running
     yield Measurement(QUEUE_DEPTH, totals.blocked, ("blocked",))
@@ -206,6 +211,7 @@ def measure_totals(totals: QueueTotals, now: Instant) -> Iterator[Measurement]:
     yield Measurement(QUEUE_DEPTH, totals.failed, ("failed",))
     yield Measurement(QUEUE_DEPTH, totals.cancelled, ("cancelled",))
     yield Measurement(QUEUE_DUE, totals.due)
+    yield Measurement(QUEUE_UNREADABLE, unreadable)
     oldest = now if totals.oldest_due_at is None else totals.oldest_due_at
     yield Measurement(QUEUE_OLDEST_AGE, max(0, now - oldest) / 1_000_000)
 
@@ -249,9 +255,9 @@ class MetricsObserver(ABC):
         known.add(counter)
         return measurement
 
-    def set_totals(self, totals: QueueTotals, now: Instant) -> None:
+    def set_totals(self, totals: QueueTotals, now: Instant, unreadable: int = 0) -> None:
         """Set the gauges of the whole database; one process of a fleet does this."""
-        for measurement in measure_totals(totals, now):
+        for measurement in measure_totals(totals, now, unreadable):
             self._apply(measurement)
 
     def set_fleet(self, workers: int, is_reaping: bool) -> None:

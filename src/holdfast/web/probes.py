@@ -55,7 +55,7 @@ class ProcessMetrics:
         observer = self._get_observer()
         from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-        observer.set_totals(health.totals, health.now)
+        observer.set_totals(health.totals, health.now, health.unreadable)
         observer.set_fleet(health.workers, is_reaping)
         observer.set_limits(limits)
         assert self._registry is not None

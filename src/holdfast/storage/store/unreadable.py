@@ -35,6 +35,11 @@ class UnreadableStore:
         """Forget jobs. One statement."""
         yield Statement("unreadable_forget", {"ids": texts(ids)})
 
+    def count(self, limit: int) -> Op[int]:
+        """Count those that still wait, up to a limit. One statement."""
+        rows = yield Statement("unreadable_count", {"limit": limit})
+        return int(rows[0][0])
+
     def groups(self) -> Op[list[UnreadableGroup]]:
         """Count those that still wait, by type. One statement."""
         return records_of(UnreadableGroup, (yield Statement("unreadable_groups", {})))

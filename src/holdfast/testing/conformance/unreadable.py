@@ -24,6 +24,7 @@ class UnreadableConformance(Conformance):
         assert (found.id, found.error, found.at, found.waits) == (job.id, "last", began, True)
         assert (found.version, found.input) == (3, job.input)
         assert await fixture.run(store.groups()) == [UnreadableGroup(MAIL, 1, began)]
+        assert [await fixture.run(store.count(limit)) for limit in (0, 10)] == [0, 1]
         assert await fixture.run(store.page(["other"], _FIRST, 10)) == []
         assert await fixture.run(store.page([MAIL], found.id, 10)) == []
 
@@ -37,6 +38,7 @@ class UnreadableConformance(Conformance):
         (found,) = await fixture.run(store.page([MAIL], _FIRST, 10))
         assert (found.waits, found.input) == (False, None)
         assert await fixture.run(store.groups()) == []
+        assert await fixture.run(store.count(10)) == 0
         await fixture.run(store.forget([job.id]))
         assert await fixture.run(store.since(job.id)) is None
         assert await fixture.run(store.page([MAIL], _FIRST, 10)) == []

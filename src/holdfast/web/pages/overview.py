@@ -11,7 +11,7 @@ from holdfast.admin.cycles import CycleFacts
 from holdfast.admin.overview import DEAD_LOOK, WAIT_LOOK, Overview
 from holdfast.admin.serializers import plain, rfc3339
 from holdfast.admin.windows import STEPS_MS, Window
-from holdfast.commands.health import Health
+from holdfast.commands.health import Health, unreadable_words
 from holdfast.core.duration import spoken
 from holdfast.web.pages.drawing import (
     Point,
@@ -52,7 +52,7 @@ def tone_of(health: Health) -> str:
     if totals.stuck or health.unhandled or (totals.due and not health.workers):
         return "bad"
     is_paused = (identity is not None and identity.paused) or health.paused
-    if is_paused or totals.failed or not health.workers:
+    if is_paused or totals.failed or health.unreadable or not health.workers:
         return "warn"
     return "good"
 
@@ -68,6 +68,7 @@ def _health(found: Overview) -> dict[str, Any]:
         "workers": health.workers,
         "slots": health.slots,
         "silent": health.silent,
+        "unreadable": unreadable_words(health.unreadable) if health.unreadable else None,
         "paused": [plain(each) for each in health.paused[:MAX_PAUSED]],
         "more_paused": max(0, len(health.paused) - MAX_PAUSED),
         **{

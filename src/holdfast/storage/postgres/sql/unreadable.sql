@@ -20,6 +20,14 @@ select u.job_id::text, u.type, u.error, holdfast.us(u.at), q.job_id is not null,
 -- name: unreadable_forget
 delete from holdfast.unreadable where job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i));
 
+-- name: unreadable_count
+-- Each is looked up by its key: joined as whole tables, a plan made while they were small reads the queue.
+select count(*)
+  from (select 1
+          from holdfast.unreadable u
+         cross join lateral (select 1 from holdfast.queue w where w.job_id = u.job_id offset 0) q
+         limit :limit::integer) x;
+
 -- name: unreadable_groups
 select u.type, count(*), holdfast.us(min(u.at))
   from holdfast.unreadable u join holdfast.queue q on q.job_id = u.job_id

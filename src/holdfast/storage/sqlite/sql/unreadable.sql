@@ -20,6 +20,10 @@ select u.job_id, u.type, u.error, u.at, q.job_id is not null, j.version, j.input
 -- name: unreadable_forget
 delete from holdfast_unreadable where job_id in (select value from json_each(:ids));
 
+-- name: unreadable_count
+select count(*)
+  from (select 1 from holdfast_unreadable u cross join holdfast_queue q on q.job_id = u.job_id limit :limit);
+
 -- name: unreadable_groups
 select u.type, count(*), min(u.at)
   from holdfast_unreadable u join holdfast_queue q on q.job_id = u.job_id
