@@ -10,6 +10,7 @@ from holdfast.version import VERSION
 if TYPE_CHECKING:
     from holdfast import errors as errors
     from holdfast.app import Holdfast as Holdfast
+    from holdfast.app.seal import Seal as Seal
     from holdfast.client.enqueue import Start as Start
     from holdfast.client.views import AttemptInfo as AttemptInfo
     from holdfast.client.views import Chain as Chain
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from holdfast.core.outcome import Continue as Continue
     from holdfast.core.outcome import Snooze as Snooze
     from holdfast.core.retry import Retry as Retry
+    from holdfast.core.sealing import Sealed as Sealed
+    from holdfast.core.sealing import Sealer as Sealer
     from holdfast.scheduler.cycle_run import CycleRun as CycleRun
     from holdfast.scheduler.cycle_run import Shard as Shard
     from holdfast.settings.load import from_env as from_env
@@ -59,6 +62,9 @@ _HOMES = {
     "Permanent": "holdfast.core.errors",
     "Rate": "holdfast.core.flow",
     "Retry": "holdfast.core.retry",
+    "Seal": "holdfast.app.seal",
+    "Sealed": "holdfast.core.sealing",
+    "Sealer": "holdfast.core.sealing",
     "Shard": "holdfast.scheduler.cycle_run",
     "Snooze": "holdfast.core.outcome",
     "Start": "holdfast.client.enqueue",
@@ -87,6 +93,9 @@ __all__ = [
     "Permanent",
     "Rate",
     "Retry",
+    "Seal",
+    "Sealed",
+    "Sealer",
     "Shard",
     "Snooze",
     "Start",

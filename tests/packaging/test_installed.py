@@ -25,6 +25,7 @@ EXTRAS = {
     "otel": ("holdfast.observe.otel", "holdfast.observe.otel"),
     "prometheus": ("holdfast.observe.prometheus",),
     "top": ("holdfast.cli.top_screen",),
+    "sealed": ("cryptography.hazmat.primitives.ciphers.aead", "holdfast.app.seal"),
 }
 NOWHERE = "postgresql://app@127.0.0.1:1/shop"
 # What each command says when its extra is missing, and what mends it.
@@ -39,6 +40,7 @@ MISSING = {
     "bench --tiny --only drain --server " + NOWHERE: "postgres",
     "bench --tiny --only pages_sqlite": "web",
 }
+NO_KEY = "A" * 43 + "="
 NOTIFIERS = {"redis://127.0.0.1:1": "redis", "nats://127.0.0.1:1": "nats", NOWHERE: "postgres"}
 
 
@@ -73,6 +75,7 @@ def test_the_base_alone_begins_and_says_what_else_needs(wheel: Path, tmp_path: P
         refuse(shop, extra, *line.split())
     for address, extra in NOTIFIERS.items():
         refuse(shop, extra, "worker", "app:app", "--drain", HOLDFAST_NOTIFIER=address)
+    refuse(shop, "sealed", "worker", "app:app", "--drain", HOLDFAST_SEAL_KEYS=f"a:{NO_KEY}")
     assert 'pip install "holdfast-jobs[top]"' in on_a_terminal(shop, "top")
 
 

@@ -189,6 +189,20 @@ async def database_file(place: Place) -> Any:
     return found.name
 
 
+@seen("HOLDFAST_SEAL_KEYS", f"a:{'A' * 43}=", "HF120", "sealed")
+async def sealed_start(place: Place) -> Any:
+    app = place.open()
+    app.migrate()
+    app.declare("letter", sealed=True)
+    try:
+        with app.transaction() as tx:
+            app.start(tx, "letter", "Dear Ana")
+            (stored,) = tx.execute("select input from holdfast_job").fetchone()
+    except HoldfastError as error:
+        return error.code
+    return "in clear" if "Ana" in stored else "sealed"
+
+
 @seen("HOLDFAST_SCHEMA", "shop", ["holdfast"], ["shop"])
 async def tables(place: Place) -> Any:
     url = place.postgres_url()

@@ -28,6 +28,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         "holdfast.Fair",
         "holdfast.Ordered",
     ),
+    "Sealed payloads": ("holdfast.Seal", "holdfast.Sealer", "holdfast.Sealed"),
     "Handlers": (
         "holdfast.Job",
         "holdfast.Continue",

@@ -22,6 +22,7 @@ from holdfast.core.duration import Duration
 from holdfast.core.errors import ChainNotFound, InputUnreadable, JobNotFound
 from holdfast.core.ids import parse_id
 from holdfast.core.records import ChainRecord, State
+from holdfast.core.sealing import is_sealed, open_input
 from holdfast.storage.operation import Op, run_async
 from holdfast.storage.store import Store
 
@@ -97,14 +98,14 @@ class ChainAdmin(NounAdmin):
     async def get(self, caller: Caller, id: str) -> ChainDetail:
         """Read a chain with its tree and those who wait for it. Raises: ChainNotFound."""
         wanted = str(parse_id(id))
-        withheld = not caller.may("job.payload")
+        withheld, sealer = not caller.may("job.payload"), self._gateway.app.registry.sealer
 
         def op(store: Store) -> Op[ChainDetail]:
             record = yield from _one(store, wanted)
             tree = yield from read_tree(store, wanted, TREE_DEPTH)
             edges = yield from store.blockers.waiting(wanted, 100)
             return ChainDetail(
-                chain={**shown(record), **payloads_of(record, withheld=withheld)},
+                chain={**shown(record), **payloads_of(record, sealer, withheld=withheld)},
                 tree=tree,
                 waiting=[{"job_id": each.job_id, "open": each.open} for each in edges],
                 version=chain_version(record),
@@ -124,7 +125,10 @@ class ChainAdmin(NounAdmin):
         return record.state
 
     async def template(self, caller: Caller, id: str) -> Template:
-        """Read what a job was started with, secrets included, to start one like it. Raises: JobNotFound, Refused."""
+        """Read what a job was started with, secrets included, to start one like it.
+
+        Raises: JobNotFound, Refused, SealError.
+        """
         check(caller.principal, "chain.start")
         wanted = str(parse_id(id))
 
@@ -134,11 +138,15 @@ class ChainAdmin(NounAdmin):
                 raise JobNotFound(f"there is no job {wanted}")
             job = yield from with_last_input(store, found[0])
             options: StartOptions = {"priority": job.priority, "max_attempts": job.max_attempts}
-            known, text = self._gateway.app.registry.find(job.type), job.input
+            registry = self._gateway.app.registry
+            text = open_input(registry.sealer, job.input, job.id, job.type)
+            known = registry.find(job.type)
+            if is_sealed(job.input):
+                options["sealed"] = True
             if known is not None:
                 # What this code cannot read is shown as it is; the start says what is wrong with it.
                 with suppress(InputUnreadable):
-                    text = known.current_input(job.input, job.version)
+                    text = known.current_input(text, job.version)
             version = job.version if known is None and job.version > 1 else None
             return Template(job.id, job.type, decode_any(text), options, version)
 

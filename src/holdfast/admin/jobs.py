@@ -34,6 +34,7 @@ from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
 from holdfast.core.filters import parse_filter
 from holdfast.core.ids import digits_of_part, parse_id
 from holdfast.core.records import Instant, JobRecord
+from holdfast.core.sealing import Sealer
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -122,9 +123,9 @@ class JobAdmin(NounAdmin):
         wanted = str(parse_id(id))
         if raw:
             check(caller.principal, "job.payload")
-        withheld = not caller.may("job.payload")
+        withheld, sealer = not caller.may("job.payload"), self._gateway.app.registry.sealer
         return await self._gateway.read(
-            caller, "job.get", lambda store: _detail(store, wanted, raw, withheld)
+            caller, "job.get", lambda store: _detail(store, wanted, sealer, raw, withheld)
         )
 
     async def count(self, caller: Caller, filter: str) -> Matches:
@@ -202,7 +203,9 @@ def checked_ids(ids: Sequence[str]) -> list[str]:
     return wanted
 
 
-def _detail(store: Store, id: str, raw: bool, withheld: bool) -> Op[JobDetail]:
+def _detail(
+    store: Store, id: str, sealer: Sealer | None, raw: bool, withheld: bool
+) -> Op[JobDetail]:
     record = yield from _one(store, id)
     asked = yield from with_last_input(store, record)
     around = yield from look_around(store, record)
@@ -210,7 +213,7 @@ def _detail(store: Store, id: str, raw: bool, withheld: bool) -> Op[JobDetail]:
     blockers = yield from store.blockers.of_jobs([id])
     progress = yield from store.leases.progress([id])
     return JobDetail(
-        job={**shown(asked), **payloads_of(asked, raw, withheld)},
+        job={**shown(asked), **payloads_of(asked, sealer, raw, withheld)},
         why=why(record, around),
         attempts=[shown_attempt(each) for each in attempts],
         blockers=[shown_blocker(each) for each in blockers],

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from holdfast.client.views import Chain
 from holdfast.commands.health import Health, summarize
 from holdfast.core.codec import decode_any
-from holdfast.core.errors import Changed
+from holdfast.core.errors import Changed, SealError
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.records import (
     AttemptRecord,
@@ -23,6 +25,7 @@ from holdfast.core.records import (
     to_datetime,
 )
 from holdfast.core.redaction import redact, redact_value
+from holdfast.core.sealing import Sealer, key_id, open_input, open_output, sealed_marker
 
 
 def rfc3339(instant: Instant | None) -> str | None:
@@ -56,21 +59,43 @@ def shown(record: JobRecord | ChainRecord) -> dict[str, Any]:
 
 
 def payloads_of(
-    record: JobRecord | ChainRecord, raw: bool = False, withheld: bool = False
+    record: JobRecord | ChainRecord,
+    sealer: Sealer | None,
+    raw: bool = False,
+    withheld: bool = False,
 ) -> dict[str, Any]:
-    """Return input and output, redacted unless they are wanted raw, or that they are withheld."""
+    """Return input and output, redacted unless they are wanted raw, or that they are withheld or sealed."""
+    chain_id = record.chain_id if isinstance(record, JobRecord) else record.id
+    open_own = partial(open_input, sealer, id=record.id, type=record.type)
+    open_last = partial(open_output, sealer, chain_id=chain_id)
+    input, is_input_shut = _payload(record.input, raw, open_own)
+    output, is_output_shut = _payload(record.output, raw, open_last)
     return {
-        "input": None if withheld else _payload(record.input, raw),
-        "output": None if withheld else _payload(record.output, raw),
+        "input": None if withheld else input,
+        "output": None if withheld else output,
         "payloads_withheld": withheld,
+        "payloads_sealed": is_input_shut or is_output_shut,
+        "sealed_with": key_id(record.input) or key_id(record.output),
     }
 
 
-def _payload(text: str | None, raw: bool) -> Any:
+def _payload(text: str | None, raw: bool, open: Callable[[str], str]) -> tuple[Any, bool]:
+    """Return a payload as it is shown, and whether it is sealed and this process cannot open it."""
     if text is None:
-        return None
-    value = decode_any(text)
-    return value if raw else redact_value(value)
+        return None, False
+    try:
+        value = decode_any(open(text))
+    except SealError:
+        return sealed_marker(text), True
+    return value if raw else redact_value(value), False
+
+
+def shown_output(chain: Chain) -> Any:
+    """Return what came of a chain, or that it is sealed and this process does not hold the key."""
+    try:
+        return chain.output
+    except SealError as error:
+        return {"sealed": {"key": error.key}}
 
 
 def shown_attempt(attempt: AttemptRecord) -> dict[str, Any]:

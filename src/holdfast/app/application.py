@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 from uuid import UUID
 
 from holdfast.app.registration import CycleOptions, Registration
+from holdfast.app.seal import SEAL_KEYS, seal_of
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client, HintSender, TransactionScope
 from holdfast.client.cycles import AsyncCycles, Cycles
@@ -29,6 +30,7 @@ from holdfast.core.codec import SIZE_LIMIT
 from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
 from holdfast.core.records import AppliedMigration, Instant
+from holdfast.core.sealing import Sealer
 from holdfast.notify.base import Notifier
 from holdfast.notify.encoding import channel_name
 from holdfast.notify.factory import POSTGRES_SCHEMES, open_notifier
@@ -76,21 +78,23 @@ class Holdfast(Registration, Producer):
         hints: bool | None = None,
         open_types: bool = False,
         payload_limit: int = SIZE_LIMIT,
+        seal: Sealer | None = None,
     ) -> None:
         """Take the database's URL and, on PostgreSQL, its schema; what is left out comes from the settings.
 
         notifier: as HOLDFAST_NOTIFIER, or a notifier. hints: whether new jobs send hints; workers poll
         in any case. open_types: whether types that are not registered may be started and continued
-        with, because other services handle them. payload_limit: maximum bytes of an input.
+        with, because other services handle them. payload_limit: maximum bytes of an input. seal: what seals
+        and opens payloads; left out, HOLDFAST_SEAL_KEYS.
 
-        Raises: UnusableUrl, InvalidIdentifier, ConfigError.
+        Raises: UnusableUrl, InvalidIdentifier, ConfigError, MissingExtra.
         """
         super().__init__()
         self.migrate_command: str | None = None
         """What creates and upgrades its tables where that is not `holdfast migrate`: errors name it."""
         named = notifier if isinstance(notifier, str) else None
         values = load_some(
-            (*VARIABLES, "WORKER_TIME_ZONE"),
+            (*VARIABLES, "WORKER_TIME_ZONE", SEAL_KEYS),
             {
                 "HOLDFAST_URL": url,
                 "HOLDFAST_SCHEMA": schema,
@@ -100,6 +104,7 @@ class Holdfast(Registration, Producer):
         )
         self._options = ResourceOptions.of(values, None if isinstance(notifier, str) else notifier)
         self._time_zone = str(values["WORKER_TIME_ZONE"])
+        self.registry.sealer = seal_of(seal, cast("str | None", values[SEAL_KEYS]))
         self._archive: Archive | None = None
         self._moves: dict[str, Moves] = {}
         self._sender = HintSender(lambda: self.notifier)
@@ -150,6 +155,7 @@ class Holdfast(Registration, Producer):
             self._voice,
             instant,
             self._how_to_migrate,
+            self.registry.sealer,
         )
         waiting = Waiting(lambda: self.database, (lambda: self.notifier) if options.hints else None)
         self._connect(client, self._targets)

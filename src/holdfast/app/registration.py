@@ -146,10 +146,18 @@ class Registration:
 
         return register
 
-    def declare(self, name: str, input: Any = Any, output: Any = Any, *, version: int = 1) -> None:
+    def declare(
+        self,
+        name: str,
+        input: Any = Any,
+        output: Any = Any,
+        *,
+        version: int = 1,
+        sealed: bool = False,
+    ) -> None:
         """Declare a job type or event that another service handles, with its input and output.
 
-        version: that of the input, as its handler has it.
+        version: that of the input, as its handler has it. sealed: whether its payloads are sealed.
         Raises: InvalidName, DuplicateJobType, HandlerInvalid, InvalidOption.
         """
         self.registry.add(
@@ -159,6 +167,7 @@ class Registration:
                 input=TypeCodec(input, "input"),
                 output=TypeCodec(output, "output"),
                 version=check_version(version),
+                sealed=sealed,
             )
         )
 

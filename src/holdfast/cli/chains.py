@@ -161,9 +161,10 @@ def wait(session: CliSession, id: str, timeout: str, raw: bool) -> None:
 
     Exits 1 if it failed or was cancelled, 124 on timeout (the chain continues).
     """
+    from holdfast.admin.serializers import shown_output
     from holdfast.core.redaction import redact_value
 
-    output = session.app.chains.wait(session.find_id("chain", id), timeout).output
+    output = shown_output(session.app.chains.wait(session.find_id("chain", id), timeout))
     write_json(output if raw else redact_value(output))
 
 

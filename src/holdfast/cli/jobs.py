@@ -157,6 +157,7 @@ def job_in_full(found: JobDetail) -> Detail:
             "chain": f"{job['chain_id']}, job {job['chain_index'] + 1}",
             "key": job["key"],
             "version": job["version"] if job["version"] > 1 else None,
+            "sealed with": job["sealed_with"],
             "priority": job["priority"],
             "attempt": f"{job['attempt']} of {most}" if most else job["attempt"],
             "crashes": job["crashes"] or None,
@@ -282,6 +283,12 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
 @click.option("--priority", type=click.IntRange(0, 9), help="0 (most urgent) to 9; 5 by default.")
 @click.option(
     "--max-attempts", type=click.IntRange(min=1), help="Maximum attempts, including the first."
+)
+@click.option(
+    "--sealed",
+    is_flag=True,
+    default=None,
+    help="Encrypt input and output, for a type that --app does not say it of.",
 )
 @database_options
 @change_options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from holdfast.core.duration import pluralize
 from holdfast.core.errors import CommandUsage, SubscriptionNotFound, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.admin.types import TypeFacts
     from holdfast.app import Holdfast
@@ -385,6 +386,8 @@ def check(spec: str, output: Format) -> int:
         totals = session.read(session.store.workers.type_totals())
     found = [_check_row(checks[name]) for name in sorted(checks)]
     write_records(found, _CHECK_COLUMNS, output, id="type", empty="no job waits for this code")
+    for key, count in sorted(_by_key(checks.values()).items()):
+        print_info(f"{pluralize(count, 'job')} sealed with the key {key}")
     others = sorted(each.type for each in totals if each.live and each.type not in readers)
     if others:
         print_warning(f"{spec} has no handler of {', '.join(others)}, and jobs wait")
@@ -397,12 +400,20 @@ def check(spec: str, output: Format) -> int:
     return Exit.OK
 
 
+def _by_key(checks: Iterable[TypeCheck]) -> Counter[str]:
+    found = Counter[str]()
+    for each in checks:
+        found.update(each.keys)
+    return found
+
+
 def _check_row(check: TypeCheck) -> Record:
     versions = ", ".join(map(str, sorted(check.versions)))
     return {
         "type": check.type,
         "waiting": check.waiting,
         "versions": versions,
+        "sealed": dict(sorted(check.keys.items())),
         "unreadable": check.unreadable,
         "error": check.error,
         "example": check.example,

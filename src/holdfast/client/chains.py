@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, overload
 
 import msgspec
@@ -62,7 +63,7 @@ class ChainCommands(Resource):
     def complete(self, tx: Any, id: Id, output: Any = None) -> Any:
         """Complete a chain with an output; a handler that is running its job is aborted with `already_completed`.
 
-        Raises: ChainNotFound, WrongState when it has ended, PayloadError, InvalidOption.
+        Raises: ChainNotFound, WrongState when it has ended, PayloadError, InvalidOption, SealKeyMissing.
         """
         if isinstance(output, Continue | Snooze | Cancel):
             raise InvalidOption(
@@ -70,7 +71,10 @@ class ChainCommands(Resource):
                 help="use continue_with(), trigger() or cancel() instead",
             )
         chain, text = id_text(id), encode_output(output)
-        return self._write(tx, chain, lambda store, _: complete_chain(store, chain, text))
+        seal = self._targets.stored_output
+        return self._write(
+            tx, chain, lambda store, _: complete_chain(store, chain, text, seal=seal)
+        )
 
     @overload
     def continue_with(self, tx: SyncTx, id: Id, target: Target, input: Any = None) -> Chain: ...
@@ -89,7 +93,9 @@ class ChainCommands(Resource):
         def command(store: Store, conditions: Conditions) -> Op[Change[str]]:
             trace = None if conditions.trace is None else conditions.trace(entry.name)
             place, version = entry.place(text), entry.version
-            next = NewJob(new_id(), chain, entry.name, text, trace=trace, version=version, **place)
+            id = new_id()
+            stored = entry.stored_input(id, text)
+            next = NewJob(id, chain, entry.name, stored, trace=trace, version=version, **place)
             return continue_chain(store, chain, next)
 
         return self._write(tx, chain, command)
@@ -144,14 +150,15 @@ class ChainCommands(Resource):
         def op(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
             change = yield from command(store, conditions)
             records = yield from store.chains.get([chain])
-            return change.with_answer(chain_of(records[0]))
+            return change.with_answer(chain_of(records[0], self._client.sealer))
 
         return self._client.write(tx, op)
 
     def _completed(self, id: Id, record: ChainRecord) -> CompletedChain:
         """Return what was waited for; only a chain's first job has the output of the type that it began with."""
         is_known = isinstance(id, Chain) and record.jobs == 1
-        return completed_chain(record, self._targets.output_of(record.type) if is_known else None)
+        codec = self._targets.output_of(record.type) if is_known else None
+        return completed_chain(record, codec, self._client.sealer)
 
     def _get(self, id: Id) -> Op[Chain]:
         wanted = id_text(id)
@@ -159,23 +166,24 @@ class ChainCommands(Resource):
         if not records:
             raise (yield from no_such_chain(self._client.store, wanted))
         yield from self._client.store.schema.confirm()
-        return chain_of(records[0])
+        return chain_of(records[0], self._client.sealer)
 
     def _list(self, filter: str, limit: int, after: str | None) -> Op[Page[Chain]]:
-        return read_page("chains", filter, limit, after, self._client.store.chains.walk, chain_of)
+        show = partial(chain_of, sealer=self._client.sealer)
+        return read_page("chains", filter, limit, after, self._client.store.chains.walk, show)
 
     def _jobs(self, id: Id) -> Op[builtins.list[JobInfo]]:
         wanted = id_text(id)
         records = yield from self._client.store.chains.jobs(wanted)
         if not records:
             raise (yield from no_such_chain(self._client.store, wanted))
-        return [job_of(each) for each in records]
+        return [job_of(each, self._client.sealer) for each in records]
 
     def _waiting_jobs(self, id: Id, limit: int) -> Op[builtins.list[BlockerInfo]]:
         wanted = id_text(id)
         chain = yield from self._get(wanted)
         edges = yield from self._client.store.blockers.waiting(wanted, check_length(limit))
-        shown = [view_of(BlockerInfo, each) for each in edges]
+        shown = [view_of(BlockerInfo, each, _sealer=self._client.sealer) for each in edges]
         return [
             msgspec.structs.replace(each, state=chain.state, error=chain.error) for each in shown
         ]

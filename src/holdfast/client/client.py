@@ -22,6 +22,7 @@ from holdfast.commands.change import Change
 from holdfast.core.errors import HoldfastError, SchemaTooOld, UnsupportedConnection, WrongDatabase
 from holdfast.core.events import Event, Observer
 from holdfast.core.records import Instant
+from holdfast.core.sealing import Sealer
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import encode
 from holdfast.storage.database import AsyncTransaction, Database, Raised, Transaction
@@ -44,12 +45,13 @@ class Conditions(msgspec.Struct, frozen=True):
     """What a command needs to know of the transaction it runs in.
 
     `channel` is where hints go within the transaction, set where its commit cannot be observed; `trace` gives new jobs
-    their trace context; without observers a command need not describe its `events`.
+    their trace context; without observers a command need not describe its `events`; `sealer` opens payloads.
     """
 
     channel: str | None = None
     trace: Trace | None = None
     has_observers: bool = True
+    sealer: Sealer | None = None
 
 
 Command: TypeAlias = Callable[[Store, Conditions], Op[Change[T]]]
@@ -76,10 +78,12 @@ class Client:
         outputs: Outputs,
         instant: Callable[[], Instant | None] = lambda: None,
         how_to_migrate: Callable[[], str | None] = lambda: None,
+        sealer: Sealer | None = None,
     ) -> None:
         """`how_to_migrate` returns the advice of errors about tables that are missing or old."""
         self.store = _store_of(address)
         self._how_to_migrate = how_to_migrate
+        self.sealer = sealer
         self._instant = instant
         self._dialect = address.dialect
         self._database = database
@@ -174,7 +178,8 @@ class Client:
         outputs = self._outputs
         channel = outputs.channel if access.after_commit is None else None
         trace = ambient_trace() if spans is None else spans.trace
-        return Conditions(channel, trace, outputs.observer is not None or spans is not None)
+        has_observers = outputs.observer is not None or spans is not None
+        return Conditions(channel, trace, has_observers, self.sealer)
 
     def _announce(self, access: Access[Any], change: Change[T], spans: SendSpans | None) -> None:
         """Have hints, events and spans sent after the commit."""

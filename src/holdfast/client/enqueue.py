@@ -28,6 +28,7 @@ from holdfast.client.start_options import (
 )
 from holdfast.client.views import Chain, OutputT, chain_of, new_chain, removed_chain
 from holdfast.commands.change import Change, due_hints
+from holdfast.commands.debounce import Unsealed
 from holdfast.commands.start import Started, StartRequest, publish_events, start_chains
 from holdfast.core.codec import SIZE_LIMIT, TypeCodec
 from holdfast.core.duration import Duration, milliseconds
@@ -47,6 +48,7 @@ from holdfast.core.records import (
     ChainRecord,
     Debounce,
     Instant,
+    JobRecord,
     KeyScope,
     NewBlocker,
     NewJob,
@@ -54,6 +56,8 @@ from holdfast.core.records import (
     OnBlockerFailure,
 )
 from holdfast.core.registry import JobType, Registry, Target, check_name
+from holdfast.core.sealing import Sealer, is_sealed, seal_input, seal_output
+from holdfast.core.signatures import check_kind
 from holdfast.core.upgrades import check_version
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.id_generator import new_id, new_ids
@@ -178,7 +182,7 @@ class Producer:
         """
         try:
             if not options:
-                return self._client.write(tx, plain_command(self._starter.plain(target, input)))
+                return self._client.write(tx, plain_command(*self._starter.plain(target, input)))
             batch = self._starter.one(target, input, options)
         except UnknownJobType as error:
             raise _without_transaction(tx, "start", error) from error
@@ -352,15 +356,16 @@ class Starter:
     def __init__(self, targets: Targets) -> None:
         self._targets = targets
 
-    def plain(self, target: Target, input: Any) -> NewJob:
-        """Check a start without options. Raises: the errors of names and payloads."""
+    def plain(self, target: Target, input: Any) -> tuple[NewJob, str]:
+        """Check a start without options; return the job, and its input in clear. Raises: as `one`."""
         entry = self._targets.entry(target)
         text = self._targets.encode(entry, input)
         id = new_id()
+        stored = entry.stored_input(id, text)
         if entry.flow is None:
-            return NewJob(id, id, entry.name, text, version=entry.version)
+            return NewJob(id, id, entry.name, stored, version=entry.version), text
         place = entry.place(text)
-        return NewJob(id, id, entry.name, text, version=entry.version, **place)
+        return NewJob(id, id, entry.name, stored, version=entry.version, **place), text
 
     def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
         """Check one start. Raises: the errors of names, payloads and options."""
@@ -440,6 +445,7 @@ class Starter:
         on_blocker_failure: OnBlockerFailure = "fail",
         max_attempts: int | None = None,
         version: int | None = None,
+        sealed: bool | None = None,
     ) -> StartPlan:
         quiet = check_debounce(
             debounce,
@@ -454,6 +460,8 @@ class Starter:
         if quiet is not None:
             after = quiet.quiet_ms / 1000
         entry = self._targets.entry(target, version)
+        if sealed is not None:
+            entry = entry.with_seal(sealed)
         return StartPlan(
             entry=entry,
             priority=entry.check_priority(priority),
@@ -501,7 +509,7 @@ class StartPlan(msgspec.Struct, frozen=True):
             id=id,
             chain_id=id,
             type=self.entry.name,
-            input=input,
+            input=self.entry.stored_input(id, input),
             priority=self.priority,
             at=self.at,
             key=key,
@@ -510,10 +518,16 @@ class StartPlan(msgspec.Struct, frozen=True):
             version=self.entry.version,
             **self.entry.place(input),
         )
+        unsealed = Unsealed(input, self.entry.stored_input) if self.entry.sealed else None
         if key is None and not self.blockers:
-            return StartRequest(job)
+            return StartRequest(job, unsealed=unsealed)
         return StartRequest(
-            job, self._new_key(id, key), self._edges(id), self.entry.waits_for, self.debounce
+            job,
+            self._new_key(id, key),
+            self._edges(id),
+            self.entry.waits_for,
+            self.debounce,
+            unsealed,
         )
 
     def _new_key(self, id: str, key: str | None) -> NewKey | None:
@@ -568,9 +582,9 @@ def start_command(batch: Batch) -> Command[list[Chain]]:
         records = (yield from store.chains.get(earlier)) if earlier else []
         known = {each.id: each for each in records}
         chains = [
-            _earlier(request.job, answer, known.get(answer.id))
+            _earlier(request.job, answer, known.get(answer.id), conditions.sealer)
             if answer.deduplicated
-            else new_chain(answer, request.job.key, request.job.input)
+            else new_chain(answer, request.job.key, request.clear_input)
             for request, answer in zip(requests, started, strict=True)
         ]
         return _change(chains, started, conditions)
@@ -578,7 +592,7 @@ def start_command(batch: Batch) -> Command[list[Chain]]:
     return command
 
 
-def plain_command(job: NewJob) -> Command[Chain]:
+def plain_command(job: NewJob, input: str) -> Command[Chain]:
     """Return the command that starts a chain without options: one insert, and nothing to look up."""
 
     def command(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
@@ -588,7 +602,7 @@ def plain_command(job: NewJob) -> Command[Chain]:
         yield from store.jobs.insert_new(new, conditions.channel)
         started = Started(job.id, job.type, "pending", False)
         return Change(
-            new_chain(started, None, job.input),
+            new_chain(started, None, input),
             (),
             () if conditions.channel else due_hints((job.type,)),
             (_created(started),) if conditions.has_observers else (),
@@ -609,7 +623,7 @@ def publish_command(
 ) -> Command[list[Chain]]:
     """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
     text = targets.encode_event(name, input)
-    version = targets.event_version(name)
+    entry = targets.event(name)
     planned = check_time(at, after)
     after_ms = None if after is None else milliseconds(after)
     urgency = check_priority(priority)
@@ -623,11 +637,11 @@ def publish_command(
             id=job_id,
             chain_id=job_id,
             type=name,
-            input=text,
+            input=entry.stored_input(job_id, text),
             priority=urgency,
             at=moment,
             trace=None if conditions.trace is None else conditions.trace(name),
-            version=version,
+            version=entry.version,
         )
         (deliveries,) = yield from publish_events(store, [job], conditions.channel)
         started = [Started(each.id, each.type, "pending", False) for each in deliveries]
@@ -668,14 +682,16 @@ def _created(started: Started) -> Event:
     return event("job_created", job_id=started.id, type=started.type, chain_id=started.id)
 
 
-def _earlier(job: NewJob, answer: Started, record: ChainRecord | None) -> Chain:
+def _earlier(
+    job: NewJob, answer: Started, record: ChainRecord | None, sealer: Sealer | None
+) -> Chain:
     if answer.state == "removed":
         return removed_chain(answer.id, job.type, job.key)
     if record is None or record.type != job.type:
         raise InvalidId(
             f"{job.id} is already the id of another job", help="make a new id for each chain"
         )
-    return chain_of(record, deduplicated=True)
+    return chain_of(record, sealer, deduplicated=True)
 
 
 def _with_traces(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
@@ -696,6 +712,19 @@ class StartableType(msgspec.Struct, frozen=True):
     waits_for: tuple[str, ...] | None = None
     flow: Flow | None = None
     version: int | None = None
+    sealed: bool = False
+    sealer: Sealer | None = None
+
+    def stored_input(self, id: str, text: str) -> str:
+        """Return the input of a job as it is stored. Raises: SealKeyMissing."""
+        return seal_input(self.sealer, text, id, self.name) if self.sealed else text
+
+    def with_seal(self, sealed: object) -> StartableType:
+        """Return the type as a start asks for it. Raises: InvalidOption."""
+        check_kind("sealed", sealed, (bool,))
+        if self.sealed and not sealed:
+            raise InvalidOption(f"job type {self.name} is sealed", help="leave out sealed=")
+        return msgspec.structs.replace(self, sealed=bool(sealed))
 
     def place(self, input: str) -> Place:
         """Return where a job with this input waits. Raises: InputInvalid."""
@@ -722,7 +751,15 @@ class Place(TypedDict, total=False):
 
 
 def _startable(type: JobType) -> StartableType:
-    return StartableType(type.name, type.input, type.waits_for, type.flow, type.stored_version)
+    return StartableType(
+        type.name,
+        type.input,
+        type.waits_for,
+        type.flow,
+        type.stored_version,
+        type.sealed,
+        type.sealer,
+    )
 
 
 def _of_version(type: StartableType, version: int) -> StartableType:
@@ -762,7 +799,7 @@ class Targets:
     def successor(self, target: Target) -> StartableType:
         """Return the type a chain continues with, whether or not a chain may begin with it. Raises: see `entry`."""
         if self._open_types and isinstance(target, str) and target not in self._registry:
-            return StartableType(check_name(target), _ANYTHING)
+            return StartableType(check_name(target), _ANYTHING, sealer=self._registry.sealer)
         found = self._registry.get(target)
         return _startable(found)
 
@@ -786,10 +823,19 @@ class Targets:
         texts = [each.encode(input, self._limit) for each in codecs or [_ANYTHING]]
         return texts[0]
 
-    def event_version(self, event: str) -> int | None:
-        """Return the version that an event of this name is written with."""
+    def event(self, event: str) -> StartableType:
+        """Return how an event of this name is written: its version, and whether it is sealed."""
         known = self._registry.find(event) or next(iter(self._registry.of_event(event)), None)
-        return None if known is None else known.stored_version
+        if known is None:
+            return StartableType(event, _ANYTHING)
+        return msgspec.structs.replace(_startable(known), name=event)
+
+    def stored_output(self, job: JobRecord, text: str) -> str:
+        """Return an output as it is stored when it completes a job from outside. Raises: SealKeyMissing."""
+        known, sealer = self._registry.find(job.type), self._registry.sealer
+        if not (known is not None and known.sealed) and not is_sealed(job.input):
+            return text
+        return seal_output(sealer, text, job.chain_id, job.type)
 
 
 def open_targets(types: Iterable[JobType]) -> Targets:

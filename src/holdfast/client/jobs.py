@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, overload
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
@@ -50,10 +51,11 @@ class JobCommands(Resource):
         records = yield from self._client.store.jobs.get([wanted])
         if not records:
             raise JobNotFound(f"there is no job {wanted}")
-        return job_of(records[0])
+        return job_of(records[0], self._client.sealer)
 
     def _list(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
-        return read_page("jobs", filter, limit, after, self._client.store.jobs.walk, job_of)
+        show = partial(job_of, sealer=self._client.sealer)
+        return read_page("jobs", filter, limit, after, self._client.store.jobs.walk, show)
 
     def _attempts(self, id: Id) -> Op[builtins.list[AttemptInfo]]:
         wanted = id_text(id)
@@ -67,7 +69,7 @@ class JobCommands(Resource):
         records = yield from self._client.store.blockers.of_jobs([wanted])
         if not records:
             yield from self._get(wanted)
-        return [view_of(BlockerInfo, each) for each in records]
+        return [view_of(BlockerInfo, each, _sealer=self._client.sealer) for each in records]
 
 
 class Jobs(JobCommands):
@@ -167,7 +169,7 @@ class DeadLetterCommands(Resource):
             limit,
             after,
             self._client.store.jobs.walk,
-            job_of,
+            partial(job_of, sealer=self._client.sealer),
         )
 
 

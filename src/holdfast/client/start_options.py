@@ -79,6 +79,9 @@ class SharedOptions(TypedDict, total=False):
     version: int | None
     """The version of the input, for a type that is not registered here; a registered type says its own."""
 
+    sealed: bool
+    """Encrypt the payloads of this chain's first job, for a type that is not registered here or not sealed."""
+
 
 class StartOptions(SharedOptions, total=False):
     """Options of `app.start` and `Start`."""

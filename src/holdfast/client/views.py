@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
-from holdfast.core.errors import OutputInvalid
+from holdfast.core.errors import OutputInvalid, SealError
 from holdfast.core.records import (
     ChainRecord,
     ChainState,
@@ -26,6 +26,7 @@ from holdfast.core.records import (
     State,
     to_datetime,
 )
+from holdfast.core.sealing import Sealer, open_input, open_output
 
 if TYPE_CHECKING:
     # Type checkers know defaults of type variables before Python 3.13 does.
@@ -94,6 +95,7 @@ class Chain(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
     _output: str | None = None
     _created_at: Instant | None = None
     _finished_at: Instant | None = None
+    _sealer: Sealer | None = None
 
     @property
     def id(self) -> UUID:
@@ -102,17 +104,20 @@ class Chain(msgspec.Struct, Generic[OutputT], frozen=True, kw_only=True):
 
     @property
     def input(self) -> Any:
-        """What was asked of its first job."""
-        return decode_any(self._input)
+        """What was asked of its first job. Raises: SealError."""
+        return decode_any(open_input(self._sealer, self._input, self._id, self.type))
 
     @property
     def output(self) -> Any:
-        """What came of it; None unless it completed."""
-        return None if self._output is None else decode_any(self._output)
+        """What came of it; None unless it completed. Raises: SealError."""
+        return None if self._output is None else decode_any(self._output_text())
 
     def output_as(self, kind: builtins.type[T]) -> T:
-        """Return the output as a value of this type. Raises: OutputInvalid."""
-        return cast(T, TypeCodec(kind, "output").decode(self._output or "null"))
+        """Return the output as a value of this type. Raises: OutputInvalid, SealError."""
+        return cast(T, TypeCodec(kind, "output").decode(self._output_text()))
+
+    def _output_text(self) -> str:
+        return open_output(self._sealer, self._output or "null", self._id)
 
     @property
     def created_at(self) -> datetime | None:
@@ -133,14 +138,15 @@ class CompletedChain(Chain[OutputT], frozen=True, kw_only=True):
     """A chain that has completed, as `app.chains.wait` returns it."""
 
     _decoded: Any
-    _misfit: OutputInvalid | None
+    _misfit: OutputInvalid | SealError | None
 
     @property
     def output(self) -> OutputT:
         """What came of it.
 
         If you waited for what `start` returned, and its handler did not continue the chain, this is a value of the
-        type that the handler says it returns; otherwise plain JSON. Raises: OutputInvalid for one of another type.
+        type that the handler says it returns; otherwise plain JSON.
+        Raises: OutputInvalid for one of another type, SealError.
         """
         if self._misfit is not None:
             raise self._misfit
@@ -159,20 +165,30 @@ def removed_chain(id: str, type: str, key: str | None) -> Chain:
     )
 
 
-def chain_of(record: ChainRecord, deduplicated: bool = False) -> Chain:
+def chain_of(record: ChainRecord, sealer: Sealer | None, deduplicated: bool = False) -> Chain:
     """Return the public view of a chain."""
-    return view_of(Chain, record, deduplicated=deduplicated)
+    return view_of(Chain, record, deduplicated=deduplicated, _sealer=sealer)
 
 
-def completed_chain(record: ChainRecord, codec: TypeCodec | None) -> CompletedChain:
+def completed_chain(
+    record: ChainRecord, codec: TypeCodec | None, sealer: Sealer | None
+) -> CompletedChain:
     """Return the public view of a chain that has completed, its output decoded by a codec or as plain JSON."""
-    text = record.output or "null"
-    decoded, misfit = None, None
+    decoded: Any = None
+    misfit: OutputInvalid | SealError | None = None
     try:
+        text = open_output(sealer, record.output or "null", record.id)
         decoded = decode_any(text) if codec is None else codec.decode(text)
-    except OutputInvalid as error:
+    except (OutputInvalid, SealError) as error:
         misfit = error
-    return view_of(CompletedChain, record, deduplicated=False, _decoded=decoded, _misfit=misfit)
+    return view_of(
+        CompletedChain,
+        record,
+        deduplicated=False,
+        _decoded=decoded,
+        _misfit=misfit,
+        _sealer=sealer,
+    )
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -203,25 +219,28 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 1
     _input: str
     _output: str | None
+    _sealer: Sealer | None = None
 
     @property
     def input(self) -> Any:
-        """What was asked."""
-        return decode_any(self._input)
+        """What was asked. Raises: SealError."""
+        return decode_any(open_input(self._sealer, self._input, str(self.id), self.type))
 
     @property
     def output(self) -> Any:
-        """What came of it; None unless it completed."""
-        return None if self._output is None else decode_any(self._output)
+        """What came of it; None unless it completed. Raises: SealError."""
+        if self._output is None:
+            return None
+        return decode_any(open_output(self._sealer, self._output, str(self.chain_id)))
 
     def __repr__(self) -> str:
         """Show what identifies it, and no payload."""
         return f"JobInfo({self.id}, type={self.type!r}, state={self.state!r})"
 
 
-def job_of(record: JobRecord) -> JobInfo:
+def job_of(record: JobRecord, sealer: Sealer | None) -> JobInfo:
     """Return a job's public view."""
-    return view_of(JobInfo, record)
+    return view_of(JobInfo, record, _sealer=sealer)
 
 
 class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,11 +254,14 @@ class BlockerInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: State | None
     error: str | None = None
     _output: str | None
+    _sealer: Sealer | None = None
 
     @property
     def output(self) -> Any:
-        """The chain's output; None unless it completed."""
-        return None if self._output is None else decode_any(self._output)
+        """The chain's output; None unless it completed. Raises: SealError."""
+        if self._output is None:
+            return None
+        return decode_any(open_output(self._sealer, self._output, str(self.chain_id)))
 
 
 class AttemptInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,8 @@ Dropping dead letters: a failed chain is deleted with all that belongs to it, un
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -21,13 +22,24 @@ from holdfast.commands.change import (
 from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, refuse, run_jobs_now
 from holdfast.core.errors import ChainNotFound, DatabaseBusy, StillReferenced
 from holdfast.core.lifecycle import CANCEL, COMPLETE, DROP
-from holdfast.core.records import TERMINAL, Ending, Instant, NewJob, State, TerminalState
+from holdfast.core.records import (
+    TERMINAL,
+    Ending,
+    Instant,
+    JobRecord,
+    NewJob,
+    State,
+    TerminalState,
+)
 from holdfast.core.redaction import clean_error
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 _ROUNDS = 1000
+
+SealOutput: TypeAlias = Callable[[JobRecord, str], str]
+"""Returns the output of a job as it is stored."""
 
 
 def no_such_chain(store: Store, id: str) -> Op[ChainNotFound]:
@@ -41,10 +53,15 @@ def no_such_chain(store: Store, id: str) -> Op[ChainNotFound]:
 
 
 def complete_chain(
-    store: Store, chain_id: str, output: str, now: Instant | None = None
+    store: Store,
+    chain_id: str,
+    output: str,
+    now: Instant | None = None,
+    seal: SealOutput | None = None,
 ) -> Op[Change[str]]:
     """Complete a chain with an output, whichever worker holds its job. Raises: ChainNotFound, WrongState."""
-    return (yield from _end_chain(store, chain_id, "completed", output=output, now=now))
+    ending = _end_chain(store, chain_id, "completed", output=output, now=now, seal=seal)
+    return (yield from ending)
 
 
 def continue_chain(
@@ -74,9 +91,10 @@ def _end_chain(
     next: NewJob | None = None,
     reason: str | None = None,
     now: Instant | None = None,
+    seal: SealOutput | None = None,
 ) -> Op[Change[str]]:
     report = yield from end_chain(
-        store, chain_id, state, output=output, error=error, next=next, now=now
+        store, chain_id, state, output=output, error=error, next=next, now=now, seal=seal
     )
     next_type = None if next is None else next.type
     before: State = report.ended[0].was
@@ -102,6 +120,7 @@ def end_chain(
     error: str | None = None,
     next: NewJob | None = None,
     now: Instant | None = None,
+    seal: SealOutput | None = None,
 ) -> Op[EndReport]:
     """End a chain's live job from outside, or continue it with `next`, whose place in the chain is set here.
 
@@ -118,7 +137,12 @@ def end_chain(
             successor = msgspec.structs.replace(
                 next, chain_id=chain_id, chain_index=tail.chain_index + 1
             )
-        ending = Ending(id=tail.job_id, state=state, output=output, error=error, next=successor)
+        text = output
+        if output is not None and seal is not None:
+            # Which type the chain has reached is known only now; a job that is gone ends nothing.
+            found = yield from store.jobs.get([tail.job_id])
+            text = seal(found[0], output) if found else None
+        ending = Ending(id=tail.job_id, state=state, output=text, error=error, next=successor)
         report = yield from end_jobs(store, [ending], now)
         if report.ended:
             return report

@@ -6,7 +6,7 @@ that is asked for while it runs is followed by another, which takes over the key
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -29,12 +29,26 @@ from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
 
+class Unsealed(msgspec.Struct, frozen=True):
+    """An input in clear that is stored sealed, and how: which job it becomes that of is known when it is written."""
+
+    text: str
+    seal: Callable[[str, str], str]
+
+
 class DebouncedStart(msgspec.Struct, frozen=True):
     """A job to be started once its key is quiet."""
 
     job: NewJob
     key: NewKey
     debounce: Debounce
+    unsealed: Unsealed | None = None
+
+    def input_for(self, job_id: str) -> str:
+        """Return its input as it is stored for a job, which may be an earlier one."""
+        if self.unsealed is None or job_id == self.job.id:
+            return self.job.input
+        return self.unsealed.seal(job_id, self.unsealed.text)
 
     @property
     def name(self) -> tuple[str, str]:
@@ -136,7 +150,7 @@ class _KeyedWriter:
         revisions = [
             NewRevision(
                 holders[each.name],
-                each.job.input,
+                each.input_for(holders[each.name]),
                 each.debounce.quiet_ms,
                 each.debounce.latest_ms,
                 each.job.version,

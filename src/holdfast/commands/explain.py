@@ -9,7 +9,7 @@ import msgspec
 from holdfast.commands.blockers import FURTHEST, circle_of
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
 from holdfast.core.duration import spoken
-from holdfast.core.errors import InputUnreadable
+from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing
 from holdfast.core.gates import (
     GatePlace,
     GateRecord,
@@ -188,17 +188,21 @@ def _blocked(around: Surroundings) -> str:
     return f"{sentence}; {stuck} failed or cancelled" if stuck else sentence
 
 
+_UNREADABLE = frozenset(each.__name__ for each in (InputUnreadable, SealKeyMissing, SealBroken))
+
+
 def _is_unreadable(error: str | None) -> bool:
-    return (error or "").startswith(f"{InputUnreadable.__name__}:")
+    return (error or "").partition(":")[0] in _UNREADABLE
 
 
 def _unreadable(job: JobRecord, around: Surroundings) -> str:
     due = job.available_at
     if not _is_unreadable(around.last_error) or due is None or due <= around.now:
         return ""
-    reason = _because((around.last_error or "").partition(": ")[2])
+    kind, _, text = (around.last_error or "").partition(": ")
+    waits_for = "code that can read" if kind == InputUnreadable.__name__ else "a key that opens"
     next_try = f"next try in {spoken(due - around.now)}"
-    sentence = f"Waits for code that can read its input{reason}; {next_try}"
+    sentence = f"Waits for {waits_for} its input{_because(text)}; {next_try}"
     ends_at = _gives_up_at(job, around)
     if ends_at is None:
         return sentence

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.commands.blockers import FanIn, attach_blockers, check_blockers, check_waits
 from holdfast.commands.change import Change, Effect, due_hints
-from holdfast.commands.debounce import DebouncedStart, start_debounced
+from holdfast.commands.debounce import DebouncedStart, Unsealed, start_debounced
 from holdfast.commands.jobs import EndReport, end_jobs
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.ids import delivery_id, id_at
@@ -42,6 +42,12 @@ class StartRequest(msgspec.Struct, frozen=True):
     blockers: tuple[NewBlocker, ...] = ()
     waits_for: tuple[str, ...] | None = None
     debounce: Debounce | None = None
+    unsealed: Unsealed | None = None
+
+    @property
+    def clear_input(self) -> str:
+        """The input as the caller gave it."""
+        return self.job.input if self.unsealed is None else self.unsealed.text
 
 
 class Started(msgspec.Struct, frozen=True):
@@ -100,7 +106,7 @@ def _start_some_debounced(
     started = (yield from start_chains(store, others, channel, now)) if others else []
     answers = {each.job.id: answer for each, answer in zip(others, started, strict=True)}
     debounced = [
-        DebouncedStart(each.job, each.key, each.debounce)
+        DebouncedStart(each.job, each.key, each.debounce, each.unsealed)
         for each in requests
         if each.debounce is not None and each.key is not None
     ]

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.core.errors import InputUnreadable
+from holdfast.core.errors import InputUnreadable, SealError
 from holdfast.core.records import LIVE, Instant, JobRecord, UnreadableJob
 from holdfast.core.registry import JobType
+from holdfast.core.sealing import key_id, open_input
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.storage.store.pagination import JobQuery
@@ -45,14 +46,18 @@ def reread_jobs(
 def is_readable(type: JobType, job: UnreadableJob) -> bool:
     """Whether this code can read the input of a job."""
     try:
-        type.read_input(job.input or "null", job.version)
-    except InputUnreadable:
+        text = open_input(type.sealer, job.input or "null", job.id, job.type)
+        type.read_input(text, job.version)
+    except (InputUnreadable, SealError):
         return False
     return True
 
 
 class TypeCheck(msgspec.Struct):
-    """How many waiting jobs of a type the code can read; `error` and `example` are of the first it cannot."""
+    """How many waiting jobs of a type the code can read; `error` and `example` are of the first it cannot.
+
+    `keys` counts the sealed ones by the id of their key.
+    """
 
     type: str
     waiting: int = 0
@@ -60,16 +65,23 @@ class TypeCheck(msgspec.Struct):
     versions: set[int] = msgspec.field(default_factory=set)
     error: str | None = None
     example: str | None = None
+    keys: dict[str, int] = msgspec.field(default_factory=dict)
 
     def count(self, type: JobType, job: JobRecord) -> None:
         """Try to read the input of one job."""
         self.waiting += 1
         self.versions.add(job.version)
+        key = key_id(job.input)
+        if key is not None:
+            self.keys[key] = self.keys.get(key, 0) + 1
         try:
-            type.read_input(job.input, job.version)
-        except InputUnreadable as error:
+            type.read_input(open_input(type.sealer, job.input, job.id, job.type), job.version)
+        except (InputUnreadable, SealError) as error:
             self.unreadable += 1
-            self.error, self.example = self.error or error.message, self.example or job.id
+            text = error.message
+            if key is not None and error.__cause__ is not None:
+                text = f"the sealed input cannot be read as {type.input.name}"
+            self.error, self.example = self.error or text, self.example or job.id
 
 
 def check_page(

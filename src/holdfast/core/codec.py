@@ -31,8 +31,11 @@ SIZE_LIMIT = 1024 * 1024
 DEPTH_LIMIT = 200
 SMALLEST_INT = -(2**63)
 LARGEST_INT = 2**63 - 1
+SEALED_PREFIX = '{"$sealed":'
+"""What a sealed payload begins with in the database; no payload in clear may."""
 
 _BACKSLASH = ord("\\")
+_SEALED = SEALED_PREFIX.encode()
 _NUL = b"\\u0000"
 # An even number of backslashes before it would mean the six characters themselves, not a NUL.
 _EXACT_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
@@ -52,6 +55,8 @@ def checked_text(raw: bytes, limit: int = SIZE_LIMIT) -> str:
         raise PayloadNotEncodable("the payload contains a NUL character")
     if _LONG_NUMBER in raw.translate(_DIGITS_TO_ZERO).decode("latin-1"):
         _check_ints(raw)
+    if raw.startswith(_SEALED):
+        raise PayloadNotEncodable("the payload begins like a sealed one, with the key $sealed")
     if len(raw) > 2 * DEPTH_LIMIT and raw.count(b"[") + raw.count(b"{") > DEPTH_LIMIT:
         _check_depth(raw)
     return raw.decode()

@@ -22,7 +22,10 @@ HoldfastError
 │   ├── PayloadTooLarge            HF023
 │   ├── PayloadNotEncodable        HF024
 │   ├── OutputInvalid              HF025
-│   └── InputUnreadable            HF029
+│   ├── InputUnreadable            HF029
+│   └── SealError
+│       ├── SealKeyMissing         HF120
+│       └── SealBroken             HF121
 ├── TransactionError
 │   ├── NoTransaction              HF030
 │   ├── TransactionAborted         HF031  retryable
@@ -212,6 +215,9 @@ __all__ = [
     "SchemaChanged",
     "SchemaTooNew",
     "SchemaTooOld",
+    "SealBroken",
+    "SealError",
+    "SealKeyMissing",
     "ServiceCallFailed",
     "ServiceCallRejected",
     "ServiceTokenUnset",
@@ -590,6 +596,40 @@ class InputUnreadable(InputInvalid):
         """`job_id` is the job whose handler asked for its input."""
         super().__init__(message, type_name=type_name, path=path, help=help)
         self.job_id = job_id
+
+
+class SealError(PayloadError):
+    """A sealed payload cannot be opened, or a payload not sealed."""
+
+    def __init__(
+        self, message: str, *, key: str = "", job_id: str | None = None, help: str | None = None
+    ) -> None:
+        """`key` is the id of the key it is sealed with; `job_id` the job whose handler needs it."""
+        super().__init__(message, help=help)
+        self.key = key
+        self.job_id = job_id
+
+
+class SealKeyMissing(SealError):
+    """This process does not hold the key of a sealed payload.
+
+    Sealed inputs and outputs are encrypted in the database. A job whose input this worker cannot open
+    does not fail and costs no attempt: it waits, and a worker that starts with the key runs it.
+    """
+
+    code = "HF120"
+    fix = "give this process the key, in HOLDFAST_SEAL_KEYS or with Holdfast(seal=…)"
+
+
+class SealBroken(SealError):
+    """A sealed payload does not open.
+
+    It was changed, or copied from another job or chain, or the key of that id is another one here. A
+    job with such an input waits as it does for a missing key.
+    """
+
+    code = "HF121"
+    fix = "compare the keys of this id; if they are the same, the payload was changed: cancel the job, start another"
 
 
 class TransactionError(HoldfastError):

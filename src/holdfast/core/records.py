@@ -365,11 +365,15 @@ class UnreadableJob(msgspec.Struct, frozen=True):
 
 
 class UnreadableGroup(msgspec.Struct, frozen=True):
-    """How many jobs of a type wait for code that can read their input, and since when."""
+    """How many jobs of a type wait for code that can read their input, and since when.
+
+    `missing` says which key those wait for whose input is sealed.
+    """
 
     type: str
     count: int
     since: Instant
+    missing: str | None = None
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):

@@ -37,6 +37,7 @@ from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Instant
 from holdfast.core.retry import Retry
+from holdfast.core.sealing import Sealer
 from holdfast.core.signatures import Kinds, at_least_one, check_kind, is_async, signature_of
 from holdfast.core.upgrades import Upgrade, check_version, upgraded
 
@@ -69,6 +70,9 @@ class JobType:
     keep_ms: int | None = None
     version: int = 1
     upgrades: dict[int, Upgrade] = field(default_factory=dict)
+    sealed: bool = False
+    sealer: Sealer | None = None
+    """What opens payloads in this process, sealed type or not."""
 
     @property
     def stored_version(self) -> int | None:
@@ -158,6 +162,9 @@ class TypeOptions(TypedDict, total=False):
     version: int
     """The version of the input, from 1; what was stored under earlier ones goes through `app.upgrade` functions."""
 
+    sealed: bool
+    """Whether inputs and outputs are encrypted in the database, and what errors say left out; by default False."""
+
 
 _KINDS: Mapping[str, Kinds] = {
     "retry": (Retry,),
@@ -177,6 +184,7 @@ _KINDS: Mapping[str, Kinds] = {
     "fair": (Fair, NoneType),
     "ordered": (Ordered, NoneType),
     "version": (int,),
+    "sealed": (bool,),
 }
 """What each option of TypeOptions may be; a misspelled one must not be taken for its default."""
 
@@ -213,6 +221,7 @@ class Registry:
 
     def __init__(self) -> None:
         """Begin with none."""
+        self.sealer: Sealer | None = None
         self._types: dict[str, JobType] = {}
         self._by_handler: dict[Hashable, list[JobType]] = {}
         self._upgrades: dict[str, dict[int, Upgrade]] = {}
@@ -230,13 +239,14 @@ class Registry:
         return name in self._types
 
     def add(self, job_type: JobType) -> JobType:
-        """Register a type. Raises: DuplicateJobType, InvalidOption when an event's handlers differ in its version."""
+        """Register a type. Raises: DuplicateJobType, InvalidOption when handlers of an event differ in its options."""
         if job_type.name in self._types:
             raise DuplicateJobType(f"job type {job_type.name} is already registered")
-        self._check_versions(job_type)
+        self._check_siblings(job_type)
         # The handlers of an event share its upgrades, whichever is registered first.
         steps = self._upgrades.setdefault(job_type.event or job_type.name, {})
-        job_type = replace(job_type, upgrades=steps)
+        sealer = job_type.sealer or self.sealer
+        job_type = replace(job_type, upgrades=steps, sealer=sealer)
         self._types[job_type.name] = job_type
         if _can_be_looked_up(job_type.handler):
             self._by_handler.setdefault(job_type.handler, []).append(job_type)
@@ -281,7 +291,7 @@ class Registry:
             raise InvalidOption(f"{name} already has an upgrade from version {number}")
         self._upgrades[name][number] = upgrade
 
-    def _check_versions(self, job_type: JobType) -> None:
+    def _check_siblings(self, job_type: JobType) -> None:
         event = job_type.event or job_type.name
         declared = [] if job_type.event is None else [self._types.get(event)]
         for other in (*declared, *self.of_event(event)):
@@ -290,6 +300,11 @@ class Registry:
                     f"{job_type.name} has version {job_type.version} of the event {event}, "
                     f"and {other.name} version {other.version}",
                     help="an event has one version: give it to its declaration and all its handlers",
+                )
+            if other is not None and other.sealed != job_type.sealed:
+                raise InvalidOption(
+                    f"of the event {event}, {job_type.name} and {other.name} differ in sealed=",
+                    help="an event is sealed or not: give it to its declaration and all its handlers",
                 )
 
     def check(self) -> None:
@@ -354,6 +369,7 @@ def job_type_of(
         flow=flow_of(name, codec, options),
         variables=variables,
         version=check_version(options.get("version", 1)),
+        sealed=options.get("sealed", False),
     )
 
 

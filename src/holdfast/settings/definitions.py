@@ -161,6 +161,13 @@ class HoldfastSettings:
         "auto",
         "PostgreSQL: whether a claim waits for its commit; auto waits only for a synchronous standby.",
     )
+    seal_keys: str | None = setting(
+        Text(),
+        None,
+        "Keys of sealed payloads, the current one first: id:base64,…, or @FILE with one a line;"
+        " unset: nothing can be sealed or opened.",
+        secret=True,
+    )
     worker_name: str = setting(Text(), "worker", "First part of a worker's id.")
     slots: int = setting(
         Integer(1, 1_000), 10, "Maximum concurrent handlers.", fallback="OUTBOX_CONCURRENCY"

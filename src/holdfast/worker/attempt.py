@@ -10,9 +10,11 @@ from typing import Literal, NamedTuple, assert_never
 
 import msgspec
 
+from holdfast.core.errors import SealError
 from holdfast.core.records import ClaimedJob, Instant, Stand
 from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
+from holdfast.core.sealing import check_sealer, is_sealed, open_input
 from holdfast.worker.clock import Clock
 
 AbortReason = Literal[
@@ -62,6 +64,8 @@ class Attempt(msgspec.Struct, eq=False):
     on_interrupt: Callable[[], None] | None = None
     call_size: int | None = None
     """How many jobs of its key came with it, where a call takes only such."""
+    sealed: bool = False
+    """Whether its payloads are sealed, so that nothing of them may be written in clear."""
     _flag: threading.Event | None = None
 
     @property
@@ -107,6 +111,19 @@ class Attempt(msgspec.Struct, eq=False):
         if self._flag is not None:
             self._flag.set()
         return True
+
+    def open_seal(self) -> None:
+        """Open a sealed input, in memory only. Raises: SealError."""
+        claimed = self.claimed
+        self.sealed = self.sealed or self.type.sealed or is_sealed(claimed.input)
+        if not self.sealed:
+            return
+        try:
+            check_sealer(self.type.sealer, claimed.type)
+            claimed.input = open_input(self.type.sealer, claimed.input, claimed.id, claimed.type)
+        except SealError as error:
+            error.job_id = claimed.id
+            raise
 
     def interrupt(self) -> None:
         """Interrupt the handler, after `abort`. On the loop."""

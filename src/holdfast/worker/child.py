@@ -40,7 +40,7 @@ from holdfast.worker.processes import (
     descendants,
     encode_message,
 )
-from holdfast.worker.resolve_outcome import format_stack
+from holdfast.worker.resolve_outcome import format_places, format_stack
 
 Send = Callable[[Message], None]
 
@@ -176,16 +176,16 @@ def _run(handler: Callable[..., Any], type: JobType, request: JobRequest, send: 
     except Snooze as snooze:
         return encode_message(_make_result(type, snooze))
     except BaseException as error:
-        return encode_message(_make_failure(error))
+        return encode_message(_make_failure(error, request.sealed))
     finally:
         current_job.set(None)
 
 
-def _make_failure(error: BaseException) -> ChildFailure:
+def _make_failure(error: BaseException, sealed: bool) -> ChildFailure:
     return ChildFailure(
         kind=error.__class__.__name__,
         message=printable(error.message if isinstance(error, InputUnreadable) else words_of(error)),
-        stack=printable(format_stack(error)),
+        stack=printable(format_places(error) if sealed else format_stack(error)),
         retryable=getattr(error, "retryable", True) is not False,
         retry_after_ms=_whole_number(getattr(error, "retry_after_ms", None)),
         busy_ms=error.delay_ms if isinstance(error, Busy) else None,

@@ -22,6 +22,7 @@ from holdfast.core.errors import (
     LeaseLost,
     OutputInvalid,
     RoleRefused,
+    SealError,
     TransactionAborted,
 )
 from holdfast.core.outcome import Snooze
@@ -74,6 +75,7 @@ class Executor:
             )
         )
         try:
+            attempt.open_seal()
             if claimed.blockers > 0 or attempt.type.atomic:
                 postponed = await self._set_up(attempt, job)
                 if postponed is not None:
@@ -93,6 +95,7 @@ class Executor:
         """Run a batch handler once for several attempts; a result per job, or one error for all."""
         jobs: list[Job[Any]] = [Job(each, self._context.id, None) for each in attempts]
         try:
+            _open_seals(attempts)
             await self._read_blockers(jobs)
             values = await self._calls.get(attempts[0].type.name)(jobs)  # type: ignore[arg-type]
             values = _one_each(values, len(jobs))
@@ -201,13 +204,13 @@ class Executor:
         if reason is not None and isinstance(error, asyncio.CancelledError | Aborted):
             # Not the job's fault: it goes back as it came, if the token is still valid.
             return AttemptResult(make_finish(attempt, self._context.id, "snooze"), error=error)
-        if isinstance(error, InputUnreadable) and error.job_id is not None:
+        if isinstance(error, InputUnreadable | SealError) and error.job_id is not None:
             return AttemptResult(await self._wait_for_code(attempt, error), error=error)
         if await self._only_waited_for_lock(attempt, error):
             return AttemptResult(self._resolver.postpone(attempt, error), error=error)
         return AttemptResult(self._resolver.resolve_error(attempt, error), error=error)
 
-    async def _wait_for_code(self, attempt: Attempt, error: InputUnreadable) -> Finish:
+    async def _wait_for_code(self, attempt: Attempt, error: InputUnreadable | SealError) -> Finish:
         """Remember a job whose input cannot be read, and put it back; the others of its batch are not to blame."""
         claimed, database = attempt.claimed, self._context.database
         if error.job_id != claimed.id:
@@ -325,6 +328,15 @@ def call_catching(
         return function(*arguments), None
     except BaseException as error:
         return None, error
+
+
+def _open_seals(attempts: Sequence[Attempt]) -> None:
+    """Open the inputs of a batch; an error of its handler may repeat any of them. Raises: SealError."""
+    for each in attempts:
+        each.open_seal()
+    is_any_sealed = any(each.sealed for each in attempts)
+    for each in attempts:
+        each.sealed = is_any_sealed
 
 
 def _is_discarded(error: BaseException) -> bool:

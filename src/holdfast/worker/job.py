@@ -15,10 +15,12 @@ from holdfast.core.errors import (
     AlreadyCompleting,
     InputUnreadable,
     InvalidOption,
+    SealError,
     WrongState,
 )
 from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State, to_datetime
 from holdfast.core.redaction import printable
+from holdfast.core.sealing import is_sealed, open_output
 from holdfast.storage.database import Database
 from holdfast.worker.attempt import AbortReason, Attempt
 from holdfast.worker.handler_transactions import (
@@ -108,8 +110,7 @@ class Job(Generic[T]):
         try:
             return self._attempt.type.read_input(claimed.input, claimed.version)
         except InputUnreadable as error:
-            error.job_id = claimed.id
-            raise
+            raise self._unreadable(error) from (None if self._attempt.sealed else error.__cause__)
 
     def current_input(self) -> str:
         """The input as text of the version that the code has. Raises: InputUnreadable."""
@@ -117,8 +118,16 @@ class Job(Generic[T]):
         try:
             return self._attempt.type.current_input(claimed.input, claimed.version)
         except InputUnreadable as error:
-            error.job_id = claimed.id
-            raise
+            raise self._unreadable(error) from (None if self._attempt.sealed else error.__cause__)
+
+    def _unreadable(self, error: InputUnreadable) -> InputUnreadable:
+        """Return the error with this job; what led to it may repeat a part of the input."""
+        if self._attempt.sealed and error.__cause__ is not None:
+            error = InputUnreadable(
+                f"the sealed input cannot be read as {self._attempt.type.input.name}"
+            )
+        error.job_id = self._attempt.claimed.id
+        return error
 
     @property
     def chain_id(self) -> UUID:
@@ -270,7 +279,8 @@ class Job(Generic[T]):
         return self._database
 
     def set_blockers(self, records: Sequence[BlockerRecord]) -> None:
-        """Set what the worker read of the blocking chains."""
+        """Set what the worker read of the blocking chains, their outputs opened. Raises: SealError."""
+        records = [self._opened(each) for each in records]
         self.blocker_records = records
         self._blockers = tuple(
             BlockerResult(
@@ -281,6 +291,17 @@ class Job(Generic[T]):
             )
             for each in records
         )
+
+    def _opened(self, record: BlockerRecord) -> BlockerRecord:
+        if record.output is None or not is_sealed(record.output):
+            return record
+        try:
+            text = open_output(self._attempt.type.sealer, record.output, record.chain_id)
+        except SealError as error:
+            error.job_id = self._attempt.claimed.id
+            raise
+        self._attempt.sealed = True
+        return msgspec.structs.replace(record, output=text)
 
 
 def check_progress(fraction: object, note: object) -> tuple[float, str]:

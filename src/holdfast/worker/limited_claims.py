@@ -23,6 +23,7 @@ from holdfast.core.gates import (
 )
 from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimCommit, LeaseClass
 from holdfast.core.registry import JobType
+from holdfast.core.sealing import Sealer, open_input
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.options import WorkerOptions
@@ -78,6 +79,7 @@ class LimitedClaims:
         self._looks = {
             name: TypeLooks(each.flow) for name, each in types.items() if each.flow is not None
         }
+        self._sealers = {name: each.sealer for name, each in types.items()}
         self.plain = {name: each for name, each in types.items() if each.flow is None}
         self._checked_at = -math.inf
 
@@ -246,7 +248,10 @@ class LimitedClaims:
         looks.has_unlined = False
         if not jobs or looks.flow is None:
             return 0
-        moves = [LinedUp(each.id, _gate_of(looks.flow, each), each.available_at) for each in jobs]
+        sealer = self._sealers[type]
+        moves = [
+            LinedUp(each.id, _gate_of(looks.flow, each, sealer), each.available_at) for each in jobs
+        ]
         moved = yield from store.limits.line_up(moves, looks.flow.ordered is not None)
         looks.has_unlined = moved > 0 and len(jobs) == LINED_UP_AT_ONCE
         return moved
@@ -276,9 +281,9 @@ def _count_per_gate(looks: TypeLooks, claim: LimitedClaim, answer: LimitedAnswer
     looks.per_gate = min(max(per_gate, FEWEST_PER_GATE), claim.turn)
 
 
-def _gate_of(flow: Flow, job: UngatedJob) -> str:
+def _gate_of(flow: Flow, job: UngatedJob, sealer: Sealer | None) -> str:
     """Where a job waits; one whose input has no usable key waits where no limit of keys holds."""
     try:
-        return flow.gate_of(job.input)
+        return flow.gate_of(open_input(sealer, job.input, job.id, flow.type))
     except Exception:
         return f"{flow.type}#"

@@ -135,14 +135,16 @@ class ProcessHandlers:
             child = _take_alive(idle) or await HandlerProcess.start(target)
             try:
                 claimed = msgspec.structs.replace(job.claimed, token="", input=text, version=None)
-                request = JobRequest(claimed, job.worker, job.blocker_records)
+                sealed = job.attempt_state.sealed
+                request = JobRequest(claimed, job.worker, job.blocker_records, sealed)
                 message = await child.run(request, partial(self._on_begun, job), job.progress)
             except BaseException:
                 await child.kill()
                 raise
             idle.append(child)
             if isinstance(message, ChildFailure) and message.unreadable:
-                raise InputUnreadable(message.message, job_id=job.claimed.id)
+                text = "the sealed input cannot be read" if sealed else message.message
+                raise InputUnreadable(text, job_id=job.claimed.id)
             return _read_result(message)
 
         return run
@@ -218,6 +220,7 @@ class JobRequest(msgspec.Struct, tag="job", tag_field="message_kind"):
     claimed: ClaimedJob
     worker: str
     blockers: Sequence[BlockerRecord]
+    sealed: bool = False
 
 
 class ReadyForJobs(msgspec.Struct, tag="ready", tag_field="message_kind"):

@@ -19,18 +19,20 @@ from holdfast.core.errors import (
     HoldfastError,
     InputUnreadable,
     InvalidOption,
+    SealError,
     UnknownJobType,
 )
 from holdfast.core.ids import beside
 from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.records import Finish, FinishKind, Instant, NewBlocker, NewJob, Stand, State
 from holdfast.core.redaction import clean_error, fingerprint, words_of
+from holdfast.core.sealing import SEALED_TEXT, seal_output
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.worker.attempt import Attempt
 from holdfast.worker.clock import Clock
-from holdfast.worker.processes import ChildError
+from holdfast.worker.processes import ChildDied, ChildError
 
 _KIND_OF: dict[State, FinishKind] = {
     "completed": "complete",
@@ -81,7 +83,11 @@ class OutcomeResolver:
         if isinstance(value, Cancel):
             error = clean_error("Cancelled", value.reason)
             return make_finish(attempt, self._worker, "cancel", error=error)
-        return self._complete(attempt, (encode or attempt.type.output.encode)(value))
+        text = (encode or attempt.type.output.encode)(value)
+        if attempt.sealed:
+            claimed = attempt.claimed
+            text = seal_output(attempt.type.sealer, text, claimed.chain_id, claimed.type)
+        return self._complete(attempt, text)
 
     def resolve_error(self, attempt: Attempt, error: BaseException) -> Finish:
         """Busy and Snooze snooze, a permanent error or the last attempt fails, any other error is retried."""
@@ -103,12 +109,12 @@ class OutcomeResolver:
 
     def postpone(self, attempt: Attempt, error: BaseException) -> Finish:
         """Try again later without costing an attempt; the history says why."""
-        text, _ = describe_error(error)
+        text, _ = describe_error(error, attempt.sealed)
         delay_ms = attempt.policy.retry.delay_ms(1, self._clock.random())
         return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms, error=text)
 
     def wait_for_code(
-        self, attempt: Attempt, error: InputUnreadable, delay_ms: int | None
+        self, attempt: Attempt, error: InputUnreadable | SealError, delay_ms: int | None
     ) -> Finish:
         """Let a job wait whose input cannot be read, without costing an attempt; without a delay it fails."""
         kind = type(error).__name__
@@ -157,11 +163,11 @@ class OutcomeResolver:
         if not isinstance(request, Busy):
             return make_finish(attempt, self._worker, "snooze", delay_ms=delay_ms)
         values = {"delay_ms": delay_ms, "rest": request.key}
-        error = clean_error("Busy", request.message)
+        error = clean_error("Busy", SEALED_TEXT if attempt.sealed else request.message)
         return make_finish(attempt, self._worker, "snooze", error=error, **values)
 
     def _retry_or_fail(self, attempt: Attempt, error: BaseException) -> Finish:
-        text, print_ = describe_error(error)
+        text, print_ = describe_error(error, attempt.sealed)
         values: dict[str, Any] = {"error": text, "fingerprint": print_}
         if getattr(error, "retryable", True) is False or not has_attempts_left(attempt):
             return make_finish(attempt, self._worker, "fail", **values)
@@ -192,7 +198,7 @@ class OutcomeResolver:
             chain_id=claimed.chain_id,
             chain_index=claimed.chain_index + 1,
             type=successor.name,
-            input=text,
+            input=successor.stored_input(job_id, text),
             priority=check_priority(priority)
             if answer.priority is None
             else successor.check_priority(priority),
@@ -271,8 +277,19 @@ class BudgetSpent(Exception):
         )
 
 
-def describe_error(error: BaseException) -> tuple[str, str]:
-    """The cleaned text of an error, with its stack, and the fingerprint that groups it with its kind."""
+_OWN_WORDS = (TimedOut, BudgetSpent, ChildDied, SealError)
+"""Errors whose text is ours, and so never repeats a payload."""
+
+
+def describe_error(error: BaseException, sealed: bool = False) -> tuple[str, str]:
+    """The cleaned text of an error, with its stack, and the fingerprint that groups it with its kind.
+
+    If `sealed`, it says what was raised and where, and not what the error says: that may repeat the payload.
+    """
+    if sealed and not isinstance(error, _OWN_WORDS):
+        kind = error.kind if isinstance(error, ChildError) else type(error).__name__
+        stack = error.stack if isinstance(error, ChildError) else format_places(error)
+        return clean_error(kind, SEALED_TEXT, stack), fingerprint(kind, stack.strip()[-200:])
     if isinstance(error, ChildError):
         return clean_error(error.kind, str(error), error.stack), fingerprint(error.kind, str(error))
     kind = type(error).__name__
@@ -287,6 +304,21 @@ def format_stack(error: BaseException) -> str:
     if not has_more and (error.__context__ is None or error.__suppress_context__):
         return "".join(traceback.format_tb(frames))
     return "".join(traceback.format_exception(type(error), error, frames))
+
+
+def format_places(error: BaseException) -> str:
+    """Return the frames of an error and of what led to it, each by its class alone."""
+    parts = [*traceback.format_tb(_skip_our_frames(error.__traceback__))]
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        hidden = current.__suppress_context__
+        current = current.__cause__ or (None if hidden else current.__context__)
+        if current is not None:
+            parts.append(f"after {type(current).__name__}:\n")
+            parts += traceback.format_tb(_skip_our_frames(current.__traceback__))
+    return "".join(parts)
 
 
 def _skip_our_frames(frames: TracebackType | None) -> TracebackType | None:

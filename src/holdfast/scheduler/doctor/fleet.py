@@ -90,6 +90,7 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _subscriptions(fleet),
         _expired(fleet, reaper_interval_ms),
         _unreadable(fleet),
+        _sealed(fleet),
         _dead_letters(fleet.totals),
         _cycles(fleet),
         _clock(fleet.ahead_us),
@@ -109,11 +110,12 @@ def _clock(ahead: int) -> Finding:
 
 
 def _unreadable(fleet: Fleet) -> Finding:
-    count = sum(each.count for each in fleet.unreadable)
-    if not count:
+    groups = [each for each in fleet.unreadable if each.missing is None]
+    if not groups:
         return ok("unreadable", "no job waits for code that can read its input")
-    names = ", ".join(each.type for each in fleet.unreadable[:_MAX_NAMES])
-    since = fleet.now - min(each.since for each in fleet.unreadable)
+    count = sum(each.count for each in groups)
+    names = ", ".join(each.type for each in groups[:_MAX_NAMES])
+    since = fleet.now - min(each.since for each in groups)
     return warning(
         "unreadable",
         f"{pluralize(count, 'job')} of {names} for {spoken(since)}",
@@ -121,6 +123,25 @@ def _unreadable(fleet: Fleet) -> Finding:
         "see why with `holdfast jobs show ID`; add a default or an upgrade, and test it with "
         "`holdfast types check APP`",
     )
+
+
+def _sealed(fleet: Fleet) -> Finding:
+    groups = [each for each in fleet.unreadable if each.missing is not None]
+    if not groups:
+        return ok("sealed", "no job waits for a key that opens its input")
+    count = sum(each.count for each in groups)
+    named = _list_names([f"{each.type}, {_without_place(each.missing)}" for each in groups])
+    since = fleet.now - min(each.since for each in groups)
+    return warning(
+        "sealed",
+        f"{pluralize(count, 'job')} for {spoken(since)}: {named}",
+        "the workers that took them do not hold the key: they wait, and run when a worker starts with it",
+        "give the workers the key, in HOLDFAST_SEAL_KEYS; one that was removed too early is needed again",
+    )
+
+
+def _without_place(missing: str | None) -> str:
+    return (missing or "").partition(", which")[0]
 
 
 def _identity(identity: Identity | None) -> Finding:

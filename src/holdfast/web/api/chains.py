@@ -9,6 +9,7 @@ from typing import Any, cast
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
+from holdfast.admin.serializers import shown_output
 from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain
 from holdfast.core.errors import BadRequest, ChainDeleted, ChainNotFound, WaitTimeout
@@ -50,12 +51,13 @@ class NewChain(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: int | None = None
     max_attempts: int | None = None
     version: int | None = None
+    sealed: bool | None = None
     reason: str | None = None
 
     def options(self) -> StartOptions:
         """Return the options that were given; the type has defaults for the others."""
         names = ("key", "debounce", "latest", "after", "priority", "max_attempts", "version")
-        options = {name: getattr(self, name) for name in names}
+        options = {name: getattr(self, name) for name in (*names, "sealed")}
         given = {name: value for name, value in options.items() if value is not None}
         return cast("StartOptions", given)
 
@@ -194,7 +196,7 @@ def _chain_json(request: BoundRequest, chain: Chain) -> dict[str, Any]:
         "id": str(chain.id),
         "type": chain.type,
         "state": chain.state,
-        "output": None if withheld else chain.output,
+        "output": None if withheld else shown_output(chain),
         "payloads_withheld": withheld,
     }
 

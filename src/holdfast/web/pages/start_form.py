@@ -46,8 +46,9 @@ class Draft(msgspec.Struct, frozen=True):
 
     @property
     def kept(self) -> StartOptions:
-        """The version of the earlier input, where its type is not known here."""
-        return {} if self.version is None else {"version": self.version}
+        """What no field of the form shows: the earlier job's seal, and its version if its type is unknown here."""
+        kept: StartOptions = {} if self.version is None else {"version": self.version}
+        return {**kept, "sealed": True} if self.options.get("sealed") else kept
 
     @property
     def before_fields(self) -> Mapping[str, Any]:

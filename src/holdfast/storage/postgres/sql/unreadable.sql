@@ -29,7 +29,9 @@ select count(*)
          limit :limit::integer) x;
 
 -- name: unreadable_groups
-select u.type, count(*), holdfast.us(min(u.at))
+-- The error of a missing key names it, and is the same for all jobs that wait for it.
+select u.type, count(*), holdfast.us(min(u.at)), k.missing
   from holdfast.unreadable u join holdfast.queue q on q.job_id = u.job_id
- group by u.type
- order by u.type;
+ cross join lateral (select case when u.error like 'sealed with the key %' then u.error end as missing) k
+ group by u.type, k.missing
+ order by u.type, k.missing;

@@ -1,0 +1,1 @@
+"""Payloads that are encrypted in the database."""
