@@ -8,6 +8,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,7 +127,7 @@ def _from_environment(environ: Mapping[str, str]) -> SettingsSource:
 def _from_file(file: SettingsFile) -> SettingsSource:
     """Take a file's values. Tables may nest: `[outbox] batch_size` is OUTBOX_BATCH_SIZE. Raises: ConfigError."""
     try:
-        content: Mapping[str, Any] = tomllib.loads(file.text)
+        content = _parse(file.text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file.name} is not valid TOML: {error}", help="fix the file") from None
     if file.name.endswith("pyproject.toml"):
@@ -140,6 +141,12 @@ def _from_file(file: SettingsFile) -> SettingsSource:
         else:
             unknown.append(name)
     return SettingsSource(file.name, values, tuple(unknown))
+
+
+@lru_cache(maxsize=2)
+def _parse(text: str) -> Mapping[str, Any]:
+    """Read TOML; a project's file is long, and a process reads it again for every few settings."""
+    return tomllib.loads(text)
 
 
 def _flatten(content: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, object]]:
