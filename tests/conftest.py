@@ -5,6 +5,7 @@ a second version of PostgreSQL and private servers are started by the worker tha
 """
 
 import gc
+import shutil
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.support.absent import report_absent, skip_because_absent
+from tests.support.authorities import trust_no_authority
 from tests.support.installation import embedded_binaries, other_binaries
 from tests.support.postgres import (
     PostgresServer,
@@ -23,6 +25,7 @@ from tests.support.postgres import (
     serve_installed,
 )
 from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
+from tests.support.sqlite import prepare_sqlite_template
 from tests.support.until import TEST_TIMEOUT_S
 
 SHARED_SERVER = pytest.StashKey[PostgresServer]()
@@ -31,9 +34,10 @@ WORKER_INPUT = "postgres_server"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each test as long as the machine makes it take; `--timeout` still decides."""
+    """Give each test as long as the machine makes it take, unless `--timeout` says otherwise."""
     if config.option.timeout is None:
         config.option.timeout = TEST_TIMEOUT_S
+    trust_no_authority()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -134,7 +138,21 @@ def private_postgres() -> Iterator[StartPostgres]:
         yield start
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file that is migrated once, to be copied."""
+    path = tmp_path_factory.mktemp("template") / "holdfast.db"
+    prepare_sqlite_template(path)
+    return path
+
+
 @pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    """The address of a SQLite file, not there yet, for one test."""
+def sqlite_url(tmp_path: Path, sqlite_template: Path) -> str:
+    """The address of a prepared SQLite file for one test."""
+    return f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'holdfast.db')}"
+
+
+@pytest.fixture
+def absent_sqlite_url(tmp_path: Path) -> str:
+    """The address of a SQLite file that is not there yet."""
     return f"sqlite:///{tmp_path / 'holdfast.db'}"

@@ -73,9 +73,9 @@ async def test_cycles_run_beside_the_jobs(app: Holdfast) -> None:
 
 
 async def test_what_ends_it_early_is_logged_at_once_and_raised_at_the_end(
-    sqlite_url: str, caplog: pytest.LogCaptureFixture
+    absent_sqlite_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    app = Holdfast(sqlite_url)
+    app = Holdfast(absent_sqlite_url)
     worker = app.worker(load_settings(environ={"OUTBOX_WORKER_ENABLED": "true"}))
     await worker.__aenter__()
     await until(lambda: not worker.is_running and caplog.text)

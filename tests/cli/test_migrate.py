@@ -14,20 +14,22 @@ from tests.support.postgres import StartPostgres
 STEPS = len(load_migrations("holdfast.storage.sqlite"))
 
 
-def test_migrate_makes_the_database_usable_and_may_be_repeated(run: Run, sqlite_url: str) -> None:
-    first = run("migrate", "--url", sqlite_url, "-o", "json")
+def test_migrate_makes_the_database_usable_and_may_be_repeated(
+    run: Run, absent_sqlite_url: str
+) -> None:
+    first = run("migrate", "--url", absent_sqlite_url, "-o", "json")
     assert first.exit_code == 0
     assert [each["state"] for each in json.loads(first.stdout)] == ["applied now"] * STEPS
-    again = run("migrate", "--url", sqlite_url, "-o", "json")
+    again = run("migrate", "--url", absent_sqlite_url, "-o", "json")
     assert json.loads(again.stdout) == []
     assert "up to date" in again.stderr
-    assert run("migrate", "check", "--url", sqlite_url).exit_code == 0
+    assert run("migrate", "check", "--url", absent_sqlite_url).exit_code == 0
 
 
-def test_list_shows_what_is_pending_without_making_a_file(run: Run, sqlite_url: str) -> None:
-    result = run("migrate", "list", "--url", sqlite_url, "-o", "json")
+def test_list_shows_what_is_pending_without_making_a_file(run: Run, absent_sqlite_url: str) -> None:
+    result = run("migrate", "list", "--url", absent_sqlite_url, "-o", "json")
     assert [each["state"] for each in json.loads(result.stdout)] == ["pending"] * STEPS
-    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+    assert not Path(absent_sqlite_url.removeprefix("sqlite:///")).exists()
 
 
 def test_list_shows_what_is_applied(run: Run, postgres_url: str) -> None:
@@ -37,13 +39,13 @@ def test_list_shows_what_is_applied(run: Run, postgres_url: str) -> None:
 
 @pytest.mark.parametrize("command", [("migrate", "check"), ("reap",)])
 def test_a_file_that_is_not_there_is_refused_and_not_made(
-    run: Run, sqlite_url: str, command: tuple[str, ...]
+    run: Run, absent_sqlite_url: str, command: tuple[str, ...]
 ) -> None:
-    result = run(*command, "--url", sqlite_url)
+    result = run(*command, "--url", absent_sqlite_url)
     assert result.exit_code == Exit.DATABASE
     assert "error[HF040]: database" in result.stderr
     assert "holdfast migrate" in result.stderr
-    assert not Path(sqlite_url.removeprefix("sqlite:///")).exists()
+    assert not Path(absent_sqlite_url.removeprefix("sqlite:///")).exists()
 
 
 @pytest.mark.parametrize("command", [("migrate", "check"), ("reap",)])
@@ -74,14 +76,14 @@ def test_a_server_that_does_not_answer_is_told_at_once(run: Run) -> None:
 
 
 def test_sql_prints_a_schema_that_can_be_applied_by_hand(
-    run: Run, sqlite_url: str, tmp_path: Path
+    run: Run, absent_sqlite_url: str, tmp_path: Path
 ) -> None:
-    printed = run("migrate", "sql", "--url", sqlite_url)
+    printed = run("migrate", "sql", "--url", absent_sqlite_url)
     assert printed.exit_code == 0
     with sqlite3.connect(tmp_path / "holdfast.db") as connection:
         connection.executescript(printed.stdout)
     connection.close()
-    assert run("migrate", "check", "--url", sqlite_url).exit_code == 0
+    assert run("migrate", "check", "--url", absent_sqlite_url).exit_code == 0
 
 
 def test_sql_never_connects(run: Run) -> None:
@@ -109,10 +111,10 @@ def test_a_server_that_was_stopped_is_told_by_the_exit_code(
 
 
 def test_migrating_an_application_subscribes_its_handlers(
-    run: Run, sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, absent_sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_URL", sqlite_url)
+    monkeypatch.setenv("HOLDFAST_URL", absent_sqlite_url)
     (tmp_path / "mailing.py").write_text(
         "from holdfast import Holdfast, Job\n"
         "app = Holdfast()\n"

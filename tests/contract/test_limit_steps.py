@@ -3,7 +3,6 @@
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -192,7 +191,7 @@ class Fleet:
 
 
 @pytest.fixture(params=["postgres", "sqlite"])
-def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Database, Any]]:
+def stores(request: pytest.FixtureRequest) -> Iterator[tuple[Database, Any]]:
     """A fresh database of each kind, and what checks it."""
     database: Database
     checker: LimitChecker
@@ -200,10 +199,8 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Dat
         url = request.getfixturevalue("postgres_url")
         database, checker = PostgresDatabase(url), PostgresLimitChecker(url)
     else:
-        path = tmp_path / "holdfast.db"
-        database = SqliteDatabase(path)
-        database.migrate()
-        checker = SqliteLimitChecker(str(path))
+        path = request.getfixturevalue("sqlite_url").removeprefix("sqlite:///")
+        database, checker = SqliteDatabase(path), SqliteLimitChecker(path)
     yield database, checker
     checker.close()
     database.close()

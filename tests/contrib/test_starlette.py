@@ -43,8 +43,8 @@ async def started(app: Starlette) -> AsyncIterator[Any]:
         yield state
 
 
-async def test_a_missing_schema_is_named_with_its_fix(sqlite_url: str) -> None:
-    jobs, closed = Holdfast(sqlite_url), Closed()
+async def test_a_missing_schema_is_named_with_its_fix(absent_sqlite_url: str) -> None:
+    jobs, closed = Holdfast(absent_sqlite_url), Closed()
     with pytest.raises(SchemaTooOld, match="holdfast migrate"):
         async with started(Starlette(lifespan=lifespan(jobs, wrap=closed.lifespan))):
             pass

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.authorities import with_usual_authorities
 from tests.support.until import SLOWNESS
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ def _run(
     return subprocess.run(
         words,
         cwd=cwd,
-        env=env,
+        env=with_usual_authorities(os.environ if env is None else env),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -367,8 +367,10 @@ def state(connection: sqlite3.Connection) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["file", "memory"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteDatabase]:
-    path = ":memory:" if request.param == "memory" else tmp_path / "x.db"
+def database(request: pytest.FixtureRequest) -> Iterator[SqliteDatabase]:
+    path = ":memory:"
+    if request.param == "file":
+        path = request.getfixturevalue("sqlite_url").removeprefix("sqlite:///")
     made = SqliteDatabase(path)
     made.migrate()
     yield made

@@ -1,5 +1,6 @@
 """Workshops on both stores: one PostgreSQL database for the run, emptied before every test; a SQLite file for each."""
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -37,9 +38,9 @@ async def postgres_workshop(worker_url: str) -> AsyncIterator[Workshop]:
 
 
 @pytest_asyncio.fixture
-async def sqlite_workshop(tmp_path: Path) -> AsyncIterator[Workshop]:
+async def sqlite_workshop(tmp_path: Path, sqlite_template: Path) -> AsyncIterator[Workshop]:
     """A workshop on SQLite."""
-    path = tmp_path / "holdfast.db"
+    path = Path(shutil.copy(sqlite_template, tmp_path / "holdfast.db"))
     database = SqliteDatabase(path)
     database.migrate()
     ledger = SqliteLedger(path)

@@ -29,6 +29,7 @@ from invoicing.worker import jobs
 
 postgres_server = shared.postgres_server
 postgres_url = shared.postgres_url
+sqlite_template = shared.sqlite_template
 sqlite_url = shared.sqlite_url
 
 migrated_server = application.migrated_server

@@ -17,6 +17,7 @@ from tenders.worker import jobs
 
 postgres_server = shared.postgres_server
 postgres_url = shared.postgres_url
+sqlite_template = shared.sqlite_template
 sqlite_url = shared.sqlite_url
 
 migrated_server = application.migrated_server

@@ -1,5 +1,6 @@
 """A migrated SQLite file for each test, closed afterwards."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,9 +16,9 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def database(path: Path) -> Iterator[SqliteDatabase]:
+def database(path: Path, sqlite_template: Path) -> Iterator[SqliteDatabase]:
     """A database with its tables."""
-    made = SqliteDatabase(path)
+    made = SqliteDatabase(shutil.copy(sqlite_template, path))
     made.migrate()
     yield made
     made.close()
