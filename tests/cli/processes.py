@@ -9,22 +9,34 @@ from pathlib import Path
 from typing import Self
 
 from tests.support.until import PATIENCE_S
+from tests.support.warm_python import LIBRARIES, WarmProcess
 
 
 class Command:
     """A running command; leaving its block ends it."""
 
     def __init__(
-        self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        *words: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        is_warm: bool = True,
     ) -> None:
-        self.process: subprocess.Popen[str] = subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=cwd,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"} | dict(env or {}),
-        )
+        """Fork it from a process that has imported what it needs, unless its start is what is tested."""
+        words = ("-m", "holdfast", *words)
+        given = os.environ | {"PYTHONUNBUFFERED": "1"} | dict(env or {})
+        self.process: WarmProcess | subprocess.Popen[str]
+        if is_warm:
+            self.process = LIBRARIES.open(words, cwd or Path.cwd(), given)
+        else:
+            self.process = subprocess.Popen(
+                [sys.executable, *words],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                cwd=cwd,
+                env=given,
+            )
 
     def line(self) -> str:
         """Wait for the next line of data."""

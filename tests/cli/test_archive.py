@@ -14,6 +14,7 @@ from tests.archive.scene import APPLICATION, OCTOBER, SEPTEMBER, Deliveries, dam
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.support.until import PATIENCE_S
+from tests.support.warm_python import LIBRARIES
 
 APP = ("--app", "shipping:app")
 
@@ -41,13 +42,8 @@ def deliveries(url: str) -> Deliveries:
 
 def process(*words: str) -> subprocess.CompletedProcess[str]:
     """Run the command as a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", "archive", *words],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    command = ("-m", "holdfast", "archive", *words)
+    return LIBRARIES.run(command, Path.cwd(), os.environ, PATIENCE_S)
 
 
 def test_closed_periods_are_archived_dropped_verified_and_restored(

@@ -1,7 +1,7 @@
 """The first steps: an application to begin from, and a terminal that follows its changes."""
 
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
@@ -12,6 +12,7 @@ from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.processes import Command
 from tests.support.until import PATIENCE_S
+from tests.support.warm_python import LIBRARIES
 
 
 @pytest.fixture
@@ -21,9 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def python(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+    return LIBRARIES.run(words, Path.cwd(), os.environ, PATIENCE_S)
 
 
 def test_what_init_writes_works_and_its_test_passes(

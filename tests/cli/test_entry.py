@@ -41,13 +41,13 @@ def test_a_signal_while_modules_are_imported_ends_it_quietly(
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(HALT)
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    with Command("status", env={"PYTHONPATH": path}) as command:
+    with Command("status", env={"PYTHONPATH": path}, is_warm=False) as command:
         assert command.line() == "importing\n"
         assert command.ended_by(number) == code
         assert command.error() == ""
 
 
 def test_the_package_itself_can_be_run() -> None:
-    with Command("--version") as command:
+    with Command("--version", is_warm=False) as command:
         assert command.line() == f"holdfast {holdfast.__version__}\n"
         assert command.process.wait(PATIENCE_S) == 0

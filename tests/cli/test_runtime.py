@@ -73,7 +73,7 @@ def tick(*words: str) -> tuple[int, dict[str, Any]]:
     with Command("tick", *words, "-o", "json") as command:
         out, err = command.process.communicate(timeout=PATIENCE_S)
     assert out, err
-    return command.process.returncode, json.loads(out)
+    return command.process.wait(), json.loads(out)
 
 
 def test_a_tick_runs_everything_once_and_ends(folder: Path, scene: Scene) -> None:
@@ -256,8 +256,8 @@ def test_workers_are_told_of_what_was_taken_back(
         notifier.close()
 
 
-def test_the_doctor_needs_a_database(run: Run, sqlite_url: str) -> None:
-    result = run("doctor", "--url", sqlite_url)
+def test_the_doctor_needs_a_database(run: Run, absent_sqlite_url: str) -> None:
+    result = run("doctor", "--url", absent_sqlite_url)
     assert result.exit_code == Exit.DATABASE
     assert "does not exist" in result.stderr
 

@@ -19,19 +19,14 @@ from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
 from holdfast.demo import command, story, tables
 from tests.demo.terminal import PATIENCE_S
+from tests.support.warm_python import LIBRARIES
 
 QUICK = ("--rate", "100", "--lease", "1500ms")
 
 
 def headless(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast.demo", "--headless", "--exit", *QUICK, *words],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    demo = ("-m", "holdfast.demo", "--headless", "--exit", *QUICK, *words)
+    return LIBRARIES.run(demo, cwd, os.environ, PATIENCE_S)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

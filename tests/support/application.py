@@ -6,7 +6,6 @@ import asyncio
 import os
 import shutil
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ import pytest
 from holdfast import Holdfast
 from tests.support.postgres import PostgresServer
 from tests.support.until import PATIENCE_S
-from tests.support.warm_python import LIBRARIES
+from tests.support.warm_python import LIBRARIES, WarmProcess
 
 MakeTables: TypeAlias = Callable[[str], None]
 
@@ -84,13 +83,17 @@ def empty_url(request: pytest.FixtureRequest) -> str:
 class RunningCommand:
     """A command that runs, and the file of what it says."""
 
-    process: asyncio.subprocess.Process
+    process: WarmProcess
     log: Path
+
+    async def wait(self) -> int:
+        """Wait for its end and return its code."""
+        return await asyncio.to_thread(self.process.wait)
 
     async def kill(self) -> None:
         """End it with -9."""
         self.process.kill()
-        await self.process.wait()
+        await self.wait()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,24 +120,14 @@ class Commands:
         """Run a Python module until the end of the block, then ask it to stop unless it has ended."""
         log = place / f"{command[0]}-{uuid4().hex}.log"
         with log.open("wb") as out:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                *command,
-                cwd=place,
-                env=self.environment(url, **more),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-            )
+            words = ["-m", *command]
+            process = LIBRARIES.start(words, place, self.environment(url, **more), out)
+        running = RunningCommand(process, log)
         try:
-            yield RunningCommand(process, log)
-            if process.returncode is None:
+            yield running
+            if process.poll() is None:
                 process.terminate()
-                async with asyncio.timeout(PATIENCE_S):
-                    code = await process.wait()
+                code = await asyncio.to_thread(process.wait, PATIENCE_S)
                 assert code in (0, -signal.SIGTERM), log.read_text()
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
+            await running.kill()

@@ -107,3 +107,10 @@ def test_a_shell_finds_the_programs_and_their_codes(place: Path) -> None:
     counted, real, shown, bye, code = said.splitlines()
     assert (counted, real, bye, code) == ("1", "1", "bye", "code 4")
     assert shown.startswith("['4', 'b  c'] ")
+
+
+def test_what_a_command_says_comes_through_pipes(place: Path) -> None:
+    process = LIBRARIES.open(["-m", "seen", "5"], place, ENV | {"PYTHONUNBUFFERED": "1"})
+    out, err = process.communicate(PATIENCE_S)
+    assert (out.splitlines()[-1], err, process.returncode) == ("bye", "warned\n", 5)
+    assert process.communicate() == ("", "")

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
 from typing import IO, Any
@@ -36,7 +37,9 @@ class WarmProcess:
     """A command that runs; used as one uses `subprocess.Popen`."""
 
     def __init__(self, connection: socket.socket) -> None:
-        self.returncode: int | None = None
+        self.returncode: int | Any = None
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
         self._connection = connection
         self._said = b""
         self._listen(None, lines=1)
@@ -52,6 +55,17 @@ class WarmProcess:
             self.returncode = int(self._said.split()[1])
             self._connection.close()
         return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Read what it says until its end, from its pipes."""
+        with ThreadPoolExecutor(2) as threads:
+            out, err = (threads.submit(_read, each) for each in (self.stdout, self.stderr))
+            try:
+                self.wait(timeout)
+            except subprocess.TimeoutExpired:
+                self.kill()
+                raise
+        return out.result(), err.result()
 
     def poll(self) -> int | None:
         """Return its code if it has ended."""
@@ -84,6 +98,14 @@ class WarmProcess:
             raise TimeoutError from None
 
 
+def _read(pipe: IO[str] | None) -> str:
+    """Read the rest of a pipe, unless that was done before."""
+    if pipe is None or pipe.closed:
+        return ""
+    with pipe:
+        return pipe.read()
+
+
 class WarmPython:
     """The process that commands are forked from; it is started when it is first needed."""
 
@@ -112,6 +134,14 @@ class WarmPython:
             socket.send_fds(connection, [request[: warm_server.LENGTH]], files)
         connection.sendall(request[warm_server.LENGTH :])
         return WarmProcess(connection)
+
+    def open(self, words: Sequence[str], cwd: Path, env: Mapping[str, str]) -> WarmProcess:
+        """Start `python WORD…` with pipes for what it says."""
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        with os.fdopen(out_end, "w") as to_out, os.fdopen(err_end, "w") as to_err:
+            process = self.start(words, cwd, env, to_out, to_err)
+        process.stdout, process.stderr = os.fdopen(out), os.fdopen(err)
+        return process
 
     def run(
         self,
@@ -179,14 +209,25 @@ class WarmPython:
 LIBRARIES = WarmPython(
     "alembic.command",
     "httpx",
+    "jinja2",
     "psycopg",
     "pytest",
     "sqlalchemy.dialects.postgresql.psycopg",
     "sqlalchemy.dialects.sqlite.aiosqlite",
     "sqlalchemy.ext.asyncio",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.auto",
+    "uvicorn.protocols.http.auto",
+    "uvicorn.protocols.websockets.auto",
     "holdfast.app",
     "holdfast.cli.main",
+    "holdfast.cli.worker",
+    "holdfast.scheduler.assembly",
+    "holdfast.scheduler.background",
+    "holdfast.scheduler.doctor",
     "holdfast.storage.postgres.database",
     "holdfast.storage.sqlite.database",
+    "holdfast.web.app",
+    "holdfast.worker.worker",
 )
 """What Holdfast's commands and the applications import."""

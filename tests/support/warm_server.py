@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import os
 import runpy
 import selectors
@@ -148,6 +149,7 @@ def become(request: Request, own: Sequence[str]) -> None:
     libraries = [each for each in sys.path if each not in own]
     sys.path[:] = [*paths_of(request.variables), *libraries]
     open_streams()
+    sys.orig_argv[:] = [sys.executable, *request.words]
     kind, *words = request.words
     if kind == "-m":
         sys.argv = words
@@ -165,15 +167,15 @@ def become(request: Request, own: Sequence[str]) -> None:
 
 def open_streams() -> None:
     """Open the standard files as Python does when it starts: what they are is found out only then."""
+    is_unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        eager = name == "stderr" or bool(os.environ.get("PYTHONUNBUFFERED")) or os.isatty(number)
-        stream = open(  # noqa: SIM115
-            number,
-            "w" if number else "r",
-            encoding="utf-8",
-            errors="backslashreplace" if name == "stderr" else "strict",
-            buffering=1 if eager else -1,
-            closefd=False,
+        file = open(number, "wb" if number else "rb", 0 if is_unbuffered else -1, closefd=False)  # noqa: SIM115
+        stream = io.TextIOWrapper(
+            file,
+            "utf-8",
+            "backslashreplace" if name == "stderr" else "strict",
+            line_buffering=name == "stderr" or os.isatty(number),
+            write_through=is_unbuffered,
         )
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)

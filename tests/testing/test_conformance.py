@@ -3,12 +3,12 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast.testing import conformance
+from tests.support.warm_python import LIBRARIES
 
 ROOT = Path(__file__).parents[2]
 
@@ -56,15 +56,8 @@ def documented_fixture() -> str:
 def run_tests(folder: Path, conftest: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_my_store.py").write_text(TESTS)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}"],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=100,
-    )
+    words = ("-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={folder}")
+    return LIBRARIES.run(words, folder, os.environ | {"PYTHONPATH": str(ROOT / "src")})
 
 
 def test_the_instructions_lead_to_passing_tests(tmp_path: Path) -> None:

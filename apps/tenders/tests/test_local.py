@@ -23,7 +23,7 @@ STORY = ("tenders.local", "--headless", "--exit", "--tenders", "12", "--devices"
 @pytest.mark.timeout(600)
 async def test_the_story_ends_well_though_a_worker_is_killed(tmp_path: Path) -> None:
     async with running(tmp_path, "mysql://no", *STORY, "--kill") as story:
-        code = await story.process.wait()
+        code = await story.wait()
     out = story.log.read_text()
     assert code == 0, out + (tmp_path / "tenders-demo" / "log").read_text()[-5_000:]
     assert "killed (-9) while it held" in out
