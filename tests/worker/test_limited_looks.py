@@ -10,7 +10,7 @@ from holdfast.core.flow import flow_of
 from holdfast.core.gates import LimitedAnswer, LimitedClaim
 from holdfast.core.records import ClaimedJob, LeaseClass
 from holdfast.core.registry import JobType
-from holdfast.worker.limited_claims import FEWEST_PER_GATE, SPARE_GATES, LimitedClaims
+from holdfast.worker.limited_claims import FEWEST_PER_GATE, MOST_GATES, SPARE_GATES, LimitedClaims
 from holdfast.worker.options import WorkerOptions
 
 WANTED = 100
@@ -32,10 +32,15 @@ def job(number: int, gate: int) -> ClaimedJob:
     )
 
 
+def asked(claims: LimitedClaims, limit: int) -> LimitedClaim:
+    """What the next look asks for."""
+    lease = LeaseClass("", 60_000, 25, 1_000, 5_000)
+    return claims.claim(TYPE, limit, "w", lease, True, "auto", 0.0)
+
+
 def look(claims: LimitedClaims, each: int, waiting: int) -> LimitedClaim:
     """Look once, where `waiting` gates let through so many jobs each."""
-    lease = LeaseClass("", 60_000, 25, 1_000, 5_000)
-    claim = claims.claim(TYPE, WANTED, "w", lease, True, "auto", 0.0)
+    claim = asked(claims, WANTED)
     gates = min(claim.gates, waiting)
     jobs = (
         [job(number, number // each) for number in range(min(WANTED, gates * each))] if each else []
@@ -66,3 +71,7 @@ def test_looks_reach_further_where_lines_are_empty_but_not_without_end(
 def test_a_look_that_found_nothing_waiting_changes_nothing(claims: LimitedClaims) -> None:
     before = look(claims, 0, 0).gates
     assert look(claims, 0, 0).gates == before
+
+
+def test_no_look_is_so_wide_that_it_keeps_others_waiting(claims: LimitedClaims) -> None:
+    assert asked(claims, 10_000).gates == MOST_GATES

@@ -37,6 +37,8 @@ HELD_BACK_S = 0.5
 """When to look again where a limit of several types is full: what ends in another application sends no hint here."""
 SMALLEST_WINDOW, LARGEST_WINDOW = 100, 20_000
 SPARE_GATES = 6
+MOST_GATES = 500
+"""A look at so many takes tens of milliseconds, and others cannot look at them meanwhile."""
 FEWEST_PER_GATE = 0.5
 """A look reads two wakeups for each job it wants: it reaches no further where most lines turn out to be empty."""
 LOOKED_AT_FOR_BATCHES = 100
@@ -64,6 +66,10 @@ class TypeLooks:
     has_unlined: bool = False
     idle_s: float = 0.0
     marks: dict[int, WakeupMark] = field(default_factory=dict)
+
+    def gates_for(self, limit: int) -> int:
+        """How many gates to look at for so many jobs."""
+        return min(math.ceil(limit / self.per_gate) + SPARE_GATES, MOST_GATES)
 
     @property
     def full_due(self) -> float:
@@ -156,8 +162,9 @@ class LimitedClaims:
             weights=flow.weight_by_gate() if flow else {},
             marks=marks,
             window=max(looks.window, 2 * limit),
-            gates=math.ceil(limit / looks.per_gate)
-            + (SPARE_GATES if batch is None else LOOKED_AT_FOR_BATCHES),
+            gates=looks.gates_for(limit)
+            if batch is None
+            else math.ceil(limit / turn) + LOOKED_AT_FOR_BATCHES,
             allow_crashed=allow_crashed,
             commit=commit,
             turn=turn,
