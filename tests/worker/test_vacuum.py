@@ -134,3 +134,13 @@ async def test_no_table_of_history_is_sampled_for_long(url: str) -> None:
             " and a.attnum > 0 and not a.attisdropped",
         )
     assert largest == (25,)
+
+
+async def test_no_vacuum_waits_for_the_lock_that_makes_a_table_shorter(url: str) -> None:
+    swept = ("queue", "lease", "tally", "gate", "wakeup")
+    with psycopg.connect(url, autocommit=True) as connection:
+        rows = connection.execute(
+            "select c.relname from pg_class c where c.relnamespace = 'holdfast'::regnamespace"
+            " and 'vacuum_truncate=off' = any (c.reloptions)"
+        )
+        assert {name for (name,) in rows} == set(swept)

@@ -253,8 +253,8 @@ class LateDeliveries(BackgroundLoop):
 
 VACUUM_EVERY_S = 0.25
 VACUUM_LONGEST_S = 60.0
-VACUUM_IN_VAIN_S = 5.0
-"""The longest pause while an old snapshot keeps the rows alive: it may end at any moment."""
+VACUUM_IN_VAIN_S = 1.0
+"""The longest pause while a snapshot or another vacuum is in the way, unless runs cost much: both may end soon."""
 
 VACUUM_COST_FACTOR = 10
 """Two runs are so many times their own cost apart: a large table takes long."""
@@ -280,7 +280,7 @@ class VacuumPace:
         """Return the seconds until the next run."""
         self._costs.append(cost_s)
         pause = min(VACUUM_LONGEST_S, VACUUM_COST_FACTOR * min(self._costs))
-        # What an old snapshot still sees is left; most such snapshots are short.
+        # What an old snapshot still sees is left, and a table that is being vacuumed is skipped.
         self._in_vain = self._in_vain + 1 if swept.left > swept.dead // 2 else 0
         again = VACUUM_EVERY_S * (1 << min(self._in_vain, 8)) / 2
         return max(VACUUM_EVERY_S, pause, min(VACUUM_IN_VAIN_S, again))

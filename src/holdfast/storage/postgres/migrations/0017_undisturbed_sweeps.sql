@@ -1,4 +1,11 @@
--- While a table is analysed, no dead row of the queue can be removed. Of a history of millions the default sample is 30,000
+-- Workers sweep up dead rows themselves; two things kept them from it for seconds. Autovacuum tries for five seconds to get the
+-- lock that makes a table shorter, and meanwhile no other vacuum may begin.
+alter table holdfast.queue set (vacuum_truncate = off);
+alter table holdfast.lease set (vacuum_truncate = off);
+alter table holdfast.tally set (vacuum_truncate = off);
+alter table holdfast.gate set (vacuum_truncate = off);
+alter table holdfast.wakeup set (vacuum_truncate = off);
+-- And while a table is analysed, no dead row of the queue can be removed. Of a history of millions the default sample is 30,000
 -- pages, which took seconds; a quarter is enough for what is asked of these columns, and no plan of ours depends on more.
 alter table holdfast.job
   alter column id set statistics 25, alter column chain_id set statistics 25, alter column chain_index set statistics 25,
