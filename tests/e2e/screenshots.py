@@ -26,6 +26,7 @@ def paths(afternoon: Afternoon) -> dict[str, str]:
         "chain": f"/chains/{report}",
         "chain-time": f"/chains/{report}?view=time",
         "types": "/types",
+        "type": "/types/mail.send#week",
         "workers": "/workers?all=yes",
         "cycles": "/cycles",
         "cycle": "/cycles/reconcile",

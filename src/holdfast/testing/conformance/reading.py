@@ -152,6 +152,7 @@ class WalkConformance(Conformance):
         ]
         assert (found[1].ran_us, found[1].waited_us) == (2_000_000, 1_000_000)
         assert not found[1].was_blocked
+        assert [each.was_tried for each in found] == [False, False]
         assert [each.id for each in await fixture.run(read("render", 1, 100))] == [failed.id]
         assert [each.id for each in await fixture.run(read("common", 10, 1))] == []
 

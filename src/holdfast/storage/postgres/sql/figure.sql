@@ -16,21 +16,22 @@ select at, sum(started)::bigint, sum(completed)::bigint, sum(failed)::bigint, su
 select s.at, holdfast.us(o.started_at) - holdfast.us(greatest(j.created_at, j.planned_at))
   from json_to_recordset(:rows::json) s(at bigint, first uuid, last uuid)
  cross join lateral (
-    select job_id, started_at, attempts from holdfast.outcome
+    select job_id, started_at, attempts, fence from holdfast.outcome
      where job_id >= s.first and job_id < s.last order by job_id limit :look::integer) o
   join holdfast.job j on j.id = o.job_id
  where o.started_at is not null and o.attempts = 1 and j.blockers = 0
-   and not exists (select from holdfast.attempt a where a.job_id = o.job_id);
+   and not exists (select from holdfast.attempt a where a.job_id = o.job_id and a.fence < o.fence);
 
 -- name: figure_finished
 -- The newest ended jobs of one type among the newest of all, along the key: no index leads to a type, and one would cost every
 -- job that ends. The bound that is a number keeps the estimate small.
 select o.job_id::text, o.state, o.attempts, holdfast.us(greatest(j.created_at, j.planned_at)), holdfast.us(o.started_at),
-       holdfast.us(o.finished_at), j.blockers > 0, exists (select from holdfast.attempt a where a.job_id = o.job_id)
+       holdfast.us(o.finished_at), j.blockers > 0,
+       exists (select from holdfast.attempt a where a.job_id = o.job_id and a.fence < o.fence)
   from (
     select * from (
       select * from (
-        select job_id, type, state, attempts, started_at, finished_at from holdfast.outcome
+        select job_id, type, state, attempts, fence, started_at, finished_at from holdfast.outcome
          order by job_id desc limit 10000) known
        limit :look::integer) newest
      where type = :type limit :limit::integer) o
