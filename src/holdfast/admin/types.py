@@ -94,7 +94,7 @@ def type_facts(store: Store) -> Op[dict[str, TypeFacts]]:
     handled = yield from _count_workers(store)
     live = [each for each in everyone if each.is_live(now)]
     limits = declared_in_fleet(live)
-    full = yield from count_full_keys(store, limits.values())
+    full = yield from count_full_keys(store, limits.values(), now)
     names = {*totals, *settings, *(type for each in everyone for type in each.types)}
     return {
         name: TypeFacts(

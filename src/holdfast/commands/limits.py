@@ -263,14 +263,19 @@ def read_limits(
     return found
 
 
-def count_full_keys(store: Store, declared: Iterable[DeclaredLimits]) -> Op[dict[str, int]]:
-    """Count the keys of each type that hold work back; of each type at most MOST_KEYS are looked at."""
-    now = yield from store.schema.clock()
+def count_full_keys(
+    store: Store, declared: Iterable[DeclaredLimits], now: Instant
+) -> Op[dict[str, int]]:
+    """Count the keys of each type that hold work back.
+
+    Of each type at most MOST_KEYS are looked at, and of each key only its first jobs, where those that run are.
+    """
     found: dict[str, int] = {}
     for each in declared:
         if each.by:
             settings = yield from store.limits.settings(each.type)
-            lines = yield from _lines(store, each, settings, now, MOST_KEYS)
+            allowed = each.rule(gate_id(each.type, "?"), settings).allowed or 1
+            lines = yield from _lines(store, each, settings, now, MOST_KEYS, max(100, 2 * allowed))
             found[each.type] = sum(line.is_full for line in lines)
     return found
 
@@ -307,11 +312,14 @@ def _lines(
     settings: Sequence[LimitSetting],
     now: Instant,
     most: int,
+    counted: int = 1_000,
 ) -> Op[list[LimitFacts]]:
     if not declared.by:
         return (yield from _resting_line(store, declared.type, settings, now))
     every = declared.rule(gate_id(declared.type, "?"), settings)
-    records = yield from store.limits.page(declared.type, most, period_ms=every.period_ms or 0)
+    records = yield from store.limits.page(
+        declared.type, most, period_ms=every.period_ms or 0, most=counted
+    )
     listed = {each.id for each in records}
     idle = [each for each in settings if split_gate(each.id)[1] is not None]
     found = [
