@@ -68,7 +68,9 @@ select array[x.number - case when x.ripe_us > clock.us then x.number % :batch::i
 with clock as materialized (
   {claim_clock}),
 every as materialized (
-  select s.allowed, s.rate, s.period_ms
+  select s.allowed, s.rate, s.period_ms,
+         (select t.id from holdfast.limit_setting t where t.id >= :type || '#' and t.id < :type || '$' order by t.id limit 1)
+           is not null as has_own
     from (values (1)) one(row) left join holdfast.limit_setting s on s.id = '*' || :type),
 rule as materialized (
   select x.id, coalesce(s.allowed, x.allowed) as allowed, coalesce(s.rate, x.rate) as rate,
@@ -121,24 +123,25 @@ called as materialized (
    order by k.priority, k.at, k.n
    limit :window::integer),
 asked as materialized (
-  select gate as id, min(priority) as asked_priority, min(at) as at, (array_agg(n order by priority, at, n))[1] as n,
-         min(since) as since, bit_or(1 << priority) as asked_mask
+  select gate as id, min(priority) as asked_priority, min(at) as at, min(n) as n, min(since) as since, bit_or(1 << priority) as asked_mask
     from called group by gate order by 2, 3, 4),
+-- Gates that others hold are passed over; those that do not exist yet are made.
+looked as materialized (
+  select a.*, g.* from asked a cross join lateral (
+    select * from (
+      {gate_newest}) known
+    union all
+    select {gate_unknown}
+     where (select n.turn from holdfast.gate n where n.id = a.id order by n.turn desc limit 1) is null
+    limit 1) g
+   limit :gates::integer),
 made as (
   insert into holdfast.gate (id, turn)
-  select a.id, 0 from (select id from asked order by asked_priority, at, n limit :gates::integer) a
-   where (select n.turn from holdfast.gate n where n.id = a.id order by n.turn desc limit 1) is null
-   order by 1
+  select id, 0 from looked where place is null order by 1
   on conflict do nothing
   returning id),
 found as materialized (
-  select * from (
-    select a.*, g.* from asked a cross join lateral (
-    {gate_newest}) g
-     limit :gates::integer) known
-  union all
-  select a.*, {gate_unknown}
-    from asked a where (a.id in (select id from made)) is true),
+  select * from looked where place is not null or (id in (select id from made)) is true),
 -- All wakeups of these gates are answered, not only those that called: those since the last look, older ones in their turn.
 line as materialized (
   select f.id, f.asked_priority, f.at, f.n, least(f.since, w.since) as since, f.asked_mask | coalesce(w.mask, 0) as asked_mask,
@@ -163,7 +166,8 @@ ruled as materialized (
             coalesce(s.rate, case when l.id <> :type || '#' then coalesce(e.rate, :rate::integer) end) as rate,
             coalesce(s.period_ms, e.period_ms, :period_ms::bigint) as period_ms, s.rests_until
        from every e left join lateral (
-         select t.allowed, t.rate, t.period_ms, t.rests_until from holdfast.limit_setting t where t.id = l.id offset 0) s on true) r),
+         select t.allowed, t.rate, t.period_ms, t.rests_until from holdfast.limit_setting t
+          where t.id = l.id and (select has_own from every) offset 0) s on true) r),
 held as materialized (
   select o.*, h.still, h.busy, w.ats, w.ns, w.started, b.ready[2] as ready_us,
          case when o.rests_until > clock.now then 0
@@ -189,31 +193,32 @@ held as materialized (
           where :holds::boolean and e.job_id = any (o.holders) and e.state = 'failed') x) h
    cross join lateral (
      {gate_spent}) w),
+-- The first of each line that are due, and then the next that will be: one more than there is room for.
 seen as materialized (
-  select h.id, h.at, h.n, h.room, h.weight, d.*,
-         row_number() over (partition by h.id order by d.priority, d.gate_at, d.job_id)::integer as card
+  select h.id, h.at, h.n, h.room, h.weight, d.*
     from held h
    cross join lateral (
-     select w.*
-       from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
+     select w.*, row_number() over (order by w.is_later, w.level, w.gate_at, w.job_id)::integer as card
+       from unnest(case h.mask when 32 then '{5}'::smallint[] else '{0,1,2,3,4,5,6,7,8,9}' end) level(priority)
       cross join lateral (
-        select w.job_id, w.priority, w.gate_at, w.crashes, greatest(w.gate_at, w.rests_until) as due_at
+        select w.ctid as place, w.job_id, w.priority, w.gate_at, w.crashes, greatest(w.gate_at, w.rests_until) as due_at,
+               l.is_later, case when l.is_later then 0 else w.priority end as level
           from holdfast.queue w
+         cross join lateral (select w.gate_at > (select now from clock) and not :ordered::boolean as is_later) l
          where w.gate = h.id and w.priority = level.priority
-           and (w.gate_at, w.job_id) > (h.front_at, h.front_id)
-           and (w.gate_at <= (select now from clock) or :ordered::boolean) and w.token is null
+           and (w.gate_at, w.job_id) > (h.front_at, h.front_id) and w.token is null
            and (w.crashes = 0 or :allow_crashed::boolean or :ordered::boolean)
          order by w.gate_at, w.job_id
          limit h.room + 1) w
       where h.mask & (1 << level.priority) <> 0
-      order by w.priority, w.gate_at, w.job_id
+      order by w.is_later, w.level, w.gate_at, w.job_id
       limit h.room + 1) d
    where h.room > 0
      and (:batch::integer is null
           or h.id = any (array (
             select x.id from held x where x.room > 0 order by x.asked_priority, x.at, x.n limit :calls::integer)))),
 chosen as materialized (
-  select s.job_id from seen s
+  select s.job_id, s.place from seen s
    where s.card <= s.room and s.due_at <= (select now from clock)
      and (s.crashes = 0
           or (:allow_crashed::boolean and s.job_id = (
@@ -221,39 +226,43 @@ chosen as materialized (
              order by c.priority, c.gate_at, c.job_id limit 1)))
    order by s.priority, (s.card - 1) / s.weight, s.at, s.n
    limit (select greatest(0, least(:limit::integer, room)) from shared_room)),
-got as materialized (
-  select q.job_id from holdfast.queue q
-   where q.job_id = any (array (select job_id from chosen)) and q.token is null and q.gate_at <= (select now from clock)
+free as (
+  select q.ctid as place from holdfast.queue q
+   where q.ctid = any (array (select place from chosen)) and q.token is null and q.gate_at <= (select now from clock)
    for update skip locked),
+-- A row that was moved since, so that it is not where the snapshot has it, is passed over like one that is locked.
 claimed as (
   update holdfast.queue q
      set attempt = q.attempt + 1, fence = greatest(q.fence + 1, (select lowest_fence from clock)), token = :token::uuid
-   where q.job_id = any (array (select job_id from got))
+   where q.ctid = any (array (select place from free))
   returning q.job_id, q.token, q.type, q.priority, q.gate_at, q.attempt, q.max_attempts, q.crashes, q.fence, q.gate),
+got as materialized (
+  select job_id from claimed),
 leased as (
   insert into holdfast.lease (token, worker, claimed_at, expires_at, lease_ms, max_attempts, backoff_base_ms, backoff_cap_ms, job_ids)
   select :token::uuid, :worker, clock.now, clock.now + :lease_ms::integer * interval '1 ms',
          :lease_ms::integer, :max_attempts::integer, :backoff_base_ms::integer, :backoff_cap_ms::integer, taken.job_ids
     from (select array_agg(job_id) as job_ids from got having count(*) > 0) taken cross join clock),
-dealt as materialized (
-  select s.*, (s.job_id in (select job_id from got)) is true as is_got, (s.job_id in (select job_id from chosen)) is true as is_chosen
-    from seen s),
 outcome_of as materialized (
-  select d.id, count(*)::integer as seen, (count(*) filter (where d.is_chosen))::integer as chosen,
-         (count(*) filter (where d.is_got))::integer as got, array_agg(d.job_id) filter (where d.is_got) as job_ids,
-         max(d.card) filter (where d.is_got) as last_card,
-         (array_agg(d.gate_at order by d.card desc) filter (where d.is_got))[1] as last_at,
-         (array_agg(d.job_id order by d.card desc) filter (where d.is_got))[1] as last_id,
-         (array_agg(d.priority order by d.card) filter (where not d.is_got))[1] as next_priority,
-         (array_agg(d.due_at order by d.card) filter (where not d.is_got))[1] as next_at,
-         bool_or(d.crashes > 0 and d.card <= d.room and not d.is_chosen and d.due_at <= (select now from clock)) as is_suspected
-    from dealt d group by d.id),
+  select d.id, (count(*) filter (where d.is_due))::integer as seen, (count(*) filter (where d.is_chosen))::integer as chosen,
+         (count(*) filter (where d.is_got))::integer as got, array_agg(d.job_id order by d.card) filter (where d.is_got) as job_ids,
+         max(d.card) filter (where d.is_got) as last_card, max(d.gate_at) filter (where d.is_got) as last_at,
+         min(10 * d.card + d.priority) filter (where not d.is_got) % 10 as next_priority,
+         min(d.due_at) filter (where not d.is_got and (d.card = 1 or not :ordered::boolean)) as next_at,
+         bool_or(d.crashes > 0 and d.card <= d.room and not d.is_chosen and d.is_due) as is_suspected
+    from (
+      select s.id, s.card, s.room, s.job_id, s.priority, s.gate_at, s.due_at, s.crashes, s.due_at <= (select now from clock) as is_due,
+             (s.job_id in (select job_id from got)) is true as is_got,
+             (s.job_id in (select job_id from chosen)) is true as is_chosen
+        from seen s
+      offset 0) d
+   group by d.id),
 -- (A full join is hashed whatever the statistics say.)
 judged as materialized (
   select j.*, coalesce(j.again <= (select now from clock) and j.got = 0, false) as is_kept from (
   select h.*, coalesce(p.got, 0) as got, coalesce(p.next_priority, h.asked_priority) as next_priority,
          case when h.allowed is null then '{}' else h.still || coalesce(p.job_ids, '{}') end as new_holders,
-         m.has_moved, p.last_at, p.last_id,
+         m.has_moved, p.last_at, p.job_ids[p.got] as last_id,
          h.place is null or p.got > 0 or h.mask <> h.known_mask or h.since <= h.known_at as has_changed,
          case
            when h.rests_until > clock.now then h.rests_until
@@ -265,7 +274,7 @@ judged as materialized (
            when :batch::integer is not null and h.room > 0 and p.id is null then h.at
            when h.ready_us > clock.us and coalesce(p.got, 0) = h.room
            then 'epoch'::timestamptz + h.ready_us * interval '1 microsecond'
-           when p.next_at > clock.now then p.next_at
+           when p.next_at > clock.now and :ordered::boolean then p.next_at
            when p.seen > p.got then case when p.got > 0 then clock.now else h.at end
            -- What only a worker without other crashed jobs may take was not looked at.
            when not :allow_crashed::boolean and not :ordered::boolean and (
@@ -277,7 +286,8 @@ judged as materialized (
                    and (w.gate_at, w.job_id) > (h.front_at, h.front_id) and w.gate_at <= clock.now and w.crashes > 0
                    and h.mask & (1 << level.priority) <> 0
                  order by w.gate_at, w.job_id limit 1) x) > 0 then clock.now + interval '250 ms'
-           when not :ordered::boolean then (
+           when p.next_at > clock.now then p.next_at
+           when :batch::integer is not null then (
              select min(x.gate_at)
                from unnest('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) level(priority)
               cross join lateral (
