@@ -68,37 +68,6 @@ def drained(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, command.process.returncode, out, err)
 
 
-BATCHES = """
-from holdfast import Holdfast, Job
-
-app = Holdfast()
-
-@app.job("doc.index", batch=3, batch_by="tenant", batch_wait="4s")
-async def index(jobs: list[Job[dict]]) -> None:
-    print(jobs[0].input["tenant"], len(jobs), {job.attempt for job in jobs}, flush=True)
-"""
-
-
-def test_a_killed_worker_loses_nothing_that_waits_for_a_batch(folder: Path, scene: Scene) -> None:
-    (folder / "batches.py").write_text(BATCHES)
-    _, *waiting = [
-        scene.start("doc.index", input=f'{{"tenant":"{tenant}"}}', gate=f"doc.index#{tenant}")
-        for tenant in ("big", "acme", "acme")
-    ]
-    for _ in range(2):
-        scene.start("doc.index", input='{"tenant":"big"}', gate="doc.index#big")
-    with Command("worker", "batches:app") as killed:
-        assert killed.line() == "big 3 {1}\n"
-        killed.ended_by(signal.SIGKILL)
-    with Command("worker", "batches:app") as other:
-        # What the killed one was at comes back once its lease is over.
-        while (line := other.line()).startswith("big"):
-            pass
-        assert line == "acme 2 {1}\n"
-        assert other.ended_by(signal.SIGTERM) == 0
-    assert [scene.state(id) for id in waiting] == ["completed"] * 2
-
-
 def test_draining_runs_what_is_due_and_ends(folder: Path, scene: Scene) -> None:
     id = scene.start("hello", input='{"name":"ana"}')
     later = scene.start("unknown")
