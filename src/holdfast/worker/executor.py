@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -320,14 +321,28 @@ class HandlerCalls:
         return value
 
 
+AROUND_THREAD_CALLS: list[Callable[[], None]] = []
+"""What a framework wants done before and after each call in a thread, which keeps its connections from call to call."""
+
+
 def call_catching(
     function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> tuple[Any, BaseException | None]:
     """Return an error as a value: a future takes no StopIteration and would never end."""
     try:
+        _tidy_thread()
         return function(*arguments), None
     except BaseException as error:
         return None, error
+    finally:
+        # What the call has achieved counts; if tidying fails, the next call in this thread fails instead.
+        with suppress(Exception):
+            _tidy_thread()
+
+
+def _tidy_thread() -> None:
+    for each in AROUND_THREAD_CALLS:
+        each()
 
 
 def _open_seals(attempts: Sequence[Attempt]) -> None:

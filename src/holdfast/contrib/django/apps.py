@@ -25,6 +25,7 @@ from holdfast.contrib.django.application import (
 )
 from holdfast.contrib.django.system_checks import check_database, check_settings, own_backends
 from holdfast.core.errors import AppNotLoaded
+from holdfast.worker.executor import AROUND_THREAD_CALLS
 
 
 class HoldfastAppConfig(AppConfig):
@@ -44,6 +45,14 @@ class HoldfastAppConfig(AppConfig):
         register(check_settings, "holdfast")
         register(check_database, Tags.database)
         post_migrate.connect(_migrate, sender=self)
+        AROUND_THREAD_CALLS.append(_close_old_connections)
+
+
+def _close_old_connections() -> None:
+    """Do as Django does around a request, but leave a test's transaction alone, which Django would break off."""
+    for each in connections.all(initialized_only=True):
+        if not each.in_atomic_block:
+            each.close_if_unusable_or_obsolete()
 
 
 def _is_managed() -> bool:

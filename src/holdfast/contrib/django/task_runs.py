@@ -49,13 +49,8 @@ class TaskRaised(ChildError):
 
 def run_task(job: Job[dict[str, Any]]) -> Any:
     """Run an attempt of a sync task, in a thread of the worker."""
-    _close_old_connections()
-    try:
-        earlier = load_django_app().jobs.attempts(job.id) if job.attempt > 1 else []
-        attempt = TaskAttempt(job, earlier)
-        return attempt.run()
-    finally:
-        _close_old_connections()
+    earlier = load_django_app().jobs.attempts(job.id) if job.attempt > 1 else []
+    return TaskAttempt(job, earlier).run()
 
 
 async def run_task_async(job: Job[dict[str, Any]]) -> Any:
@@ -172,13 +167,6 @@ class TaskAttempt:
         """Send a signal; a receiver that fails is logged by Django and costs the task nothing."""
         sender = type(task_backends[self._task.backend])
         signal.send_robust(sender, task_result=self._result)
-
-
-def _close_old_connections() -> None:
-    """Do as Django does around a request, but leave a test's transaction alone, which Django would break off."""
-    for each in connections.all(initialized_only=True):
-        if not each.in_atomic_block:
-            each.close_if_unusable_or_obsolete()
 
 
 def path_of(error: BaseException) -> str:
