@@ -99,7 +99,7 @@ def test_a_job_that_outlives_every_tick_is_charged_for_each_and_ends(
     assert code == Exit.FAILED
     assert f"abandoned deaf (job {id}, " in err
     assert summary["runnerResults"]["outbox"]["failed"]
-    (attempt,) = scene.database.read(scene.store.jobs.attempts(id))
+    (attempt,) = scene.database.read(scene.store.attempts.of(id))
     assert attempt.kind == "fail"
     assert "exceeded the tick's time budget" in str(attempt.error)
     assert scene.state(id) == "failed"

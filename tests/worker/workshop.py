@@ -150,7 +150,7 @@ class Workshop:
 
     async def attempts(self, job_id: str) -> list[AttemptRecord]:
         """Read a job's attempts that did not complete it."""
-        found: list[AttemptRecord] = await self.run(self.store.jobs.attempts(job_id))
+        found: list[AttemptRecord] = await self.run(self.store.attempts.of(job_id))
         return found
 
     def worker(

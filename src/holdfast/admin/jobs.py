@@ -186,7 +186,7 @@ class JobAdmin(NounAdmin):
 def _page(store: Store, filter: str, limit: int, after: str | None) -> Op[Page[dict[str, Any]]]:
     page = yield from read_page("jobs", filter, limit, after, store.jobs.walk, shown)
     tried = [each["id"] for each in page.items if each["attempt"] and each["state"] in _OPEN]
-    errors = (yield from store.jobs.last_errors(tried)) if tried else {}
+    errors = (yield from store.attempts.last_errors(tried)) if tried else {}
     for each in page.items:
         each["last_error"] = redacted(errors.get(each["id"]))
     return page
@@ -209,7 +209,7 @@ def _detail(
     record = yield from _one(store, id)
     asked = yield from with_last_input(store, record)
     around = yield from look_around(store, record)
-    attempts = yield from store.jobs.attempts(id)
+    attempts = yield from store.attempts.of(id)
     blockers = yield from store.blockers.of_jobs([id])
     progress = yield from store.leases.progress([id])
     return JobDetail(

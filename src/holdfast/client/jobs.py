@@ -59,7 +59,7 @@ class JobCommands(Resource):
 
     def _attempts(self, id: Id) -> Op[builtins.list[AttemptInfo]]:
         wanted = id_text(id)
-        records = yield from self._client.store.jobs.attempts(wanted)
+        records = yield from self._client.store.attempts.of(wanted)
         if not records:
             yield from self._get(wanted)
         return [view_of(AttemptInfo, each) for each in records]

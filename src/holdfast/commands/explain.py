@@ -168,7 +168,7 @@ def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
 def _last_error(store: Store, job: JobRecord) -> Op[str | None]:
     if job.state != "pending" or not job.fence:
         return None
-    attempts = yield from store.jobs.attempts(job.id)
+    attempts = yield from store.attempts.of(job.id)
     error = attempts[-1].error if attempts else None
     return error if job.attempt or _is_unreadable(error) else None
 

@@ -251,9 +251,7 @@ class Executor:
         if store.dialect == "sqlite":
             return attempt.type.atomic
         try:
-            history = await self._context.database.read_async(
-                store.jobs.attempts(attempt.claimed.id)
-            )
+            history = await self._context.database.read_async(store.attempts.of(attempt.claimed.id))
         except (DatabaseUnreachable, DatabaseBusy):
             return False
         since = attempt.claimed.claimed_at - attempt.policy.timeout_ms * 1000

@@ -72,7 +72,7 @@ def test_two_finishes_of_one_job_are_told_apart_by_their_tokens(database: Sqlite
     assert [done.id for done in database.run(jobs.finish(both))] == [job.id]
     (record,) = database.read(jobs.get([job.id]))
     assert (record.state, record.output, record.fence) == ("completed", '"right"', held.fence)
-    assert [each.kind for each in database.read(jobs.attempts(job.id))] == ["reap"]
+    assert [each.kind for each in database.read(database.store.attempts.of(job.id))] == ["reap"]
 
 
 def test_a_reaped_job_waits_for_its_backoff_and_fails_when_poisoned(

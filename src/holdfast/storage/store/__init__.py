@@ -11,7 +11,7 @@ from holdfast.storage.store.access import AuditStore, TokenStore
 from holdfast.storage.store.chains import BlockerStore, ChainStore
 from holdfast.storage.store.cycles import CycleStore, RunStore, SlotStore
 from holdfast.storage.store.debounce import DebounceStore
-from holdfast.storage.store.jobs import DeadLetterStore, EventStore, JobStore
+from holdfast.storage.store.jobs import AttemptStore, DeadLetterStore, EventStore, JobStore
 from holdfast.storage.store.leases import LeaseStore
 from holdfast.storage.store.limits import LimitStore
 from holdfast.storage.store.manifests import ArchivingStore, ManifestStore
@@ -35,6 +35,7 @@ class Store:
         self.debounce = DebounceStore()
         self.events = EventStore()
         self.workers = WorkerStore()
+        self.attempts = AttemptStore()
         self.dead_letters = DeadLetterStore()
         self.unreadable = UnreadableStore()
         self.audit = AuditStore()

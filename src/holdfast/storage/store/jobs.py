@@ -204,16 +204,6 @@ class JobStore(Lists[JobRecord]):
         rows = yield Statement("job_crashed_before", {"id": job_id})
         return int(rows[0][0]) if rows else 0
 
-    def last_errors(self, ids: Sequence[str]) -> Op[dict[str, str]]:
-        """Read how the last attempts of jobs ended that did not complete them. One statement."""
-        rows = yield Statement("job_last_errors", {"ids": texts(ids)})
-        return {row[0]: row[1] for row in rows if row[1] is not None}
-
-    def attempts(self, job_id: str) -> Op[list[AttemptRecord]]:
-        """Read the attempts of a job that did not complete it, oldest first. One statement."""
-        rows = yield Statement("job_attempts", {"id": job_id})
-        return records_of(AttemptRecord, rows)
-
 
 def _fields_of(job: NewJob) -> dict[str, Value]:
     """What a job at no gate has."""
@@ -268,6 +258,20 @@ def _columns(completions: Sequence[Finish]) -> dict[str, str]:
         "started_at": _numbers(each.started_at for each in completions),
         "outputs": document([each.output for each in completions]),
     }
+
+
+class AttemptStore:
+    """Attempts that did not complete their jobs."""
+
+    def last_errors(self, ids: Sequence[str]) -> Op[dict[str, str]]:
+        """Read how the last attempts of jobs ended that did not complete them. One statement."""
+        rows = yield Statement("job_last_errors", {"ids": texts(ids)})
+        return {row[0]: row[1] for row in rows if row[1] is not None}
+
+    def of(self, job_id: str) -> Op[list[AttemptRecord]]:
+        """Read the attempts of a job that did not complete it, oldest first. One statement."""
+        rows = yield Statement("job_attempts", {"id": job_id})
+        return records_of(AttemptRecord, rows)
 
 
 class DeadLetterStore:

@@ -331,7 +331,7 @@ class StoreFixture:
 
     async def attempts(self, job_id: str) -> list[AttemptRecord]:
         """Read a job's history."""
-        return await self.run(self.store.jobs.attempts(job_id))
+        return await self.run(self.store.attempts.of(job_id))
 
 
 class Conformance:
