@@ -105,7 +105,11 @@ def test_keys_come_from_the_environment_or_a_file(
         kit.app.close()
 
 
-@pytest.mark.parametrize("setting", [NEW, f"a:{NEW},a:{OLD}", "a:short", "@nowhere/keys"])
+@pytest.mark.parametrize(
+    "setting",
+    [NEW, f"a:{NEW},a:{OLD}", "a:short", "@nowhere/keys"],
+    ids=["no id", "one id twice", "short", "no file"],
+)
 def test_a_setting_that_cannot_be_read_is_refused_without_repeating_it(
     setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
