@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.commands.explain import GateView, Surroundings, why
 from holdfast.core.declared_limits import DeclaredLimits
-from holdfast.core.gates import BatchRule, GatePlace
+from holdfast.core.gates import BatchRule, GatePlace, GateRule
 from holdfast.core.records import (
     BlockerRecord,
     Identity,
@@ -86,6 +86,13 @@ def in_batch(next_s: int) -> GateView:
     place = GatePlace("j", "resize#7", due, 2, [], None, None, NOW + next_s * SECOND, None)
     declared = DeclaredLimits("resize", "tenant_id", batch=BatchRule(100, 20_000))
     return GateView(place, declared, declared.rule(place.gate))
+
+
+def in_line(rule: GateRule, *holders: str, next_s: int = 0) -> GateView:
+    """A job of a tenant behind a limit, with two before it."""
+    due = NOW - 8 * SECOND
+    place = GatePlace("j", "resize#7", due, 2, [*holders], None, None, NOW + next_s * SECOND, None)
+    return GateView(place, DeclaredLimits("resize", "tenant_id", line=rule), rule)
 
 
 def identity(paused: bool) -> Identity:
@@ -206,6 +213,18 @@ HANDLED = Surroundings(NOW, workers=[worker()])
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(HANDLED, gate=in_batch(0)),
             "Due for 8 s; picked up at the next poll",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(HANDLED, gate=in_line(GateRule("resize", 2), "a", "b")),
+            "Waits for tenant_id 7: 2 of 2 running; 2 before it",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(
+                HANDLED, gate=in_line(GateRule("resize", None, 5, 60_000), next_s=40)
+            ),
+            "Waits for tenant_id 7: at most 5/1m, the next starts in 40 s; 2 before it",
         ),
         (
             job("blocked", available_at=None, key="k"),
