@@ -190,6 +190,7 @@ def test_openapi_shows_how_long_one_may_wait(jobs: Holdfast) -> None:
     assert parameter["name"] == "waitMs"
     assert parameter["schema"]["minimum"] == 0
     assert "maximum" not in parameter["schema"]
+    assert "by default 15,000" in parameter["description"]
     assert "more than 30,000 counts as 30,000" in parameter["description"]
     with serve(api) as address:
         above = httpx.get(f"{address}/{jobs.new_id()}?waitMs=99999", timeout=PATIENCE_S)

@@ -304,7 +304,7 @@ async def test_what_is_no_number_of_milliseconds_is_refused_with_its_fix(
 )
 def test_waits_have_a_default_and_a_limit(query: str, wait_ms: int) -> None:
     request = Request({"type": "http", "query_string": query.encode(), "headers": []})
-    assert module._milliseconds(request, None, 15_000, 30_000) == wait_ms
+    assert module._milliseconds(request, None, module.DEFAULT_MS, module.MAX_MS) == wait_ms
 
 
 def test_the_default_and_the_limit_can_be_others() -> None:
@@ -361,6 +361,24 @@ async def test_a_hundred_things_that_are_waited_for_are_looked_at_twenty_times_a
     ]
     await asyncio.gather(*waits)
     assert 100 <= len(looks) <= 100 + 3 * module.LOOKS_PER_S
+
+
+async def test_the_pauses_between_looks_grow_to_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def pause(self: module.SharedLook[str], seconds: float) -> bool:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
+        return False
+
+    async def look() -> Found[str]:
+        return Ready("found") if len(pauses) == 10 else None
+
+    monkeypatch.setattr(module.SharedLook, "_pause", pause)
+    assert await module._condition_found(None, None, look, None, 20.0) is not None
+    assert pauses[:3] == pytest.approx([0.1, 0.15, 0.225])
+    assert pauses == sorted(pauses)
+    assert pauses[-2:] == [1.0, 1.0]
 
 
 async def test_a_request_that_joins_is_not_answered_from_an_older_look() -> None:

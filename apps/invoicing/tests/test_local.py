@@ -138,6 +138,8 @@ def test_what_it_starts_is_reachable_and_ends_with_it(
         assert len(list((tmp_path / addresses[name]).glob(pattern))) == 1
     children = psutil.Process(process.pid).children(recursive=True)
     assert len(children) >= 4  # the guard, the API and two workers
+    workers = [each.environ() for each in children if "worker" in each.cmdline()]
+    assert [each["HOLDFAST_UNHANDLED_AFTER_MS"] for each in workers] == ["60000", "60000"]
     process.send_signal(number)
     assert process.wait(PATIENCE_S) == code
     _, alive = psutil.wait_procs(children, PATIENCE_S)

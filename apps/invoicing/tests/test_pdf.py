@@ -1,6 +1,8 @@
 """`invoice.pdf.render.requested`: rendered once, stored once, FAILED only when no attempt is left."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -169,3 +171,39 @@ async def test_the_same_invoice_gives_the_same_bytes(seeded: Kit) -> None:
             done = await session.get_one(Document, id, options=pdf._WITH_INVOICE)
             stored = await file_store().aio.get(object_key(done))
             assert pdf.render(done.invoice) == stored
+
+
+async def test_every_fact_of_an_invoice_is_on_its_page(
+    seeded: Kit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    id = await ask(await an_invoice(0))
+    async with Session() as session:
+        done = await session.get_one(Document, id, options=pdf._WITH_INVOICE)
+        facts = pdf._facts(done.invoice)
+        shown = pdf.render(done.invoice)
+        for path, value in leaves(facts):
+            changed = copy.deepcopy(facts)
+            part: Any = changed
+            for step in path[:-1]:
+                part = part[step]
+            part[path[-1]] = other_than(path[-1], value)
+            with monkeypatch.context() as patch:
+                patch.setattr(pdf, "_facts", lambda _, changed=changed: changed)
+                assert pdf.render(done.invoice) != shown, path
+    assert b"LibertinusSerif" in shown
+
+
+def leaves(facts: Any, *path: Any) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Go through the texts of a document, of a list only those of its first element."""
+    if isinstance(facts, str):
+        yield path, facts
+        return
+    for step in facts if isinstance(facts, dict) else range(min(1, len(facts))):
+        yield from leaves(facts[step], *path, step)
+
+
+def other_than(name: str, value: str) -> str:
+    """Return another text that can be drawn in the same place."""
+    if name == "color":
+        return "#010203"
+    return value.replace("</svg>", '<circle r="9"/></svg>') if name == "logo" else f"{value} 7"

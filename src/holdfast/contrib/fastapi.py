@@ -61,10 +61,11 @@ WaitMs = Annotated[
     str | None,
     Query(
         alias=PARAMETER,
-        description=f"How long to wait, in milliseconds; more than {MAX_MS:,} counts as {MAX_MS:,}, and 0 looks once.",
+        description=f"How long to wait, in milliseconds, by default {DEFAULT_MS:,}; more than {MAX_MS:,} counts as"
+        f" {MAX_MS:,}, and 0 looks once.",
     ),
     # No maximum: a client that checks what it sends would refuse what is accepted.
-    WithJsonSchema({"type": "integer", "minimum": 0, "default": DEFAULT_MS}),
+    WithJsonSchema({"type": "integer", "minimum": 0}),
 ]
 """The type of a parameter that you pass on as `wait_ms`, so that OpenAPI shows it; it is checked there."""
 

@@ -142,6 +142,8 @@ def _settings(url: str, address: str, smtp: str, lease_ms: int) -> dict[str, str
     """Return the application's settings; all paths are absolute, as its processes may run anywhere."""
     return {
         "HOLDFAST_URL": url,
+        # As in holdfast.toml, which is read in the application's own folder only.
+        "HOLDFAST_UNHANDLED_AFTER_MS": "60000",
         "INVOICING_FILES": str((HOME / "files").absolute()),
         "INVOICING_FILES_SECRET": secrets.token_hex(),
         "INVOICING_MAIL": smtp,
