@@ -5,14 +5,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import psycopg
 import pytest
 
 from holdfast import Holdfast, errors
+from holdfast.contrib.service_calls import ServiceCall
 from holdfast.storage.database import Link
 from holdfast.storage.postgres.database import PostgresDatabase
 from holdfast.storage.postgres.store import postgres_statements
@@ -119,42 +121,66 @@ async def lost_claim(pair: Pair, app: Holdfast) -> None:
             await claim_on(first, database, limit=1)
 
 
+def begin(app: Holdfast, id: UUID) -> None:
+    """Start a job by id and key, and use a key."""
+    with app.transaction() as tx:
+        app.start(tx, "work", 1, id=id, key="k")
+        app.use_key(tx, "bills", "k")
+
+
+def start_again(app: Holdfast, id: UUID) -> None:
+    with app.transaction() as tx:
+        app.start(tx, "work", 1, id=id)
+
+
+def start_by_key(app: Holdfast, id: UUID) -> None:
+    with app.transaction() as tx:
+        app.start(tx, "work", 1, key="k")
+
+
+def use_key(app: Holdfast, id: UUID) -> None:
+    with app.transaction() as tx:
+        app.use_key(tx, "bills", "k")
+
+
+def serve(app: Holdfast, id: UUID) -> None:
+    with suppress(errors.CallAlreadyDone), app.transaction() as tx:
+        ServiceCall(app, "bills", "k").once(tx)
+
+
+def ask(app: Holdfast, id: UUID) -> None:
+    app.chains.get(id)
+
+
+REPEATS = (start_again, start_by_key, use_key, serve, ask)
+
+
 async def repeated_start(pair: Pair, app: Holdfast) -> None:
-    """A repeated start is acknowledged only when it would survive."""
+    """What is there already, by id, by key or as a used key, is acknowledged only when it would survive."""
     id = app.new_id()
     acknowledged: list[str] = []
 
-    def start(app: Holdfast) -> None:
-        try:
-            with app.transaction() as tx:
-                app.start(tx, "work", 1, id=id)
-        except errors.HoldfastError:
-            return
-        acknowledged.append("start")
-
-    def ask(app: Holdfast) -> None:
-        try:
-            app.chains.get(id)
-        except errors.HoldfastError:
-            return
-        acknowledged.append("get")
+    def acknowledge(call: Callable[[Holdfast, UUID], None], app: Holdfast) -> None:
+        with suppress(errors.HoldfastError):
+            call(app, id)
+            acknowledged.append(call.__name__)
 
     pair.standby.stop("immediate")
-    first = threading.Thread(target=start, args=[app])
+    first = threading.Thread(target=acknowledge, args=[begin, app])
     first.start()
     cut = await pair.waits("client")
     pair.ask("select pg_terminate_backend(%s)", cut)
     await asyncio.to_thread(first.join)
     assert pair.ask("select count(*) from holdfast.job where id = %s", id) == [(1,)]
 
-    others = [Holdfast(pair.primary.url, open_types=True) for _ in range(2)]
+    others = [Holdfast(pair.primary.url, open_types=True) for _ in REPEATS]
     repeats = [
-        threading.Thread(target=target, args=[other])
-        for target, other in zip((start, ask), others, strict=True)
+        threading.Thread(target=acknowledge, args=each)
+        for each in zip(REPEATS, others, strict=True)
     ]
     for each in repeats:
         each.start()
-    await until(lambda: acknowledged or len(pair.ask(WAITING, ["holdfast client"])) == 2)
+    await until(lambda: acknowledged or len(pair.ask(WAITING, ["holdfast client"])) == len(REPEATS))
     was_acknowledged = list(acknowledged)
     pair.fail_over()
     for each in repeats:

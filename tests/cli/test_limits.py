@@ -250,7 +250,7 @@ def test_a_dry_run_changes_nothing(run: Run, limited: LimitedScene) -> None:
 def test_types_tell_their_limits(run: Run, limited: LimitedScene) -> None:
     rows = {each["type"]: each for each in json.loads(run("types", "list", "-o", "json").stdout)}
     assert rows["mail.send"]["limits"] == (
-        "2 per tenant_id · 100/1m per tenant_id · 50 in all · 9 for smtp"
+        "2 per tenant_id · 100/1m per tenant_id · 50 in total · 9 for smtp"
     )
     assert rows["order.apply"]["limits"] == "in order per order_id"
     assert rows["mail.send"]["full_keys"] == 0

@@ -25,7 +25,7 @@ def tenant(input: Any) -> str:
     ("options", "words"),
     [
         ({"limits": [Limit(3, by="tenant_id")]}, "3 per tenant_id"),
-        ({"limits": [Limit(3, by=tenant), Limit(50)]}, "3 per tenant · 50 in all"),
+        ({"limits": [Limit(3, by=tenant), Limit(50)]}, "3 per tenant · 50 in total"),
         ({"rates": [Rate(100, "1m", by=lambda input: input)]}, "100/1m per key"),
         ({"rates": [Rate(60, "90s", name="openai")]}, "60/1m30s for openai"),
         ({"ordered": Ordered(by="order_id")}, "in order per order_id"),

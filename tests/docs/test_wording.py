@@ -23,6 +23,7 @@ REPLACED = {
     r"is heeded": "is honoured",
     r"made up for": "caught up",
     r"go on without asking": "skip confirmation",
+    r"\d+ in all": "in total",
 }
 """A pattern, and the word instead."""
 

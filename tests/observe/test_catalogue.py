@@ -12,3 +12,7 @@ from holdfast.observe import logging, otel, prometheus
 def test_every_event_is_handled_or_explicitly_ignored(observer: ModuleType) -> None:
     assert set(CATALOGUE) == observer.HANDLED | observer.IGNORED
     assert not observer.HANDLED & observer.IGNORED
+
+
+def test_what_happens_each_second_is_not_logged_by_default() -> None:
+    assert CATALOGUE["tick_finished"].level == "debug"

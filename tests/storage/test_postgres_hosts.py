@@ -51,6 +51,8 @@ async def test_links_locks_and_pools_pass_by_a_silent_host_and_remember_the_othe
     assert time.monotonic() - began < ALIVE_S
     await lock.release()
     # From now on the host that answered comes first.
+    ports = conninfo_to_dict(connection_string(url, "claim", 1_000))["port"]
+    assert str(ports).split(",")[0] == str(urlsplit(url).netloc.rpartition(":")[2])
     began = time.monotonic()
     link = database.link("claim")
     assert await link.run(clock())

@@ -17,9 +17,9 @@ from holdfast.core.errors import (
     WrongDatabase,
 )
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import Instant, to_instant
+from holdfast.core.records import Finish, Instant, to_instant
 from holdfast.core.retry import Retry
-from holdfast.worker.completer import is_data_error
+from holdfast.worker.completer import PendingOutcome, is_data_error, split_batches
 from holdfast.worker.job import Job
 from tests.support.manual_clock import ManualClock
 from tests.worker.workshop import Workshop
@@ -477,3 +477,13 @@ async def test_an_output_that_the_declared_type_does_not_fit_fails_the_job(
     assert record.state == "failed"
     assert record.error is not None
     assert "OutputInvalid" in record.error
+
+
+def test_a_flush_is_bounded_in_bytes_as_well_as_in_number() -> None:
+    attempt: Any = None
+    pending = [
+        PendingOutcome(attempt, Finish(str(each), "t", "complete", "w", str(each)), 0.0, 1_000_000)
+        for each in range(10)
+    ]
+    assert [len(each) for each in split_batches(pending, 1_000)] == [4, 4, 2]
+    assert [len(each) for each in split_batches(pending, 3)] == [3, 3, 3, 1]

@@ -661,7 +661,10 @@ def use_key_command(scope: str, key: str) -> Command[bool]:
             raise InvalidOption("a used key needs a scope and a key")
 
     def command(store: Store, conditions: Conditions) -> Op[Change[bool]]:
-        return Change((yield from store.chains.use_key(f"{USED}{scope}", key)))
+        is_first = yield from store.chains.use_key(f"{USED}{scope}", key)
+        if not is_first:
+            yield from store.schema.confirm()
+        return Change(is_first)
 
     return command
 

@@ -223,7 +223,7 @@ def _gate_of_type(target: LimitTarget, declared: dict[str, DeclaredLimits]) -> s
 def _only_scope(known: DeclaredLimits) -> Scope:
     if known.by and known.total is not None:
         raise InvalidOption(
-            f"{known.type} has limits per {known.by} and in all",
+            f"{known.type} has limits per {known.by} and in total",
             help="say which: --each or --total",
         )
     return "total" if known.total is not None else "each"

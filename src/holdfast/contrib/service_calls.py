@@ -54,16 +54,23 @@ class ServiceCall:
         A concurrent call with the same key waits here until this transaction ends. Raises: CallAlreadyDone.
         """
         first = self._app.use_key(tx, self.scope, self.key)
-        if isinstance(first, bool):
-            return self._require(first)
-        return self._once_async(first)
+        if not isinstance(first, bool):
+            return self._once_async(first)
+        if not first:
+            # The refusal rolls the caller's transaction back: another one waits until the key would survive a failover.
+            database = self._app.database
+            database.read(database.store.schema.confirm())
+            raise self._done()
+        return None
 
     async def _once_async(self, first: Coroutine[Any, Any, bool]) -> None:
-        self._require(await first)
+        if not await first:
+            database = self._app.database
+            await database.read_async(database.store.schema.confirm())
+            raise self._done()
 
-    def _require(self, first: bool) -> None:
-        if not first:
-            raise CallAlreadyDone(f"{self.scope} was already done for the key {self.key[:100]!r}")
+    def _done(self) -> CallAlreadyDone:
+        return CallAlreadyDone(f"{self.scope} was already done for the key {self.key[:100]!r}")
 
 
 class ServiceGuard:

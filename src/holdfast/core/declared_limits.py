@@ -50,7 +50,7 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """Say it in a line, such as `3 per tenant_id · 50 in all · 100/1m per tenant_id`."""
+        """Say it in a line, such as `3 per tenant_id · 50 in total · 100/1m per tenant_id`."""
         line = self.line or GateRule(gate_id(self.type, ""))
         parts = []
         if self.ordered is not None:
@@ -60,7 +60,7 @@ class DeclaredLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         if line.rate is not None:
             parts.append(f"{rate_words(line)} per {self.by}")
         for each in self.shared:
-            of = "in all" if each.id == self.type else f"for {split_gate(each.id)[0]}"
+            of = "in total" if each.id == self.type else f"for {split_gate(each.id)[0]}"
             if each.allowed is not None:
                 parts.append(f"{each.allowed} {of}")
             if each.rate is not None:
