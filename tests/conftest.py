@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from tests.support.absent import report_absent, skip_because_absent
-from tests.support.authorities import trust_no_authority
 from tests.support.installation import embedded_binaries, other_binaries
 from tests.support.postgres import (
     PostgresServer,
@@ -37,7 +36,6 @@ def pytest_configure(config: pytest.Config) -> None:
     """Give each test as long as the machine makes it take, unless `--timeout` says otherwise."""
     if config.option.timeout is None:
         config.option.timeout = TEST_TIMEOUT_S
-    trust_no_authority()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -102,6 +102,7 @@ def test_a_saturated_key_slows_no_other_and_costs_little_itself(
     prepare(connection, "limit_claim")
     assert others(connection) <= 1.2 * without + 20
     connection.execute("delete from holdfast.wakeup")
+    connection.execute("vacuum holdfast.wakeup")
     connection.execute(
         "insert into holdfast.wakeup (type, priority, at, gate) values ('mail', 5, now() - interval '2 h', 'mail#big0')"
     )

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.authorities import with_usual_authorities
 from tests.support.until import SLOWNESS
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +83,7 @@ def _run(
     return subprocess.run(
         words,
         cwd=cwd,
-        env=with_usual_authorities(os.environ if env is None else env),
+        env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
