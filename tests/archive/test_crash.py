@@ -14,7 +14,7 @@ from threading import Event
 import pytest
 
 from holdfast.archive import Archive, Progress
-from holdfast.core.errors import ArchiveBusy
+from holdfast.core.errors import Aborted, ArchiveBusy
 from holdfast.core.records import to_instant
 from tests.archive.conftest import Place
 from tests.archive.crashing import Crash, archive_of
@@ -57,21 +57,37 @@ def _archive(place: Place) -> Archive:
     return archive_of(place.app, place.root, place.now)
 
 
-@pytest.mark.parametrize("limit", range(1, 7))
+@pytest.mark.parametrize(
+    ("limit", "state"),
+    [*enumerate([*["exporting"] * 4, "exported", "verified"], 1)],
+)
 def test_an_export_that_is_killed_at_any_step_is_taken_over(
-    place: Place, forker: Forker, limit: int
+    place: Place, forker: Forker, limit: int, state: str
 ) -> None:
     _fill(place)
     before = place.rows()
     has_died, steps = _has_died(forker, place, "run", limit)
     if not has_died:
         assert len([each for each in steps if each in ("export", "upload", "verify")]) < limit
+    assert place.manifests() == [("deliveries/2026-10/0", state)]
     archive = _archive(place)
     archive.run()
     found = archive.verify("deliveries/2026-10")
     assert (found.state, found.rows, found.part) == ("verified", MANY, 0)
     assert [each.key for each in place.files.list("deliveries")] == [found.objects[0].key]
     assert place.rows() == before
+
+
+def test_an_export_that_is_stopped_is_pending_until_the_next_run(place: Place) -> None:
+    _fill(place)
+    archive = archive_of(place.app, place.root, place.now)
+    with pytest.raises(Aborted):
+        archive.run(should_stop=lambda: True)
+    found = archive.show("deliveries/2026-10")
+    assert (found.state, found.error, found.objects) == ("pending", None, [])
+    assert list(place.files.list("deliveries")) == []
+    archive.run()
+    assert place.manifests() == [("deliveries/2026-10/0", "verified")]
 
 
 @pytest.mark.parametrize("limit", range(1, 7))

@@ -6,13 +6,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import duckdb
 import pytest
 
-from holdfast import Holdfast, Job, Permanent
+from holdfast import Holdfast, Job, Permanent, Retry
 from holdfast.archive.table_access import MEMBERS
 from holdfast.core.records import to_instant
 from holdfast.settings import load_settings
 from tests.archive.conftest import Place
+from tests.support.until import until
 
 ALL = tuple(MEMBERS)
 
@@ -68,6 +70,40 @@ async def test_ended_chains_are_archived_removed_and_restored_as_they_were(place
     report = place.archive.run()
     assert (report.items, report.failed) == (3, 0)
     assert _all(place) == before
+    place.later(days=31)
+    place.archive.run()
+    assert _all(place) == {name: [] for name in ALL}
+    for manifest in place.archive.list():
+        place.archive.restore(manifest.id)
+    assert _all(place) == before
+
+
+async def test_a_published_event_is_archived_with_the_attempts_of_its_delivery(
+    place: Place,
+) -> None:
+    @place.app.on("order.paid", name="mail", retry=Retry(base="1ms", cap="1ms"))
+    async def mail(job: Job[Any]) -> None:
+        if job.attempt < 3:
+            raise ValueError("once more")
+
+    with place.app.transaction() as tx:
+        place.app.publish(tx, "order.paid", "four chairs")
+
+    async def is_delivered() -> bool:
+        await _finish(place, place.app)
+        return {each.state for each in place.app.jobs.list().items} == {"completed"}
+
+    await until(is_delivered)
+    place.now = datetime.now(UTC) + timedelta(days=2)
+    place.archive.jobs(keep="30d")
+    before = _all(place)
+    place.archive.run()
+    jobs, attempts = (
+        duckdb.read_parquet(f"{place.root}/*/*/{each}-*.parquet") for each in ("job", "attempt")
+    )
+    types = jobs.project("type").order("type").fetchall()
+    assert types == [("order.paid",), ("order.paid/mail",)]
+    assert attempts.project("attempt").order("attempt").fetchall() == [(1,), (2,)]
     place.later(days=31)
     place.archive.run()
     assert _all(place) == {name: [] for name in ALL}

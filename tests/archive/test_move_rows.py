@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.archive.move_rows import age_before
 from holdfast.core.errors import HoldfastError, InvalidOption
+from holdfast.scheduler.cycle_run import CycleRun, FencedTransaction
 from holdfast.scheduler.runner import TickSummary
 from holdfast.settings import load_settings
 from tests.archive.conftest import Place
@@ -48,9 +49,12 @@ def _target(place: Place, columns: str = "completed_at timestamptz, note text, i
     return "archive.deliveries"
 
 
-async def test_rows_older_than_a_year_move_in_steps(place: Place) -> None:
+async def test_rows_older_than_a_year_move_in_steps(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _fill(place)
     target = _target(place)
+    committed = _watch_commits(place, target, monkeypatch)
     place.app.move_rows(
         "cleanup",
         source="deliveries",
@@ -64,6 +68,24 @@ async def test_rows_older_than_a_year_move_in_steps(place: Place) -> None:
     assert sorted(place.execute("select id from deliveries")) == [(100,), (101,)]
     runs = await place.app.aio.cycles.runs("cleanup")
     assert sum(int(each.counters.get("moved", 0)) for each in runs) == 25
+    assert [each for each in committed if each] == [10, 20, 25]
+
+
+def _watch_commits(place: Place, target: str, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note after each transaction of a run how many rows others see in the target."""
+    seen: list[int] = []
+
+    class Watched(FencedTransaction):
+        def __exit__(self, *details: Any) -> bool | None:
+            answer = super().__exit__(*details)
+            seen.append(len(place.execute(f"select id from {target}")))  # noqa: S608
+            return answer
+
+    def transaction(run: CycleRun) -> FencedTransaction:
+        return Watched(run._database, run.held)
+
+    monkeypatch.setattr(CycleRun, "transaction", transaction)
+    return seen
 
 
 async def test_one_cycle_may_move_several_tables(place: Place) -> None:
@@ -97,14 +119,15 @@ async def test_a_condition_and_a_limit_hold(place: Place) -> None:
         target=target,
         at="completed_at",
         older_than="90d",
-        where="note <> 'note 3%'",
+        where="note like 'note 1%'",
         batch=4,
         max_items=6,
         cron="17 3 1 1 *",
     )
     await _tick(place)
-    moved = place.execute(f"select count(*) from {target}")  # noqa: S608
-    assert moved == [(6,)]
+    moved = [note for (note,) in place.execute(f"select note from {target}")]  # noqa: S608
+    assert len(moved) == 6
+    assert all(note.startswith("note 1") for note in moved)
 
 
 @pytest.mark.parametrize(

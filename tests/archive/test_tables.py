@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pyarrow.parquet as pq
 import pytest
 
 from holdfast.core.errors import (
@@ -254,6 +255,14 @@ def test_the_same_rows_have_the_same_key(place: Place) -> None:
     )
     place.archive.run()
     assert place.archive.show("deliveries/2026-10").objects == first.objects
+
+
+def test_files_are_compressed_with_zstd(place: Place) -> None:
+    _deliveries(place)
+    place.archive.run()
+    path = place.object_path(place.archive.show("deliveries/2026-10"))
+    group = pq.read_metadata(path).row_group(0)
+    assert [group.column(each).compression for each in range(3)] == ["ZSTD"] * 3
 
 
 def test_without_files_a_run_does_nothing_and_says_so(place: Place) -> None:
