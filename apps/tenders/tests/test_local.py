@@ -2,6 +2,8 @@
 
 import re
 import shutil
+from collections import Counter
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +14,10 @@ from apps.tenders.tests.conftest import run_command, running
 from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
+from holdfast import Holdfast
+from holdfast.archive import Archive
 from tenders.generated import generate_device, generate_tender
+from tenders.local.archive_story import ArchiveStory
 from tenders.local.books import Books, is_wanted_by, open_books
 from tenders.local.push_server import AcceptedPush
 from tenders.models import Delivery, Installation, NotificationEvent, Tender
@@ -33,6 +38,7 @@ async def test_the_story_ends_well_though_a_worker_is_killed(tmp_path: Path) -> 
     for what in ("page", "dashboard", "sources", "push service", "archive"):
         assert f"✓ {what}" in out
     check_that_the_books_find_what_is_wrong(tmp_path / "tenders-demo")
+    check_that_the_story_finds_a_damaged_file(tmp_path / "tenders-demo")
 
 
 def check_that_the_books_find_what_is_wrong(home: Path) -> None:
@@ -77,6 +83,25 @@ def check_that_the_books_find_what_is_wrong(home: Path) -> None:
             session.execute(statement)
         engine.dispose()
         assert "missing" in faults(f"{name}.db"), name
+
+
+def check_that_the_story_finds_a_damaged_file(home: Path) -> None:
+    """Damage a file in the bucket that the story left, and let the story check it again."""
+    url, bucket = f"sqlite:///{home / 'tenders.db'}", home / "archive"
+    engine = open_books(url)
+    with closing(Holdfast(url)) as jobs:
+        story = ArchiveStory(jobs, engine, bucket, print)
+        manifests = Archive(lambda: jobs.database, str(bucket)).list()
+        moved = Counter[str]()
+        for each in manifests:
+            moved[each.source] += each.rows
+        assert list(story._check(manifests, moved)) == []
+        key = manifests[0].objects[0].key
+        content = (bucket / key).read_bytes()
+        (bucket / key).write_bytes(content[:100] + b"\x00\x01" + content[102:])
+        (fault,) = story._check(manifests, moved)
+    engine.dispose()
+    assert (fault.kind, key in fault.text) == ("missing", True)
 
 
 def test_the_books_judge_preferences_themselves() -> None:

@@ -35,6 +35,13 @@ def test_tenders_deliveries_and_runs_come_by_themselves(open_page: OpenPage) -> 
     expect(page.locator("#totals")).to_contain_text("active devices")
 
 
+def test_the_archive_s_manifests_come_by_themselves(open_page: OpenPage) -> None:
+    page = open_page()
+    rows = page.locator("#manifest-rows")
+    expect(rows).to_contain_text(re.compile(r"tenders/\d{4}-\d\d/0"), timeout=60_000)
+    expect(rows.get_by_text("dropped").first).to_be_visible(timeout=60_000)
+
+
 def test_a_run_leads_to_its_cycle_in_the_dashboard(open_page: OpenPage) -> None:
     page = open_page()
     name = page.locator("#run-rows a").first.text_content() or ""
