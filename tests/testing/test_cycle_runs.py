@@ -56,17 +56,6 @@ def holdfast_app() -> Holdfast:
     return app
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def holdfast_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
-@pytest.fixture
-def holdfast_schema() -> str:
-    """The one that the database of each test has already."""
-    return "holdfast"
-
-
 def test_a_cycle_runs_once_within_its_items_and_is_recorded(holdfast: Kit) -> None:
     run = holdfast.run_cycle("cleanup")
     assert (run.outcome, run.counters["processed"]) == ("completed", 2)

@@ -41,17 +41,6 @@ def holdfast_app() -> Holdfast:
     return app
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def holdfast_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
-@pytest.fixture
-def holdfast_schema() -> str:
-    """The one that the database of each test has already."""
-    return "holdfast"
-
-
 def test_jobs_run_until_nothing_is_due(holdfast: Kit) -> None:
     with app.transaction() as tx:
         chain = app.start(tx, charge, Order(1))

@@ -23,16 +23,6 @@ def holdfast_app() -> Holdfast:
     return app
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def holdfast_url(request: pytest.FixtureRequest) -> str:
-    return str(request.getfixturevalue(f"{request.param}_url"))
-
-
-@pytest.fixture
-def holdfast_schema() -> str:
-    return "holdfast"
-
-
 def test_a_worker_ends_when_nothing_is_left_however_long_its_full_looks_take(
     holdfast: Kit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
