@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast import errors as errors
     from holdfast.app import Holdfast as Holdfast
     from holdfast.app.seal import Seal as Seal
-    from holdfast.client.enqueue import Start as Start
+    from holdfast.client.start_plan import Start as Start
     from holdfast.client.views import AttemptInfo as AttemptInfo
     from holdfast.client.views import Chain as Chain
     from holdfast.client.views import CompletedChain as CompletedChain
@@ -67,7 +67,7 @@ _HOMES = {
     "Sealer": "holdfast.core.sealing",
     "Shard": "holdfast.scheduler.cycle_run",
     "Snooze": "holdfast.core.outcome",
-    "Start": "holdfast.client.enqueue",
+    "Start": "holdfast.client.start_plan",
     "errors": "holdfast.errors",
     "from_env": "holdfast.settings.load",
 }

@@ -9,7 +9,7 @@ import pytest_asyncio
 from holdfast.admin.access import Caller, Principal, Role
 from holdfast.admin.service import Service
 from holdfast.app import Holdfast
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.scheduler.runner import TickSkipped, TickSummary
 from holdfast.settings import read_settings
 from tests.cli.scene import Scene

@@ -15,8 +15,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.archive import Archive
+from holdfast.core.instants import to_instant
 from holdfast.core.manifest import Manifest
-from holdfast.core.records import to_instant
 from holdfast.files import Files, open_files
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from holdfast import Holdfast
 from holdfast.archive import Archive, Progress
-from holdfast.core.records import to_instant
+from holdfast.core.instants import to_instant
 from holdfast.files import open_files
 from tests.support.forking import serve_forks
 

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.archive import Archive, Progress
 from holdfast.core.errors import Aborted, ArchiveBusy
-from holdfast.core.records import to_instant
+from holdfast.core.instants import to_instant
 from tests.archive.conftest import Place
 from tests.archive.crashing import Crash, archive_of
 from tests.support.forking import Forker

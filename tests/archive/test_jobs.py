@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Job, Permanent, Retry
 from holdfast.archive.table_access import MEMBERS
-from holdfast.core.records import to_instant
+from holdfast.core.instants import to_instant
 from holdfast.settings import load_settings
 from tests.archive.conftest import Place
 from tests.support.until import until

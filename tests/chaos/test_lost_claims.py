@@ -4,16 +4,8 @@ import asyncio
 
 import pytest
 
-from holdfast.core.records import (
-    Claim,
-    ClaimCommit,
-    ClaimedJob,
-    Finish,
-    Instant,
-    LeaseClass,
-    NewJob,
-    Probe,
-)
+from holdfast.core.instants import Instant
+from holdfast.core.records import Claim, ClaimCommit, ClaimedJob, Finish, LeaseClass, NewJob, Probe
 from holdfast.storage.database import Link
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.postgres.database import PostgresDatabase

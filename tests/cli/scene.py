@@ -14,9 +14,9 @@ from holdfast.core.records import (
     NewJob,
     Probe,
     Stand,
-    Subscription,
-    WorkerSign,
 )
+from holdfast.core.subscriptions import Subscription
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from holdfast.commands.health import Health, summarize
-from holdfast.core.records import Identity, QueueTotals, TypeSetting
+from holdfast.core.records import Identity, TypeSetting
+from holdfast.core.statistics import QueueTotals
 
 NOW = 1_800_000_000_000_000
 QUIET = QueueTotals(

@@ -15,8 +15,8 @@ from holdfast.core.records import (
     RevisionRecord,
     State,
     TypeSetting,
-    WorkerRecord,
 )
+from holdfast.core.worker_presence import WorkerRecord
 
 SECOND = 1_000_000
 NOW = 1_800_000_000 * SECOND

@@ -4,7 +4,7 @@ from typing import Any
 
 from psycopg import Connection
 
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 
 ROWS = 100_000
 RUNNING = 2_000

@@ -7,15 +7,8 @@ import psycopg
 import pytest
 from psycopg import Connection
 
-from holdfast.core.records import (
-    Claim,
-    Finish,
-    FinishKind,
-    Instant,
-    LeaseClass,
-    NewJob,
-    Probe,
-)
+from holdfast.core.instants import Instant
+from holdfast.core.records import Claim, Finish, FinishKind, LeaseClass, NewJob, Probe
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.jobs import JobStore
 from holdfast.storage.store.leases import LeaseStore

@@ -33,7 +33,7 @@ from holdfast.core.errors import (
     InvalidOption,
     InvalidSchedule,
 )
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.core.schedule import Interval, parse_schedule
 
 SECOND = 1_000_000

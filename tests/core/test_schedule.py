@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidSchedule
-from holdfast.core.records import Instant, to_instant
+from holdfast.core.instants import Instant, to_instant
 from holdfast.core.schedule import Cron, Interval, Schedule, parse_schedule
 
 SECOND = 1_000_000

@@ -16,7 +16,8 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from holdfast.cli.orphan_guard import OrphanGuard
-from holdfast.demo.command import PORT, open_demo_database
+from holdfast.demo.command import PORT
+from holdfast.demo.demo_database import open_demo_database
 
 DEFAULT = Path(__file__).parents[2] / "docs" / "images" / "demo.svg"
 WIDTH = 100

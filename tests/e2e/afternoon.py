@@ -11,6 +11,7 @@ from holdfast.commands.cycles import begin_slot, complete_slot, fail_slot
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.cycle import NewCycle, NewRun, slot_at
 from holdfast.core.ids import uuid7_text
+from holdfast.core.instants import Instant
 from holdfast.core.manifest import ArchivedObject
 from holdfast.core.records import (
     AuditRecord,
@@ -18,13 +19,12 @@ from holdfast.core.records import (
     ClaimedJob,
     Finish,
     FinishKind,
-    Instant,
     LeaseClass,
     NewBlocker,
     NewJob,
     Probe,
-    WorkerSign,
 )
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, at

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 import pytest
 from playwright.sync_api import Page, expect
 
-from holdfast.core.records import WorkerSign
+from holdfast.core.worker_presence import WorkerSign
 from tests.cli.scene import Scene
 from tests.e2e.tabs import OpenPage
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
-from holdfast.core.records import WorkerSign
+from holdfast.core.worker_presence import WorkerSign
 from tests.cli.scene import Scene
 from tests.e2e.afternoon import Afternoon
 from tests.e2e.conftest import Filled

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.core.ids import delivery_id
-from holdfast.core.records import Ending, Instant, NewJob
+from holdfast.core.instants import Instant
+from holdfast.core.records import Ending, NewJob
 from tests.model.model import Model
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.core.errors import HoldfastError
-from holdfast.core.records import ClaimedJob, Instant, NewBlocker, OnBlockerFailure
+from holdfast.core.instants import Instant
+from holdfast.core.records import ClaimedJob, NewBlocker, OnBlockerFailure
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op

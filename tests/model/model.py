@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     TERMINAL,
     Ending,
     Finish,
-    Instant,
     LeaseClass,
     NewBlocker,
     NewJob,

@@ -16,7 +16,8 @@ from holdfast.commands.chains import (
 )
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now
 from holdfast.core.errors import StillReferenced, WrongState
-from holdfast.core.records import TERMINAL, Ending, Instant, NewJob
+from holdfast.core.instants import Instant
+from holdfast.core.records import TERMINAL, Ending, NewJob
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from holdfast.commands.start import Delivery, deliver_waiting, publish_events, subscribe_handlers
-from holdfast.core.records import NewJob, NewSubscription, Subscription
+from holdfast.core.records import NewJob
+from holdfast.core.subscriptions import NewSubscription, Subscription
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from tests.model.machine import EVENTS, HANDLERS, Machine

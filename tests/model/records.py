@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.core.records import Instant, JobRecord, LeaseClass, NewBlocker, NewJob, State
+from holdfast.core.instants import Instant
+from holdfast.core.records import JobRecord, LeaseClass, NewBlocker, NewJob, State
 
 Picture = dict[str, tuple[object, ...]]
 

@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.core.errors import MissingExtra
 from holdfast.core.events import event
-from holdfast.core.records import QueueTotals
+from holdfast.core.statistics import QueueTotals
 from holdfast.observe.metrics import METRICS, SEED_NAMES, LimitGauges
 from holdfast.observe.prometheus import HANDLED, IGNORED, PrometheusObserver
 from tests.observe.samples import CANARY, all_samples, sample

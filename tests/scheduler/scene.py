@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.core.cycle import CycleSpec, RunRecord
 from holdfast.core.events import Event
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.scheduler.cycle_run import Shard
 from holdfast.scheduler.cycle_runner import CycleResources, CycleRunner, CycleStates, stored_name
 from holdfast.scheduler.runner import Mode, TickSummary

@@ -22,8 +22,8 @@ from holdfast.core.records import (
     NewJob,
     NewKey,
     Probe,
-    WorkerSign,
 )
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
 from holdfast.scheduler.doctor.fleet import check_fleet, read_fleet

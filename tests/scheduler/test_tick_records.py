@@ -7,7 +7,7 @@ import json
 import pytest
 
 from holdfast.core.errors import CopiedDatabase
-from holdfast.core.records import to_datetime
+from holdfast.core.instants import to_datetime
 from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.storage.database import Database
 from tests.scheduler.scene import SECOND, ManualClock, pause_all

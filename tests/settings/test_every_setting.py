@@ -29,7 +29,8 @@ import pytest
 from holdfast import Holdfast, Job
 from holdfast.contrib.service_calls import ServiceClient, ServiceGuard
 from holdfast.core.errors import DatabaseUnreachable, HoldfastError
-from holdfast.core.records import Claim, Instant, LeaseClass, NewJob, Probe
+from holdfast.core.instants import Instant
+from holdfast.core.records import Claim, LeaseClass, NewJob, Probe
 from holdfast.notify.base import Hint
 from holdfast.scheduler import maintenance
 from holdfast.scheduler.background import Background

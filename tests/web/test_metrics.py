@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.commands.health import Health
 from holdfast.core.events import event
-from holdfast.core.records import QueueTotals
+from holdfast.core.statistics import QueueTotals
 from holdfast.web.probes import ProcessMetrics
 
 THREADS = 4

@@ -14,7 +14,7 @@ from holdfast.app import Holdfast
 from holdfast.core.cycle import NewRun
 from holdfast.core.errors import RateLimited
 from holdfast.core.events import event
-from holdfast.core.records import WorkerSign
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.notify.local import LocalNotifier
 from holdfast.storage.id_generator import new_id

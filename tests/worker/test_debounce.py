@@ -12,7 +12,8 @@ import msgspec
 from holdfast.commands.debounce import DebouncedChain, DebouncedStart, start_debounced
 from holdfast.commands.jobs import run_jobs_now
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.core.records import Debounce, Instant, NewJob, NewKey
+from holdfast.core.instants import Instant
+from holdfast.core.records import Debounce, NewJob, NewKey
 from holdfast.storage.database import Database
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, run

@@ -4,7 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.commands.start import StartRequest, publish_events, start_chains
-from holdfast.core.records import NewBlocker, NewJob, Subscription
+from holdfast.core.records import NewBlocker, NewJob
+from holdfast.core.subscriptions import Subscription
 from holdfast.notify.base import Hint
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job

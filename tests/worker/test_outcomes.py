@@ -16,8 +16,9 @@ from holdfast.core.errors import (
     RoleRefused,
     WrongDatabase,
 )
+from holdfast.core.instants import Instant, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import Finish, Instant, to_instant
+from holdfast.core.records import Finish
 from holdfast.core.retry import Retry
 from holdfast.worker.completer import PendingOutcome, is_data_error, split_batches
 from holdfast.worker.job import Job

@@ -15,7 +15,8 @@ import pytest
 from holdfast.commands.start import StartRequest, start_chains
 from holdfast.core.codec import decode_any, encode_any
 from holdfast.core.errors import HandlerInvalid
-from holdfast.core.records import ClaimedJob, NewBlocker, NewJob, to_instant
+from holdfast.core.instants import to_instant
+from holdfast.core.records import ClaimedJob, NewBlocker, NewJob
 from holdfast.core.retry import Retry
 from holdfast.storage.id_generator import new_id
 from holdfast.worker.job import Job

@@ -9,7 +9,8 @@ import pytest
 from holdfast.commands.attempts import finish_attempts, reap_leases
 from holdfast.commands.start import deliver_waiting
 from holdfast.core.errors import DatabaseBusy
-from holdfast.core.records import Claim, Finish, Held, LeaseClass, NewProgress, Probe, WorkerSign
+from holdfast.core.records import Claim, Finish, Held, LeaseClass, NewProgress, Probe
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

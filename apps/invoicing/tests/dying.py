@@ -9,7 +9,7 @@ from collections.abc import Callable
 from tests.support.dying import Death, Steps, fork_for_each_line
 
 from holdfast.contrib.sqlalchemy_url import open_async_engine
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.files.async_files import AsyncFiles
 from holdfast.testing.test_clock import TimedDatabase
 from holdfast.worker.options import WorkerOptions

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from holdfast.core.cycle import Slot
-from holdfast.core.records import Instant, to_instant
+from holdfast.core.instants import Instant, to_instant
 from holdfast.scheduler.cycle_run import WHOLE, CycleRun
 from holdfast.testing.kit import Kit
 from tenders.database import Session

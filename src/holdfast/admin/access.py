@@ -26,7 +26,8 @@ from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidCursor, InvalidId, InvalidOption, Refused
 from holdfast.core.ids import parse_id
-from holdfast.core.records import AuditRecord, Instant, NewToken, TokenRecord
+from holdfast.core.instants import Instant
+from holdfast.core.records import AuditRecord, NewToken, TokenRecord
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op
 

@@ -18,8 +18,8 @@ from holdfast.commands.change import Effect
 from holdfast.commands.cycles import request_cycle
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Aborted, ArchiveBusy, ArchiveCorrupted, CycleNotFound
+from holdfast.core.instants import Instant
 from holdfast.core.manifest import Manifest, ManifestState, ManifestTotals
-from holdfast.core.records import Instant
 from holdfast.settings.load import load_some
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op

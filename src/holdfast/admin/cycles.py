@@ -14,7 +14,7 @@ from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import RUN_COUNTS_MS
 from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.errors import CycleNotFound, ScheduleError, nearest
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.core.schedule import parse_schedule
 from holdfast.scheduler.runner import TICK
 from holdfast.storage.id_generator import new_id

@@ -33,7 +33,8 @@ from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spac
 from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
 from holdfast.core.filters import parse_filter
 from holdfast.core.ids import digits_of_part, parse_id
-from holdfast.core.records import Instant, JobRecord
+from holdfast.core.instants import Instant
+from holdfast.core.records import JobRecord
 from holdfast.core.sealing import Sealer
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -21,9 +21,11 @@ from holdfast.commands.explain import MOST_WORKERS, RUN_COUNTS_MS
 from holdfast.commands.health import Health, read_health, summarize
 from holdfast.core.cycle import RunRecord
 from holdfast.core.ids import id_at
-from holdfast.core.records import Instant, SeriesPoint, Wait, WaitStep, WorkerRecord
+from holdfast.core.instants import Instant
 from holdfast.core.redaction import redact
 from holdfast.core.replication import Replication
+from holdfast.core.statistics import SeriesPoint, Wait, WaitStep
+from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.scheduler.runner import TICK, TickSkipped, TickSummary, is_single_tick

@@ -14,18 +14,17 @@ from holdfast.commands.health import Health, summarize
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Changed, SealError
 from holdfast.core.filters import Term, format_filter
+from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.records import (
     AttemptRecord,
     BlockerRecord,
     ChainRecord,
-    DeadGroup,
-    Instant,
     JobRecord,
     ProgressRecord,
-    to_datetime,
 )
 from holdfast.core.redaction import redact, redact_value
 from holdfast.core.sealing import Sealer, key_id, open_input, open_output, sealed_marker
+from holdfast.core.statistics import DeadGroup
 
 
 def rfc3339(instant: Instant | None) -> str | None:

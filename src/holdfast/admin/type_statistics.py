@@ -16,7 +16,9 @@ from holdfast.admin.serializers import plain, rfc3339, shown
 from holdfast.admin.types import TypeFacts, type_facts
 from holdfast.admin.windows import STEPS_MS, Window, quantile
 from holdfast.commands.workers import unknown_type
-from holdfast.core.records import FinishedJob, Instant, JobRecord, SeriesPoint
+from holdfast.core.instants import Instant
+from holdfast.core.records import JobRecord
+from holdfast.core.statistics import FinishedJob, SeriesPoint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.storage.store.pagination import JobQuery

@@ -21,14 +21,10 @@ from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_se
 from holdfast.core.declared_limits import declared_in_fleet
 from holdfast.core.duration import format_duration, spoken
 from holdfast.core.ids import instant_of
-from holdfast.core.records import (
-    Instant,
-    Subscription,
-    SubscriptionRecord,
-    TypePace,
-    TypeSetting,
-    TypeTotals,
-)
+from holdfast.core.instants import Instant
+from holdfast.core.records import TypeSetting
+from holdfast.core.statistics import TypePace, TypeTotals
+from holdfast.core.subscriptions import Subscription, SubscriptionRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 

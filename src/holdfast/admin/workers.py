@@ -11,7 +11,8 @@ from holdfast.admin.access import Caller, NounAdmin
 from holdfast.admin.serializers import plain, redacted
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.workers import drain_worker
-from holdfast.core.records import VANISHED, Instant, WorkerRecord
+from holdfast.core.instants import Instant
+from holdfast.core.worker_presence import VANISHED, WorkerRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 

@@ -19,9 +19,10 @@ from holdfast.app.seal import SEAL_KEYS, seal_of
 from holdfast.client.chains import AsyncChains, Chains
 from holdfast.client.client import Client, HintSender, TransactionScope
 from holdfast.client.cycles import AsyncCycles, Cycles
-from holdfast.client.enqueue import Producer, Targets
+from holdfast.client.enqueue import Producer
 from holdfast.client.jobs import AsyncDeadLetters, AsyncJobs, DeadLetters, Jobs
 from holdfast.client.start_options import check_key
+from holdfast.client.start_targets import Targets
 from holdfast.client.subscriptions import AsyncSubscriptions, Subscriptions
 from holdfast.client.waiting import Waiting
 from holdfast.client.workers import AsyncWorkers, Workers
@@ -29,7 +30,8 @@ from holdfast.commands.start import subscribe_handlers, subscriptions_of
 from holdfast.core.codec import SIZE_LIMIT
 from holdfast.core.duration import Duration
 from holdfast.core.ids import bucket_of_key, in_bucket
-from holdfast.core.records import AppliedMigration, Instant
+from holdfast.core.instants import Instant
+from holdfast.core.records import AppliedMigration
 from holdfast.core.sealing import Sealer
 from holdfast.notify.base import Notifier
 from holdfast.notify.encoding import channel_name

@@ -15,7 +15,7 @@ from holdfast.core.cycle import CycleSpec, cycle_spec, resolve_cycle_options
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.env_options import FromEnv
 from holdfast.core.errors import DuplicateCycle, InvalidName, InvalidOption, nearest
-from holdfast.core.records import parse_since
+from holdfast.core.instants import parse_since
 from holdfast.core.registry import (
     JobType,
     Registry,

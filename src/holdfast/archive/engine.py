@@ -6,13 +6,26 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import msgspec
-
-from holdfast.archive.sources import EARLIEST, ChainSource, Source, TableSource, closed_until
-from holdfast.archive.table_access import RowSelection, Unit, quote, quote_table, tables_of
+from holdfast.archive.progress import (
+    ArchiveReport,
+    Now,
+    OnProgress,
+    Restored,
+    ignore_progress,
+    never,
+)
+from holdfast.archive.sources import (
+    EARLIEST,
+    ChainSource,
+    Source,
+    TableSource,
+    closed_until,
+    tables_of,
+)
+from holdfast.archive.table_access import RowSelection, Unit, quote, quote_table
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import (
     Aborted,
@@ -33,7 +46,6 @@ from holdfast.core.manifest import (
     PeriodLength,
     period_of,
 )
-from holdfast.core.records import Instant
 from holdfast.files.files import Files
 from holdfast.files.open_files import open_files
 from holdfast.storage.database import Database
@@ -58,53 +70,6 @@ _log = logging.getLogger("holdfast.archive")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _MANY = 10_000
-
-Now = Callable[[], Instant | None]
-Step = Literal["export", "upload", "verify", "drop", "restore"]
-
-
-class Progress(msgspec.Struct, frozen=True):
-    """How far the work on a manifest is: so many rows, or chains of a drop, of a total if that is known."""
-
-    step: Step
-    manifest: str
-    rows: int
-    total: int | None = None
-
-
-OnProgress = Callable[[Progress], object]
-
-
-class ArchiveReport(msgspec.Struct):
-    """What a run did; `note` says why it did nothing, `manifests` names those it worked on."""
-
-    configured: bool = True
-    periods: int = 0
-    items: int = 0
-    rows: int = 0
-    bytes: int = 0
-    dropped: int = 0
-    failed: int = 0
-    note: str | None = None
-    manifests: list[str] = []
-    errors: list[str] = []
-
-
-class Restored(msgspec.Struct, frozen=True):
-    """What a restore did: rows inserted, and rows that were there already, equal to the archived ones."""
-
-    manifest: Manifest
-    inserted: int
-    skipped: int
-
-
-def ignore_progress(progress: Progress) -> None:
-    """Take no interest in progress."""
-
-
-def never() -> bool:
-    """Go on to the end."""
-    return False
 
 
 class Archive:
@@ -469,9 +434,6 @@ def _length(period: PeriodLength) -> PeriodLength:
     if period not in ("day", "month"):
         raise InvalidOption(f"{repr(period)[:60]} is not a period", help="use day or month")
     return period
-
-
-__all__ = ["Archive", "Progress"]
 
 
 class ArchiveRun(Protocol):

@@ -9,17 +9,11 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
-from holdfast.archive.table_access import (
-    RowSelection,
-    TableAccess,
-    Unit,
-    quote,
-    quote_table,
-    tables_of,
-)
+from holdfast.archive.sources import tables_of
+from holdfast.archive.table_access import RowSelection, TableAccess, Unit, quote, quote_table
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import ArchiveSourceInvalid, InvalidOption
-from holdfast.core.records import to_datetime
+from holdfast.core.instants import to_datetime
 from holdfast.storage.database import Database
 from holdfast.storage.operation import run as run_operation
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.archive.engine import Progress, Restored
 from holdfast.archive.exporter import Definition, describe
 from holdfast.archive.parquet_file import ParquetFileReader
+from holdfast.archive.progress import Progress, Restored
 from holdfast.archive.table_access import Shape
 from holdfast.archive.work import Hold, Work
 from holdfast.core.errors import ArchiveCorrupted, InvalidOption, RestoreConflict

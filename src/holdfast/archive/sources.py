@@ -23,8 +23,9 @@ from holdfast.archive.table_access import (
     span_of,
 )
 from holdfast.core.errors import ArchiveSourceInvalid
+from holdfast.core.instants import Instant, to_instant
 from holdfast.core.manifest import Period, PeriodLength, period_of
-from holdfast.core.records import Instant, to_instant
+from holdfast.storage.database import Database
 from holdfast.storage.operation import Row
 from holdfast.storage.store.params import texts
 
@@ -242,3 +243,14 @@ class Seen:
 
 def _digest(value: object) -> bytes:
     return blake2b(repr(value).encode("utf-8", "surrogateescape"), digest_size=16).digest()
+
+
+def tables_of(database: Database) -> TableAccess:
+    """Return how the tables of a database are read and written."""
+    if database.store.dialect == "sqlite":
+        from holdfast.archive.sqlite_tables import SqliteTables
+
+        return SqliteTables(database.schema)
+    from holdfast.archive.postgres_tables import PostgresTables
+
+    return PostgresTables(database.schema)

@@ -26,7 +26,7 @@ from holdfast.archive.table_access import (
     quote_table,
 )
 from holdfast.core.errors import ArchiveSourceInvalid
-from holdfast.core.records import Instant, to_instant
+from holdfast.core.instants import Instant, to_instant
 from holdfast.storage.operation import Row
 from holdfast.storage.sql_loader import Compiled
 from holdfast.storage.store.params import document, texts

@@ -18,9 +18,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from holdfast.core.errors import ArchiveSourceInvalid, InvalidIdentifier
+from holdfast.core.instants import Instant
 from holdfast.core.manifest import Period
-from holdfast.core.records import Instant
-from holdfast.storage.database import Database
 from holdfast.storage.operation import Row
 from holdfast.storage.sql_loader import (
     Compiled,
@@ -327,14 +326,3 @@ def not_unique(table: str, key: Sequence[str]) -> ArchiveSourceInvalid:
 def span_of(period: Period) -> Span:
     """Return the span of a period."""
     return period.start, period.end
-
-
-def tables_of(database: Database) -> TableAccess:
-    """Return how the tables of a database are read and written."""
-    if database.store.dialect == "sqlite":
-        from holdfast.archive.sqlite_tables import SqliteTables
-
-        return SqliteTables(database.schema)
-    from holdfast.archive.postgres_tables import PostgresTables
-
-    return PostgresTables(database.schema)

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from holdfast.archive.engine import Now, OnProgress, Progress, Step, ignore_progress, never
 from holdfast.archive.parquet_file import ParquetFileReader
+from holdfast.archive.progress import Now, OnProgress, Progress, Step, ignore_progress, never
 from holdfast.archive.table_access import TableAccess
 from holdfast.core.errors import (
     Aborted,

@@ -17,7 +17,7 @@ from holdfast.archive.columns import to_arrow
 from holdfast.bench.measurement import Bench, FigureTarget, Result, make_result
 from holdfast.bench.seeding import LoadCondition, seed
 from holdfast.core.errors import HoldfastError
-from holdfast.core.records import to_instant
+from holdfast.core.instants import to_instant
 
 MIB = 1024 * 1024
 MOST_MIB = 200

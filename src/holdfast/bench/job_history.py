@@ -21,7 +21,7 @@ from holdfast.bench.handwritten import SQL, SQLITE
 from holdfast.bench.workload import INPUT_TEXT, KEYED, OUTPUT_TEXT, make_app
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.ids import uuid7_text
-from holdfast.core.records import WorkerSign
+from holdfast.core.worker_presence import WorkerSign
 
 if TYPE_CHECKING:
     import psycopg

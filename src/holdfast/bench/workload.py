@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.client.enqueue import Start
+from holdfast.client.start_plan import Start
 from holdfast.core.flow import Limit
 from holdfast.core.outcome import Continue
 from holdfast.worker.job import Job

@@ -181,7 +181,7 @@ SECTIONS = {
             "holdfast.cli.limits", "List and change limits of the whole fleet, by job type and key."
         ),
         "events": LazyCommand(
-            "holdfast.cli.types", "List and remove event subscriptions, and replay stored events."
+            "holdfast.cli.events", "List and remove event subscriptions, and replay stored events."
         ),
         "cycles": LazyCommand("holdfast.cli.cycles", "List, run, pause and resume cycles."),
         "workers": LazyCommand("holdfast.cli.workers", "List and drain workers."),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast.commands.health import Health
-    from holdfast.core.records import TypeTotals
+    from holdfast.core.statistics import TypeTotals
 
 _CONDITION = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<|=)\s*(\S+)\s*", re.ASCII)
 _COMPARE: Mapping[str, Callable[[int, int], bool]] = {

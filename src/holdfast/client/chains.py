@@ -11,9 +11,9 @@ import msgspec
 
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Client, Command, Conditions, Resource
-from holdfast.client.enqueue import Targets
 from holdfast.client.pagination import PAGE_LENGTH, check_length, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
+from holdfast.client.start_targets import Targets
 from holdfast.client.views import (
     BlockerInfo,
     Chain,

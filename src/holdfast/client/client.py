@@ -21,7 +21,7 @@ from holdfast.client.adapters.base import Access, AsyncAdapter, AsyncTx, Need, S
 from holdfast.commands.change import Change
 from holdfast.core.errors import HoldfastError, SchemaTooOld, UnsupportedConnection, WrongDatabase
 from holdfast.core.events import Event, Observer
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.core.sealing import Sealer
 from holdfast.notify.base import Hint, Notifier
 from holdfast.notify.encoding import encode

@@ -10,14 +10,8 @@ from uuid import UUID
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption, nearest
 from holdfast.core.ids import parse_id, parse_new_id
-from holdfast.core.records import (
-    PRIORITIES,
-    Debounce,
-    Instant,
-    KeyScope,
-    OnBlockerFailure,
-    to_instant,
-)
+from holdfast.core.instants import Instant, to_instant
+from holdfast.core.records import PRIORITIES, Debounce, KeyScope, OnBlockerFailure
 from holdfast.core.retry import is_attempt_limit
 
 T = TypeVar("T")

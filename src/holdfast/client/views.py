@@ -17,15 +17,8 @@ import msgspec
 from holdfast.commands.start import Started
 from holdfast.core.codec import TypeCodec, decode_any
 from holdfast.core.errors import OutputInvalid, SealError
-from holdfast.core.records import (
-    ChainRecord,
-    ChainState,
-    Instant,
-    JobRecord,
-    OnBlockerFailure,
-    State,
-    to_datetime,
-)
+from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.records import ChainRecord, ChainState, JobRecord, OnBlockerFailure, State
 from holdfast.core.sealing import Sealer, open_input, open_output
 
 if TYPE_CHECKING:

@@ -11,17 +11,9 @@ import msgspec
 
 from holdfast.commands.blockers import FanIn, attach_blockers, close_chains, refuse_circle
 from holdfast.commands.change import due_hints, ended_hints, group_by_worker, lost_hints
-from holdfast.core.records import (
-    Finish,
-    Finished,
-    Held,
-    Instant,
-    Reaped,
-    ReapPage,
-    Stand,
-    State,
-    WorkerRecord,
-)
+from holdfast.core.instants import Instant
+from holdfast.core.records import Finish, Finished, Held, Reaped, ReapPage, Stand, State
+from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -19,12 +19,12 @@ from holdfast.core.errors import (
     DatabaseBusy,
     UnknownJobType,
 )
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     TERMINAL,
     ChainRecord,
     EndedJob,
     Ending,
-    Instant,
     JobRef,
     NewBlocker,
     State,

@@ -21,16 +21,9 @@ from holdfast.commands.change import (
 )
 from holdfast.commands.jobs import EndReport, end_jobs, redrive_jobs, refuse, run_jobs_now
 from holdfast.core.errors import ChainNotFound, DatabaseBusy, StillReferenced
+from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CANCEL, COMPLETE, DROP
-from holdfast.core.records import (
-    TERMINAL,
-    Ending,
-    Instant,
-    JobRecord,
-    NewJob,
-    State,
-    TerminalState,
-)
+from holdfast.core.records import TERMINAL, Ending, JobRecord, NewJob, State, TerminalState
 from holdfast.core.redaction import clean_error
 from holdfast.storage.after_commit import Witness
 from holdfast.storage.operation import Op

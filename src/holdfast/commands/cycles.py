@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.commands.change import Change, Effect
 from holdfast.core.cycle import REQUESTED, HeldSlot, NewRun, RunOutcome, Slot
 from holdfast.core.errors import CycleNotFound
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.notify.base import cycle_hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

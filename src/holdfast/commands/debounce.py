@@ -12,11 +12,11 @@ import msgspec
 
 from holdfast.commands.blockers import attach_blockers
 from holdfast.core.errors import DatabaseBusy
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     DEBOUNCED,
     ChainState,
     Debounce,
-    Instant,
     JobRecord,
     NewBlocker,
     NewJob,

@@ -18,18 +18,11 @@ from holdfast.core.gates import (
     split_gate,
     unused_gate,
 )
-from holdfast.core.records import (
-    GIVES_UP_AFTER,
-    BlockerRecord,
-    Identity,
-    Instant,
-    JobRecord,
-    RevisionRecord,
-    TypeSetting,
-    WorkerRecord,
-)
+from holdfast.core.instants import Instant
+from holdfast.core.records import BlockerRecord, Identity, JobRecord, RevisionRecord, TypeSetting
 from holdfast.core.redaction import redact
 from holdfast.core.retry import SUSPECTED_FROM
+from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerRecord
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 from holdfast.storage.store.limits import MOST_COUNTED

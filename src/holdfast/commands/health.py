@@ -11,7 +11,9 @@ from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.limits import spoken_gate
 from holdfast.core.duration import spoken
 from holdfast.core.gates import LimitSetting
-from holdfast.core.records import Identity, Instant, QueueTotals, TypeSetting, TypeTotals
+from holdfast.core.instants import Instant
+from holdfast.core.records import Identity, TypeSetting
+from holdfast.core.statistics import QueueTotals, TypeTotals
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 

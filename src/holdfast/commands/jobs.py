@@ -21,8 +21,9 @@ from holdfast.commands.change import (
 )
 from holdfast.core.errors import InvalidOption, JobNotFound
 from holdfast.core.events import Event, event
+from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CANCEL, RETRY, RUN_NOW, Command
-from holdfast.core.records import EndedJob, Ending, Instant, JobRef, State, TerminalState
+from holdfast.core.records import EndedJob, Ending, JobRef, State, TerminalState
 from holdfast.core.redaction import clean_error, clean_text, fingerprint
 from holdfast.notify.base import Hint
 from holdfast.storage.after_commit import Fate, Witness

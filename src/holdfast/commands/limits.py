@@ -22,7 +22,7 @@ from holdfast.core.gates import (
     split_gate,
     unused_gate,
 )
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.observe.metrics import LimitGauges
 from holdfast.storage.operation import Op

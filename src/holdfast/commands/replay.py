@@ -8,7 +8,9 @@ from holdfast.commands.change import Change, Effect, due_hints
 from holdfast.core.duration import milliseconds
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.ids import delivery_id, id_at
-from holdfast.core.records import Instant, NewJob, StoredEvent, Subscription, parse_since
+from holdfast.core.instants import Instant, parse_since
+from holdfast.core.records import NewJob
+from holdfast.core.subscriptions import StoredEvent, Subscription
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 

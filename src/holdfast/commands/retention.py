@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.ids import id_at, instant_of
+from holdfast.core.instants import Instant
 from holdfast.core.manifest import JOBS
-from holdfast.core.records import Instant
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 

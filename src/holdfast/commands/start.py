@@ -16,19 +16,10 @@ from holdfast.commands.debounce import DebouncedStart, Unsealed, start_debounced
 from holdfast.commands.jobs import EndReport, end_jobs
 from holdfast.core.errors import SubscriptionNotFound
 from holdfast.core.ids import delivery_id, id_at
-from holdfast.core.records import (
-    ChainState,
-    Debounce,
-    Ending,
-    Instant,
-    NewBlocker,
-    NewJob,
-    NewKey,
-    NewSubscription,
-    State,
-    Subscription,
-)
+from holdfast.core.instants import Instant
+from holdfast.core.records import ChainState, Debounce, Ending, NewBlocker, NewJob, NewKey, State
 from holdfast.core.registry import JobType
+from holdfast.core.subscriptions import NewSubscription, Subscription
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from holdfast.core.errors import InputUnreadable, SealError
-from holdfast.core.records import LIVE, Instant, JobRecord, UnreadableJob
+from holdfast.core.instants import Instant
+from holdfast.core.records import LIVE, JobRecord, UnreadableJob
 from holdfast.core.registry import JobType
 from holdfast.core.sealing import key_id, open_input
 from holdfast.storage.operation import Op

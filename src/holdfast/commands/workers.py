@@ -16,7 +16,8 @@ from holdfast.core.lease import (
     check_timing,
     default_heartbeat_ms,
 )
-from holdfast.core.records import TypeSetting, WorkerRecord
+from holdfast.core.records import TypeSetting
+from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import LOOK_EVERYWHERE, Hint
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.core.duration import Duration
 from holdfast.core.errors import LeaseLost
+from holdfast.core.instants import Instant
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
-from holdfast.core.records import Instant
 
 if TYPE_CHECKING:
     from holdfast.contrib.leases import AsyncLeasedTable, LeasedTable, Retried

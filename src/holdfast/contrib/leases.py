@@ -19,7 +19,7 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.contrib.kept_rows import AsyncKeptRows, KeptRows, Renewal, TransactionSource
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidIdentifier, InvalidOption, UnsupportedConnection
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.core.retry import PUSH_BACKOFF, Retry
 from holdfast.storage.id_generator import new_id
 from holdfast.storage.operation import Op, Row, Statement, run, run_async

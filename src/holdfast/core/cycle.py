@@ -24,7 +24,7 @@ from holdfast.core.env_options import (
     resolve_options,
 )
 from holdfast.core.errors import InvalidName, InvalidOption, InvalidSchedule
-from holdfast.core.records import Instant, to_datetime
+from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.schedule import Cron, Interval, Schedule
 from holdfast.core.signatures import Kinds, at_least_one, check_call, check_kind
 

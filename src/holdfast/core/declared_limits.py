@@ -9,7 +9,7 @@ import msgspec
 from holdfast.core.duration import format_duration
 from holdfast.core.flow import Flow, OnFailure
 from holdfast.core.gates import BatchRule, GateRule, LimitSetting, every_key, gate_id, split_gate
-from holdfast.core.records import WorkerRecord
+from holdfast.core.worker_presence import WorkerRecord
 
 ANY_FUNCTION = "key"
 """What a key is called that a function without a name computes."""

@@ -862,8 +862,8 @@ class Busy(AttemptError):
         """
         # Durations raise errors of this package, so they can be imported only once it is complete.
         from holdfast.core.duration import format_duration
+        from holdfast.core.instants import to_datetime
         from holdfast.core.outcome import pause_of
-        from holdfast.core.records import to_datetime
 
         self.key = key
         self.delay_ms, self.at = pause_of(delay, at)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.records import ClaimCommit, ClaimedJob, Instant, LeaseClass
+from holdfast.core.instants import Instant
+from holdfast.core.records import ClaimCommit, ClaimedJob, LeaseClass
 
 LINED_UP: Instant = 253_402_214_400_000_000
 """When jobs that wait at a gate are available to everything that knows of no gates: at the end of the year 9999."""

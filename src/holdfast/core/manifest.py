@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from holdfast.core.records import Instant, to_datetime, to_instant
+from holdfast.core.instants import Instant, to_datetime, to_instant
 
 ManifestState = Literal["pending", "exporting", "exported", "verified", "dropped", "failed"]
 PeriodLength = Literal["day", "month"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.core.duration import Duration, milliseconds
 from holdfast.core.errors import InvalidOption
-from holdfast.core.records import Instant, to_instant
+from holdfast.core.instants import Instant, to_instant
 
 
 @dataclass(frozen=True, slots=True)

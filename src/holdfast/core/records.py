@@ -1,13 +1,12 @@
-"""The records that pass between core, stores and surfaces. Instants are integer microseconds since the epoch, UTC."""
+"""The records of jobs, chains and leases that pass between core, stores and surfaces."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, overload
+from typing import Literal
 
 import msgspec
 
-from holdfast.core.errors import InvalidOption
+from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import STATES as STATES
 from holdfast.core.lifecycle import TERMINAL as TERMINAL
 from holdfast.core.lifecycle import ChainState as ChainState
@@ -21,42 +20,6 @@ PRIORITIES = range(10)
 
 OnBlockerFailure = Literal["fail", "wait", "run"]
 KeyScope = Literal["open", "any"]
-
-Instant = int
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@overload
-def to_datetime(instant: Instant) -> datetime: ...
-@overload
-def to_datetime(instant: Instant | None) -> datetime | None: ...
-def to_datetime(instant: Instant | None) -> datetime | None:
-    """Show an instant as an aware datetime in UTC."""
-    return None if instant is None else _EPOCH + timedelta(microseconds=instant)
-
-
-def to_instant(moment: datetime) -> Instant:
-    """Read an aware datetime as an instant; a naive one has no meaning and is refused."""
-    if moment.tzinfo is None:
-        raise ValueError("a time needs a time zone; use datetime.now(UTC)")
-    return (moment - _EPOCH) // timedelta(microseconds=1)
-
-
-def parse_since(since: object) -> Instant:
-    """Read the time from which on something is wanted, UTC unless it says otherwise. Raises: InvalidOption."""
-    if isinstance(since, str):
-        try:
-            moment = datetime.fromisoformat(since)
-        except ValueError:
-            raise InvalidOption(
-                f"since={since[:40]!r} is not a date or time", help='write "2026-01-01"'
-            ) from None
-        return to_instant(moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC))
-    if not isinstance(since, datetime) or since.tzinfo is None:
-        raise InvalidOption(
-            f"since={repr(since)[:60]} is not a time with a zone", help='write "2026-01-01"'
-        )
-    return to_instant(since)
 
 
 class NewJob(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -430,72 +393,6 @@ class TypeSetting(msgspec.Struct, frozen=True):
     max_attempts: int | None = None
 
 
-SIGN_COUNTS_MS = 60_000
-"""For how long the sign of life of a worker counts that does not say it: those of older versions."""
-
-VANISHED = "vanished: no heartbeat"
-"""The last error of a worker that was marked as stopped because its signs of life ended."""
-
-
-GIVES_UP_AFTER = "unhandled_after_ms"
-"""Among a worker's timings: how long a job whose input it cannot read waits until it becomes a dead letter."""
-
-
-class WorkerRecord(msgspec.Struct, frozen=True):
-    """A worker's presence and counters; `back_at` is its first sign of life after its signs had ended for a while.
-
-    `timings` are those it runs with, `leases` those that its types set in code, in milliseconds, `limits` what they
-    declare (`core.declared_limits`).
-    """
-
-    id: str
-    name: str
-    host: str
-    pid: int
-    version: str
-    slots: int
-    types: list[str]
-    started_at: Instant
-    seen_at: Instant
-    stopped_at: Instant | None
-    draining: bool
-    counters: dict[str, int]
-    last_error: str | None
-    live_ms: int = SIGN_COUNTS_MS
-    back_at: Instant | None = None
-    timings: dict[str, int] = {}
-    leases: dict[str, int] = {}
-    limits: dict[str, Any] = {}
-
-    @property
-    def steady_since(self) -> Instant:
-        """Since when its signs of life have come without a gap."""
-        return max(self.started_at, self.back_at or 0)
-
-    def is_live(self, now: Instant) -> bool:
-        """Whether it has not stopped and its last sign of life still counts."""
-        return self.stopped_at is None and now - self.seen_at < self.live_ms * 1000
-
-    def is_missing(self, now: Instant) -> bool:
-        """Whether its signs of life ended without a stop, so that it may be back any moment."""
-        return not self.is_live(now) and (self.stopped_at is None or self.last_error == VANISHED)
-
-
-class QueueTotals(msgspec.Struct, frozen=True):
-    """Counts for status and statistics, cheap at any size."""
-
-    live: int
-    blocked: int
-    running: int
-    due: int
-    oldest_due_at: Instant | None
-    stuck: int
-    completed: int
-    failed: int
-    cancelled: int
-    bounded: bool
-
-
 class KeyHolder(msgspec.Struct, frozen=True):
     """Which chain holds a deduplication key; one that is `kept` holds it beyond its own end."""
 
@@ -576,112 +473,6 @@ class ProgressRecord(msgspec.Struct, frozen=True):
     at: Instant
 
 
-class Subscription(msgspec.Struct, frozen=True):
-    """An event and the handler it is delivered to."""
-
-    event: str
-    handler: str
-
-    @property
-    def job_type(self) -> str:
-        """The job type that delivers this event to this handler."""
-        return f"{self.event}/{self.handler}"
-
-
-class NewSubscription(Subscription, frozen=True):
-    """A subscription to be written: after which event it begins, and for how long its events are kept at least."""
-
-    replay_after: str | None = None
-    keep_ms: int | None = None
-
-
-class SubscriptionRecord(Subscription, frozen=True):
-    """A subscription as it is kept: since when, up to which event it was replayed, and how long events are kept.
-
-    `replay_after` is None when no replay is under way.
-    """
-
-    created_at: Instant
-    replay_after: str | None = None
-    keep_ms: int | None = None
-
-
-class Replaying(msgspec.Struct, frozen=True):
-    """A subscription whose earlier events are being replayed, and the event up to which they were."""
-
-    after: str
-    created_at: Instant
-
-
-class StoredEvent(msgspec.Struct, frozen=True):
-    """A delivery of an event, or the event itself; without an input it only says how far the look went."""
-
-    id: str
-    type: str
-    input: str | None
-    version: int | None
-    planned_at: Instant | None
-
-
-class KeptEvent(msgspec.Struct, frozen=True):
-    """How long an event is kept at least, because one of its handlers asks for it."""
-
-    event: str
-    keep_ms: int
-
-
-class WaitingEvent(msgspec.Struct, frozen=True):
-    """An event published before any subscription to it."""
-
-    id: str
-    event: str
-    input: str
-    priority: int
-    trace: str | None
-    planned_at: Instant | None
-    version: int | None = None
-
-
-class WorkerSign(msgspec.Struct, frozen=True):
-    """What a worker says of itself at each heartbeat, and for how long that counts.
-
-    `types`, `counters`, `timings`, `leases` and `limits` are JSON texts.
-    """
-
-    id: str
-    name: str
-    host: str
-    pid: int
-    version: str
-    slots: int
-    types: str
-    counters: str
-    last_error: str | None
-    live_ms: int = SIGN_COUNTS_MS
-    timings: str = "{}"
-    leases: str = "{}"
-    limits: str = "{}"
-
-
-class VanishedWorker(msgspec.Struct, frozen=True):
-    """A worker that stopped sending heartbeats without having stopped."""
-
-    id: str
-    name: str
-    seen_at: Instant
-
-
-class TypeTotals(msgspec.Struct, frozen=True):
-    """Totals of one job type."""
-
-    type: str
-    live: int
-    completed: int
-    failed: int
-    cancelled: int
-    oldest_due_at: Instant | None
-
-
 class AppliedMigration(msgspec.Struct, frozen=True):
     """A migration as the database remembers it; code older than `oldest_code` may not use the schema after it."""
 
@@ -700,18 +491,6 @@ class Identity(msgspec.Struct, frozen=True):
     paused: bool
     paused_by: str | None
     paused_at: Instant | None
-
-
-class DeadGroup(msgspec.Struct, frozen=True):
-    """Dead letters of one type that failed alike, with the newest of them."""
-
-    type: str
-    fingerprint: str | None
-    count: int
-    oldest_at: Instant
-    newest_at: Instant
-    newest_id: str
-    error: str | None
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -750,69 +529,6 @@ class TokenRecord(msgspec.Struct, frozen=True):
     expires_at: Instant | None
     revoked_at: Instant | None
     last_used_at: Instant | None
-
-
-class SeriesPoint(msgspec.Struct, frozen=True):
-    """What happened in one step of time that began at `at`."""
-
-    at: Instant
-    started: int
-    completed: int
-    failed: int
-    cancelled: int
-    retried: int
-    reaped: int
-
-
-class WaitStep(msgspec.Struct, frozen=True):
-    """A step of time that began at `at`, as the ids that were made in it: from `first` on and before `last`."""
-
-    at: Instant
-    first: str
-    last: str
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """How long a job of one step waited from due to started."""
-
-    at: Instant
-    us: int
-
-
-class FinishedJob(msgspec.Struct, frozen=True):
-    """An ended job by its times; how long it waited says something of the queue only at its first attempt.
-
-    `was_tried` says that there were earlier attempts, before a redrive too: `due_at` is when the first was due.
-    """
-
-    id: str
-    state: TerminalState
-    attempts: int
-    due_at: Instant
-    started_at: Instant | None
-    finished_at: Instant
-    was_blocked: bool
-    was_tried: bool
-
-    @property
-    def ran_us(self) -> int | None:
-        """How long its last attempt ran."""
-        return None if self.started_at is None else max(0, self.finished_at - self.started_at)
-
-    @property
-    def waited_us(self) -> int | None:
-        """How long it waited from due to started; None unless its first attempt ended it."""
-        if self.started_at is None or self.attempts != 1 or self.was_blocked or self.was_tried:
-            return None
-        return max(0, self.started_at - self.due_at)
-
-
-class TypePace(msgspec.Struct, frozen=True):
-    """How much of a type ended within a span, and how many run now."""
-
-    type: str
-    ended: int
-    running: int
 
 
 class Swept(msgspec.Struct, frozen=True):

@@ -33,9 +33,9 @@ from holdfast.core.errors import (
     nearest,
 )
 from holdfast.core.flow import By, Fair, Flow, Limit, Ordered, Rate, flow_of
+from holdfast.core.instants import Instant
 from holdfast.core.lease import Lease
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import Instant
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import Sealer
 from holdfast.core.signatures import Kinds, at_least_one, check_kind, is_async, signature_of

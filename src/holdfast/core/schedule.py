@@ -19,7 +19,7 @@ from cronsim import CronSim, CronSimError
 
 from holdfast.core.duration import Duration, format_duration, milliseconds
 from holdfast.core.errors import InvalidDuration, InvalidSchedule
-from holdfast.core.records import Instant, to_instant
+from holdfast.core.instants import Instant, to_instant
 
 SHORTEST_INTERVAL_MS = 1_000
 LONGEST_EXPRESSION = 100

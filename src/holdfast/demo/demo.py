@@ -18,7 +18,7 @@ from holdfast.core.errors import SchemaChanged, SchemaTooNew
 from holdfast.core.lease import default_heartbeat_ms
 from holdfast.demo import tables
 from holdfast.demo.actors import SLOTS, Customers, WorkerProcess
-from holdfast.demo.command import DemoDatabase
+from holdfast.demo.demo_database import DemoDatabase
 from holdfast.demo.screen import Screen, TextScreen, keyboard
 from holdfast.demo.shop import app
 from holdfast.demo.story import DemoOptions, Story, set_paused

@@ -15,8 +15,10 @@ from typing import Any
 
 from holdfast.core.cycle import CycleRecord
 from holdfast.core.duration import pluralize
-from holdfast.core.records import Held, Instant, JobRecord, QueueTotals
+from holdfast.core.instants import Instant
+from holdfast.core.records import Held, JobRecord
 from holdfast.core.schedule import parse_schedule
+from holdfast.core.statistics import QueueTotals
 from holdfast.demo import tables
 from holdfast.demo.actors import SLOTS, Customers, WorkerProcess
 from holdfast.demo.shop import CHARGE, app

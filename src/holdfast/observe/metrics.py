@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from holdfast.core.events import Event
-from holdfast.core.records import Instant, QueueTotals
+from holdfast.core.instants import Instant
+from holdfast.core.statistics import QueueTotals
 
 MetricKind = Literal["counter", "histogram", "gauge"]
 

@@ -23,7 +23,7 @@ from holdfast.core.errors import (
     OutputInvalid,
     ShardPairInvalid,
 )
-from holdfast.core.records import to_datetime
+from holdfast.core.instants import to_datetime
 from holdfast.core.redaction import printable
 from holdfast.core.signatures import is_async
 from holdfast.scheduler.runner import RunnerContext, RunnerReport

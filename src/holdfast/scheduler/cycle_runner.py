@@ -30,8 +30,8 @@ from holdfast.core.cycle import (
     schedule_text,
 )
 from holdfast.core.errors import Aborted, DatabaseBusy, DatabaseUnreachable
+from holdfast.core.instants import Instant
 from holdfast.core.lease import default_heartbeat_ms, local_deadline_ms
-from holdfast.core.records import Instant
 from holdfast.core.redaction import clean_error, words_of
 from holdfast.scheduler.cycle_run import (
     WHOLE,

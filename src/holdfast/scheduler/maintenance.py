@@ -14,7 +14,9 @@ from holdfast.commands.retention import (
     remove_records,
 )
 from holdfast.core.errors import DatabaseUnreachable
-from holdfast.core.records import Instant, TypeTotals, WorkerRecord
+from holdfast.core.instants import Instant
+from holdfast.core.statistics import TypeTotals
+from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import Notifier
 from holdfast.scheduler.runner import RunnerContext, RunnerReport
 from holdfast.storage.store import Store

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from holdfast.core.events import Observer, event
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.storage.database import Link
 from holdfast.worker.clock import Clock
 from holdfast.worker.counters import Counters

@@ -13,7 +13,8 @@ from holdfast.client.views import JobInfo
 from holdfast.commands.attempts import reap_leases
 from holdfast.core.codec import encode_any
 from holdfast.core.duration import Duration, milliseconds
-from holdfast.core.records import PRIORITIES, Claim, Instant, LeaseClass, Probe
+from holdfast.core.instants import Instant
+from holdfast.core.records import PRIORITIES, Claim, LeaseClass, Probe
 from holdfast.core.registry import Target
 from holdfast.storage.id_generator import new_id
 from holdfast.testing.cycle_runs import run_requested

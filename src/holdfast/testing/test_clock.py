@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, TypeVar
 
-from holdfast.core.records import AppliedMigration, Held, Instant
+from holdfast.core.instants import Instant
+from holdfast.core.records import AppliedMigration, Held
 from holdfast.core.replication import Replication
 from holdfast.storage.database import AsyncTransaction, Database, Link, Singleton, Transaction
 from holdfast.storage.operation import Op, at

@@ -11,7 +11,8 @@ from typing import Literal, NamedTuple, assert_never
 import msgspec
 
 from holdfast.core.errors import SealError
-from holdfast.core.records import ClaimedJob, Instant, Stand
+from holdfast.core.instants import Instant
+from holdfast.core.records import ClaimedJob, Stand
 from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import check_sealer, is_sealed, open_input

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob, Instant
+from holdfast.core.instants import Instant
+from holdfast.core.records import DEFAULT_PRIORITY, PRIORITIES, ClaimedJob
 
 START: tuple[Instant, str] = (0, "00000000-0000-0000-0000-000000000000")
 

@@ -19,15 +19,8 @@ from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
-from holdfast.core.records import (
-    GIVES_UP_AFTER,
-    Finish,
-    Held,
-    JobRef,
-    NewProgress,
-    TypeSetting,
-    WorkerSign,
-)
+from holdfast.core.records import Finish, Held, JobRef, NewProgress, TypeSetting
+from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.version import VERSION

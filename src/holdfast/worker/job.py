@@ -18,7 +18,8 @@ from holdfast.core.errors import (
     SealError,
     WrongState,
 )
-from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State, to_datetime
+from holdfast.core.instants import to_datetime
+from holdfast.core.records import BlockerRecord, ClaimedJob, Held, State
 from holdfast.core.redaction import printable
 from holdfast.core.sealing import is_sealed, open_output
 from holdfast.storage.database import Database

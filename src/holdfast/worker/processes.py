@@ -20,8 +20,9 @@ import msgspec
 
 from holdfast.core.codec import decode_any
 from holdfast.core.errors import Busy, HandlerInvalid, InputUnreadable
+from holdfast.core.instants import to_datetime
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import BlockerRecord, ClaimedJob, to_datetime
+from holdfast.core.records import BlockerRecord, ClaimedJob
 from holdfast.core.registry import JobType
 from holdfast.worker.job import Call, Job
 

@@ -18,7 +18,8 @@ from holdfast.commands.start import (
     subscriptions_of,
 )
 from holdfast.commands.unreadable import REREAD_BATCH, reread_jobs
-from holdfast.core.records import Instant, JobRef, Swept
+from holdfast.core.instants import Instant
+from holdfast.core.records import JobRef, Swept
 from holdfast.storage.database import Link
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

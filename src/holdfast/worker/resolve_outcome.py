@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.client.enqueue import Targets
 from holdfast.client.start_options import check_attempts, check_priority, check_time, id_texts
+from holdfast.client.start_targets import Targets
 from holdfast.commands.blockers import check_waits
 from holdfast.core.duration import LONGEST_MS, milliseconds
 from holdfast.core.errors import (
@@ -23,8 +23,9 @@ from holdfast.core.errors import (
     UnknownJobType,
 )
 from holdfast.core.ids import beside
+from holdfast.core.instants import Instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import Finish, FinishKind, Instant, NewBlocker, NewJob, Stand, State
+from holdfast.core.records import Finish, FinishKind, NewBlocker, NewJob, Stand, State
 from holdfast.core.redaction import clean_error, fingerprint, words_of
 from holdfast.core.sealing import SEALED_TEXT, seal_output
 from holdfast.storage.id_generator import new_id

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from holdfast.client.enqueue import Targets, open_targets
+from holdfast.client.start_targets import Targets, open_targets
 from holdfast.commands.identity import check_identity
 from holdfast.core.errors import DatabaseBusy, DatabaseUnreachable, RoleRefused
 from holdfast.core.events import Observer

@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.records import Claim, LeaseClass, NewJob, Probe, Subscription, WorkerSign
+from holdfast.core.records import Claim, LeaseClass, NewJob, Probe
+from holdfast.core.subscriptions import Subscription
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.notify.local import NullNotifier
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import fix_problems, run_checks

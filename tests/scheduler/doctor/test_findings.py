@@ -14,7 +14,8 @@ from holdfast.core.declared_limits import encode_declared
 from holdfast.core.flow import Flow, flow_of
 from holdfast.core.gates import HeldLine
 from holdfast.core.lease import Lease
-from holdfast.core.records import QueueTotals, WorkerRecord
+from holdfast.core.statistics import QueueTotals
+from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import check_configuration
 from holdfast.scheduler.doctor.fleet import Fleet, check_fleet

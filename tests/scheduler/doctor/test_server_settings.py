@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from psycopg import Connection, sql
 
-from holdfast.core.records import WorkerSign
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.scheduler.doctor import Finding
 from holdfast.scheduler.doctor.checks import run_checks
 from holdfast.settings import read_settings

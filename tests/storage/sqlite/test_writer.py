@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import ConnectionClosed, DatabaseBusy, DatabaseUnreachable
-from holdfast.core.records import NewJob, Subscription
+from holdfast.core.records import NewJob
+from holdfast.core.subscriptions import Subscription
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite.connection import SqliteConnection, SqliteOptions, open_writer
 from holdfast.storage.sqlite.database import SqliteDatabase

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from holdfast.core.records import SeriesPoint, to_instant
+from holdfast.core.instants import to_instant
+from holdfast.core.statistics import SeriesPoint
 from holdfast.web.pages.heat_map import HOUR_US, Day, Hour, draw_week, level, week_in_words, week_of
 
 NOW = to_instant(datetime(2026, 11, 19, 14, 25, tzinfo=UTC))

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from holdfast import CycleRun
 from holdfast.contrib.leases import Claimed, LeasedTable
-from holdfast.core.records import Instant, to_datetime, to_instant
+from holdfast.core.instants import Instant, to_datetime, to_instant
 from tenders.database import Session
 from tenders.expo import ExpoPush
 from tenders.models import Installation

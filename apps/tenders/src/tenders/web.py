@@ -22,8 +22,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from holdfast import HoldfastError
 from holdfast.client.cycles import RunInfo
 from holdfast.contrib.fastapi import lifespan, mount_dashboard, problem_handler, session
+from holdfast.core.instants import Instant, to_datetime
 from holdfast.core.manifest import Manifest
-from holdfast.core.records import Instant, to_datetime
 from tenders.archiving import archive
 from tenders.database import Session
 from tenders.models import Delivery, Installation, NotificationEvent, Tender

@@ -8,13 +8,13 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.client.enqueue import Start
 from holdfast.client.start_options import Id, StartOptions, check_key
+from holdfast.client.start_plan import Start
 from holdfast.contrib.celery.coverage import check_names
 from holdfast.core.duration import LONGEST_MS, milliseconds
 from holdfast.core.errors import InvalidOption, PayloadNotEncodable
+from holdfast.core.instants import Instant, to_datetime, to_instant
 from holdfast.core.outcome import Continue
-from holdfast.core.records import Instant, to_datetime, to_instant
 
 COLLECT = "holdfast.celery.collect"
 """The task that ends a group whose results nothing else takes: it returns them as a list."""

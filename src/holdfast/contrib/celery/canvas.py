@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from holdfast.client.enqueue import Start
+from holdfast.client.start_plan import Start
 from holdfast.client.views import Chain
 from holdfast.contrib.celery.calls import (
     COLLECT,

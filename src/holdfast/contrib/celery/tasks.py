@@ -34,8 +34,8 @@ from holdfast.core.errors import (
     Permanent,
 )
 from holdfast.core.flow import Rate
+from holdfast.core.instants import to_datetime, to_instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import to_datetime, to_instant
 from holdfast.core.registry import TypeOptions, check_name
 from holdfast.core.retry import Retry
 from holdfast.core.signatures import check_kind, is_async

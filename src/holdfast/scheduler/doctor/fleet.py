@@ -12,18 +12,12 @@ from holdfast.commands.workers import check_lease
 from holdfast.core.cycle import CycleRecord, RunRecord
 from holdfast.core.duration import format_duration, pluralize, spoken
 from holdfast.core.errors import ConfigError
+from holdfast.core.instants import Instant
 from holdfast.core.lease import Lease
-from holdfast.core.records import (
-    Identity,
-    Instant,
-    LeaseRecord,
-    QueueTotals,
-    SubscriptionRecord,
-    TypeSetting,
-    TypeTotals,
-    UnreadableGroup,
-    WorkerRecord,
-)
+from holdfast.core.records import Identity, LeaseRecord, TypeSetting, UnreadableGroup
+from holdfast.core.statistics import QueueTotals, TypeTotals
+from holdfast.core.subscriptions import SubscriptionRecord
+from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding, ok, problem, warning
 from holdfast.scheduler.maintenance import unhandled_types
 from holdfast.storage.operation import Op

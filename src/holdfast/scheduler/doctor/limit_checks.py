@@ -11,7 +11,8 @@ from holdfast.commands.limits import LimitFacts, read_declared, read_limits, spo
 from holdfast.core.declared_limits import declared_in
 from holdfast.core.duration import pluralize, spoken
 from holdfast.core.gates import HeldLine, split_gate
-from holdfast.core.records import Instant, WorkerRecord
+from holdfast.core.instants import Instant
+from holdfast.core.worker_presence import WorkerRecord
 from holdfast.scheduler.doctor import Finding, ok, warning
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.records import Held, Instant, Settled
+from holdfast.core.instants import Instant
+from holdfast.core.records import Held, Settled
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite.tally import resolve_now
 from holdfast.storage.store.debounce import DebounceStore

@@ -13,6 +13,7 @@ from operator import itemgetter
 
 import msgspec
 
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     Claim,
@@ -23,7 +24,6 @@ from holdfast.core.records import (
     Finish,
     Finished,
     FinishKind,
-    Instant,
     JobRef,
     NewJob,
     Probe,

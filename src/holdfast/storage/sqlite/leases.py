@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core.records import HealPage, Instant, JobRef, Reaped, ReapPage
+from holdfast.core.instants import Instant
+from holdfast.core.records import HealPage, JobRef, Reaped, ReapPage
 from holdfast.core.retry import suspected_from
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.sqlite.limits import wake_leaving, wake_placed

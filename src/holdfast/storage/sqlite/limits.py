@@ -20,7 +20,8 @@ from holdfast.core.gates import (
     gate_id,
     step_us,
 )
-from holdfast.core.records import ClaimedJob, Finish, Instant
+from holdfast.core.instants import Instant
+from holdfast.core.records import ClaimedJob, Finish
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.sqlite.tally import resolve_now
 from holdfast.storage.store.limits import LimitStore

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.core.records import Instant, TerminalState
+from holdfast.core.instants import Instant
+from holdfast.core.records import TerminalState
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.storage.store.params import document

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.records import AuditRecord, Instant, NewToken, TokenRecord
+from holdfast.core.instants import Instant
+from holdfast.core.records import AuditRecord, NewToken, TokenRecord
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document, record_of, records_of
 

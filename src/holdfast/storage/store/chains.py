@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     BlockerRecord,
     ChainRecord,
     ClosedEdge,
-    Instant,
     JobRecord,
     JobRef,
     KeyHolder,

@@ -17,7 +17,7 @@ from holdfast.core.cycle import (
     RunRecord,
     Slot,
 )
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.store.params import document, records_of, texts
 

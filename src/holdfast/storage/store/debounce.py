@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.records import Held, Instant, NewRevision, RevisionRecord, Settled
+from holdfast.core.instants import Instant
+from holdfast.core.records import Held, NewRevision, RevisionRecord, Settled
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import document, records_of, texts
 

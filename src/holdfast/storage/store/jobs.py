@@ -7,24 +7,26 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.core.ids import ids_beginning
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     AttemptRecord,
     Claim,
     ClaimedJob,
-    DeadGroup,
     EndedJob,
     Ending,
     Finish,
     Finished,
     Held,
-    Instant,
     JobRecord,
     JobRef,
-    KeptEvent,
     NewJob,
     Probe,
-    Replaying,
     Stand,
+)
+from holdfast.core.statistics import DeadGroup
+from holdfast.core.subscriptions import (
+    KeptEvent,
+    Replaying,
     StoredEvent,
     Subscription,
     SubscriptionRecord,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     HealPage,
     Held,
-    Instant,
     JobRef,
     LeaseRecord,
     NewProgress,

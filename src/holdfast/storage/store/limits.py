@@ -17,7 +17,8 @@ from holdfast.core.gates import (
     UngatedJob,
     WakeupMark,
 )
-from holdfast.core.records import ClaimedJob, Instant
+from holdfast.core.instants import Instant
+from holdfast.core.records import ClaimedJob
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.store.params import array, document, lists, records_of, texts
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from holdfast.core.instants import Instant
 from holdfast.core.manifest import ArchivedObject, Manifest, ManifestState, ManifestTotals
-from holdfast.core.records import Instant
 from holdfast.storage.operation import Op, Row, Statement, Value
 from holdfast.storage.store.params import document, record_of, records_of, texts
 

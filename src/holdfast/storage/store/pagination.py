@@ -11,7 +11,8 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from holdfast.core.ids import uuid7_text
-from holdfast.core.records import ChainRecord, Instant, JobRecord
+from holdfast.core.instants import Instant
+from holdfast.core.records import ChainRecord, JobRecord
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.params import records_of
 

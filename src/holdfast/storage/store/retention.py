@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import texts
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.core.records import Instant, UnreadableGroup, UnreadableJob
+from holdfast.core.instants import Instant
+from holdfast.core.records import UnreadableGroup, UnreadableJob
 from holdfast.storage.operation import Op, Statement
 from holdfast.storage.store.params import records_of, texts
 

@@ -6,20 +6,18 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.records import (
+from holdfast.core.instants import Instant
+from holdfast.core.records import TypeSetting
+from holdfast.core.statistics import (
     FinishedJob,
-    Instant,
     QueueTotals,
     SeriesPoint,
     TypePace,
-    TypeSetting,
     TypeTotals,
-    VanishedWorker,
     Wait,
     WaitStep,
-    WorkerRecord,
-    WorkerSign,
 )
+from holdfast.core.worker_presence import VanishedWorker, WorkerRecord, WorkerSign
 from holdfast.storage.operation import Op, Statement, Value
 from holdfast.storage.store.params import document, records_of, texts
 

@@ -25,6 +25,7 @@ With pytest-asyncio in strict mode mark the module: `pytestmark = pytest.mark.as
 """
 
 from holdfast.testing.conformance.archiving import ArchivingConformance as ArchivingConformance
+from holdfast.testing.conformance.batching import BatchConformance as BatchConformance
 from holdfast.testing.conformance.blocking import CircleConformance as CircleConformance
 from holdfast.testing.conformance.blocking import EdgeConformance as EdgeConformance
 from holdfast.testing.conformance.blocking import FanInConformance as FanInConformance
@@ -65,7 +66,6 @@ from holdfast.testing.conformance.leasing import HeldJobsConformance as HeldJobs
 from holdfast.testing.conformance.leasing import LeaseConformance as LeaseConformance
 from holdfast.testing.conformance.leasing import ProgressConformance as ProgressConformance
 from holdfast.testing.conformance.lifecycle import LifecycleConformance as LifecycleConformance
-from holdfast.testing.conformance.limiting import BatchConformance as BatchConformance
 from holdfast.testing.conformance.limiting import LimitConformance as LimitConformance
 from holdfast.testing.conformance.limiting import (
     LimitSettingConformance as LimitSettingConformance,

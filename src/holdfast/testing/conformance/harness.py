@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 import pytest
 
 from holdfast.core.ids import IdMaker
+from holdfast.core.instants import Instant
 from holdfast.core.records import (
     DEFAULT_PRIORITY,
     AttemptRecord,
@@ -20,7 +21,6 @@ from holdfast.core.records import (
     Finished,
     FinishKind,
     Held,
-    Instant,
     JobRecord,
     LeaseClass,
     NewBlocker,

@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.lifecycle import MOVES, Move, transition
-from holdfast.core.records import STATES, ClaimedJob, NewKey, State, Subscription, WorkerSign
+from holdfast.core.records import STATES, ClaimedJob, NewKey, State
+from holdfast.core.subscriptions import Subscription
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.harness import (
     LEASE_MS,

@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.commands.attempts import reap_leases
 from holdfast.commands.jobs import redrive_jobs
-from holdfast.core.records import AuditRecord, ChainRecord, DeadGroup, NewJob, Tail, WaitStep
+from holdfast.core.records import AuditRecord, ChainRecord, NewJob, Tail
+from holdfast.core.statistics import DeadGroup, WaitStep
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.harness import (
     LEASE_MS,

@@ -6,7 +6,9 @@ from holdfast.commands.replay import SETTLE_US, ReplayPage, continue_replay, rep
 from holdfast.commands.retention import FIRST_ID, Ages, remove_chains
 from holdfast.commands.start import publish_events, subscribe_handlers
 from holdfast.core.ids import delivery_id, id_at
-from holdfast.core.records import Instant, JobRecord, KeptEvent, NewSubscription
+from holdfast.core.instants import Instant
+from holdfast.core.records import JobRecord
+from holdfast.core.subscriptions import KeptEvent, NewSubscription
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.harness import SECOND, Conformance, StoreFixture
 

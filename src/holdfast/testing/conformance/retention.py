@@ -7,7 +7,8 @@ from typing import Any
 from holdfast.commands.retention import FIRST_ID, Ages, RetentionPage, remove_chains, remove_records
 from holdfast.commands.start import Started, StartRequest, start_chains
 from holdfast.core.cycle import slot_at
-from holdfast.core.records import NewJob, NewKey, Reference, WorkerSign
+from holdfast.core.records import NewJob, NewKey, Reference
+from holdfast.core.worker_presence import WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.cycles import CLEANUP, CycleFixture
 from holdfast.testing.conformance.harness import (

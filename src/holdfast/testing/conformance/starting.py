@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.core.records import Ending, NewJob, NewKey, Subscription, WaitingEvent
+from holdfast.core.records import Ending, NewJob, NewKey
+from holdfast.core.subscriptions import Subscription, WaitingEvent
 from holdfast.storage.operation import Op
 from holdfast.testing.conformance.harness import (
     MAIL,

@@ -7,15 +7,9 @@ from collections import Counter
 
 import msgspec
 
-from holdfast.core.records import (
-    LIVE,
-    JobRecord,
-    TypeSetting,
-    TypeTotals,
-    VanishedWorker,
-    WorkerRecord,
-    WorkerSign,
-)
+from holdfast.core.records import LIVE, JobRecord, TypeSetting
+from holdfast.core.statistics import TypeTotals
+from holdfast.core.worker_presence import VanishedWorker, WorkerRecord, WorkerSign
 from holdfast.storage.operation import Op
 from holdfast.storage.store.pagination import JobQuery
 from holdfast.testing.conformance.harness import MAIL, SECOND, Conformance, StoreFixture

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.admin.access import Role
 from holdfast.commands.replay import REPLAY_LOOK
 from holdfast.core.ids import parse_id
-from holdfast.core.records import Subscription
+from holdfast.core.subscriptions import Subscription
 from holdfast.web.route import AFTER, ID, LIMIT, ApiResponse, BoundRequest, Param, Route, command
 
 

@@ -11,8 +11,8 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from holdfast.core.duration import spoken
+from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CHAIN_COMMANDS, TERMINAL
-from holdfast.core.records import Instant
 from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page

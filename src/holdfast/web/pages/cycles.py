@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from holdfast.admin.serializers import rfc3339
 from holdfast.core.duration import spoken
-from holdfast.core.records import Instant
+from holdfast.core.instants import Instant
 from holdfast.web.pages.drawing import WIDTH, line, rect, stretched_picture
 from holdfast.web.pages.forms import move_named
 from holdfast.web.pages.page_context import PageContext, render_page

@@ -13,7 +13,8 @@ import msgspec
 from markupsafe import Markup, escape
 
 from holdfast.core.duration import spoken
-from holdfast.core.records import Instant, SeriesPoint
+from holdfast.core.instants import Instant
+from holdfast.core.statistics import SeriesPoint
 from holdfast.web.pages.templates import count, instant_of, visible
 
 WIDTH, HEIGHT = 600, 150

@@ -9,7 +9,8 @@ from functools import lru_cache
 import msgspec
 from markupsafe import Markup
 
-from holdfast.core.records import Instant, SeriesPoint, to_datetime
+from holdfast.core.instants import Instant, to_datetime
+from holdfast.core.statistics import SeriesPoint
 from holdfast.web.pages.drawing import picture, rect, text
 from holdfast.web.pages.templates import count
 

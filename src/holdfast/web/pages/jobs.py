@@ -16,8 +16,8 @@ from holdfast.client.views import Page
 from holdfast.core.duration import spoken
 from holdfast.core.errors import JobNotFound, QueryError, WrongState
 from holdfast.core.filters import FIELDS, format_filter, parse_filter
+from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import JOB_COMMANDS, STATES
-from holdfast.core.records import Instant
 from holdfast.web.pages.drawing import time_breakdown
 from holdfast.web.pages.forms import (
     FormFields,

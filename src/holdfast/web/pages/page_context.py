@@ -15,8 +15,8 @@ from starlette.responses import HTMLResponse
 
 from holdfast.admin.access import Caller
 from holdfast.admin.service import Service
+from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import Command
-from holdfast.core.records import Instant
 from holdfast.web.middleware import root_path
 from holdfast.web.pages.templates import count, environment, static_url
 

@@ -13,7 +13,7 @@ from holdfast.admin.serializers import rfc3339
 from holdfast.core.errors import QueryError
 from holdfast.core.filters import parse_filter
 from holdfast.core.lifecycle import STATES
-from holdfast.core.records import Subscription
+from holdfast.core.subscriptions import Subscription
 from holdfast.web.pages.forms import FormFields, caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.page_context import PageContext, render_page
 

@@ -21,7 +21,7 @@ from holdfast.core.cycle import CatchUp
 from holdfast.core.duration import spoken
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.ids import short_id
-from holdfast.core.records import Instant, to_instant
+from holdfast.core.instants import Instant, to_instant
 
 STATIC = Path(__file__).parent.parent / "static"
 

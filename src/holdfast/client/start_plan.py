@@ -1,0 +1,430 @@
+"""From what a caller asks for to what is written: options are checked, requests planned, and commands made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Unpack, get_args
+from uuid import UUID
+
+import msgspec
+
+from holdfast.client.client import Command, Conditions, Trace
+from holdfast.client.start_options import (
+    Id,
+    SharedOptions,
+    StartOptions,
+    check_attempts,
+    check_choice,
+    check_debounce,
+    check_key,
+    check_options,
+    check_priority,
+    check_time,
+    id_texts,
+    new_id_text,
+)
+from holdfast.client.start_targets import StartableType, Targets
+from holdfast.client.views import Chain, chain_of, new_chain, removed_chain
+from holdfast.commands.change import Change, due_hints
+from holdfast.commands.debounce import Unsealed
+from holdfast.commands.start import Started, StartRequest, publish_events, start_chains
+from holdfast.core.duration import Duration, milliseconds
+from holdfast.core.errors import (
+    InvalidId,
+    InvalidOption,
+)
+from holdfast.core.events import Event, event
+from holdfast.core.ids import bucket_of_key, in_bucket
+from holdfast.core.instants import Instant
+from holdfast.core.records import (
+    DEFAULT_PRIORITY,
+    ChainRecord,
+    Debounce,
+    KeyScope,
+    NewBlocker,
+    NewJob,
+    NewKey,
+    OnBlockerFailure,
+)
+from holdfast.core.registry import Target
+from holdfast.core.sealing import Sealer
+from holdfast.storage.after_commit import Witness
+from holdfast.storage.id_generator import new_id, new_ids
+from holdfast.storage.operation import Op
+from holdfast.storage.store import Store
+
+if TYPE_CHECKING:
+    pass
+
+SCOPES = get_args(KeyScope)
+
+POLICIES = get_args(OnBlockerFailure)
+
+
+class Start:
+    """One of several different chains that `app.start_all` starts together; takes what `app.start` takes."""
+
+    __slots__ = ("input", "options", "target")
+
+    def __init__(self, target: Target, input: Any = None, **options: Unpack[StartOptions]) -> None:
+        self.target = target
+        self.input = input
+        self.options = options
+
+
+class Starter:
+    """Checks what a caller asks for and turns it into a batch to be written."""
+
+    def __init__(self, targets: Targets) -> None:
+        self._targets = targets
+
+    def plain(self, target: Target, input: Any) -> tuple[NewJob, str]:
+        """Check a start without options; return the job, and its input in clear. Raises: as `one`."""
+        entry = self._targets.entry(target)
+        text = self._targets.encode(entry, input)
+        id = new_id()
+        stored = entry.stored_input(id, text)
+        if entry.flow is None:
+            return NewJob(id, id, entry.name, stored, version=entry.version), text
+        place = entry.place(text)
+        return NewJob(id, id, entry.name, stored, version=entry.version, **place), text
+
+    def one(self, target: Target, input: Any, options: StartOptions) -> Batch:
+        """Check one start. Raises: the errors of names, payloads and options."""
+        check_options(options, StartOptions)
+        request, delay = self._pair(target, input, **options)
+        return Batch([request], [delay] if delay else None)
+
+    def all(self, starts: Iterable[Start]) -> Batch:
+        """Check starts of different types and options."""
+        starts = list(starts)
+        for each in starts:
+            check_options(each.options, StartOptions)
+        pairs = [self._pair(each.target, each.input, **each.options) for each in starts]
+        delays = [delay for _, delay in pairs]
+        return Batch([request for request, _ in pairs], delays if any(delays) else None)
+
+    def many(
+        self,
+        target: Target,
+        inputs: Iterable[Any],
+        keys: Iterable[str | None] | None,
+        options: SharedOptions,
+    ) -> Batch:
+        """Check many starts of one type, whose options are checked once."""
+        check_options(options, SharedOptions)
+        plan = self._plan(target, **options)
+        if keys is None and plan.is_about_keys:
+            raise InvalidOption("scope, window, exclude and debounce need keys")
+        encode, entry = self._targets.encode, plan.entry
+        texts = [encode(entry, each) for each in inputs]
+        checked = [None] * len(texts) if keys is None else [check_key(each) for each in keys]
+        if plan.debounce is not None and None in checked:
+            raise InvalidOption("debounce needs a key", help="give each input one")
+        if len(checked) != len(texts):
+            raise InvalidOption(f"there are {len(texts)} inputs but {len(checked)} keys")
+        ids: Iterable[str] = new_ids(len(texts))
+        if keys is not None:
+            ids = map(_id_for, ids, checked)
+        requests = list(map(plan.request, ids, checked, texts))
+        return Batch(requests, [plan.after_ms] * len(texts) if plan.after_ms else None)
+
+    def _pair(
+        self,
+        target: Target,
+        input: Any,
+        *,
+        key: str | None = None,
+        id: UUID | str | None = None,
+        **shared: Unpack[SharedOptions],
+    ) -> tuple[StartRequest, int | None]:
+        plan = self._plan(target, **shared) if shared else _plain(self._targets.entry(target))
+        if key is None and plan.is_about_keys:
+            raise InvalidOption("scope, window, exclude and debounce need a key")
+        if id is not None and plan.debounce is not None:
+            raise InvalidOption(
+                "id cannot be combined with debounce",
+                help="the key makes it safe to repeat the call",
+            )
+        checked = check_key(key)
+        made = _id_for(new_id(), checked) if id is None else new_id_text(id)
+        text = self._targets.encode(plan.entry, input)
+        return plan.request(made, checked, text), plan.after_ms
+
+    def _plan(
+        self,
+        target: Target,
+        *,
+        scope: KeyScope = "open",
+        window: Duration | None = None,
+        exclude: Sequence[Id] = (),
+        debounce: Duration | None = None,
+        latest: Duration | None = None,
+        at: datetime | None = None,
+        after: Duration | None = None,
+        priority: int = DEFAULT_PRIORITY,
+        blockers: Sequence[Id] = (),
+        on_blocker_failure: OnBlockerFailure = "fail",
+        max_attempts: int | None = None,
+        version: int | None = None,
+        sealed: bool | None = None,
+    ) -> StartPlan:
+        quiet = check_debounce(
+            debounce,
+            latest,
+            scope=scope != "open",
+            window=window is not None,
+            exclude=bool(exclude),
+            at=at is not None,
+            after=after is not None,
+            blockers=bool(blockers),
+        )
+        if quiet is not None:
+            after = quiet.quiet_ms / 1000
+        entry = self._targets.entry(target, version)
+        if sealed is not None:
+            entry = entry.with_seal(sealed)
+        return StartPlan(
+            entry=entry,
+            priority=entry.check_priority(priority),
+            at=check_time(at, after),
+            after_ms=None if after is None else milliseconds(after),
+            scope=check_choice("scope", scope, SCOPES),
+            window_ms=None if window is None else milliseconds(window),
+            exclude=id_texts(exclude),
+            debounce=quiet,
+            blockers=id_texts(blockers),
+            on_blocker_failure=check_choice("on_blocker_failure", on_blocker_failure, POLICIES),
+            max_attempts=check_attempts(max_attempts),
+        )
+
+
+def _id_for(made: str, key: str | None) -> str:
+    """Everything with one key has one bucket, so that the key can be looked up where its jobs are."""
+    return made if key is None else in_bucket(made, bucket_of_key(key))
+
+
+class StartPlan(msgspec.Struct, frozen=True):
+    """The checked options that chains of one type are started with."""
+
+    entry: StartableType
+    priority: int
+    at: Instant | None
+    after_ms: int | None
+    scope: KeyScope
+    window_ms: int | None
+    exclude: list[str]
+    blockers: list[str]
+    on_blocker_failure: OnBlockerFailure
+    max_attempts: int | None
+    debounce: Debounce | None = None
+
+    @property
+    def is_about_keys(self) -> bool:
+        """Whether an option was given that means nothing without a key."""
+        about = (self.window_ms, self.debounce)
+        return self.scope != "open" or about != (None, None) or bool(self.exclude)
+
+    def request(self, id: str, key: str | None, input: str) -> StartRequest:
+        """Return what is written for one chain, its delay left open."""
+        job = NewJob(
+            id=id,
+            chain_id=id,
+            type=self.entry.name,
+            input=self.entry.stored_input(id, input),
+            priority=self.priority,
+            at=self.at,
+            key=key,
+            max_attempts=self.max_attempts,
+            blockers=len(self.blockers),
+            version=self.entry.version,
+            **self.entry.place(input),
+        )
+        unsealed = Unsealed(input, self.entry.stored_input) if self.entry.sealed else None
+        if key is None and not self.blockers:
+            return StartRequest(job, unsealed=unsealed)
+        return StartRequest(
+            job,
+            self._new_key(id, key),
+            self._edges(id),
+            self.entry.waits_for,
+            self.debounce,
+            unsealed,
+        )
+
+    def _new_key(self, id: str, key: str | None) -> NewKey | None:
+        if key is None:
+            return None
+        return NewKey(self.entry.name, key, id, self.scope, self.window_ms, self.exclude)
+
+    def _edges(self, id: str) -> tuple[NewBlocker, ...]:
+        return tuple(
+            NewBlocker(id, position, chain_id, self.on_blocker_failure)
+            for position, chain_id in enumerate(self.blockers)
+        )
+
+
+def _plain(entry: StartableType) -> StartPlan:
+    """Return the plan of a start without options, which has nothing to check."""
+    return StartPlan(entry, DEFAULT_PRIORITY, None, None, "open", None, [], [], "fail", None)
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Chains to be started together; `delays_ms` count from the database's clock, None where there is none."""
+
+    requests: list[StartRequest]
+    delays_ms: list[int | None] | None
+
+    def timed(self, now: Instant) -> list[StartRequest]:
+        """Return the requests with their delays as times."""
+        return [
+            request if delay is None else _postponed(request, now + delay * 1000)
+            for request, delay in zip(self.requests, self.delays_ms or (), strict=True)
+        ]
+
+
+def _postponed(request: StartRequest, at: Instant) -> StartRequest:
+    job = msgspec.structs.replace(request.job, at=at)
+    return msgspec.structs.replace(request, job=job)
+
+
+def start_command(batch: Batch) -> Command[list[Chain]]:
+    """Return the command that starts chains."""
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
+        requests = batch.requests
+        if not requests:
+            return Change([])
+        if batch.delays_ms is not None:
+            requests = batch.timed((yield from store.schema.clock()))
+        if conditions.trace is not None:
+            requests = _with_traces(requests, conditions.trace)
+        started = yield from start_chains(store, requests, conditions.channel)
+        earlier = sorted({each.id for each in started if each.deduplicated})
+        records = (yield from store.chains.get(earlier)) if earlier else []
+        known = {each.id: each for each in records}
+        chains = [
+            _earlier(request.job, answer, known.get(answer.id), conditions.sealer)
+            if answer.deduplicated
+            else new_chain(answer, request.job.key, request.clear_input)
+            for request, answer in zip(requests, started, strict=True)
+        ]
+        return _change(chains, started, conditions)
+
+    return command
+
+
+def plain_command(job: NewJob, input: str) -> Command[Chain]:
+    """Return the command that starts a chain without options: one insert, and nothing to look up."""
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[Chain]]:
+        new = job
+        if conditions.trace is not None:
+            new = msgspec.structs.replace(job, trace=conditions.trace(job.type))
+        yield from store.jobs.insert_new(new, conditions.channel)
+        started = Started(job.id, job.type, "pending", False)
+        return Change(
+            new_chain(started, None, input),
+            (),
+            () if conditions.channel else due_hints((job.type,)),
+            (_created(started),) if conditions.has_observers else (),
+            Witness(job.id, "there"),
+        )
+
+    return command
+
+
+def publish_command(
+    targets: Targets,
+    name: str,
+    input: Any,
+    *,
+    at: datetime | None = None,
+    after: Duration | None = None,
+    priority: int = DEFAULT_PRIORITY,
+) -> Command[list[Chain]]:
+    """Return the command that publishes an event. Raises: the errors of names, payloads and options."""
+    text = targets.encode_event(name, input)
+    entry = targets.event(name)
+    planned = check_time(at, after)
+    after_ms = None if after is None else milliseconds(after)
+    urgency = check_priority(priority)
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[list[Chain]]]:
+        moment = planned
+        if after_ms is not None:
+            moment = (yield from store.schema.clock()) + after_ms * 1000
+        job_id = new_id()
+        job = NewJob(
+            id=job_id,
+            chain_id=job_id,
+            type=name,
+            input=entry.stored_input(job_id, text),
+            priority=urgency,
+            at=moment,
+            trace=None if conditions.trace is None else conditions.trace(name),
+            version=entry.version,
+        )
+        (deliveries,) = yield from publish_events(store, [job], conditions.channel)
+        started = [Started(each.id, each.type, "pending", False) for each in deliveries]
+        return _change([new_chain(each, None, text) for each in started], started, conditions)
+
+    return command
+
+
+USED = "used "
+"""What the scopes of used keys begin with in the database; with a space in it, no job type is called that."""
+
+
+def use_key_command(scope: str, key: str) -> Command[bool]:
+    """Return the command that records the use of a key. Raises: InvalidOption."""
+    for each in (scope, key):
+        if check_key(each) is None:
+            raise InvalidOption("a used key needs a scope and a key")
+
+    def command(store: Store, conditions: Conditions) -> Op[Change[bool]]:
+        is_first = yield from store.chains.use_key(f"{USED}{scope}", key)
+        if not is_first:
+            yield from store.schema.confirm()
+        return Change(is_first)
+
+    return command
+
+
+def _change(
+    chains: list[Chain], started: Sequence[Started], conditions: Conditions
+) -> Change[list[Chain]]:
+    """Return started chains with their hints and events; with a channel, the insert has sent the hints itself."""
+    fresh = [each for each in started if not each.deduplicated]
+    if not fresh:
+        return Change(chains)
+    due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
+    events = [_created(each) for each in fresh] if conditions.has_observers else ()
+    return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
+
+
+def _created(started: Started) -> Event:
+    return event("job_created", job_id=started.id, type=started.type, chain_id=started.id)
+
+
+def _earlier(
+    job: NewJob, answer: Started, record: ChainRecord | None, sealer: Sealer | None
+) -> Chain:
+    if answer.state == "removed":
+        return removed_chain(answer.id, job.type, job.key)
+    if record is None or record.type != job.type:
+        raise InvalidId(
+            f"{job.id} is already the id of another job", help="make a new id for each chain"
+        )
+    return chain_of(record, sealer, deduplicated=True)
+
+
+def _with_traces(requests: Sequence[StartRequest], trace: Trace) -> list[StartRequest]:
+    traces = {type: trace(type) for type in {each.job.type for each in requests}}
+    return [
+        msgspec.structs.replace(
+            each, job=msgspec.structs.replace(each.job, trace=traces[each.job.type])
+        )
+        for each in requests
+    ]
