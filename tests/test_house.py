@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
@@ -18,6 +19,7 @@ PARALLEL = (
         "admin",
         "client",
         "commands",
+        "core",
         "storage/sqlite",
         "storage/store",
         "web/api",
@@ -31,6 +33,16 @@ PARALLEL = (
     {"bench", "demo"},
 )
 """Folders in which the same name means the same thing."""
+
+CIRCLES = (
+    # an error says when the job runs again, and durations raise errors
+    {"core.duration", "core.errors", "core.instants", "core.outcome"},
+    # `holdfast.contrib.django:app` is made at its first use
+    {"contrib.django", "contrib.django.application"},
+    # a task's type knows the function that runs it, which asks the types for the task
+    {"contrib.django.task_results", "contrib.django.task_runs", "contrib.django.task_types"},
+)
+"""Modules that need one another when they run, and why; nothing else imports in a circle."""
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -60,3 +72,53 @@ def test_no_module_name_occurs_twice_outside_parallel_folders() -> None:
         for name, folders in homes.items()
         if len(folders) > 1 and not any(folders <= parallel for parallel in PARALLEL)
     } == {}
+
+
+def test_modules_import_in_no_circle() -> None:
+    imports = {name: set(imported_at_run_time(path)) for name, path in names().items()}
+    reached = {name: reachable(name, imports) for name in imports}
+    circles = {
+        frozenset(other for other in reached[name] if name in reached[other])
+        for name in imports
+        if name in reached[name]
+    }
+    assert circles == {frozenset(each) for each in CIRCLES}
+
+
+@cache
+def names() -> dict[str, Path]:
+    """Every module by its name in the package."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imported_at_run_time(path: Path) -> Iterator[str]:
+    """The modules of the package that one imports, also within functions; not for types alone."""
+    known = names()
+    nodes: list[ast.AST] = [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.orelse
+            continue
+        nodes += ast.iter_child_nodes(node)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("holdfast."):
+            module = (node.module or "").removeprefix("holdfast.")
+            for each in node.names:
+                name = f"{module}.{each.name}"
+                yield name if name in known else module
+
+
+def reachable(name: str, imports: dict[str, set[str]]) -> set[str]:
+    """Everything that a module leads to."""
+    reached: set[str] = set()
+    nodes = list(imports[name])
+    while nodes:
+        each = nodes.pop()
+        if each not in reached:
+            reached.add(each)
+            nodes += imports.get(each, ())
+    return reached
