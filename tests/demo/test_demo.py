@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from holdfast.cli.exit_codes import Exit
 from holdfast.cli.main import cli
 from holdfast.core.records import JobRecord
-from holdfast.demo import command, story, tables
+from holdfast.demo import demo_database, story, tables
 from tests.demo.terminal import PATIENCE_S
 from tests.support.warm_python import LIBRARIES
 
@@ -190,7 +190,7 @@ def test_wrong_options_are_refused_in_words(
 def test_an_absent_postgresql_is_named_with_the_way_to_get_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    monkeypatch.setattr(demo_database, "find_spec", lambda _: None)
     result = CliRunner().invoke(cli, ["demo", "--postgres"])
     assert result.exit_code == Exit.USAGE
     assert "error[HF012]" in result.stderr
