@@ -13,17 +13,19 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, sessionmaker
 
 from holdfast import Holdfast, HoldfastError
+from holdfast.admin.access import Principal, Role
 from holdfast.contrib import fastapi as module
 from holdfast.contrib.fastapi import (
     AsyncTransaction,
     WaitMs,
     lifespan,
+    mount_dashboard,
     problem_handler,
     session,
     transaction,
     wait_or_accept,
 )
-from holdfast.core.errors import MissingExtra, UnsupportedConnection
+from holdfast.core.errors import InvalidOption, MissingExtra, UnsupportedConnection
 from tests.contrib.conftest import ASYNC_DRIVERS, alchemy_url
 from tests.support.serving import serve
 from tests.support.until import PATIENCE_S
@@ -210,6 +212,51 @@ def test_our_errors_are_problem_documents_where_the_handler_is_set(
         answer = httpx.get(f"{address}/chains/{jobs.new_id()}", timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()["code"]) == (404, "HF060")
     assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_the_dashboard_is_for_the_applications_own_users(jobs: Holdfast) -> None:
+    with jobs.transaction() as tx:
+        jobs.start(tx, "order.charge")
+    api = FastAPI(lifespan=lifespan(jobs))
+    roles = {"ana": Role.OPERATOR, "ben": Role.VIEWER, "eve": Role.USER}
+
+    async def who_asks(request: Request) -> Principal | None:
+        user = request.cookies.get("user")
+        return None if user is None else Principal(user, roles[user])
+
+    mount_dashboard(api, jobs, "/ops", authenticate=who_asks, sign_in_url="/login?from=ops")
+    with serve(api) as address:
+        pause = f"{address}/ops/api/v1/types/order.charge/pause"
+        nobody, viewer, operator, user = (
+            httpx.Client(timeout=PATIENCE_S, cookies={"user": name} if name else {})
+            for name in (None, "ben", "ana", "eve")
+        )
+        with nobody, viewer, operator, user:
+            for path in ("/ops/api/v1/jobs", "/ops/api/v1/overview"):
+                answers = [each.get(address + path) for each in (nobody, user, viewer, operator)]
+                assert [each.status_code for each in answers] == [401, 403, 200, 200]
+            away = nobody.get(f"{address}/ops/jobs?state=pending")
+            assert away.status_code == 303
+            assert (
+                away.headers["Location"] == "/login?from=ops&next=%2Fops%2Fjobs%3Fstate%3Dpending"
+            )
+            assert user.get(f"{address}/ops/jobs").status_code == 403
+            assert "order.charge" in viewer.get(f"{address}/ops/jobs").text
+            assert [
+                each.post(pause, json={}).status_code for each in (nobody, viewer, operator)
+            ] == [
+                401,
+                403,
+                200,
+            ]
+    (done,) = jobs.database.read(jobs.database.store.audit.page(10))
+    assert (done.actor, done.action) == ("ana", "type.pause")
+
+
+def test_a_sign_in_that_nothing_recognizes_is_refused(jobs: Holdfast) -> None:
+    with pytest.raises(InvalidOption, match="sign_in_url leads nowhere") as refused:
+        mount_dashboard(FastAPI(), jobs, sign_in_url="/login")
+    assert "authenticate=" in refused.value.help
 
 
 def test_what_makes_no_sessions_is_refused(engine: Engine) -> None:

@@ -82,14 +82,19 @@ def mount_dashboard(
     path: str = "/holdfast",
     *,
     authenticate: Hook | None = None,
+    sign_in_url: str | None = None,
     settings: Settings | None = None,
 ) -> Starlette:
     """Mount the dashboard and its API into an application whose lifespan then also closes it; return the dashboard.
 
-    authenticate: as for `holdfast.web.app.create`. Call it before the application starts. Raises: MissingExtra.
+    authenticate and sign_in_url: as for `holdfast.web.app.create`. Call it before the application starts.
+
+    Raises: InvalidOption for a sign_in_url without authenticate; MissingExtra.
     """
     try:
-        dashboard = create(jobs, settings=settings, authenticate=authenticate)
+        dashboard = create(
+            jobs, settings=settings, authenticate=authenticate, sign_in_url=sign_in_url
+        )
     except ImportError as error:
         raise MissingExtra(
             "the dashboard needs jinja2", help='pip install "holdfast-jobs[web]"'

@@ -13,6 +13,7 @@ from starlette.routing import BaseRoute
 from starlette.routing import Route as StarletteRoute
 
 from holdfast.admin.service import Service
+from holdfast.core.errors import InvalidOption
 from holdfast.scheduler.runner import TickSkipped, TickSummary
 from holdfast.settings import load_settings
 from holdfast.web.api.streams import Broadcaster
@@ -46,6 +47,7 @@ class Site:
     run_once_rate: RateLimit
     ticks: Ticks
     body_limit: int = BODY_LIMIT
+    sign_in_url: str | None = None
 
     async def close(self) -> None:
         """End streams, work on the archive and a running tick; connections belong to the application."""
@@ -62,6 +64,7 @@ def build_site(
     ticks: Ticks | None = None,
     body_limit: int = BODY_LIMIT,
     run_once_rate: RateLimit | None = None,
+    sign_in_url: str | None = None,
 ) -> Site:
     """Create a site; no connection is opened yet."""
     metrics = ProcessMetrics()
@@ -76,6 +79,7 @@ def build_site(
         run_once_rate=run_once_rate or RateLimit(RUN_ONCE_PER_SECOND, RUN_ONCE_BURST),
         ticks=chosen,
         body_limit=body_limit,
+        sign_in_url=sign_in_url,
     )
 
 
@@ -104,6 +108,7 @@ def create(
     *,
     settings: Settings | None = None,
     authenticate: Hook | None = None,
+    sign_in_url: str | None = None,
     ticks: Ticks | None = None,
     dashboard: bool = True,
     body_limit: int = BODY_LIMIT,
@@ -113,13 +118,22 @@ def create(
 
     authenticate: the host application's own authentication; it gets the request and returns a
     Principal or None. Without it tokens are required, and until the first token is created only this
-    machine has access. ticks: what runs ticks in this process, if anything does; otherwise run-once
-    has its own. The caller closes the database, and the site too (`served.state.site.close()`) where
-    it is mounted: servers run only the outermost application's lifespan. To mount it in one call, see
-    `holdfast.contrib.starlette.mount_dashboard`.
+    machine has access. sign_in_url: where browsers without a principal are sent, with the page they
+    wanted as `next`; without it, to Holdfast's own form for tokens. ticks: what runs ticks in this
+    process, if anything does; otherwise run-once has its own. The caller closes the database, and the
+    site too (`served.state.site.close()`) where it is mounted: servers run only the outermost
+    application's lifespan. To mount it in one call, see `holdfast.contrib.starlette.mount_dashboard`.
+
+    Raises: InvalidOption for a sign_in_url without authenticate.
     """
+    if sign_in_url is not None and authenticate is None:
+        raise InvalidOption(
+            "sign_in_url leads nowhere without authenticate",
+            help="pass authenticate=… as well, which recognizes the users who signed in there",
+        )
+    chosen = settings or load_settings()
     site = build_site(
-        app, settings or load_settings(), authenticate, ticks, body_limit, run_once_rate
+        app, chosen, authenticate, ticks, body_limit, run_once_rate, sign_in_url=sign_in_url
     )
 
     @asynccontextmanager

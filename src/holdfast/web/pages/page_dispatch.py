@@ -140,7 +140,7 @@ async def _authenticate(site: Site, request: Request) -> PageContext | Response:
     try:
         found = await site.authenticator.authenticate(request)
     except Unauthenticated as error:
-        return _redirect_to_sign_in(request, error)
+        return _redirect_to_sign_in(site, request, error)
     except HoldfastError as error:
         return _signed_out_page(request, error)
     except Exception:
@@ -177,12 +177,16 @@ def _error_page(context: PageContext, found: dict[str, Any]) -> Response:
     return render_page(context, "error.html", found["title"], "", values, status=found["status"])
 
 
-def _redirect_to_sign_in(request: Request, error: Unauthenticated) -> Response:
+def _redirect_to_sign_in(site: Site, request: Request, error: Unauthenticated) -> Response:
     if request.method not in _READS or _is_script(request):
         return problem_response(error, request_id_of(request))
     path = request.url.path
     back = f"{path}?{request.url.query}" if request.url.query else path
-    target = f"{root_path(request)}/sign-in?{urlencode({'back': back})}"
+    if site.sign_in_url is None:
+        target = f"{root_path(request)}/sign-in?{urlencode({'back': back})}"
+    else:
+        mark = "&" if "?" in site.sign_in_url else "?"
+        target = f"{site.sign_in_url}{mark}{urlencode({'next': back})}"
     return RedirectResponse(target, status_code=303)
 
 
