@@ -1,9 +1,12 @@
 """Subscriptions are listed with who handles them and removed when asked for, on both stores."""
 
 import json
+import re
+from time import monotonic
 
 import pytest
 
+from holdfast.cli import events
 from holdfast.cli.exit_codes import Exit
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
@@ -102,6 +105,26 @@ def test_stored_events_are_replayed_to_a_handler_once(run: Run, orders: Scene) -
         "subscription order.placed/charge",
         "new handler",
     )
+
+
+def test_a_replay_keeps_to_its_rate_and_says_how_far_it_is(
+    run: Run, orders: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "_PROGRESS_S", 0)
+    for number in range(5):
+        orders.start("order.placed/mail", input=str(number))
+    begun = monotonic()
+    dry = run(*REPLAY, "--since", "1d", "--rate", "1/m", "--dry-run")
+    assert "would replay 6 events to charge" in dry.stderr
+    assert monotonic() - begun < 30
+    begun = monotonic()
+    done = run(*REPLAY, "--since", "1d", "--rate", "4/s", "--yes")
+    took_s = monotonic() - begun
+    assert took_s >= 1.5
+    *_, last = done.stderr.splitlines()
+    progress = re.findall(r"(?m)^(.+) replayed, up to \d{4}-\d\d-\d\d \d\d:\d\d$", done.stderr)
+    assert list(dict.fromkeys(progress)) == ["4 events", "6 events"]
+    assert last == "replayed 6 events to charge"
 
 
 @pytest.mark.parametrize(

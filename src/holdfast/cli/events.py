@@ -135,6 +135,8 @@ def replay(
     from holdfast.core.subscriptions import Subscription
 
     pace = None if rate is None else per_second(rate)
+    if change.dry_run:
+        pace = None  # nothing is added
     row = _get_subscription(session, event, handler)
     begins = session.read(read_since(session.store, since))
     if not change.dry_run and not confirm_change(
