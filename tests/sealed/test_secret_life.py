@@ -7,7 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from psycopg import sql
 from holdfast import Holdfast, Seal
 from holdfast.admin.access import Role
 from holdfast.archive import Archive
+from holdfast.notify.base import Hint
+from holdfast.notify.encoding import channel_name, decode, encode
+from holdfast.notify.sender import CoalescingSender
 from holdfast.observe.logging import JsonFormatter, LoggingObserver
 from holdfast.settings import read_settings
 from holdfast.testing.kit import Kit
@@ -58,6 +61,8 @@ class Life:
         self.archive: Archive = self.app.archive(str(self.folder))
         self.archive.jobs(keep=None)
         self.kit = Kit(self.app, url)
+        self.hints: list[str] = []
+        """What went through the notifiers of this process, and what a stranger heard on PostgreSQL's channel."""
 
     def live(self) -> None:
         """Start, retry, die, come back; publish, debounce, continue, wait for others; archive."""
@@ -128,8 +133,38 @@ def life(
         stack.enter_context(logging_to(folder / "log"))
         life = Life(url, folder)
         stack.callback(life.app.close)
-        life.live()
+        with hints_heard(life), hints_sent(life):
+            life.live()
         yield life
+
+
+@contextmanager
+def hints_sent(life: Life) -> Iterator[None]:
+    """Keep every hint that is given to a notifier, in the form in which it would be sent."""
+    send = CoalescingSender.send
+
+    def keep(sender: CoalescingSender, hints: Sequence[Hint]) -> None:
+        life.hints += encode(hints)
+        send(sender, hints)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(CoalescingSender, "send", keep)
+        yield
+
+
+@contextmanager
+def hints_heard(life: Life) -> Iterator[None]:
+    """Listen on the channel of hints as anyone may who can connect to the server."""
+    if life.url.startswith("sqlite"):
+        # Other processes see that the file has changed, and nothing else.
+        yield
+        return
+    with psycopg.connect(life.url, autocommit=True) as connection:
+        connection.execute(sql.SQL("listen {}").format(sql.Identifier(channel_name("holdfast"))))
+        yield
+        heard = [each.payload for each in connection.notifies(timeout=1)]
+    assert any("moved/mail" in each for each in heard)
+    life.hints += heard
 
 
 @contextmanager
@@ -197,6 +232,8 @@ def test_nothing_is_written_in_clear(life: Life) -> None:
     logged = life.log.read_text()
     assert "job_failed" in logged
     assert SECRET not in logged
+    assert {"due", "ended"} <= {hint.kind for text in life.hints for hint in decode(text)}
+    assert SECRET not in "".join(life.hints)
     assert SECRET not in life.archived()
     assert SECRET not in dump(life.url)
 
