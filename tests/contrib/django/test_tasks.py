@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
@@ -71,6 +72,14 @@ TASKS = """
         while not Path(path).exists():
             time.sleep(0.02)
         return "went on"
+
+    @task
+    def sign(path):
+        Path(f"{path}.{os.getpid()}").touch()
+        while not Path(path).exists():
+            time.sleep(0.02)
+        Path(f"{path}.{os.getpid()}.ended").touch()
+        return os.getpid()
 """
 SHOWN = """
     from holdfast.contrib.django.tasks_api import task_backends
@@ -209,6 +218,51 @@ def test_the_task_of_a_killed_worker_is_run_by_another(shop: Project, tmp_path: 
     )
     assert (found[0]["status"], found[0]["value"]) == ("SUCCESSFUL", "went on")
     assert [each.split("-")[0] for each in found[1]] == ["first", "second"]
+
+
+def test_a_worker_that_comes_back_after_its_lease_changes_nothing_of_its_task(
+    shop: Project, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    id = shop.evaluate(f"from shop.tasks import sign\nanswer(sign.enqueue({str(gate)!r}).id)")
+    with shop.running("holdfast", "worker", "--name", "first") as first:
+        mark = tmp_path / f"gate.{first.pid}"
+        wait_until(mark.exists)
+        first.send_signal(signal.SIGSTOP)
+        expire_leases(shop)
+        shop.manage("holdfast", "reap")
+        gate.touch()
+
+        def is_done_by_another() -> bool:
+            shop.manage("holdfast", "worker", "--drain", "--name", "second")
+            return str(whole_result(shop, id)["status"]) == "SUCCESSFUL"
+
+        wait_until(is_done_by_another)
+        result = whole_result(shop, id)
+        assert not mark.with_suffix(f"{mark.suffix}.ended").exists()
+        first.send_signal(signal.SIGCONT)
+        wait_until(mark.with_suffix(f"{mark.suffix}.ended").exists)
+        # A worker that stops writes what its tasks have returned, or learns that it may not.
+        first.terminate()
+        assert first.wait(PATIENCE_S) == 0
+    assert whole_result(shop, id) == result
+    assert result["value"] != first.pid
+    assert [each.split("-")[0] for each in result["worker_ids"]] == ["first", "second"]
+    assert result["attempts"] == 2
+
+
+def whole_result(shop: Project, id: str) -> dict[str, Any]:
+    """Everything that a task's result says."""
+    found: dict[str, Any] = shop.evaluate(
+        f"""
+        from holdfast.contrib.django.tasks_api import task_backends
+        found = task_backends["default"].get_result({id!r})
+        names = ("status", "attempts", "worker_ids", "enqueued_at", "started_at", "last_attempted_at", "finished_at")
+        errors = [[each.exception_class_path, each.traceback] for each in found.errors]
+        answer({{"value": found._return_value, "errors": errors}} | {{name: getattr(found, name) for name in names}})
+        """
+    )
+    return found
 
 
 def expire_leases(shop: Project) -> None:
