@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -13,7 +13,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from holdfast import Holdfast, errors
+from holdfast import Holdfast, Job, errors
 from holdfast.contrib.service_calls import ServiceCall
 from holdfast.storage.database import Link
 from holdfast.storage.postgres.database import PostgresDatabase
@@ -180,16 +180,86 @@ async def repeated_start(pair: Pair, app: Holdfast) -> None:
     ]
     for each in repeats:
         each.start()
-    await until(lambda: acknowledged or len(pair.ask(WAITING, ["holdfast client"])) == len(REPEATS))
+
+    def all_have_asked() -> bool:
+        return len(acknowledged) + len(pair.ask(WAITING, ["holdfast client"])) >= len(REPEATS)
+
+    await until(all_have_asked)
     was_acknowledged = list(acknowledged)
     pair.fail_over()
     for each in repeats:
         await asyncio.to_thread(each.join)
     for other in others:
         other.close()
-    assert was_acknowledged == acknowledged == []
+    assert not was_acknowledged, sorted(was_acknowledged)
+    assert acknowledged == []
     with psycopg.connect(pair.standby.url) as connection:
         assert connection.execute("select count(*) from holdfast.job").fetchone() == (0,)
+
+
+async def awaited_end(pair: Pair, app: Holdfast) -> None:
+    """That a chain has ended is said to those who wait for it only when it would survive."""
+    with app.transaction() as tx:
+        id = app.start(tx, "work", 1).id
+    acknowledged: list[str] = []
+
+    def complete() -> None:
+        with suppress(errors.HoldfastError), app.transaction() as tx:
+            app.chains.complete(tx, id)
+
+    def wait(other: Holdfast) -> None:
+        other.chains.wait(id)
+        acknowledged.append("wait")
+
+    pair.standby.stop("immediate")
+    first = threading.Thread(target=complete)
+    first.start()
+    cut = await pair.waits("client")
+    pair.ask("select pg_terminate_backend(%s)", cut)
+    await asyncio.to_thread(first.join)
+    assert pair.ask("select state from holdfast.outcome") == [("completed",)]
+
+    with closing(Holdfast(pair.primary.url, open_types=True)) as other:
+        waiting = threading.Thread(target=wait, args=[other])
+        waiting.start()
+        await until(lambda: acknowledged or pair.ask(WAITING, ["holdfast client"]))
+        was_acknowledged = list(acknowledged)
+        pair.standby.start()
+        await asyncio.to_thread(waiting.join)
+    assert not was_acknowledged, was_acknowledged
+    assert acknowledged == ["wait"]
+
+
+async def completion_done_by_us(pair: Pair, app: Holdfast) -> None:
+    """A worker that finds its outcome recorded by a try that was cut off believes it only when it would survive."""
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @app.job("held")
+    async def held(job: Job[int]) -> None:
+        started.set()
+        await go.wait()
+
+    with app.transaction() as tx:
+        app.start(tx, "held", 1)
+    worker = app.make_worker()
+    running = asyncio.create_task(worker.run())
+    await started.wait()
+    pair.standby.stop("immediate")
+    go.set()
+    cut = await pair.waits("complete")
+    pair.ask("select pg_terminate_backend(%s)", cut)
+    await until(lambda: pair.ask("select state from holdfast.outcome") == [("completed",)])
+    await until(
+        lambda: (
+            worker.counters.processed or set(pair.ask(WAITING, ["holdfast complete"])) - {(cut,)}
+        )
+    )
+    was_recorded = worker.counters.processed
+    pair.standby.start()
+    await until(lambda: worker.counters.processed == 1)
+    worker.stop()
+    await running
+    assert not was_recorded, "processed"
 
 
 async def fence_of_a_late_clock(pair: Pair, app: Holdfast) -> None:
@@ -213,7 +283,13 @@ async def fence_of_a_late_clock(pair: Pair, app: Holdfast) -> None:
         assert await complete_on(link, promoted, again) == 1
 
 
-SCENES = [lost_claim, repeated_start, fence_of_a_late_clock]
+SCENES = [
+    lost_claim,
+    repeated_start,
+    awaited_end,
+    completion_done_by_us,
+    fence_of_a_late_clock,
+]
 
 
 @pytest.mark.parametrize("scene", SCENES, ids=lambda each: each.__name__)
@@ -232,36 +308,55 @@ def replace_in(monkeypatch: pytest.MonkeyPatch, statement: str, correct: str, wr
     monkeypatch.setitem(statements, statement, planted)
 
 
+NAMES = [each.__name__ for each in REPEATS]
+# A start by key writes in any case, so to leave the message out would not show.
+ONLY_READS = (
+    ["answer_confirm"],
+    "pg_logical_emit_message(true, 'holdfast', '')",
+    "set_config('synchronous_commit', 'local', true)",
+)
 NO_STANDBY = "current_setting('synchronous_standby_names') = ''"
 
 
 @pytest.mark.parametrize(
-    ("scene", "statements", "correct", "wrong"),
+    ("scene", "statements", "correct", "wrong", "found"),
     [
-        (lost_claim, ["job_claim", "job_claim_lines"], NO_STANDBY, "true"),
-        (repeated_start, ["answer_confirm"], "where", "where false and"),
+        (lost_claim, ["job_claim", "job_claim_lines"], NO_STANDBY, "true", []),
+        (repeated_start, *ONLY_READS, NAMES),
+        (awaited_end, *ONLY_READS, ["wait"]),
+        (completion_done_by_us, *ONLY_READS, ["processed"]),
         (
             fence_of_a_late_clock,
             ["job_claim", "job_claim_lines"],
             "(select lowest_fence from clock)",
             "(select us / 1000 from clock)",
+            [],
         ),
     ],
-    ids=["a lazy claim", "an answer that only reads", "a fence by the clock alone"],
+    ids=[
+        "a lazy claim",
+        "an answer that only reads",
+        "a wait that only reads",
+        "a completion that only reads",
+        "a fence by the clock alone",
+    ],
 )
 async def test_a_planted_bug_is_found(
     scene: Scene,
     statements: list[str],
     correct: str,
     wrong: str,
+    found: list[str],
     pair: Pair,
     app: Holdfast,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for statement in statements:
         replace_in(monkeypatch, statement, correct, wrong)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, pytest.fail.Exception)) as finding:
         await scene(pair, app)
+    for each in found:
+        assert each in str(finding.value)
 
 
 async def be_without_the_standby(
