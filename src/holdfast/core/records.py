@@ -483,7 +483,10 @@ class AppliedMigration(msgspec.Struct, frozen=True):
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Which database this is: `recorded_name` differs from `name` in a restored copy."""
+    """Which database this is: `recorded_name` differs from `name` in a restored copy.
+
+    `awaits_standby` says that commits wait for a synchronous standby.
+    """
 
     id: str
     recorded_name: str
@@ -491,6 +494,7 @@ class Identity(msgspec.Struct, frozen=True):
     paused: bool
     paused_by: str | None
     paused_at: Instant | None
+    awaits_standby: bool = False
 
 
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -38,6 +38,11 @@ UNRECORDED_MAX_S = 1.5
 FLUSHES_AHEAD = 3
 """Handlers begin only while what they leave unrecorded is less than so many flushes like the last ones, or than there
 are slots: few have run in vain when flushes no longer return, as without a synchronous standby."""
+BEGUN_PER_SLOT = 2
+"""Where a standby is awaited, at most so many for each slot run or are unrecorded."""
+QUICK_S = 0.004
+"""Handlers that take less are held only to `FLUSHES_AHEAD`: two for each slot between two flushes would slow them down
+several times."""
 STATEMENT_MAX_BYTES = 4 * 1024 * 1024
 """What one statement may carry: an output alone may have a megabyte, and a statement has its time limit."""
 LARGE_OUTCOME_BYTES = STATEMENT_MAX_BYTES // 64
@@ -169,18 +174,23 @@ class Completer:
         recorder: Recorder,
         claimer: Claimer,
         slow: SlowCompleter,
+        running: Callable[[], int],
     ) -> None:
         self._context = context
         self._link = link
         self._recorder = recorder
         self._claimer = claimer
         self._slow = slow
+        self._running = running
         self._pending: list[PendingOutcome] = []
         self._wake = asyncio.Event()
         self._delay = 0.0
         self._flush_max = FLUSH_MAX
         self._unwritten = 0
         self._smallest_window = self._window = context.options.slots
+        largest_call = max((each.batch or 1 for each in context.types.values()), default=1)
+        self._most_begun = BEGUN_PER_SLOT * context.options.slots * largest_call
+        self._awaits_standby = self._is_strict = False
         self._late_at = math.inf
         self._was_behind = False
         self._monotonic = context.clock.monotonic
@@ -189,10 +199,18 @@ class Completer:
 
     def is_full(self) -> bool:
         """Whether no handler should begin; `on_caught_up` is called when that is over."""
-        if self._unwritten >= self._window:
+        if self._unwritten >= self._window or (
+            self._is_strict and self._unwritten + self._running() >= self._most_begun
+        ):
             self._was_behind = True
             return True
         return self.is_behind()
+
+    def await_standby(self, is_awaited: bool) -> None:
+        """Note whether the server's commits wait for a standby."""
+        if self._awaits_standby != is_awaited:
+            self._awaits_standby = self._is_strict = is_awaited
+            self._check_caught_up()
 
     def is_behind(self) -> bool:
         """Whether nothing should be claimed, either; `on_caught_up` is called when that is over."""
@@ -259,8 +277,20 @@ class Completer:
                     self._window = max(
                         self._smallest_window, FLUSHES_AHEAD * len(batch), self._window // 2
                     )
+                    if self._awaits_standby:
+                        self._note_pace(batch)
                     self._update_late_at()
             await self.free_leases()
+
+    def _note_pace(self, batch: Sequence[PendingOutcome]) -> None:
+        """Be strict unless most handlers were quicker than flushes are."""
+        seconds = [
+            each.attempt.ended_at - each.attempt.started_at
+            for each in batch
+            if each.attempt.started_at is not None and each.attempt.ended_at is not None
+        ]
+        if seconds:
+            self._is_strict = 2 * sum(each >= QUICK_S for each in seconds) >= len(seconds)
 
     def _next_batch(self) -> list[PendingOutcome]:
         batch = next(split_batches(self._pending, self._flush_max))

@@ -19,7 +19,7 @@ from holdfast.commands.change import due_hints
 from holdfast.commands.start import Delivery
 from holdfast.core.declared_limits import encode_declared
 from holdfast.core.lease import default_heartbeat_ms, live_ms, local_deadline_ms
-from holdfast.core.records import Finish, Held, JobRef, NewProgress, TypeSetting
+from holdfast.core.records import Finish, Held, Identity, JobRef, NewProgress, TypeSetting
 from holdfast.core.worker_presence import GIVES_UP_AFTER, WorkerSign
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
@@ -126,12 +126,11 @@ class Heartbeat(BackgroundLoop):
         store = self._context.store
         settings = await self._link.run(store.workers.settings())
         identity = await self._link.run(store.schema.identity())
-        is_paused = identity is not None and identity.paused
         ours = {each.type: each for each in settings if each.type in self._context.types}
         self._fit_interval(ours)
         sign = make_sign(self._context, int(self._interval * 1000))
         is_draining = await self._link.run(store.workers.sign(sign))
-        self._events.on_settings(ours, is_paused)
+        self._events.on_settings(ours, identity)
         if is_draining:
             self._events.on_drain_requested()
 
@@ -352,11 +351,13 @@ class HeartbeatEvents:
         chains = [each.chain_id for each in delivery.end.ended]
         self._to_loop(self._recorder.announce_ended, chains, delivery.end.fan_in)
 
-    def on_settings(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> None:
-        """Settings were read that may have changed at run time."""
-        self._to_loop(self._configure, settings, is_paused)
+    def on_settings(self, settings: Mapping[str, TypeSetting], identity: Identity | None) -> None:
+        """Settings of types and of the database were read that may have changed at run time."""
+        self._to_loop(self._configure, settings, identity)
 
-    def _configure(self, settings: Mapping[str, TypeSetting], is_paused: bool) -> None:
+    def _configure(self, settings: Mapping[str, TypeSetting], identity: Identity | None) -> None:
+        is_paused = identity is not None and identity.paused
+        self._completer.await_standby(identity is not None and identity.awaits_standby)
         for type in self._context.policies.configure(settings, is_paused):
             self._claimer.hint(type, full_scan=True)
         self._backlog.reconsider()

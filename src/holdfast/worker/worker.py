@@ -237,7 +237,12 @@ class Worker:
         self._recorder = Recorder(context, self._claimer, self._hints)
         self._slow_completer = SlowCompleter(context, links["fan-in"], self._recorder)
         self._completer = Completer(
-            context, links["complete"], self._recorder, self._claimer, self._slow_completer
+            context,
+            links["complete"],
+            self._recorder,
+            self._claimer,
+            self._slow_completer,
+            running=lambda: self.running,
         )
 
     def _build_running(
@@ -363,6 +368,7 @@ class Worker:
                 settings = await claiming.run(context.store.workers.settings())
                 is_paused = identity is not None and identity.paused
                 context.policies.configure({each.type: each for each in settings}, is_paused)
+                self._completer.await_standby(identity is not None and identity.awaits_standby)
                 await self._late_deliveries.subscribe(writing)
                 with suppress(RoleRefused):
                     # Without this right, jobs that could not be read are only tried again later.

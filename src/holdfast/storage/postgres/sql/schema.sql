@@ -6,7 +6,9 @@ insert into holdfast.schema_version (version, name, checksum, oldest_code)
 values (:version::integer, :name, :checksum, :oldest_code::integer);
 
 -- name: identity_get
-select id::text, database_name, current_database(), paused, paused_by, holdfast.us(paused_at) from holdfast.identity;
+select id::text, database_name, current_database(), paused, paused_by, holdfast.us(paused_at),
+       current_setting('synchronous_standby_names') <> ''
+  from holdfast.identity;
 
 -- name: identity_put
 insert into holdfast.identity (id, database_name) values (:id::uuid, current_database()) on conflict do nothing;

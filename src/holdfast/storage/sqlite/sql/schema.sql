@@ -11,7 +11,7 @@ values (:version, :name, :checksum, :oldest_code, (select now from holdfast_cloc
 
 -- name: identity_get
 -- The name of a database is its file's path; one in memory has none.
-select i.id, i.database_name, coalesce(nullif(d.file, ''), ':memory:'), i.paused, i.paused_by, i.paused_at
+select i.id, i.database_name, coalesce(nullif(d.file, ''), ':memory:'), i.paused, i.paused_by, i.paused_at, false
   from holdfast_identity i cross join pragma_database_list d on d.name = 'main';
 
 -- name: identity_put
