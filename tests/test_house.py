@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -44,6 +45,27 @@ CIRCLES = (
 )
 """Modules that need one another when they run, and why; nothing else imports in a circle."""
 
+PARTICIPLE = re.compile(
+    r"_?([a-z]+(ed|ing)|told|shown|heard|held|left|kept|given|said|found|made|seen)"
+)
+
+NO_PARTICIPLES = {
+    "need",
+    "nothing",
+    "ping",
+    "seed",
+    "setting",
+    "warning",
+    # what a read of the store finds, after its statement
+    *("applied", "blocking", "finished", "held", "kept", "lined", "matching", "resting", "shared"),
+    *("stored", "unhandled", "unlined", "waited", "waiting"),
+    # the words of Celery, of Django's tests and of our own test kit
+    *("failed", "finished", "joined", "started", "using"),
+}
+"""Names that look like participles, and are none or read well."""
+
+LATER = ("bench/", "commands/explain.py", "storage/sqlite/limits.py")
+
 
 def modules() -> Iterator[tuple[str, Path]]:
     """Every module with its folder."""
@@ -72,6 +94,20 @@ def test_no_module_name_occurs_twice_outside_parallel_folders() -> None:
         for name, folders in homes.items()
         if len(folders) > 1 and not any(folders <= parallel for parallel in PARALLEL)
     } == {}
+
+
+def test_functions_are_named_by_verbs_and_nouns_not_by_participles() -> None:
+    found = [
+        f"{path.relative_to(SOURCE).as_posix()}: {node.name}"
+        for _, path in modules()
+        if not path.relative_to(SOURCE).as_posix().startswith(LATER)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and PARTICIPLE.fullmatch(node.name)
+        and node.name.lstrip("_") not in NO_PARTICIPLES
+        and not any("property" in ast.unparse(each) for each in node.decorator_list)
+    ]
+    assert found == [], "verbs for acts, is_ for questions, on_ for callbacks, nouns for the rest"
 
 
 def test_modules_import_in_no_circle() -> None:

@@ -10,10 +10,10 @@ from holdfast.core.records import (
     FinishKind,
     Held,
     LeaseClass,
+    LeaseStatus,
     NewBlocker,
     NewJob,
     Probe,
-    Stand,
 )
 from holdfast.core.subscriptions import Subscription
 from holdfast.core.worker_presence import WorkerSign
@@ -115,10 +115,10 @@ class Scene:
         (record,) = self.database.read(self.store.jobs.get([id]))
         return record.state
 
-    def stand(self, job: ClaimedJob) -> Stand:
+    def lease_status(self, job: ClaimedJob) -> LeaseStatus:
         """Ask what became of a claimed job."""
-        (stand,) = self.database.read(self.store.jobs.stand([Held(job.id, job.token)]))
-        return stand
+        (status,) = self.database.read(self.store.jobs.lease_status([Held(job.id, job.token)]))
+        return status
 
     def deeds(self) -> list[tuple[str, str, str | None]]:
         """Read what was audited: action, target and reason, the oldest first."""

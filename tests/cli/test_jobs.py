@@ -212,7 +212,7 @@ def test_cancelling_ends_jobs_whoever_holds_them(run: Run, scene: Scene) -> None
     blocked = scene.start(blockers=(running.id,))
     result = run("jobs", "cancel", running.id, "--reason", "sent by hand")
     assert result.exit_code == 0
-    assert scene.stand(running).standing == "ended"
+    assert scene.lease_status(running).lease == "ended"
     assert shown(run, running.id)["error"] == "Cancelled: sent by hand"
     assert scene.state(blocked) == "failed"
 

@@ -38,7 +38,7 @@ def test_a_worker_that_a_reaper_gave_up_did_not_stop(run: Run, scene: Scene) -> 
         scene.worker("mail.send", id=id)
     scene.database.run(scene.store.workers.stop("w-2", "{}"))
     in_an_hour = scene.database.run(scene.store.schema.clock()) + 3_600_000_000
-    scene.database.run(scene.store.workers.vanished(in_an_hour))
+    scene.database.run(scene.store.workers.mark_vanished(in_an_hour))
     assert standings(run) == {}
     assert standings(run, "--all") == {"w-1": "vanished", "w-2": "stopped"}
 

@@ -80,7 +80,7 @@ def worker_statements(ids: list[str], limit: int = FEW) -> list[Statement]:
         *(next(jobs.claim(each)) for each in claims),
         next(jobs.finish(ends)),
         next(jobs.finish(retries)),
-        next(jobs.stand([Held(id, TOKEN) for id in ids])),
+        next(jobs.lease_status([Held(id, TOKEN) for id in ids])),
         next(leases.renew([TOKEN])),
         next(leases.held("worker")),
         next(leases.free([TOKEN])),

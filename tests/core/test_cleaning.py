@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.redaction import clean_error, fingerprint, printable, shortened
+from holdfast.core.redaction import clean_error, fingerprint, printable, shorten
 
 _ANY_TEXT = st.text(st.characters(exclude_categories=[])) | st.text(
     "a\x00\ud800é😀'\"", min_size=50
@@ -50,7 +50,7 @@ def test_a_long_text_keeps_its_head_and_its_tail() -> None:
 
 def test_a_cut_never_splits_a_character() -> None:
     for limit in range(60):
-        short = shortened("é😀" * 50, limit)
+        short = shorten("é😀" * 50, limit)
         assert len(short.encode()) <= limit
         assert not set(short) - set("é😀\n… (cut)")
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.duration import LONGEST_MS, Duration, format_duration, milliseconds, spoken
+from holdfast.core.duration import LONGEST_MS, Duration, format_duration, format_span, milliseconds
 from holdfast.core.errors import InvalidDuration
 
 
@@ -82,4 +82,4 @@ def test_durations_are_formatted_in_the_largest_units() -> None:
     [(0, "0 ms"), (-5, "0 ms"), (999_999, "999 ms"), (59_000_000, "59 s"), (60_000_000, "1 min")],
 )
 def test_a_span_is_said_in_one_unit(us: int, text: str) -> None:
-    assert spoken(us) == text
+    assert format_span(us) == text

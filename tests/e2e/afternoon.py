@@ -231,8 +231,8 @@ class Afternoon:
             digest = f"{place}" * 64
             key = f"deliveries/{period}/0-{digest}.parquet"
             objects = [ArchivedObject("deliveries", key, 41_200, 812_000, digest)]
-            self._run(archiving.exported(id, token, objects, 41_200, "{}"), when)
-            self._run(archiving.verified(id, token, 30 * 86_400_000), when)
+            self._run(archiving.mark_exported(id, token, objects, 41_200, "{}"), when)
+            self._run(archiving.mark_verified(id, token, 30 * 86_400_000), when)
 
     def _note_deeds(self) -> None:
         deeds = [

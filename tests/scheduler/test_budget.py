@@ -7,22 +7,22 @@ from holdfast.scheduler.runner import Budget
 
 def test_a_budget_is_used_up_by_items() -> None:
     budget = Budget(started_ms=0, items=3)
-    assert not budget.after(2).exhausted(10**9)
-    assert budget.after(3).exhausted(0)
+    assert not budget.after(2).is_exhausted(10**9)
+    assert budget.after(3).is_exhausted(0)
     assert budget.after(5).items == 0
 
 
 def test_a_budget_is_used_up_by_time() -> None:
     budget = Budget(started_ms=1_000, milliseconds=500)
     assert budget.remaining_ms(1_200) == 300
-    assert not budget.exhausted(1_499)
-    assert budget.exhausted(1_500)
+    assert not budget.is_exhausted(1_499)
+    assert budget.is_exhausted(1_500)
     assert budget.remaining_ms(9_999) == 0
 
 
 def test_an_open_budget_is_never_used_up() -> None:
     budget = Budget(started_ms=0)
-    assert not budget.after(10**9).exhausted(10**12)
+    assert not budget.after(10**9).is_exhausted(10**12)
     assert budget.remaining_ms(10**12) is None
     assert budget.room(50) == 50
 

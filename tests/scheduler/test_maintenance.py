@@ -325,7 +325,7 @@ async def test_workers_that_an_earlier_tick_marked_as_vanished_may_still_come_ba
     await _start(database, clock, 1)
     await _claim(database, clock, "w-2")
     clock.advance(3_600)
-    await database.run_async(database.store.workers.vanished(clock.now()))
+    await database.run_async(database.store.workers.mark_vanished(clock.now()))
     reaper = ReaperRunner(database.store, 100, 3, interval_s=10)
     tick = _tick(database, clock, recorder, reaper)
     running = asyncio.create_task(tick.run())

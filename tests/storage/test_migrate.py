@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.core.errors import SchemaChanged, SchemaTooNew, SchemaTooOld
-from holdfast.storage.migrations import Migration, check_schema, load_migrations, pending
+from holdfast.storage.migrations import Migration, check_schema, list_pending, load_migrations
 
 PACKAGES = ["holdfast.storage.postgres", "holdfast.storage.sqlite"]
 
@@ -50,8 +50,8 @@ def test_a_step_is_remembered_with_the_checksum_of_its_text(package: str) -> Non
 
 def test_steps_not_taken_yet_are_pending() -> None:
     known = [step(1), step(2), step(3)]
-    assert pending(known, [known[0].record]) == (known[1], known[2])
-    assert pending(known, [each.record for each in known]) == ()
+    assert list_pending(known, [known[0].record]) == (known[1], known[2])
+    assert list_pending(known, [each.record for each in known]) == ()
 
 
 @pytest.mark.parametrize("applied", [[], [step(1).record]])

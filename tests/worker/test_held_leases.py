@@ -10,10 +10,10 @@ def test_a_claim_that_ended_while_the_database_was_asked_is_no_stranger() -> Non
     claim = HeldLease(token, 60_000, 50.0)
     claim.attempts[held.claimed.id] = held
     held_leases.begin_claim([token])
-    with held_leases.comparing() as is_known:
+    with held_leases.compare() as is_known:
         held_leases.end_claim([token], [claim])
         held_leases.remove([held])
         assert is_known(token)
         assert not is_known("another's")
-    with held_leases.comparing() as is_known:
+    with held_leases.compare() as is_known:
         assert not is_known(token)

@@ -260,7 +260,7 @@ async def test_a_lease_set_at_run_time_holds_for_new_claims_and_is_renewed_in_ti
 def test_a_worker_beats_as_often_as_the_most_demanding_of_its_leases(
     worker_ms: int | None, leases: list[Lease], beats_ms: int
 ) -> None:
-    assert WorkerOptions(heartbeat_ms=worker_ms).timing(leases).heartbeat_ms == beats_ms
+    assert WorkerOptions(heartbeat_ms=worker_ms).fit_timings(leases).heartbeat_ms == beats_ms
 
 
 async def test_a_type_s_own_heartbeat_is_the_worker_s(workshop: Workshop) -> None:

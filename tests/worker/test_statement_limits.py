@@ -34,7 +34,7 @@ def operations(store: Store) -> dict[str, list[Op[Any]]]:
         "claim": [store.jobs.claim(claim), store.jobs.next_due(["mail"])],
         "complete": [
             store.jobs.finish([finish]),
-            store.jobs.stand([pair]),
+            store.jobs.lease_status([pair]),
             store.leases.free([token]),
             store.workers.stop("w", "{}"),
         ],

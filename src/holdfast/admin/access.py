@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from holdfast.admin.bulk_audit import Bulk, bulk_key, fold_effects, fold_entries
-from holdfast.admin.serializers import plain, redacted
+from holdfast.admin.serializers import plain, redact_text
 from holdfast.client.pagination import check_length
 from holdfast.commands.change import Change, Effect, with_audit
 from holdfast.commands.tokens import create_token, revoke_token
@@ -378,7 +378,7 @@ def _read_log(
             PAGE_ROWS, before, actor=actor, action=action, target=target
         )
         for record in rows:
-            entry = _shown(record)
+            entry = _audit_json(record)
             key = bulk_key(entry)
             if key not in entries and len(entries) == limit:
                 return AuditPage(list(entries.values()), _cursor(before))
@@ -390,12 +390,12 @@ def _read_log(
     return AuditPage(list(entries.values()), _cursor(before))
 
 
-def _shown(record: AuditRecord) -> dict[str, Any]:
+def _audit_json(record: AuditRecord) -> dict[str, Any]:
     return {
         **plain(record),
         "before": None if record.before is None else decode_any(record.before),
         "after": None if record.after is None else decode_any(record.after),
-        "reason": redacted(record.reason),
+        "reason": redact_text(record.reason),
     }
 
 

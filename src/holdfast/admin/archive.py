@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 import msgspec
 
 from holdfast.admin.access import Caller, Gateway, NounAdmin, check
-from holdfast.admin.serializers import plain, redacted, rfc3339
+from holdfast.admin.serializers import plain, redact_text, rfc3339
 from holdfast.client.pagination import check_length
 from holdfast.commands.change import Effect
 from holdfast.commands.cycles import request_cycle
@@ -53,7 +53,7 @@ class ManifestFacts(msgspec.Struct, frozen=True):
             "name": manifest.name,
             **fields,
             "objects": msgspec.to_builtins(manifest.objects),
-            "error": redacted(manifest.error),
+            "error": redact_text(manifest.error),
             "held_until": rfc3339(manifest.expires_at) if is_held else None,
         }
 
@@ -277,7 +277,7 @@ class ArchiveAdmin(NounAdmin):
                 restored = await self.restore(caller, id, into, watch)
                 work.inserted, work.skipped = restored["inserted"], restored["skipped"]
         except Exception as error:
-            work.error = redacted(str(error))
+            work.error = redact_text(str(error))
             raise
         finally:
             work.is_done = True
@@ -291,16 +291,16 @@ class ArchiveAdmin(NounAdmin):
         """Work in a thread. It stops at its next sign of progress when this is cancelled or closed."""
         stopping = threading.Event()
 
-        def stopped() -> bool:
+        def is_stopping() -> bool:
             return stopping.is_set() or self._closing.is_set()
 
         def watch(progress: Progress) -> None:
-            if stopped():
+            if is_stopping():
                 raise Aborted("shutdown", "the work on the archive was stopped")
             if on_progress is not None:
                 on_progress(progress)
 
-        thread = asyncio.ensure_future(asyncio.to_thread(work, watch, stopped))
+        thread = asyncio.ensure_future(asyncio.to_thread(work, watch, is_stopping))
         try:
             return await asyncio.shield(thread)
         except asyncio.CancelledError:

@@ -10,12 +10,18 @@ import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin, audit_entries, check
 from holdfast.admin.jobs import Expected, checked_ids
-from holdfast.admin.serializers import chain_version, payloads_of, require, shown, shown_blocker
+from holdfast.admin.serializers import (
+    chain_version,
+    payloads_of,
+    require,
+    shown_blocker,
+    without_payloads,
+)
 from holdfast.client.pagination import read_page
 from holdfast.client.start_options import StartOptions
 from holdfast.client.views import Chain, Page
 from holdfast.commands.chains import cancel_chain, delete_chains, no_such_chain
-from holdfast.commands.change import Change, Effect, counted
+from holdfast.commands.change import Change, Effect, count_answer
 from holdfast.commands.debounce import with_last_input
 from holdfast.core.codec import decode_any
 from holdfast.core.duration import Duration
@@ -46,7 +52,7 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
         return None
     records = yield from store.chains.jobs(chain_id)
     edges = yield from store.blockers.of_jobs([each.id for each in records])
-    jobs = {each.id: {**shown(each), "waits_for": []} for each in records}
+    jobs = {each.id: {**without_payloads(each), "waits_for": []} for each in records}
     for edge in edges:
         below: dict[str, Any] | None = None
         if depth > 0 and edge.chain_id not in seen and len(seen) < MOST_CHAINS:
@@ -54,7 +60,7 @@ def _read(store: Store, chain_id: str, depth: int, seen: set[str]) -> Op[dict[st
             below = yield from _read(store, edge.chain_id, depth - 1, seen)
         waits_for: list[Any] = jobs[edge.job_id]["waits_for"]
         waits_for.append({**shown_blocker(edge), "chain": below})
-    return {**shown(chains[0]), "jobs": list(jobs.values())}
+    return {**without_payloads(chains[0]), "jobs": list(jobs.values())}
 
 
 class ChainDetail(msgspec.Struct, frozen=True):
@@ -92,7 +98,9 @@ class ChainAdmin(NounAdmin):
         return await self._gateway.read(
             caller,
             "chain.list",
-            lambda store: read_page("chains", filter, limit, after, store.chains.walk, shown),
+            lambda store: read_page(
+                "chains", filter, limit, after, store.chains.walk, without_payloads
+            ),
         )
 
     async def get(self, caller: Caller, id: str) -> ChainDetail:
@@ -105,7 +113,10 @@ class ChainAdmin(NounAdmin):
             tree = yield from read_tree(store, wanted, TREE_DEPTH)
             edges = yield from store.blockers.waiting(wanted, 100)
             return ChainDetail(
-                chain={**shown(record), **payloads_of(record, sealer, withheld=withheld)},
+                chain={
+                    **without_payloads(record),
+                    **payloads_of(record, sealer, withheld=withheld),
+                },
                 tree=tree,
                 waiting=[{"job_id": each.job_id, "open": each.open} for each in edges],
                 version=chain_version(record),
@@ -192,7 +203,7 @@ class ChainAdmin(NounAdmin):
         def op(store: Store) -> Op[Change[int]]:
             for each in (yield from store.chains.get(wanted)) if expected is not None else []:
                 require(expected, chain_version(each))
-            return (yield from counted(delete_chains(store, wanted, cascade)))
+            return (yield from count_answer(delete_chains(store, wanted, cascade)))
 
         return await self._gateway.run(caller, "chain.delete", op)
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin
-from holdfast.admin.serializers import plain, redacted, rfc3339
+from holdfast.admin.serializers import plain, redact_text, rfc3339
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import RUN_COUNTS_MS
 from holdfast.core.cycle import CycleRecord, RunRecord
@@ -119,7 +119,7 @@ def shown_run(run: RunRecord) -> dict[str, Any]:
     return {
         **plain(run),
         "duration_ms": None if took_us is None else took_us // 1000,
-        "error": redacted(run.error),
+        "error": redact_text(run.error),
     }
 
 

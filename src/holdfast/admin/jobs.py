@@ -15,13 +15,13 @@ from holdfast.admin.bulk_audit import new_bulk
 from holdfast.admin.serializers import (
     job_version,
     payloads_of,
-    redacted,
+    redact_text,
     require,
-    shown,
     shown_attempt,
     shown_blocker,
     shown_dead_group,
     shown_progress,
+    without_payloads,
 )
 from holdfast.client.pagination import query_of, read_page
 from holdfast.client.views import Page
@@ -139,7 +139,7 @@ class JobAdmin(NounAdmin):
 
     async def find(self, caller: Caller, text: str) -> str | None:
         """Return the job that has this id, or the only one whose id begins or ends so."""
-        return await self._gateway.read(caller, "job.get", lambda store: _found(store, text))
+        return await self._gateway.read(caller, "job.get", lambda store: _find_id(store, text))
 
     async def changes(
         self, caller: Caller, filter: str, watch: Watch, look: int
@@ -149,7 +149,7 @@ class JobAdmin(NounAdmin):
         found = await self._gateway.read(
             caller, "tail.read", lambda store: store.jobs.walk(query, TAIL_LOOK)
         )
-        return [shown(each) for each in watch.changes(found.records)]
+        return [without_payloads(each) for each in watch.changes(found.records)]
 
     async def retry(self, caller: Caller, ids: Sequence[str], expected: Expected = None) -> Moved:
         """Put failed jobs back into the queue. Raises: JobNotFound, WrongState, Changed."""
@@ -185,11 +185,11 @@ class JobAdmin(NounAdmin):
 
 
 def _page(store: Store, filter: str, limit: int, after: str | None) -> Op[Page[dict[str, Any]]]:
-    page = yield from read_page("jobs", filter, limit, after, store.jobs.walk, shown)
+    page = yield from read_page("jobs", filter, limit, after, store.jobs.walk, without_payloads)
     tried = [each["id"] for each in page.items if each["attempt"] and each["state"] in _OPEN]
     errors = (yield from store.attempts.last_errors(tried)) if tried else {}
     for each in page.items:
-        each["last_error"] = redacted(errors.get(each["id"]))
+        each["last_error"] = redact_text(errors.get(each["id"]))
     return page
 
 
@@ -214,7 +214,7 @@ def _detail(
     blockers = yield from store.blockers.of_jobs([id])
     progress = yield from store.leases.progress([id])
     return JobDetail(
-        job={**shown(asked), **payloads_of(asked, sealer, raw, withheld)},
+        job={**without_payloads(asked), **payloads_of(asked, sealer, raw, withheld)},
         why=why(record, around),
         attempts=[shown_attempt(each) for each in attempts],
         blockers=[shown_blocker(each) for each in blockers],
@@ -231,7 +231,7 @@ def _one(store: Store, id: str) -> Op[JobRecord]:
     return found[0]
 
 
-def _found(store: Store, text: str) -> Op[str | None]:
+def _find_id(store: Store, text: str) -> Op[str | None]:
     digits = digits_of_part(text)
     if digits is not None:
         ids = yield from store.jobs.ids_like(digits, 2)

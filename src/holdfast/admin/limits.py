@@ -18,7 +18,7 @@ from holdfast.commands.limits import (
     rest_limit,
     set_limit,
 )
-from holdfast.core.duration import format_duration, milliseconds, spoken
+from holdfast.core.duration import format_duration, format_span, milliseconds
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gates import LimitSetting
 from holdfast.observe.metrics import LimitGauges
@@ -104,13 +104,13 @@ def shown_limit(facts: LimitFacts) -> dict[str, Any]:
 def limit_record(facts: LimitFacts) -> dict[str, Any]:
     """Return a limit for a terminal or a page."""
     rate, oldest = written_rate(facts), facts.oldest_at
-    rests = spoken((facts.rests_until or 0) - facts.now) if facts.is_resting else None
+    rests = format_span((facts.rests_until or 0) - facts.now) if facts.is_resting else None
     return {
         **shown_limit(facts),
         "key": (facts.key or "(no key)") if facts.scope == "key" else "(all)",
         "running": f"{facts.running} of {facts.allowed}" if facts.allowed else str(facts.running),
         "started": f"{facts.started} of {rate}" if rate else None,
-        "oldest": spoken(facts.now - oldest) if oldest is not None and facts.waiting else None,
+        "oldest": format_span(facts.now - oldest) if oldest is not None and facts.waiting else None,
         "paused": f"{rests}{f': {facts.reason}' if facts.reason else ''}" if rests else None,
         "own": "yes" if facts.is_set else None,
     }
@@ -134,7 +134,7 @@ def parse_rate(text: str) -> tuple[int, int]:
 
 def read_change(limit: str | None, rate: str | None) -> LimitChange:
     """Read numbers as people write them, `default` for the code's own. Raises: InvalidOption, InvalidDuration."""
-    allowed = None if limit is None else UNSET if limit == DEFAULT else _whole(limit)
+    allowed = None if limit is None else UNSET if limit == DEFAULT else _parse_whole(limit)
     number, period_ms = None, None
     if rate is not None:
         number, period_ms = (UNSET, None) if rate == DEFAULT else parse_rate(rate)
@@ -143,7 +143,7 @@ def read_change(limit: str | None, rate: str | None) -> LimitChange:
     return change
 
 
-def _whole(text: str) -> int:
+def _parse_whole(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise InvalidOption(f"{text[:20]!r} is neither a number nor {DEFAULT!r}")
     return int(text)

@@ -50,11 +50,11 @@ def plain(record: msgspec.Struct) -> dict[str, Any]:
     }
 
 
-def shown(record: JobRecord | ChainRecord) -> dict[str, Any]:
+def without_payloads(record: JobRecord | ChainRecord) -> dict[str, Any]:
     """Return a job or a chain without its payloads."""
     fields = plain(record)
     del fields["input"], fields["output"]
-    return fields | {"error": redacted(record.error)}
+    return fields | {"error": redact_text(record.error)}
 
 
 def payloads_of(
@@ -101,7 +101,7 @@ def shown_attempt(attempt: AttemptRecord) -> dict[str, Any]:
     """Return an attempt that did not complete its job."""
     fields = plain(attempt)
     del fields["job_id"]
-    return fields | {"error": redacted(attempt.error)}
+    return fields | {"error": redact_text(attempt.error)}
 
 
 def shown_blocker(blocker: BlockerRecord) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def shown_blocker(blocker: BlockerRecord) -> dict[str, Any]:
     }
 
 
-def redacted(text: str | None) -> str | None:
+def redact_text(text: str | None) -> str | None:
     """Return an error or a reason without secrets."""
     return None if text is None else redact(text)
 
@@ -133,7 +133,7 @@ def shown_dead_group(group: DeadGroup) -> dict[str, Any]:
     terms = [Term("type", ":", (group.type,))]
     if group.fingerprint:
         terms.append(Term("fingerprint", ":", (group.fingerprint,)))
-    return {**plain(group), "error": redacted(group.error), "filter": format_filter(terms)}
+    return {**plain(group), "error": redact_text(group.error), "filter": format_filter(terms)}
 
 
 def version_of(value: Any) -> str:

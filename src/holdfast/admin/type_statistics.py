@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.admin.access import Caller, Gateway, NounAdmin
-from holdfast.admin.serializers import plain, rfc3339, shown
+from holdfast.admin.serializers import plain, rfc3339, without_payloads
 from holdfast.admin.types import TypeFacts, type_facts
 from holdfast.admin.windows import STEPS_MS, Window, quantile
 from holdfast.commands.workers import unknown_type
@@ -92,7 +92,7 @@ class TypeBoard(msgspec.Struct, frozen=True):
                 {**plain(each), "ran_us": each.ran_us, "waited_us": each.waited_us}
                 for each in self.sample.slowest()
             ],
-            "latest": [shown(each) for each in self.latest],
+            "latest": [without_payloads(each) for each in self.latest],
         }
 
 

@@ -19,7 +19,7 @@ from holdfast.commands.replay import REPLAY_LOOK, ReplayPage, replay_events
 from holdfast.commands.start import RemovedSubscription, remove_subscription
 from holdfast.commands.workers import TypeChange, pause_all, pause_type, read_setting, set_type
 from holdfast.core.declared_limits import declared_in_fleet
-from holdfast.core.duration import format_duration, spoken
+from holdfast.core.duration import format_duration, format_span
 from holdfast.core.ids import instant_of
 from holdfast.core.instants import Instant
 from holdfast.core.records import TypeSetting
@@ -57,18 +57,18 @@ class TypeFacts(msgspec.Struct, frozen=True):
         due = self.totals.oldest_due_at
         return {
             **self.as_json(),
-            "oldest_due": None if due is None else spoken(self.now - due),
-            "paused": self._paused(),
+            "oldest_due": None if due is None else format_span(self.now - due),
+            "paused": self._pause_text(),
             "settings": self._settings(),
         }
 
-    def _paused(self) -> str | None:
+    def _pause_text(self) -> str | None:
         setting = self.setting
         if not setting.paused:
             return None
         by = f"by {setting.paused_by}" if setting.paused_by else "yes"
         at = setting.paused_at
-        return by if at is None else f"{by}, {spoken(self.now - at)}"
+        return by if at is None else f"{by}, {format_span(self.now - at)}"
 
     def _settings(self) -> str | None:
         setting = self.setting

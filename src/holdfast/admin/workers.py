@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.admin.access import Caller, NounAdmin
-from holdfast.admin.serializers import plain, redacted
+from holdfast.admin.serializers import plain, redact_text
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.workers import drain_worker
 from holdfast.core.instants import Instant
@@ -34,7 +34,7 @@ class WorkerFacts(msgspec.Struct, frozen=True):
         """Return the facts for programs."""
         return {
             **plain(self.worker),
-            "last_error": redacted(self.worker.last_error),
+            "last_error": redact_text(self.worker.last_error),
             "standing": self.standing,
             "held": self.held,
         }

@@ -131,7 +131,7 @@ class Holdfast(Registration, Producer):
         options = self._options if schema is None else self._options.in_schema(schema)
         previous = partial(self._rebind, self._url, self._bound)
         self._resources.close()
-        self._bind(url, options if database is None else options.joined(), instant, database)
+        self._bind(url, options if database is None else options.without_hints(), instant, database)
         return previous
 
     def _rebind(self, url: str, options: ResourceOptions) -> None:
@@ -422,7 +422,7 @@ class ResourceOptions:
         """Return the same options for another schema. Raises: InvalidIdentifier."""
         return replace(self, schema=check_identifier(schema))
 
-    def joined(self) -> ResourceOptions:
+    def without_hints(self) -> ResourceOptions:
         """Return the same options for a database that nobody else can see: it needs no hints."""
         return replace(self, hints=False)
 

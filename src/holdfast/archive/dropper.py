@@ -31,12 +31,14 @@ def drop(work: Work, source: Source, manifest: Manifest) -> int:
     Raises: ArchiveCorrupted, after which the next run exports the rows again; ArchiveBusy, LeaseLost, FilesError.
     """
     archiving = work.database.store.archiving
-    with work.holding(manifest, ["verified"]) as hold:
+    with work.hold(manifest, ["verified"]) as hold:
         try:
-            with work.fetched(hold) as readers:
+            with work.fetch_all(hold) as readers:
                 removed = _drop(work, source, hold, readers)
-            work.tell(hold, "drop", hold.manifest.rows, hold.manifest.rows)
-            hold.check(work.database.run(archiving.dropped(manifest.id, hold.token, work.now())))
+            work.report(hold, "drop", hold.manifest.rows, hold.manifest.rows)
+            hold.check(
+                work.database.run(archiving.mark_dropped(manifest.id, hold.token, work.now()))
+            )
             return removed
         except BaseException as error:
             # A damaged object is not counted on any more; everything else may go better next time.
@@ -61,7 +63,7 @@ def _drop_rows(work: Work, source: TableSource, hold: Hold, reader: ParquetFileR
         done += batch.num_rows
         if done <= before:
             continue
-        work.tell(hold, "drop", done, hold.manifest.rows)
+        work.report(hold, "drop", done, hold.manifest.rows)
         with work.database.transaction() as tx:
             access.prepare(tx.connection)
             shape = access.shape(tx.connection, source.table, selection.key)
@@ -82,7 +84,7 @@ def _drop_rows(work: Work, source: TableSource, hold: Hold, reader: ParquetFileR
 def _count(work: Work, hold: Hold, tx: Any, items: int) -> None:
     """Note in the same transaction how far the drop has come. Raises: LeaseLost."""
     archiving = work.database.store.archiving
-    hold.check(run(archiving.dropping(hold.manifest.id, hold.token, items, work.now()), tx))
+    hold.check(run(archiving.count_dropped(hold.manifest.id, hold.token, items, work.now()), tx))
 
 
 Chain = tuple[tuple[str, Print], ...]
@@ -98,7 +100,7 @@ def _drop_chains(work: Work, hold: Hold, readers: dict[str, ParquetFileReader]) 
     done = hold.manifest.dropped
     while step := dict(islice(archived, STEP_CHAINS)):
         done += len(step)
-        work.tell(hold, "drop", done, hold.manifest.items)
+        work.report(hold, "drop", done, hold.manifest.items)
         with work.database.transaction() as tx:
             access.prepare(tx.connection)
             # What an operator or another chain still needs is left; a later part will hold it.

@@ -243,10 +243,10 @@ class Archive:
         found = self.show(manifest)
         work = self._work(on_progress)
         manifests = work.database.store.manifests
-        with work.holding(found, ["exported", "verified", "dropped", "failed"]) as hold:
+        with work.hold(found, ["exported", "verified", "dropped", "failed"]) as hold:
             is_dropped_in_part = hold.manifest.state == "failed" and hold.manifest.dropped
             try:
-                with work.fetched(hold):
+                with work.fetch_all(hold):
                     pass
             except BaseException as error:
                 self._note_failed_check(work, hold, error)
@@ -397,11 +397,11 @@ class _Run:
             )
 
     def _export(self, period: Period, count: int) -> None:
-        from holdfast.archive.exporter import expected, export, unfinished
+        from holdfast.archive.exporter import count_expected, export, find_unfinished
 
         work, source = self._work, self._source
         parts = work.database.read(work.database.store.manifests.parts(source.name, period.name))
-        if unfinished(parts) is None and count <= expected(parts):
+        if find_unfinished(parts) is None and count <= count_expected(parts):
             return
         self._report.manifests.append(f"{source.name}/{period.name}")
         manifest = export(work, source, period, parts)

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.archive.parquet_file import ParquetFileWriter
 from holdfast.archive.sources import ChainSource, Member, Seen, Source
 from holdfast.archive.table_access import Shape, Unfit
-from holdfast.archive.work import FOLDER, Hold, Work, renewed
+from holdfast.archive.work import FOLDER, Hold, Work, keep_renewed
 from holdfast.core.errors import Aborted, ArchiveCorrupted, FilesError
 from holdfast.core.manifest import ArchivedObject, Manifest, Period
 from holdfast.files.content import BLOCK
@@ -37,7 +37,7 @@ class Definition(msgspec.Struct, frozen=True):
     columns: dict[str, list[str]]
 
 
-def unfinished(parts: Sequence[Manifest]) -> Manifest | None:
+def find_unfinished(parts: Sequence[Manifest]) -> Manifest | None:
     """Return the newest part if it is to be exported again: it failed, or its process may have died."""
     last = parts[-1] if parts else None
     if last is None or last.state in ("verified", "dropped") or last.dropped:
@@ -45,7 +45,7 @@ def unfinished(parts: Sequence[Manifest]) -> Manifest | None:
     return last
 
 
-def expected(parts: Sequence[Manifest]) -> int:
+def count_expected(parts: Sequence[Manifest]) -> int:
     """Return how many items of a period should be in the table, by the parts that cover them."""
     return sum(each.items - each.dropped for each in parts if each.is_live)
 
@@ -57,7 +57,7 @@ def export(
 
     Raises: ArchiveError, FilesError, LeaseLost, and what the database raises; the manifest says why it failed.
     """
-    again, archiving = unfinished(parts), work.database.store.archiving
+    again, archiving = find_unfinished(parts), work.database.store.archiving
     part = again.part if again else len(parts)
     token = new_id()
     claimed = work.database.run(
@@ -68,7 +68,7 @@ def export(
     if claimed is None:
         return None
     hold = Hold(claimed, token)
-    with renewed(work.database, hold, work.lease_ms, work.now):
+    with keep_renewed(work.database, hold, work.lease_ms, work.now):
         try:
             return _export(work, source, period, hold, [each for each in parts if each.is_live])
         except BaseException as error:
@@ -92,17 +92,17 @@ def _export(
     archiving, now = work.database.store.archiving, work.now
     with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
         exported, items, definition = _write(work, source, period, hold, live, Path(folder))
-        work.tell(hold, "upload", 0, sum(each.rows for each, _ in exported))
+        work.report(hold, "upload", 0, sum(each.rows for each, _ in exported))
         if not exported:
             _leave_nothing(work, hold)
             return None
         for found, path in exported:
             work.files.put(found.key, path, MEDIA_TYPE)
-            work.tell(hold, "upload", found.rows)
+            work.report(hold, "upload", found.rows)
     objects = [found for found, _ in exported]
     hold.check(
         work.database.run(
-            archiving.exported(
+            archiving.mark_exported(
                 hold.manifest.id,
                 hold.token,
                 objects,
@@ -116,9 +116,9 @@ def _export(
     hold.manifest = msgspec.structs.replace(
         hold.manifest, objects=objects, rows=sum(each.rows for each in objects)
     )
-    with work.fetched(hold):
+    with work.fetch_all(hold):
         pass
-    op = archiving.verified(hold.manifest.id, hold.token, source.keep_ms, now())
+    op = archiving.mark_verified(hold.manifest.id, hold.token, source.keep_ms, now())
     hold.check(work.database.run(op))
     for key in stale:
         # An earlier try that ended before its object was verified; nothing refers to it now.
@@ -191,13 +191,13 @@ def _write_rows(work: Work, hold: Hold, member: Member, shape: Shape, path: Path
         ParquetFileWriter(path, shape.columns, metadata) as file,
     ):
         told = 0
-        work.tell(hold, "export", 0)
+        work.report(hold, "export", 0)
         for rows in batches:
             batches.expect(len(rows), file.write(member.keep(shape, rows)))
             if file.rows - told >= TELL_EVERY:
                 told = file.rows
-                work.tell(hold, "export", told)
-    work.tell(hold, "export", file.rows)
+                work.report(hold, "export", told)
+    work.report(hold, "export", file.rows)
     return file.rows
 
 
@@ -218,7 +218,7 @@ def _cover(work: Work, source: Source, hold: Hold, live: Sequence[Manifest], cov
     """Note what the live parts of the period hold. Raises: ArchiveCorrupted when one of them is not what it was."""
     for manifest in live:
         try:
-            with work.fetched(Hold(manifest, hold.token)) as readers:
+            with work.fetch_all(Hold(manifest, hold.token)) as readers:
                 for table, reader in readers.items():
                     for batch in reader.batches():
                         covered.add(source.cover(work.access, table, reader.columns, batch))

@@ -78,7 +78,7 @@ class PostgresTables(TableAccess):
 
     def shape(self, connection: Any, table: str, key: Sequence[str]) -> Shape:
         named = quote_table(table)
-        rows = self._described(connection, table, key)
+        rows = self._describe_table(connection, table, key)
         given = {"table": named, "key": texts(key)}
         is_unique = self._run(connection, self._statement("unique"), given)[0][0] == "t"
         if not is_unique or not all(row[4] == "t" for row in rows if row[0] in key):
@@ -86,7 +86,7 @@ class PostgresTables(TableAccess):
         return Shape(named, _columns(rows), tuple(key))
 
     def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
-        return _columns(self._described(connection, table))
+        return _columns(self._describe_table(connection, table))
 
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"{self._schema}.{name}", MEMBERS[name])
@@ -102,7 +102,9 @@ class PostgresTables(TableAccess):
         parts, params = self._range(connection, selection, span)
         return int(self._run(connection, self._statement("count", **parts), params)[0][0])
 
-    def typed(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Shape:
+    def fit_kinds(
+        self, connection: Any, shape: Shape, selection: RowSelection, span: Span
+    ) -> Shape:
         return shape
 
     def rows(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Batches:
@@ -221,7 +223,7 @@ class PostgresTables(TableAccess):
         }
 
     def _at_type(self, connection: Any, selection: RowSelection) -> str:
-        rows = self._described(connection, selection.table, [selection.at])
+        rows = self._describe_table(connection, selection.table, [selection.at])
         declared = next(row[1] for row in rows if row[0] == selection.at)
         if declared in _NUMBERS:
             return "bigint"
@@ -233,7 +235,7 @@ class PostgresTables(TableAccess):
             )
         return found
 
-    def _described(self, connection: Any, table: str, wanted: Sequence[str] = ()) -> list[Row]:
+    def _describe_table(self, connection: Any, table: str, wanted: Sequence[str] = ()) -> list[Row]:
         given = {"table": quote_table(table)}
         rows = self._run(connection, self._statement("columns"), given)
         check_columns(table, [row[0] for row in rows], wanted)

@@ -29,10 +29,10 @@ def restore(work: Work, manifest: Manifest, into: str | None) -> Restored:
     if into is not None and is_chains:
         raise InvalidOption("jobs are restored to where they were", help="leave out the table")
     manifests = work.database.store.manifests
-    with work.holding(manifest, ["exported", "verified", "dropped", "failed"]) as hold:
+    with work.hold(manifest, ["exported", "verified", "dropped", "failed"]) as hold:
         definition = msgspec.json.decode(hold.manifest.definition, type=Definition)
         try:
-            with work.fetched(hold) as readers:
+            with work.fetch_all(hold) as readers:
                 counts = _restore(work, hold, definition, readers, into, is_chains)
         except BaseException as error:
             reason = describe(error) if isinstance(error, ArchiveCorrupted) else hold.manifest.error
@@ -62,8 +62,8 @@ def _restore(
                 else access.shape(connection, into or definition.table, definition.key)
             ).with_columns(reader.columns)
             for batch in reader.batches(STEP_ROWS):
-                work.tell(hold, "restore", done, total)
-                missing = _missing(work, connection, shape, reader, batch)
+                work.report(hold, "restore", done, total)
+                missing = _find_missing(work, connection, shape, reader, batch)
                 if missing:
                     access.insert(connection, shape, missing)
                 if is_chains and name == "outcome":
@@ -71,9 +71,11 @@ def _restore(
                 inserted += len(missing)
                 done += batch.num_rows
         if is_chains:
-            run(archiving.recount(_recounted(states), work.now()), tx)
+            run(archiving.recount(_tally_rows(states), work.now()), tx)
         if into is None:
-            op = archiving.restored(hold.manifest.id, hold.token, definition.keep_ms, work.now())
+            op = archiving.mark_restored(
+                hold.manifest.id, hold.token, definition.keep_ms, work.now()
+            )
         else:
             error = hold.manifest.error
             op = archiving.release(hold.manifest.id, hold.token, error, None, work.now())
@@ -83,7 +85,7 @@ def _restore(
     return inserted, done - inserted
 
 
-def _missing(
+def _find_missing(
     work: Work, connection: Any, shape: Shape, reader: ParquetFileReader, batch: Any
 ) -> list[Row]:
     """Return the rows of a batch that are not in the table. Raises: RestoreConflict."""
@@ -122,7 +124,7 @@ def _states(shape: Shape, rows: Sequence[Row]) -> list[tuple[str, str]]:
     return [(row[type], row[state]) for row in rows]
 
 
-def _recounted(states: Counter[tuple[str, str]]) -> list[dict[str, str | int]]:
+def _tally_rows(states: Counter[tuple[str, str]]) -> list[dict[str, str | int]]:
     types = sorted({type for type, _ in states})
     return [
         {

@@ -35,12 +35,12 @@ EARLIEST = datetime(1, 1, 3, tzinfo=UTC)
 
 @dataclass(slots=True)
 class Member:
-    """One table of a period as it is exported: its rows, of which `wanted` keeps those that no live part covers."""
+    """One table of a period as it is exported: its rows, of which `select` keeps those that no live part covers."""
 
     name: str
     shape: Shape
     open: Callable[[Shape], Batches]
-    wanted: Callable[[Shape, Sequence[Row]], tuple[Sequence[Row], int]]
+    select: Callable[[Shape, Sequence[Row]], tuple[Sequence[Row], int]]
     items: int = 0
 
     def rows(self, shape: Shape) -> Batches:
@@ -50,7 +50,7 @@ class Member:
 
     def keep(self, shape: Shape, rows: Sequence[Row]) -> Sequence[Row]:
         """Return the rows to be written, and count their items."""
-        kept, items = self.wanted(shape, rows)
+        kept, items = self.select(shape, rows)
         self.items += items
         return kept
 
@@ -120,10 +120,10 @@ class TableSource:
         """See `Source`."""
         span = span_of(period)
         shape = access.shape(connection, self.table, self.selection.key)
-        shape = access.typed(connection, shape, self.selection, span)
+        shape = access.fit_kinds(connection, shape, self.selection, span)
         places = shape.places
 
-        def wanted(shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+        def select(shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
             if any(row[place] is None for row in rows for place in places):
                 raise ArchiveSourceInvalid(f"a row of {self.table} has no {', '.join(shape.key)}")
             if covered:
@@ -135,7 +135,7 @@ class TableSource:
             self.table,
             shape,
             lambda shape: access.rows(connection, shape, self.selection, span),
-            wanted,
+            select,
         )
 
     def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
@@ -174,8 +174,8 @@ class ChainSource:
             shape = access.member(connection, name)
             shape = access.chain_shape(connection, shape, name, states, ends)
             rows = partial(access.chain_rows, connection, name=name, states=states, period=ends)
-            wanted = partial(_wanted_jobs if name == "job" else _wanted_parts, covered)
-            yield Member(name, shape, rows, wanted)
+            select = partial(_select_jobs if name == "job" else _select_parts, covered)
+            yield Member(name, shape, rows, select)
 
     def cover(self, access: TableAccess, table: str, columns: Any, batch: Any) -> list[Any]:
         """See `Source`."""
@@ -183,7 +183,7 @@ class ChainSource:
         return [("chain", each) for each in chains]
 
 
-def _wanted_jobs(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+def _select_jobs(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
     names = [each.name for each in shape.columns]
     id, chain, index = (names.index(each) for each in ("id", "chain_id", "chain_index"))
     if covered:
@@ -193,7 +193,7 @@ def _wanted_jobs(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequ
     return rows, sum(str(row[index]) == "0" for row in rows)
 
 
-def _wanted_parts(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
+def _select_parts(covered: Seen, shape: Shape, rows: Sequence[Row]) -> tuple[Sequence[Row], int]:
     if covered:
         (job, *_) = shape.places
         rows = [row for row in rows if ("job", row[job]) not in covered]

@@ -48,7 +48,7 @@ class SqliteTables(TableAccess):
     def shape(self, connection: Any, table: str, key: Sequence[str]) -> Shape:
         named = quote_table(table)
         given = {"table": table, "key": texts(key)}
-        rows = self._described(connection, table, key)
+        rows = self._describe_table(connection, table, key)
         kind = self._run(connection, self._statement("kind"), given)
         if kind and kind[0][0] != "table":
             raise ArchiveSourceInvalid(f"{table} is a {kind[0][0]}, not a table")
@@ -61,7 +61,7 @@ class SqliteTables(TableAccess):
         return Shape(named, _columns(rows), tuple(key))
 
     def columns(self, connection: Any, table: str) -> tuple[TableColumn, ...]:
-        return _columns(self._described(connection, table))
+        return _columns(self._describe_table(connection, table))
 
     def member(self, connection: Any, name: str) -> Shape:
         return self.shape(connection, f"holdfast_{name}", MEMBERS[name])
@@ -75,7 +75,9 @@ class SqliteTables(TableAccess):
         parts, params, _ = self._range(connection, selection, span)
         return int(self._run(connection, self._statement("count", **parts), params)[0][0])
 
-    def typed(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Shape:
+    def fit_kinds(
+        self, connection: Any, shape: Shape, selection: RowSelection, span: Span
+    ) -> Shape:
         parts, params, _ = self._range(connection, selection, span)
         statement = self._statement("types", **parts, types=_types(shape))
         return _with_kinds(shape, self._run(connection, statement, params)[0])
@@ -108,12 +110,14 @@ class SqliteTables(TableAccess):
         text = self._statement("lookup", table=shape.table, columns=columns, match=match).text
         cursor = _cursor(connection)
         return list(
-            chain.from_iterable(cursor.execute(text, key).fetchall() for key in map(_given, keys))
+            chain.from_iterable(
+                cursor.execute(text, key).fetchall() for key in map(_key_params, keys)
+            )
         )
 
     def delete(self, connection: Any, shape: Shape, keys: Sequence[Sequence[Any]]) -> None:
         text = self._statement("delete", table=shape.table, match=_match(shape)).text
-        _cursor(connection).executemany(text, map(_given, keys))
+        _cursor(connection).executemany(text, map(_key_params, keys))
 
     def insert(self, connection: Any, shape: Shape, rows: Sequence[Row]) -> None:
         places = [place for place, each in enumerate(shape.columns) if not each.is_generated]
@@ -164,7 +168,7 @@ class SqliteTables(TableAccess):
         self, connection: Any, selection: RowSelection, span: Span
     ) -> tuple[dict[str, str], dict[str, Any], int]:
         table, at = quote_table(selection.table), quote(selection.at)
-        self._described(connection, selection.table, [selection.at])
+        self._describe_table(connection, selection.table, [selection.at])
         sample = self._run(connection, self._statement("sample", table=table, at=at), {})
         is_text = bool(sample) and sample[0][0] == "text" and selection.unit is None
         factor = 1 if is_text else UNIT_US[selection.unit or "us"]
@@ -176,7 +180,7 @@ class SqliteTables(TableAccess):
         bounds = [to_instant(each) // factor for each in span]
         return parts, {"start": bounds[0], "until": bounds[1]}, factor
 
-    def _described(self, connection: Any, table: str, wanted: Sequence[str] = ()) -> list[Row]:
+    def _describe_table(self, connection: Any, table: str, wanted: Sequence[str] = ()) -> list[Row]:
         rows = self._run(connection, self._statement("columns"), {"table": table})
         check_columns(table, [row[0] for row in rows], wanted)
         return rows
@@ -226,7 +230,7 @@ def _at(place: int) -> str:
     return f"k{place}"
 
 
-def _given(key: Sequence[Any]) -> dict[str, Any]:
+def _key_params(key: Sequence[Any]) -> dict[str, Any]:
     return {_at(place): value for place, value in enumerate(key)}
 
 

@@ -87,11 +87,11 @@ class Shape:
             raise ArchiveSourceInvalid(
                 f"the file and {self.table} do not have the same columns: {names}"
             )
-        found = (_marked(each, own[each.name].is_generated) for each in columns)
+        found = (_mark_generated(each, own[each.name].is_generated) for each in columns)
         return replace(self, columns=tuple(found))
 
 
-def _marked(column: TableColumn, is_generated: bool) -> TableColumn:
+def _mark_generated(column: TableColumn, is_generated: bool) -> TableColumn:
     return msgspec.structs.replace(column, is_generated=is_generated)
 
 
@@ -148,7 +148,9 @@ class TableAccess(ABC):
         """Count the rows of a span."""
 
     @abstractmethod
-    def typed(self, connection: Any, shape: Shape, selection: RowSelection, span: Span) -> Shape:
+    def fit_kinds(
+        self, connection: Any, shape: Shape, selection: RowSelection, span: Span
+    ) -> Shape:
         """Return the shape with kinds that hold every value of a span."""
 
     @abstractmethod
@@ -256,7 +258,7 @@ class TableAccess(ABC):
         return ", ".join(prefix + quote(each.name) for each in shape.columns)
 
     def _statement(self, name: str, **parts: str) -> Compiled:
-        return _compiled(self.dialect, self.style, self._schema, name, tuple(parts.items()))
+        return _compile(self.dialect, self.style, self._schema, name, tuple(parts.items()))
 
 
 class Batches(Iterator[list[Row]]):
@@ -278,7 +280,7 @@ class Batches(Iterator[list[Row]]):
 
 
 @cache
-def _compiled(
+def _compile(
     dialect: str, style: ParamStyle, schema: str, name: str, parts: tuple[tuple[str, str], ...]
 ) -> Compiled:
     text = without_comments(load_statements("holdfast.archive")[f"{dialect}_{name}"])

@@ -63,7 +63,7 @@ class Hold:
 
 
 @contextmanager
-def renewed(database: Database, hold: Hold, lease_ms: int, now: Now) -> Iterator[Hold]:
+def keep_renewed(database: Database, hold: Hold, lease_ms: int, now: Now) -> Iterator[Hold]:
     """Renew a hold until the block ends."""
     ended = threading.Event()
 
@@ -97,7 +97,7 @@ class Work:
     on_progress: OnProgress = ignore_progress
     should_stop: Callable[[], bool] = never
 
-    def tell(self, hold: Hold, step: Step, rows: int, total: int | None = None) -> None:
+    def report(self, hold: Hold, step: Step, rows: int, total: int | None = None) -> None:
         """Report progress. Raises: LeaseLost, and Aborted when the work is to stop."""
         hold.check()
         self.on_progress(Progress(step, hold.manifest.name, rows, total))
@@ -105,7 +105,7 @@ class Work:
             raise Aborted("shutdown", "the archive was asked to stop")
 
     @contextmanager
-    def holding(self, manifest: Manifest, states: Sequence[ManifestState]) -> Iterator[Hold]:
+    def hold(self, manifest: Manifest, states: Sequence[ManifestState]) -> Iterator[Hold]:
         """Hold a manifest that is in one of the states. Raises: ArchiveBusy."""
         token = new_id()
         op = self.database.store.archiving.hold(
@@ -114,7 +114,7 @@ class Work:
         held = self.database.run(op)
         if held is None:
             raise ArchiveBusy(f"{manifest.name} is in use, or no longer {' or '.join(states)}")
-        with renewed(self.database, Hold(held, token), self.lease_ms, self.now) as hold:
+        with keep_renewed(self.database, Hold(held, token), self.lease_ms, self.now) as hold:
             yield hold
 
     def give_up(self, hold: Hold, reason: str | None, state: ManifestState | None = None) -> None:
@@ -124,14 +124,16 @@ class Work:
             self.database.run(archiving.release(id, hold.token, reason, state, self.now()))
 
     @contextmanager
-    def fetched(self, hold: Hold, step: Step = "verify") -> Iterator[dict[str, ParquetFileReader]]:
+    def fetch_all(
+        self, hold: Hold, step: Step = "verify"
+    ) -> Iterator[dict[str, ParquetFileReader]]:
         """Read back every object of a manifest, compare it, and open the copies. Raises: ArchiveCorrupted."""
         readers: dict[str, ParquetFileReader] = {}
         with tempfile.TemporaryDirectory(prefix=FOLDER) as folder:
             try:
                 done = 0
                 for place, each in enumerate(hold.manifest.objects):
-                    self.tell(hold, step, done, hold.manifest.rows)
+                    self.report(hold, step, done, hold.manifest.rows)
                     readers[each.table] = self.fetch(each, Path(folder) / str(place))
                     done += each.rows
                 yield readers

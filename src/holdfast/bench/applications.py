@@ -58,11 +58,13 @@ def _run(bench: Bench, module: str, *words: str, **options: int) -> dict[str, An
             check=False,
         )
         if done.returncode:
-            raise RuntimeError(f"{module} exited with {done.returncode}:\n{_said(done, folder)}")
+            raise RuntimeError(
+                f"{module} exited with {done.returncode}:\n{_read_output(done, folder)}"
+            )
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 
 
-def _said(done: subprocess.CompletedProcess[str], folder: str) -> str:
+def _read_output(done: subprocess.CompletedProcess[str], folder: str) -> str:
     logs = [each.read_text(errors="replace") for each in Path(folder).glob("*-demo/log")]
     return "".join(logs)[-END_OF_LOG:] + done.stderr

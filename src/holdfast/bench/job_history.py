@@ -80,12 +80,12 @@ class JobMix:
         for first in range(0, self.count, size):
             rows: Rows = defaultdict(list)
             for n in range(first, min(first + size, self.count)):
-                self._add(rows, self._made(n))
+                self._add(rows, self._make_job(n))
             yield rows
-        yield self._held()
+        yield self._make_held()
         yield {"tally": self._tally(), "worker": self._workers()}
 
-    def _made(self, n: int) -> HistoryJob:
+    def _make_job(self, n: int) -> HistoryJob:
         """States repeat every hundred jobs, types after that."""
         at = self.now - SPAN_US + SPAN_US * n // self.count
         type = RARE_TYPE if n < RARE else TYPES[n // 100 % len(TYPES)]
@@ -104,14 +104,14 @@ class JobMix:
                 self._wait(rows, job, self.now + HOUR_US + job.n)
             case 14 | 15:
                 self._wait(rows, job, None)
-                rows["blocker"].append((job.id, 0, self._made(job.n - 5).id, "fail", True))
+                rows["blocker"].append((job.id, 0, self._make_job(job.n - 5).id, "fail", True))
             case _:
                 self._end(rows, job, "completed", None, None)
 
     def _job(self, rows: Rows, job: HistoryJob, blockers: int = 0) -> None:
         # The job after every twentieth of a hundred goes on with that one's chain.
         follows = job.n % 100 == 21
-        chain = self._made(job.n - 1).id if follows else job.id
+        chain = self._make_job(job.n - 1).id if follows else job.id
         made = self.moment(job.at)
         rows["job"].append((job.id, chain, int(follows), job.type, INPUT_TEXT, 5, blockers, made))
 
@@ -132,12 +132,12 @@ class JobMix:
         if state == "failed":
             rows["attempt"].append((job.id, 1, 1, "error", worker, started, ended, error))
 
-    def _held(self) -> Rows:
+    def _make_held(self) -> Rows:
         rows: Rows = defaultdict(list)
         begun, ends = self.moment(self.now), self.moment(self.now + HOUR_US)
         for first in range(self.count, self.count + RUNNING, HELD_AT_ONCE):
-            jobs = [self._made(n) for n in range(first, first + HELD_AT_ONCE)]
-            token = self._made(first + RUNNING).id
+            jobs = [self._make_job(n) for n in range(first, first + HELD_AT_ONCE)]
+            token = self._make_job(first + RUNNING).id
             for job in jobs:
                 self._job(rows, job)
                 rows["queue"].append((job.id, job.type, 5, begun, 1, 1, token))

@@ -62,7 +62,7 @@ def _percentile(samples: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-def _paced(count: int, commit: Callable[[int], float]) -> dict[int, float]:
+def _commit_at_pace(count: int, commit: Callable[[int], float]) -> dict[int, float]:
     """Commit numbered jobs at an even pace; return when each commit was called."""
     at: dict[int, float] = {}
     begun = time.monotonic()
@@ -97,7 +97,7 @@ def _ours(url: str, count: int) -> list[float]:
             # A job before the others is done when the worker is up.
             commit(BEFORE)
             _wait_for(stamps, 1, running)
-            committed = _paced(count, commit)
+            committed = _commit_at_pace(count, commit)
             _wait_for(stamps, count + WARM_UP + 1, running)
         return _milliseconds(committed, read_stamps(stamps))
 
@@ -125,7 +125,7 @@ def _limit(url: str, count: int) -> list[float]:
             connection.commit()
             return at
 
-        committed = _paced(count, commit)
+        committed = _commit_at_pace(count, commit)
         listener.join()
     return _milliseconds(committed, started)
 

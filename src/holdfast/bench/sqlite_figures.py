@@ -38,7 +38,7 @@ def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> R
     jobs = bench.scale.jobs
     settings = {} if synchronous == "FULL" else {"HOLDFAST_SYNCHRONOUS": synchronous}
 
-    def drained(path: Path, kind: type[WorkerCommand]) -> float:
+    def drain_file(path: Path, kind: type[WorkerCommand]) -> float:
         url = f"sqlite:///{path}"
         migrate(url)
         return drain(kind(url, settings=settings), fill(url, "noop", jobs), jobs).rate
@@ -49,8 +49,8 @@ def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> R
             return loop.drain()
 
     ways: dict[str, Callable[[Path], float]] = {
-        "ours": lambda path: drained(path, WorkerCommand),
-        "bare worker": lambda path: drained(path, BareWorkerCommand),
+        "ours": lambda path: drain_file(path, WorkerCommand),
+        "bare worker": lambda path: drain_file(path, BareWorkerCommand),
         "limit": limit,
     }
     rounds = bench.scale.rounds if synchronous == "FULL" else bench.scale.side_rounds
@@ -68,7 +68,7 @@ def _drain(name: str, bench: Bench, synchronous: Literal["FULL", "NORMAL"]) -> R
 def _start_many(bench: Bench) -> Result:
     calls = bench.scale.jobs // AT_ONCE
 
-    def measured(path: Path, start: Callable[[sqlite3.Connection], object]) -> float:
+    def measure_starts(path: Path, start: Callable[[sqlite3.Connection], object]) -> float:
         migrate(f"sqlite:///{path}")
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("pragma synchronous = full")
@@ -81,9 +81,9 @@ def _start_many(bench: Bench) -> Result:
 
     def ours(path: Path) -> float:
         with closing(make_app(f"sqlite:///{path}")) as app:
-            return measured(path, lambda tx: app.start_many(tx, "noop", [INPUT] * AT_ONCE))
+            return measure_starts(path, lambda tx: app.start_many(tx, "noop", [INPUT] * AT_ONCE))
 
-    ways = {"ours": ours, "limit": lambda path: measured(path, _by_hand)}
+    ways = {"ours": ours, "limit": lambda path: measure_starts(path, _by_hand)}
     contest = _contest(bench.scale.rounds, ways)
     share = contest.ratio("ours", "limit")
     return contest.result(

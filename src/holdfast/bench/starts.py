@@ -54,7 +54,7 @@ def _many(bench: Bench, url: str) -> Result:
     calls = bench.scale.jobs // AT_ONCE
     with closing(make_app(url, ("noop",))) as app, psycopg.connect(url) as connection:
 
-        def measured(start: Callable[[], object]) -> Callable[[], float]:
+        def measure_starts(start: Callable[[], object]) -> Callable[[], float]:
             def call() -> None:
                 start()
                 connection.commit()
@@ -65,9 +65,9 @@ def _many(bench: Bench, url: str) -> Result:
         contest = Contest(
             bench.scale.rounds,
             {
-                "ours": measured(lambda: app.start_many(connection, "noop", inputs)),
-                "limit": measured(lambda: start_unnested(connection, "noop", _texts())),
-                "copy": measured(lambda: start_copied(connection, "noop", _texts())),
+                "ours": measure_starts(lambda: app.start_many(connection, "noop", inputs)),
+                "limit": measure_starts(lambda: start_unnested(connection, "noop", _texts())),
+                "copy": measure_starts(lambda: start_copied(connection, "noop", _texts())),
             },
         )
     share = contest.ratio("ours", "limit")

@@ -79,7 +79,7 @@ def measure_steady_load(bench: Bench) -> list[Result]:
             # A job before the others is done when the worker is up.
             wait_for(progress, fill(url, "noop", 1).last, running.check)
             since = _now(url)
-            with _sampling(url, samples):
+            with _sample_tables(url, samples):
                 jobs, last = _produce(url, rate, seconds)
             wait_for_all(progress, last, jobs + 1, running.check)
         first_ms, last_ms = _waits(url, since, min(WINDOW_S, seconds / 3))
@@ -129,7 +129,7 @@ def _produce(url: str, rate: float, seconds: float) -> tuple[int, str]:
 
 
 @contextmanager
-def _sampling(url: str, samples: TableSamples) -> Iterator[None]:
+def _sample_tables(url: str, samples: TableSamples) -> Iterator[None]:
     """Look at the tables every second meanwhile."""
     done = threading.Event()
 

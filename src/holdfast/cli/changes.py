@@ -232,7 +232,7 @@ def run_bulk_action(
     Raises: JobNotFound, ChainNotFound or WrongState when ids were given and none allows it; NotConfirmed.
     """
     from holdfast.admin.bulk_audit import new_bulk
-    from holdfast.admin.serializers import shown
+    from holdfast.admin.serializers import without_payloads
 
     command, noun = action.command, action.noun
     able = [each for each in selection.found if command.allows(each.state)]
@@ -247,7 +247,7 @@ def run_bulk_action(
         change,
         command.verb,
         noun,
-        [shown(each) for each in able],
+        [without_payloads(each) for each in able],
         JOB_COLUMNS if noun == "job" else CHAIN_COLUMNS,
         many=selection.by_filter,
         has_more=selection.has_more,

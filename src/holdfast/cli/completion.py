@@ -27,7 +27,11 @@ def complete_filter(ctx: click.Context, param: click.Parameter, incomplete: str)
     # bash takes a colon for the end of a word, and adds what is completed to what follows it.
     written = f"{key}:" if incomplete.startswith(key) else ""
     used = given.split(",")
-    return [f"{written}{given}{comma}{each}" for each in _matching(known, last) if each not in used]
+    return [
+        f"{written}{given}{comma}{each}"
+        for each in _filter_beginning(known, last)
+        if each not in used
+    ]
 
 
 def _term(before: Sequence[str], incomplete: str) -> tuple[str, str, str]:
@@ -41,14 +45,14 @@ def _term(before: Sequence[str], incomplete: str) -> tuple[str, str, str]:
 
 def complete_type(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the name of a job type."""
-    return _matching(_known_types(ctx), incomplete)
+    return _filter_beginning(_known_types(ctx), incomplete)
 
 
 def _takes_values(name: str) -> bool:
     return ":" in FIELDS[name].operators
 
 
-def _matching(known: Iterable[str], beginning: str) -> list[str]:
+def _filter_beginning(known: Iterable[str], beginning: str) -> list[str]:
     return [each for each in known if each.startswith(beginning)]
 
 

@@ -323,7 +323,7 @@ def start(
         if spec is None and not new_type:
             _require_known_type(session, str(type))
         for each in edits:
-            value = _edited(value, each)
+            value = _edit_field(value, each)
         start = NewStart(str(type), value, cast("StartOptions", given), like)
         chain = _start_chain(session, start, change)
     write_records([_row(chain)], _STARTED_COLUMNS, change.output, single=True)
@@ -344,7 +344,7 @@ def _read_template(session: CliSession, id: str) -> Template:
     return session.run(session.admin.chains.template(session.caller(), wanted))
 
 
-def _edited(value: Any, edit: str) -> Any:
+def _edit_field(value: Any, edit: str) -> Any:
     """Return an input with one field changed. Raises: CommandUsage."""
     name, sign, text = edit.partition("=")
     if not name or not sign:

@@ -215,7 +215,7 @@ class LocalProcesses:
         process.wait()
         self._guard.forget(process.pid)
 
-    def exited(self) -> list[tuple[str, int]]:
+    def take_exited(self) -> list[tuple[str, int]]:
         """Return the processes that exited by themselves, each once, with their codes."""
         found = [(name, each.poll()) for name, each in self._running.items()]
         gone = [(name, code) for name, code in found if code is not None]

@@ -209,10 +209,10 @@ def _type(each: TypeTotals) -> dict[str, Any]:
 def _write_screen(health: Health) -> None:
     from holdfast.commands.health import summarize
     from holdfast.commands.limits import spoken_gate
-    from holdfast.core.duration import pluralize, spoken
+    from holdfast.core.duration import format_span, pluralize
 
     totals, words = health.totals, health.words()
-    oldest = f"   oldest waiting {spoken(health.oldest_us)}" if totals.due else ""
+    oldest = f"   oldest waiting {format_span(health.oldest_us)}" if totals.due else ""
     silent = f", {health.silent} silent" if health.silent else ""
     sentence = click.style(summarize(health), bold=True)
     click.echo(sentence, color=wants_colour(sys.stdout))
@@ -228,7 +228,7 @@ def _write_screen(health: Health) -> None:
         by = f" by {clean(setting.paused_by)}" if setting.paused_by else ""
         click.echo(f"  {'paused':<{width}} {clean(setting.type)}{by}")
     for rest in health.resting:
-        left = spoken((rest.rests_until or 0) - health.now)
+        left = format_span((rest.rests_until or 0) - health.now)
         why = f": {clean(rest.reason)}" if rest.reason else ""
         click.echo(f"  {'paused':<{width}} {clean(spoken_gate(rest.id))} for {left}{why}")
     if health.types:
@@ -236,7 +236,9 @@ def _write_screen(health: Health) -> None:
     rows = []
     for each in health.types:
         due = each.oldest_due_at
-        rows.append({**_type(each), "oldest": None if due is None else spoken(health.now - due)})
+        rows.append(
+            {**_type(each), "oldest": None if due is None else format_span(health.now - due)}
+        )
     write_table(rows, _TYPE_COLUMNS)
 
 

@@ -18,7 +18,7 @@ from holdfast.admin.service import Admin
 from holdfast.cli.jobs import job_in_full
 from holdfast.cli.output import STATE_COLOURS, clean, detail_lines, first_line
 from holdfast.commands.health import Health, read_health, summarize
-from holdfast.core.duration import pluralize, spoken
+from holdfast.core.duration import format_span, pluralize
 from holdfast.core.errors import HoldfastError
 from holdfast.core.ids import short_id
 
@@ -94,7 +94,7 @@ class TopSource:
                     f"{each.worker.host}:{each.worker.pid}",
                     each.worker.slots,
                     each.held,
-                    f"{spoken(each.now - each.worker.seen_at)} ago",
+                    f"{format_span(each.now - each.worker.seen_at)} ago",
                 ),
                 each.worker.counters.get("processed", 0),
                 state=each.standing,

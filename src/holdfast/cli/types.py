@@ -164,12 +164,12 @@ def _figures(session: CliSession, type: str) -> Record:
 
 
 def _times(figures: Record) -> list[Record]:
-    from holdfast.core.duration import spoken
+    from holdfast.core.duration import format_span
 
     return [
         {
             "measured": f"{word} time",
-            **{name: None if us is None else spoken(us) for name, us in found.items()},
+            **{name: None if us is None else format_span(us) for name, us in found.items()},
         }
         for word, found in figures["times_us"].items()
     ]

@@ -70,9 +70,9 @@ def list_(session: CliSession, everyone: bool, limit: int, output: Format) -> No
 
 
 def _row(facts: WorkerFacts) -> dict[str, Any]:
-    from holdfast.core.duration import spoken
+    from holdfast.core.duration import format_span
 
-    return {**facts.as_json(), "seen": f"{spoken(facts.now - facts.worker.seen_at)} ago"}
+    return {**facts.as_json(), "seen": f"{format_span(facts.now - facts.worker.seen_at)} ago"}
 
 
 @workers.command(

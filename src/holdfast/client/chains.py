@@ -36,7 +36,7 @@ from holdfast.commands.chains import (
     retry_chain,
     run_chain_now,
 )
-from holdfast.commands.change import Change, counted
+from holdfast.commands.change import Change, count_answer
 from holdfast.core.codec import encode_output
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
@@ -141,7 +141,7 @@ class ChainCommands(Resource):
         """
         chains = id_texts(ids)
         return self._client.write(
-            tx, lambda store, _: counted(delete_chains(store, chains, cascade))
+            tx, lambda store, _: count_answer(delete_chains(store, chains, cascade))
         )
 
     def _write(self, tx: Any, chain: str, command: Command[str]) -> Any:
@@ -154,7 +154,7 @@ class ChainCommands(Resource):
 
         return self._client.write(tx, op)
 
-    def _completed(self, id: Id, record: ChainRecord) -> CompletedChain:
+    def _completed_chain(self, id: Id, record: ChainRecord) -> CompletedChain:
         """Return what was waited for; only a chain's first job has the output of the type that it began with."""
         is_known = isinstance(id, Chain) and record.jobs == 1
         codec = self._targets.output_of(record.type) if is_known else None
@@ -209,7 +209,7 @@ class Chains(ChainCommands):
 
         Raises: WaitTimeout, ChainFailed, ChainCancelled, ChainDeleted, ChainNotFound.
         """
-        return self._completed(id, self._waiting.wait(id, timeout))
+        return self._completed_chain(id, self._waiting.wait(id, timeout))
 
     def get(self, id: Id, *, tx: SyncTx | None = None) -> Chain:
         """Read a chain. Raises: ChainNotFound, InvalidId."""
@@ -255,7 +255,7 @@ class AsyncChains(ChainCommands):
     async def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]: ...
     async def wait(self, id: Id, timeout: Duration | None = None) -> CompletedChain[Any]:
         """See `Chains.wait`."""
-        return self._completed(id, await self._waiting.wait_async(id, timeout))
+        return self._completed_chain(id, await self._waiting.wait_async(id, timeout))
 
     async def get(self, id: Id, *, tx: AsyncTx | None = None) -> Chain:
         """See `Chains.get`."""

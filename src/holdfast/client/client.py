@@ -107,7 +107,7 @@ class Client:
         if isinstance(adapter, AsyncAdapter):
             raise UnsupportedConnection("the connection is async", help="use app.aio and await it")
         access = adapter.open(self._to_read)
-        return run(self._checked(op), access.executor)
+        return run(self._check_schema(op), access.executor)
 
     async def read_async(self, op: Op[T], tx: AsyncTx | None = None) -> T:
         """Async version of `read`."""
@@ -117,13 +117,13 @@ class Client:
         if isinstance(adapter, SyncAdapter):
             raise UnsupportedConnection("the connection is sync", help="leave out .aio")
         access = await adapter.open(self._to_read)
-        return await run_async(self._checked(op), access.executor)
+        return await run_async(self._check_schema(op), access.executor)
 
     def _write(self, adapter: SyncAdapter, command: Command[T]) -> T:
         access = adapter.open(self._to_write)
         spans = self._begin_spans(access)
         op = self._with_hints(command, self._conditions(access, spans))
-        change = run(self._checked(op), access.executor)
+        change = run(self._check_schema(op), access.executor)
         self._announce(access, change, spans)
         return change.answer
 
@@ -131,11 +131,11 @@ class Client:
         access = await adapter.open(self._to_write)
         spans = self._begin_spans(access)
         op = self._with_hints(command, self._conditions(access, spans))
-        change = await run_async(self._checked(op), access.executor)
+        change = await run_async(self._check_schema(op), access.executor)
         self._announce(access, change, spans)
         return change.answer
 
-    def _checked(self, op: Op[T]) -> Op[T]:
+    def _check_schema(self, op: Op[T]) -> Op[T]:
         """Check the schema before the first operation of this process."""
         # Only tests set the time; otherwise it is the database's clock.
         instant = self._instant()

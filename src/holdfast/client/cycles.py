@@ -14,7 +14,7 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
-from holdfast.commands.change import unanswered
+from holdfast.commands.change import drop_answer
 from holdfast.commands.cycles import pause_cycle, request_cycle
 from holdfast.commands.explain import RUN_COUNTS_MS
 from holdfast.core.cycle import RunOutcome
@@ -77,12 +77,12 @@ class CycleCommands(Resource):
     def run_now(self, tx: Any, name: str) -> Any:
         """Have the next tick of any worker run a cycle, paused or not. Raises: CycleNotFound."""
         return self._client.write(
-            tx, lambda store, _: unanswered(request_cycle(store, name, new_id()))
+            tx, lambda store, _: drop_answer(request_cycle(store, name, new_id()))
         )
 
     def _pause(self, tx: Any, name: str, paused: bool, by: str | None) -> Any:
         return self._client.write(
-            tx, lambda store, _: unanswered(pause_cycle(store, name, paused, by))
+            tx, lambda store, _: drop_answer(pause_cycle(store, name, paused, by))
         )
 
     def _list(self) -> Op[builtins.list[CycleInfo]]:

@@ -13,7 +13,7 @@ from holdfast.client.pagination import PAGE_LENGTH, read_page
 from holdfast.client.start_options import Id, id_text, id_texts
 from holdfast.client.views import AttemptInfo, BlockerInfo, JobInfo, Page, job_of, view_of
 from holdfast.commands.chains import drop_jobs
-from holdfast.commands.change import counted
+from holdfast.commands.change import count_answer
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
 from holdfast.core.errors import JobNotFound
 from holdfast.storage.operation import Op
@@ -32,7 +32,9 @@ class JobCommands(Resource):
         Raises: JobNotFound, WrongState when all have ended; InvalidId.
         """
         wanted = id_texts(ids)
-        return self._client.write(tx, lambda store, _: counted(cancel_jobs(store, wanted, reason)))
+        return self._client.write(
+            tx, lambda store, _: count_answer(cancel_jobs(store, wanted, reason))
+        )
 
     @overload
     def trigger(self, tx: SyncTx, *ids: Id) -> int: ...
@@ -44,7 +46,7 @@ class JobCommands(Resource):
         Raises: JobNotFound, WrongState when none is; InvalidId.
         """
         wanted = id_texts(ids)
-        return self._client.write(tx, lambda store, _: counted(run_jobs_now(store, wanted)))
+        return self._client.write(tx, lambda store, _: count_answer(run_jobs_now(store, wanted)))
 
     def _get(self, id: Id) -> Op[JobInfo]:
         wanted = id_text(id)
@@ -146,7 +148,7 @@ class DeadLetterCommands(Resource):
         """
         spacing, wanted = spacing_us(rate), id_texts(ids)
         return self._client.write(
-            tx, lambda store, _: counted(redrive_jobs(store, wanted, spacing))
+            tx, lambda store, _: count_answer(redrive_jobs(store, wanted, spacing))
         )
 
     @overload
@@ -160,7 +162,7 @@ class DeadLetterCommands(Resource):
         Raises: JobNotFound, WrongState, StillReferenced when none could be dropped; InvalidId.
         """
         wanted = id_texts(ids)
-        return self._client.write(tx, lambda store, _: counted(drop_jobs(store, wanted)))
+        return self._client.write(tx, lambda store, _: count_answer(drop_jobs(store, wanted)))
 
     def _page(self, filter: str, limit: int, after: str | None) -> Op[Page[JobInfo]]:
         return read_page(

@@ -108,10 +108,12 @@ def check_options(options: Mapping[str, object], known: Any) -> None:
     names = known.__optional_keys__
     for name in options:
         if name not in names:
-            raise InvalidOption(f"there is no option {name!r} here", help=_meant(name, names))
+            raise InvalidOption(
+                f"there is no option {name!r} here", help=_suggest_name(name, names)
+            )
 
 
-def _meant(name: str, names: Iterable[str]) -> str:
+def _suggest_name(name: str, names: Iterable[str]) -> str:
     others = {theirs: ours for theirs, ours in _ELSEWHERE.items() if ours in names}
     found = nearest(name, [*names, *others]).removeprefix("did you mean ").removesuffix("?")
     if found:

@@ -276,15 +276,15 @@ class Batch(msgspec.Struct, frozen=True):
     requests: list[StartRequest]
     delays_ms: list[int | None] | None
 
-    def timed(self, now: Instant) -> list[StartRequest]:
+    def at_times(self, now: Instant) -> list[StartRequest]:
         """Return the requests with their delays as times."""
         return [
-            request if delay is None else _postponed(request, now + delay * 1000)
+            request if delay is None else _postpone(request, now + delay * 1000)
             for request, delay in zip(self.requests, self.delays_ms or (), strict=True)
         ]
 
 
-def _postponed(request: StartRequest, at: Instant) -> StartRequest:
+def _postpone(request: StartRequest, at: Instant) -> StartRequest:
     job = msgspec.structs.replace(request.job, at=at)
     return msgspec.structs.replace(request, job=job)
 
@@ -297,7 +297,7 @@ def start_command(batch: Batch) -> Command[list[Chain]]:
         if not requests:
             return Change([])
         if batch.delays_ms is not None:
-            requests = batch.timed((yield from store.schema.clock()))
+            requests = batch.at_times((yield from store.schema.clock()))
         if conditions.trace is not None:
             requests = _with_traces(requests, conditions.trace)
         started = yield from start_chains(store, requests, conditions.channel)
@@ -328,7 +328,7 @@ def plain_command(job: NewJob, input: str) -> Command[Chain]:
             new_chain(started, None, input),
             (),
             () if conditions.channel else due_hints((job.type,)),
-            (_created(started),) if conditions.has_observers else (),
+            (_created_event(started),) if conditions.has_observers else (),
             Witness(job.id, "there"),
         )
 
@@ -400,11 +400,11 @@ def _change(
     if not fresh:
         return Change(chains)
     due = () if conditions.channel else {each.type for each in fresh if each.state == "pending"}
-    events = [_created(each) for each in fresh] if conditions.has_observers else ()
+    events = [_created_event(each) for each in fresh] if conditions.has_observers else ()
     return Change(chains, (), due_hints(due), events, Witness(fresh[0].id, "there"))
 
 
-def _created(started: Started) -> Event:
+def _created_event(started: Started) -> Event:
     return event("job_created", job_id=started.id, type=started.type, chain_id=started.id)
 
 

@@ -13,7 +13,7 @@ from holdfast.client.adapters.base import AsyncTx, SyncTx
 from holdfast.client.client import Resource
 from holdfast.client.pagination import PAGE_LENGTH, check_length
 from holdfast.client.views import view_of
-from holdfast.commands.change import unanswered
+from holdfast.commands.change import drop_answer
 from holdfast.commands.start import remove_subscription
 from holdfast.storage.operation import Op
 
@@ -40,7 +40,7 @@ class SubscriptionCommands(Resource):
         A worker that still has the handler subscribes it again when it starts.
         """
         return self._client.write(
-            tx, lambda store, _: unanswered(remove_subscription(store, event, handler))
+            tx, lambda store, _: drop_answer(remove_subscription(store, event, handler))
         )
 
     def _list(self, limit: int) -> Op[builtins.list[SubscriptionInfo]]:

@@ -75,7 +75,7 @@ class Waiting:
             finally:
                 self._leave(chain, waiter)
         database = self._database()
-        return _found_at_once(chain, database.read(_ended(database.store, [chain])), timeout)
+        return _found_at_once(chain, database.read(_read_ended(database.store, [chain])), timeout)
 
     async def wait_async(self, id: Id, timeout: Duration | None = None) -> ChainRecord:
         """Async version of `wait`; cancelling the caller stops the wait."""
@@ -92,7 +92,7 @@ class Waiting:
                 self._leave(chain, waiter)
         database = self._database()
         return _found_at_once(
-            chain, await database.read_async(_ended(database.store, [chain])), timeout
+            chain, await database.read_async(_read_ended(database.store, [chain])), timeout
         )
 
     def _join(self, chain: str) -> Waiter:
@@ -150,7 +150,7 @@ class Waiting:
             try:
                 database = self._database()
                 store = database.store
-                found = {each.id: each for each in database.read(_ended(store, batch))}
+                found = {each.id: each for each in database.read(_read_ended(store, batch))}
                 missing = {
                     each: database.read(no_such_chain(store, each))
                     for each in batch
@@ -207,7 +207,7 @@ class Waiting:
             return not hint.ids or any(each in self._waiters for each in hint.ids)
 
 
-def _ended(store: Store, chains: list[str]) -> Op[list[ChainRecord]]:
+def _read_ended(store: Store, chains: list[str]) -> Op[list[ChainRecord]]:
     """Read chains; that one has ended is said only once it would survive a failover."""
     found = yield from store.chains.get(chains)
     if any(each.state in TERMINAL for each in found):

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.commands.blockers import FanIn, attach_blockers, close_chains, refuse_circle
 from holdfast.commands.change import due_hints, ended_hints, group_by_worker, lost_hints
 from holdfast.core.instants import Instant
-from holdfast.core.records import Finish, Finished, Held, Reaped, ReapPage, Stand, State
+from holdfast.core.records import Finish, Finished, Held, LeaseStatus, Reaped, ReapPage, State
 from holdfast.core.worker_presence import WorkerRecord
 from holdfast.notify.base import Hint
 from holdfast.storage.operation import Op
@@ -56,12 +56,12 @@ def finish_attempts(
     return FinishReport(accepted, fan_in)
 
 
-def stands_of(store: Store, pairs: Sequence[Held]) -> Op[list[Stand]]:
+def read_lease_status(store: Store, pairs: Sequence[Held]) -> Op[list[LeaseStatus]]:
     """Say what became of attempts that a finish did not find; that one is done is said only once it would last."""
-    stands = yield from store.jobs.stand(pairs)
-    if any(each.standing == "done" for each in stands):
+    statuses = yield from store.jobs.lease_status(pairs)
+    if any(each.lease == "done" for each in statuses):
         yield from store.schema.confirm()
-    return stands
+    return statuses
 
 
 BATCH = 100

@@ -4,7 +4,7 @@ Attaching marks the live tail of a blocking chain as awaited, which conflicts wi
 mark, or the attaching sees the end. What ends an awaited chain locks the dependents in id order before deciding, so
 that any number of blockers ending at once open a job exactly once.
 
-The last jobs of chains: where each chain stands, and whether there is such a chain at all.
+The last jobs of chains: the state of each chain, and whether there is such a chain at all.
 """
 
 from __future__ import annotations

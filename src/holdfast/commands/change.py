@@ -49,13 +49,13 @@ class Change(msgspec.Struct, Generic[T], frozen=True):
         return Change(answer, self.effects, self.hints, self.events, self.witness)
 
 
-def counted(op: Op[Change[list[str]]]) -> Op[Change[int]]:
+def count_answer(op: Op[Change[list[str]]]) -> Op[Change[int]]:
     """Answer with how many things a command changed instead of which."""
     change = yield from op
     return change.with_answer(len(change.answer))
 
 
-def unanswered(op: Op[Change[Any]]) -> Op[Change[None]]:
+def drop_answer(op: Op[Change[Any]]) -> Op[Change[None]]:
     """Leave out the answer of a command."""
     return (yield from op).with_answer(None)
 

@@ -24,7 +24,7 @@ def begin_slot(
     if held is None:
         return None
     left_behind = yield from store.slots.abandon(held, now)
-    yield from store.runs.crashed(run, [slot.name, *left_behind])
+    yield from store.runs.mark_crashed(run, [slot.name, *left_behind])
     yield from store.runs.begin(run, now)
     return held
 
@@ -35,7 +35,7 @@ def renew_slot(
     """Extend a slot's lease and give a sign of its run; False when the slot is lost."""
     kept = yield from store.slots.renew(held, lease_ms, now)
     if kept:
-        yield from store.runs.seen(held.run_id, counters, now)
+        yield from store.runs.touch(held.run_id, counters, now)
     return kept
 
 

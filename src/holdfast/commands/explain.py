@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.commands.blockers import FURTHEST, circle_of
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing
 from holdfast.core.gates import (
     GatePlace,
@@ -194,12 +194,12 @@ def _unreadable(job: JobRecord, around: Surroundings) -> str:
         return ""
     kind, _, text = (around.last_error or "").partition(": ")
     waits_for = "code that can read" if kind == InputUnreadable.__name__ else "a key that opens"
-    next_try = f"next try in {spoken(due - around.now)}"
+    next_try = f"next try in {format_span(due - around.now)}"
     sentence = f"Waits for {waits_for} its input{_because(text)}; {next_try}"
     ends_at = _gives_up_at(job, around)
     if ends_at is None:
         return sentence
-    return f"{sentence}, becomes a dead letter in {spoken(ends_at - around.now)}"
+    return f"{sentence}, becomes a dead letter in {format_span(ends_at - around.now)}"
 
 
 def _gives_up_at(job: JobRecord, around: Surroundings) -> Instant | None:
@@ -236,9 +236,9 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
         return held
     due = job.available_at
     if due is None or due > around.now:
-        when = "later" if due is None else f"in {spoken(due - around.now)}"
+        when = "later" if due is None else f"in {format_span(due - around.now)}"
         return _later(job, when, around)
-    waiting = spoken(around.now - due)
+    waiting = format_span(around.now - due)
     slots = sum(each.slots for each in around.handlers(job.type))
     if job.crashes:
         before = f"; {around.crashed_before} before it" if around.crashed_before else ""
@@ -261,7 +261,7 @@ def _held_back(gate: GateView, now: Instant) -> str:
     name = f"{gate.declared.by or 'key'} {key}" if key else gate.declared.type
     if place.rests_until is not None and place.rests_until > now:
         why_not = f": {place.reason}" if place.reason else ""
-        return f"{name} is paused for {spoken(place.rests_until - now)}{why_not}"
+        return f"{name} is paused for {format_span(place.rests_until - now)}{why_not}"
     if place.held_by is not None:
         return f"Waits for the job before it in {name} ({place.held_by}), which failed: redrive or drop it"
     if place.gate_at is not None and place.gate_at > now:
@@ -281,7 +281,7 @@ def _total(gate: GateView, now: Instant) -> str:
         of = split_gate(record.id)[0]
         if record.rests_until is not None and record.rests_until > now:
             why_not = f": {record.reason}" if record.reason else ""
-            return f"{of} is paused for {spoken(record.rests_until - now)}{why_not}"
+            return f"{of} is paused for {format_span(record.rests_until - now)}{why_not}"
         if rule.allowed is not None and record.running >= rule.allowed:
             return f"Waits for {of}: {record.running} of {rule.allowed} running"
         if rule.rate is not None and record.started >= rule.rate:
@@ -296,7 +296,7 @@ def _rated(gate: GateView, name: str, now: Instant) -> str:
         return ""
     before = f"; {_number(gate.place.ahead)} before it" if gate.place.ahead else ""
     limit = rate_words(gate.rule)
-    return f"Waits for {name}: at most {limit}, the next starts in {spoken(next_at - now)}{before}"
+    return f"Waits for {name}: at most {limit}, the next starts in {format_span(next_at - now)}{before}"
 
 
 def _batched(gate: GateView, name: str, now: Instant) -> str:
@@ -304,9 +304,7 @@ def _batched(gate: GateView, name: str, now: Instant) -> str:
     batch, next_at = gate.declared.batch, gate.place.next_at
     if batch is None or not batch.wait_ms or next_at is None or next_at <= now:
         return ""
-    return (
-        f"Waits up to {spoken(next_at - now)} for more jobs of {name}, for a batch of {batch.size}"
-    )
+    return f"Waits up to {format_span(next_at - now)} for more jobs of {name}, for a batch of {batch.size}"
 
 
 def _number(number: int) -> str:
@@ -315,12 +313,12 @@ def _number(number: int) -> str:
 
 
 def _debounced(debounce: RevisionRecord, now: Instant) -> str:
-    sentence = f"Starts in {spoken(debounce.due_at - now)}"
+    sentence = f"Starts in {format_span(debounce.due_at - now)}"
     if debounce.latest_at is None:
         return f"{sentence} unless it is asked for again"
     if debounce.latest_at <= debounce.due_at:
         return f"{sentence}, its latest time"
-    latest = spoken(debounce.latest_at - now)
+    latest = format_span(debounce.latest_at - now)
     return f"{sentence} unless it is asked for again; at the latest in {latest}"
 
 
@@ -348,7 +346,7 @@ def _running(job: JobRecord, around: Surroundings) -> str:
     if expires is None:
         return f"Leased by {holder}"
     if expires > around.now:
-        leased = f"Leased by {holder}, expires in {spoken(expires - around.now)}"
+        leased = f"Leased by {holder}, expires in {format_span(expires - around.now)}"
         suspected = job.crashes >= SUSPECTED_FROM
         return f"{leased}; {_deaths(job, 'its')}, so it runs alone" if suspected else leased
     sentence = f"The lease of {holder} expired {_ago(expires, around)}"
@@ -381,4 +379,4 @@ def _by(who: str | None, at: Instant | None, around: Surroundings) -> str:
 
 
 def _ago(at: Instant | None, around: Surroundings) -> str:
-    return f"{spoken(around.now - at)} ago" if at is not None else "some time ago"
+    return f"{format_span(around.now - at)} ago" if at is not None else "some time ago"

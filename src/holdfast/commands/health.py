@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.commands.explain import MOST_WORKERS
 from holdfast.commands.limits import spoken_gate
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.core.gates import LimitSetting
 from holdfast.core.instants import Instant
 from holdfast.core.records import Identity, TypeSetting
@@ -151,7 +151,7 @@ def summarize(health: Health) -> str:
     if health.unreadable:
         return unreadable_words(health.unreadable)
     if health.oldest_us > LATE_US:
-        waited = spoken(health.oldest_us)
+        waited = format_span(health.oldest_us)
         return f"Behind: the oldest due job has waited {waited}{_pauses(health)}"
     if not health.workers:
         return "No live workers; nothing is due"
@@ -173,13 +173,13 @@ def _healthy(totals: QueueTotals) -> str:
 
 def _pauses(health: Health) -> str:
     paused = [
-        *_counted([each.type for each in health.paused], "types"),
-        *_counted([spoken_gate(each.id) for each in health.resting], "keys"),
+        *_name_or_count([each.type for each in health.paused], "types"),
+        *_name_or_count([spoken_gate(each.id) for each in health.resting], "keys"),
     ]
     return "".join(f"; {each} paused" for each in paused)
 
 
-def _counted(names: Sequence[str], many: str) -> list[str]:
+def _name_or_count(names: Sequence[str], many: str) -> list[str]:
     """Name one, and count several."""
     return [f"{names[0]} is" if len(names) == 1 else f"{len(names)} {many} are"] if names else []
 

@@ -121,7 +121,10 @@ def cancel_jobs(
         yield from refuse(store, ids, CANCEL)
     return Change(
         [each.id for each in report.ended],
-        [_moved(each.id, {"state": each.was}, {"state": "cancelled"}) for each in report.ended],
+        [
+            _move_effect(each.id, {"state": each.was}, {"state": "cancelled"})
+            for each in report.ended
+        ],
         report.hints(),
         report.events("cancelled", reason),
         report.witness("cancelled"),
@@ -143,7 +146,7 @@ def run_jobs_now(
         yield from refuse(store, wanted, RUN_NOW)
     return Change(
         [each.id for each in moved],
-        [_moved(each.id, {"state": "pending"}, {"due": "now"}) for each in moved],
+        [_move_effect(each.id, {"state": "pending"}, {"due": "now"}) for each in moved],
         due_hints(each.type for each in moved),
     )
 
@@ -168,7 +171,7 @@ def redrive_jobs(
 def _redriven(moved: Sequence[JobRef]) -> Change[list[str]]:
     return Change(
         [each.id for each in moved],
-        [_moved(each.id, {"state": "failed"}, {"state": "pending"}) for each in moved],
+        [_move_effect(each.id, {"state": "failed"}, {"state": "pending"}) for each in moved],
         due_hints(each.type for each in moved),
         job_events("job_redriven", moved),
         next((Witness(each.id, "redriven") for each in moved), None),
@@ -198,5 +201,5 @@ def refuse(store: Store, ids: Sequence[str], command: Command) -> Op[None]:
     raise command.refusal([(each.id, each.state) for each in records])
 
 
-def _moved(id: str, before: dict[str, str], after: dict[str, str]) -> Effect:
+def _move_effect(id: str, before: dict[str, str], after: dict[str, str]) -> Effect:
     return Effect(f"job {id}", before, after)

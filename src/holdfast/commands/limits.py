@@ -120,15 +120,15 @@ def set_limit(
     change.check()
     id = yield from _gate_of(store, target)
     before = yield from _setting(store, target.owner, id)
-    allowed = _merged(before.allowed, change.allowed)
-    rate = _merged(before.rate, change.rate)
+    allowed = _merge(before.allowed, change.allowed)
+    rate = _merge(before.rate, change.rate)
     period_ms = change.period_ms if change.rate not in (None, UNSET) else before.period_ms
     if allowed is None and rate is None and before.rests_until is None:
         yield from store.limits.clear(id)
     else:
         period = None if rate is None else period_ms
         yield from store.limits.set(id, allowed=allowed, rate=rate, period_ms=period, by=by)
-    return (yield from _changed(store, target.owner, id, before))
+    return (yield from _setting_change(store, target.owner, id, before))
 
 
 def rest_limit(
@@ -145,10 +145,10 @@ def rest_limit(
     id = yield from _gate_of(store, target)
     before = yield from _setting(store, target.owner, id)
     yield from store.limits.rest(id, ms, reason, by)
-    return (yield from _changed(store, target.owner, id, before))
+    return (yield from _setting_change(store, target.owner, id, before))
 
 
-def _merged(before: int | None, given: int | None) -> int | None:
+def _merge(before: int | None, given: int | None) -> int | None:
     if given is None:
         return before
     return None if given == UNSET else given
@@ -159,7 +159,9 @@ def _setting(store: Store, owner: str, id: str) -> Op[LimitSetting]:
     return next((each for each in found if each.id == id), LimitSetting(id))
 
 
-def _changed(store: Store, owner: str, id: str, before: LimitSetting) -> Op[Change[LimitSetting]]:
+def _setting_change(
+    store: Store, owner: str, id: str, before: LimitSetting
+) -> Op[Change[LimitSetting]]:
     after = yield from _setting(store, owner, id)
     hint = LOOK_EVERYWHERE if owner.startswith("@") else Hint("look", owner)
     effect = Effect(f"limit {spoken_gate(id)}", _numbers(before), _numbers(after))
@@ -258,7 +260,7 @@ def read_limits(
         fresh = [each for each in declared[name].shared if each.id not in seen]
         seen.update(each.id for each in fresh)
         for each in fresh:
-            found.append((yield from _shared(store, declared[name], each.id, settings, now)))
+            found.append((yield from _read_shared(store, declared[name], each.id, settings, now)))
         found += yield from _lines(store, declared[name], settings, now, most)
     return found
 
@@ -292,7 +294,7 @@ def gauges_of(limits: Sequence[LimitFacts]) -> list[LimitGauges]:
     return found
 
 
-def _shared(
+def _read_shared(
     store: Store,
     declared: DeclaredLimits,
     id: str,

@@ -120,7 +120,7 @@ def continue_replay(
 
     Concurrency: of several workers one does it at a time.
     """
-    replaying = yield from store.events.replaying(subscription)
+    replaying = yield from store.events.lock_replay(subscription)
     if replaying is None:
         return None
     instant = (yield from store.schema.clock()) if now is None else now
@@ -133,5 +133,5 @@ def continue_replay(
     elif page.is_last:
         # What is published beside the subscription may still be under way: it is looked at once more.
         after = min(page.last, id_at(subscribed - SETTLE_US))
-    yield from store.events.replayed(subscription, after)
+    yield from store.events.mark_replayed(subscription, after)
     return page

@@ -48,14 +48,14 @@ def remove_chains(
         return RetentionPage(0, 0, after)
     held = yield from store.retention.hold(found, before, dead_before, now)
     waited = (yield from store.retention.waited(held)) if held else set()
-    kept = (yield from _kept(store, held, instant)) if held else set()
+    kept = (yield from _find_kept(store, held, instant)) if held else set()
     doomed = [each for each in held if each not in waited and each not in kept]
     if doomed:
         yield from store.chains.delete(doomed, now, keep_keys=True)
     return RetentionPage(len(found), len(doomed), found[-1])
 
 
-def _kept(store: Store, chains: Sequence[str], now: Instant) -> Op[set[str]]:
+def _find_kept(store: Store, chains: Sequence[str], now: Instant) -> Op[set[str]]:
     """Return those of the chains that are deliveries of an event which a handler wants to be kept longer."""
     spans = {each.event: each.keep_ms for each in (yield from store.events.kept())}
     if not spans:

@@ -65,7 +65,7 @@ def pause_type(store: Store, type: str, paused: bool, by: str | None) -> Op[Chan
     """Pause or resume a type in the whole fleet. Raises: UnknownJobType."""
     before = yield from read_setting(store, type)
     yield from store.workers.set_type(type, paused=paused, by=by)
-    return (yield from _changed(store, type, before))
+    return (yield from _setting_change(store, type, before))
 
 
 def set_type(store: Store, type: str, change: TypeChange) -> Op[Change[TypeSetting]]:
@@ -76,7 +76,7 @@ def set_type(store: Store, type: str, change: TypeChange) -> Op[Change[TypeSetti
         workers = yield from store.workers.page(MOST_WORKERS, live=True)
         check_lease(type, change.lease_ms, workers)
     yield from store.workers.set_type(type, **msgspec.structs.asdict(change))
-    return (yield from _changed(store, type, before))
+    return (yield from _setting_change(store, type, before))
 
 
 def check_lease(type: str, lease_ms: int, workers: Iterable[WorkerRecord]) -> None:
@@ -128,6 +128,6 @@ def unknown_type(type: str, known: Iterable[str], help: str | None = None) -> Un
     )
 
 
-def _changed(store: Store, type: str, before: TypeSetting) -> Op[Change[TypeSetting]]:
+def _setting_change(store: Store, type: str, before: TypeSetting) -> Op[Change[TypeSetting]]:
     after = yield from read_setting(store, type)
     return Change(after, [Effect(f"type {type}", before, after)], [Hint("look", type)])

@@ -98,7 +98,7 @@ class ServiceGuard:
         return ServiceCall(self._app, scope, _checked_key(given.get(KEY_HEADER, "")))
 
     def _check_token(self, token: str) -> None:
-        accepted = self._accepted()
+        accepted = self._accepted_digests()
         if not accepted:
             raise ServiceTokenUnset("this API has no service token, so it takes no service calls")
         # Digests have one length, and all are compared: the time tells nothing about a token.
@@ -109,7 +109,7 @@ class ServiceGuard:
                 f"the header {TOKEN_HEADER} {'is wrong' if token else 'is missing'}"
             )
 
-    def _accepted(self) -> list[bytes]:
+    def _accepted_digests(self) -> list[bytes]:
         if self._digests is None:
             tokens = self._tokens
             if tokens is None:
@@ -147,7 +147,7 @@ def service_call(guard: ServiceGuard, tx: Any) -> Any:
         raise MissingExtra("service_call needs FastAPI", help="pip install fastapi") from error
 
     async def admit(request: Request) -> ServiceCall:
-        with _answering(request):
+        with _answer_rejections(request):
             return guard.admit(request.headers, f"{request.method} {request.url.path}")
 
     admitted: Any = Depends(admit)
@@ -155,7 +155,7 @@ def service_call(guard: ServiceGuard, tx: Any) -> Any:
     async def record(
         request: Request, call: ServiceCall = admitted, opened: Any = tx
     ) -> ServiceCall:
-        with _answering(request):
+        with _answer_rejections(request):
             await _record(call, opened)
         return call
 
@@ -172,7 +172,7 @@ async def _record(call: ServiceCall, tx: Any) -> None:
 
 
 @contextmanager
-def _answering(request: Request) -> Iterator[None]:
+def _answer_rejections(request: Request) -> Iterator[None]:
     """Answer a rejected call with its status and problem also where the application has no handler for our errors."""
     from starlette.exceptions import HTTPException
 

@@ -31,7 +31,7 @@ from holdfast.contrib.wait_or_accept import (
 from holdfast.settings import Settings
 from holdfast.web.app import Site, create
 from holdfast.web.authentication import Hook
-from holdfast.web.disconnect import before_stop, stopping
+from holdfast.web.disconnect import before_stop, stop_event
 from holdfast.web.middleware import given_request_id
 from holdfast.web.problems import problem_response
 
@@ -68,9 +68,9 @@ def lifespan(
             state = None if wrap is None else await stack.enter_async_context(wrap(app))
             await stack.enter_async_context(jobs.worker())
             if dashboard is not None:
-                await stack.enter_async_context(_serving(_site_of(dashboard)))
-            stack.callback(stopping().clear)
-            stack.enter_context(before_stop(stopping().set))
+                await stack.enter_async_context(_serve_site(_site_of(dashboard)))
+            stack.callback(stop_event().clear)
+            stack.enter_context(before_stop(stop_event().set))
             yield state
 
     return cast(Lifespan[Any], run)
@@ -104,7 +104,7 @@ def mount_dashboard(
 
     @asynccontextmanager
     async def with_dashboard(app: Any) -> AsyncIterator[Mapping[str, Any] | None]:
-        async with inner(app) as state, _serving(_site_of(dashboard)):
+        async with inner(app) as state, _serve_site(_site_of(dashboard)):
             yield state
 
     app.router.lifespan_context = cast(Lifespan[Any], with_dashboard)
@@ -119,7 +119,7 @@ async def problem_handler(request: Request, error: Exception) -> Response:
 
 
 @asynccontextmanager
-async def _serving(site: Site) -> AsyncIterator[None]:
+async def _serve_site(site: Site) -> AsyncIterator[None]:
     """Close a dashboard at the end of the block, and its streams already when the process is asked to stop."""
     with before_stop(site.broadcaster.end_streams):
         try:

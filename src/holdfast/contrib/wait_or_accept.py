@@ -172,7 +172,7 @@ async def wait_or_accept(
     with _MeasuredWait(jobs) as measured:
         try:
             timeout_s = _milliseconds(request, wait_ms, default_ms, max_ms) / 1000
-            found = await while_connected(request, _found(jobs, chain, look, key, timeout_s))
+            found = await while_connected(request, _find(jobs, chain, look, key, timeout_s))
         except (BadRequest, InvalidId, ChainNotFound, ChainDeleted) as error:
             measured.state = "rejected"
             return Waited("rejected", error=error, request_id=given_request_id(request))
@@ -249,7 +249,7 @@ def _milliseconds(request: Request, wanted: int | str | None, default_ms: int, m
     return max_ms if len(digits) > 9 else min(int(digits or "0"), max_ms)
 
 
-def _found(
+def _find(
     jobs: Holdfast | None,
     chain: Id | None,
     look: Look[T] | None,
@@ -304,7 +304,7 @@ class SharedLook(Generic[T]):
         self._looks: dict[asyncio.Future[None], Look[T]] = {}
         self._unserved: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
-        self._found: asyncio.Future[Found[T]] = asyncio.get_running_loop().create_future()
+        self._find: asyncio.Future[Found[T]] = asyncio.get_running_loop().create_future()
         self._end: asyncio.Task[Chain] | None = None
         if end is not None:
             self._end = asyncio.create_task(end)
@@ -321,13 +321,13 @@ class SharedLook(Generic[T]):
         self._wake.set()
         try:
             await asyncio.wait(
-                {looked, self._found},
+                {looked, self._find},
                 timeout=max(timeout_s, FIRST_LOOK_S),
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            if not self._found.done():
-                await asyncio.wait({self._found}, timeout=max(0.0, until - loop.time()))
-            return self._found.result() if self._found.done() else None
+            if not self._find.done():
+                await asyncio.wait({self._find}, timeout=max(0.0, until - loop.time()))
+            return self._find.result() if self._find.done() else None
         finally:
             del self._looks[looked]
             if not self._looks:
@@ -349,12 +349,12 @@ class SharedLook(Generic[T]):
             found = await self._until_found()
         except Exception as error:
             self._leave()
-            self._found.set_exception(error)
+            self._find.set_exception(error)
             # All who waited may have left.
-            self._found.exception()
+            self._find.exception()
         else:
             self._leave()
-            self._found.set_result(found)
+            self._find.set_result(found)
 
     async def _until_found(self) -> Found[T]:
         pause_s = SHORTEST_S

@@ -124,7 +124,7 @@ class CycleSpec:
     """Which options come from the environment."""
 
 
-def _checked(check: Callable[[str], object]) -> Callable[[FromEnv[Any], str], str]:
+def _reader_of(check: Callable[[str], object]) -> Callable[[FromEnv[Any], str], str]:
     """Return a reader of texts that a check accepts."""
 
     def read(_: FromEnv[Any], text: str) -> str:
@@ -142,14 +142,14 @@ def _interval(given: FromEnv[Any], text: str) -> str:
 _READERS: Mapping[str, OptionReader] = {
     "every": OptionReader("a duration of at least 1s, such as 5m", _interval),
     "cron": OptionReader(
-        'a cron expression such as "0 9 * * mon-fri"', _checked(lambda text: Cron(text, "UTC"))
+        'a cron expression such as "0 9 * * mon-fri"', _reader_of(lambda text: Cron(text, "UTC"))
     ),
     "tz": OptionReader(
         "the IANA name of a time zone such as America/Santiago",
-        _checked(lambda text: Cron("0 0 * * *", text)),
+        _reader_of(lambda text: Cron("0 0 * * *", text)),
     ),
     "missed": OptionReader(
-        f"none, last or all(n) with n up to {LARGEST_CATCH_UP}", _checked(CatchUp.parse)
+        f"none, last or all(n) with n up to {LARGEST_CATCH_UP}", _reader_of(CatchUp.parse)
     ),
     "jitter": DURATION,
     "timeout": DURATION,

@@ -43,7 +43,7 @@ def format_duration(ms: int) -> str:
     return "".join(parts)
 
 
-def spoken(us: int) -> str:
+def format_span(us: int) -> str:
     """Write a span as people say it: in one unit, as in "41 s" or "3 h"."""
     seconds = max(0, us) / 1_000_000
     for size, unit in _SPOKEN_UNITS:
@@ -59,7 +59,7 @@ def pluralize(number: int, noun: str, more: str = "") -> str:
 
 def _exact_ms(value: object) -> float:
     if isinstance(value, str):
-        return _parsed(value)
+        return _parse_seconds(value)
     if isinstance(value, timedelta):
         return value / timedelta(milliseconds=1)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -67,7 +67,7 @@ def _exact_ms(value: object) -> float:
     raise InvalidDuration(f"{type(value).__name__} is not a duration")
 
 
-def _parsed(text: str) -> float:
+def _parse_seconds(text: str) -> float:
     stripped = text.strip()
     match = _TEXT.fullmatch(stripped) if stripped else None
     if match is None:

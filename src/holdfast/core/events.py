@@ -53,13 +53,13 @@ def wants_of(observer: Observer | None) -> Wants:
     if wants is None:
         return lambda _: True
 
-    def asked(name: str) -> bool:
+    def is_wanted(name: str) -> bool:
         try:
             return wants(name)
         except Exception:
             return True
 
-    return asked
+    return is_wanted
 
 
 _JOB = ("job_id", "type", "chain_id")

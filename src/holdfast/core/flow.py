@@ -245,7 +245,7 @@ def flow_of(type: str, codec: TypeCodec, options: Mapping[str, Any]) -> Flow | N
         codec=codec,
         by=bys[0] if bys else None,
         line=line,
-        shared=_shared(type, limits, rates),
+        shared=_shared_rules(type, limits, rates),
         ordered=ordered.on_failure if ordered else None,
         weights=fair.weights if fair else {},
         turn=batch.size if batch else _turn(line, fair),
@@ -340,7 +340,9 @@ def _check_ordered(
         )
 
 
-def _shared(type: str, limits: Sequence[Limit], rates: Sequence[Rate]) -> tuple[GateRule, ...]:
+def _shared_rules(
+    type: str, limits: Sequence[Limit], rates: Sequence[Rate]
+) -> tuple[GateRule, ...]:
     """The rules of all keys together: the type's own, then those with a name."""
     declared: list[Limit | Rate] = [*limits, *rates]
     names = dict.fromkeys(each.name for each in declared if each.by is None)

@@ -131,7 +131,7 @@ def _mask_of(job_type: str) -> int:
 
 
 class IdMaker:
-    """Makes ids that strictly increase, also when the clock stands still or steps back.
+    """Makes ids that strictly increase, also when the clock stops or steps back.
 
     Without a lock the ids made by several threads are still unique, but no longer in order.
     """

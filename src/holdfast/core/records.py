@@ -222,17 +222,17 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     awaited: bool
 
 
-Standing = Literal["held", "done", "ended", "taken", "free", "gone"]
+LeaseFate = Literal["held", "done", "ended", "taken", "free", "gone"]
 """What became of a job, for the holder of a token: still held by that token, ended by that token, ended by another,
 running under another token, waiting without any, or deleted."""
 
 
-class Stand(msgspec.Struct, frozen=True):
+class LeaseStatus(msgspec.Struct, frozen=True):
     """What the store says of one (job, token) pair."""
 
     id: str
     token: str
-    standing: Standing
+    lease: LeaseFate
     state: State | None
 
 
@@ -286,7 +286,7 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """A job as people see it: what was asked, where it stands, what came of it."""
+    """A job as people see it: what was asked, its state, what came of it."""
 
     id: str
     chain_id: str
@@ -381,7 +381,7 @@ class BlockerRecord(msgspec.Struct, frozen=True):
 
 
 class TypeSetting(msgspec.Struct, frozen=True):
-    """What was set for a job type at run time; None means that the code's own value stands."""
+    """What was set for a job type at run time; None means that the code's own value applies."""
 
     type: str
     paused: bool = False

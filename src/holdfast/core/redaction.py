@@ -201,7 +201,7 @@ def clean_error(type_name: str, message: str, stack: str = "", limit: int = ERRO
 
 def clean_text(text: str, limit: int = ERROR_LIMIT) -> str:
     """Return a text as it may be stored and shown: printable, without secrets, at most `limit` bytes."""
-    return shortened(redact(printable(shortened(text, limit + _SEARCHED_BYTES))), limit)
+    return shorten(redact(printable(shorten(text, limit + _SEARCHED_BYTES))), limit)
 
 
 def words_of(error: object) -> str:
@@ -217,7 +217,7 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(_REPLACEMENT, text.replace("\r\n", "\n"))
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """Return the text in at most `limit` bytes of UTF-8, the middle left out when it is longer."""
     raw = text.encode("utf-8", "replace")
     if len(raw) <= limit:

@@ -39,7 +39,7 @@ from holdfast.core.outcome import Cancel, Continue, Snooze
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import Sealer
 from holdfast.core.signatures import Kinds, at_least_one, check_kind, is_async, signature_of
-from holdfast.core.upgrades import Upgrade, check_version, upgraded
+from holdfast.core.upgrades import Upgrade, check_version, upgrade_input
 
 Executor = Literal["loop", "thread", "process"]
 
@@ -83,7 +83,7 @@ class JobType:
         """Return a stored input as one of the current version. Raises: InputUnreadable."""
         if (stored or 1) == self.version:
             return text
-        return upgraded(text, stored or 1, self.version, self.upgrades)
+        return upgrade_input(text, stored or 1, self.version, self.upgrades)
 
     def read_input(self, text: str, stored: int | None) -> Any:
         """Return the value of a stored input. Raises: InputUnreadable."""

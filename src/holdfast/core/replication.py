@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 
 _SYNCHRONOUS = ("sync", "quorum")
 _UNAWAITED = ("off", "local")
@@ -85,7 +85,7 @@ def _loss(replication: Replication) -> str:
         return "Unknown: this role may not see the state of standbys."
     if replication.is_awaited:
         names = [each.name or "?" for each in replication.standbys if each.is_synchronous]
-        return f"Nothing that was acknowledged: commits wait for {_joined(names)}."
+        return f"Nothing that was acknowledged: commits wait for {_join_names(names)}."
     if replication.waits_for_standby:
         return "Nothing, but nothing is acknowledged either: commits wait for a standby that is not connected."
     best = replication.most_current
@@ -100,8 +100,8 @@ def _loss(replication: Replication) -> str:
 def describe_lag(standby: StandbyStatus) -> str:
     """Say how far a standby is behind."""
     lag = f"{standby.lag_bytes or 0:,} bytes"
-    return f"{lag} ({spoken(standby.lag_ms * 1000)})" if standby.lag_ms else lag
+    return f"{lag} ({format_span(standby.lag_ms * 1000)})" if standby.lag_ms else lag
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return " and ".join(names) if len(names) < 3 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -81,7 +81,7 @@ class Cron:
 
     def __init__(self, expression: str, tz: str = "UTC") -> None:
         """Take an expression and the name of a time zone, or raise InvalidSchedule."""
-        parsed = _parsed(expression)
+        parsed = _parse_cron(expression)
         object.__setattr__(self, "expression", " ".join(expression.split()))
         object.__setattr__(self, "zone", _zone(tz))
         object.__setattr__(self, "_every_hour", len(parsed.hours) == 24)
@@ -109,7 +109,7 @@ class Cron:
 
     def describe(self) -> str:
         """Return the schedule in plain words."""
-        words = _parsed(self.expression).explain()
+        words = _parse_cron(self.expression).explain()
         return f"{words[:1].lower()}{words[1:]}, {self.zone.key}"
 
     def _slots(self, after: Instant) -> Iterator[Instant]:
@@ -147,7 +147,7 @@ def parse_schedule(text: str, tz: str = "UTC") -> Schedule:
         raise InvalidSchedule(error.message) from error
 
 
-def _parsed(expression: str) -> CronSim:
+def _parse_cron(expression: str) -> CronSim:
     if len(expression) > LONGEST_EXPRESSION:
         raise InvalidSchedule(
             f"the cron expression has {len(expression)} characters, the limit is {LONGEST_EXPRESSION}"

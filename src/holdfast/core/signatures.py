@@ -46,7 +46,7 @@ def signature_of(
 
 def is_async(function: Callable[..., Any]) -> bool:
     """Say whether calling it makes something to await."""
-    return inspect.iscoroutinefunction(_called(function))
+    return inspect.iscoroutinefunction(_called_function(function))
 
 
 def check_call(function: Callable[..., Any], *given: str) -> None:
@@ -62,7 +62,7 @@ def check_call(function: Callable[..., Any], *given: str) -> None:
 
 
 def _check_answers(function: Callable[..., Any]) -> None:
-    called = _called(function)
+    called = _called_function(function)
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise HandlerInvalid(
             f"{_name_of(function)} is a generator, which handlers cannot be",
@@ -70,7 +70,7 @@ def _check_answers(function: Callable[..., Any]) -> None:
         )
 
 
-def _called(function: Callable[..., Any]) -> Any:
+def _called_function(function: Callable[..., Any]) -> Any:
     """Return the function whose code runs when this is called."""
     bare: Any = function
     while isinstance(bare, partial):

@@ -55,7 +55,7 @@ def check_version(version: object) -> int:
     return version
 
 
-def upgraded(text: str, stored: int, current: int, upgrades: Upgrades) -> str:
+def upgrade_input(text: str, stored: int, current: int, upgrades: Upgrades) -> str:
     """Return an input of the stored version as one of the current version. Raises: InputUnreadable."""
     if stored > current:
         raise InputUnreadable(

@@ -129,7 +129,7 @@ class Screen:
     def render(self) -> Group:
         """Return the screen."""
         story = self._story
-        lines = [Text(), self._orders(), self._jobs(), self._recovered(), self._cycle(), Text()]
+        lines = [Text(), self._orders(), self._jobs(), self._recovery_line(), self._cycle(), Text()]
         lines += [Text(f"  {each}") for each in story.notes]
         if story.notes:
             lines.append(Text())
@@ -177,7 +177,7 @@ class Screen:
             line.append(" · payments fail", "yellow")
         return line
 
-    def _recovered(self) -> Text:
+    def _recovery_line(self) -> Text:
         story = self._story
         is_sound = story.figures.lost == 0 and story.figures.ledger.paid_twice == 0
         line = Text(f"  Recovered  {story.recovered} · ")

@@ -152,8 +152,8 @@ class Recovery:
 
     def recovered_after_s(self) -> float | None:
         """Return the seconds it took once every job was recovered, None before."""
-        stands = app.database.read(app.database.store.jobs.stand(self.held))
-        if any(each.standing == "held" for each in stands):
+        statuses = app.database.read(app.database.store.jobs.lease_status(self.held))
+        if any(each.lease == "held" for each in statuses):
             return None
         return (_clock() - self._died_at) / 1_000_000
 

@@ -29,13 +29,13 @@ class AsyncFiles:
         self, key: str, data: Data | AsyncIterable[bytes], content_type: str | None = None
     ) -> StoredFile:
         """See `Files.put`; the data may also be an async iterable of bytes."""
-        return await _stored(self._files.put, key, data, content_type)
+        return await _store(self._files.put, key, data, content_type)
 
     async def put_once(
         self, key: str, data: Data | AsyncIterable[bytes], content_type: str | None = None
     ) -> StoredFile:
         """See `Files.put_once`; the data may also be an async iterable of bytes."""
-        return await _stored(self._files.put_once, key, data, content_type)
+        return await _store(self._files.put_once, key, data, content_type)
 
     async def get(self, key: str, *, sha256: str | None = None) -> bytes:
         """See `Files.get`."""
@@ -75,7 +75,7 @@ class AsyncFiles:
         return await asyncio.to_thread(self._files.url, key, expires, filename)
 
 
-async def _stored(
+async def _store(
     put: Callable[[str, Data, str | None], StoredFile],
     key: str,
     data: Data | AsyncIterable[bytes],

@@ -38,7 +38,7 @@ class Content:
         if digest.hexdigest() != self.sha256:
             raise ObjectCorrupted("the file changed while it was being stored", help="try again")
 
-    def whole(self) -> bytes:
+    def read_all(self) -> bytes:
         """Return all of it."""
         return b"".join(self.blocks())
 

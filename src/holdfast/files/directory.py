@@ -93,11 +93,11 @@ class DirectoryBackend:
     def delete(self, key: str) -> None:
         *parts, name = key.split("/")
         with disk_errors(self._root), suppress(FileNotFoundError, NotADirectoryError):
-            with self._folders.entered(parts) as folder:
+            with self._folders.enter(parts) as folder:
                 if not _exists(folder, name) or _is_folder(folder, name):
                     return
-            with self._locked(key):
-                with self._folders.entered(parts) as folder:
+            with self._lock(key):
+                with self._folders.enter(parts) as folder:
                     os.unlink(name, dir_fd=folder)
                     os.fsync(folder)
                 self._forget(key, keep="")
@@ -114,8 +114,8 @@ class DirectoryBackend:
     def _store(self, key: str, content: Content, content_type: str, *, replace: bool) -> bool:
         with (
             disk_errors(self._root),
-            self._unfinished(content) as unfinished,
-            self._locked(key),
+            self._write_temporary(content) as unfinished,
+            self._lock(key),
         ):
             for _ in range(_TRIES):
                 # Deleting another key may remove an empty folder just before the rename.
@@ -147,15 +147,15 @@ class DirectoryBackend:
     @contextmanager
     def _folder_of(self, key: str, parts: list[str]) -> Iterator[int]:
         try:
-            with self._folders.entered(parts, create=True) as folder:
+            with self._folders.enter(parts, create=True) as folder:
                 yield folder
         except NotADirectoryError:
             raise InvalidObjectKey(f"a part of {key} is an object, not a folder") from None
 
     @contextmanager
-    def _unfinished(self, content: Content) -> Iterator[tuple[int, str]]:
+    def _write_temporary(self, content: Content) -> Iterator[tuple[int, str]]:
         """Write the content to a temporary file; it is gone afterwards, unless it was renamed."""
-        with self._folders.entered(_TEMPORARY, create=True) as folder:
+        with self._folders.enter(_TEMPORARY, create=True) as folder:
             self._sweep(folder)
             name = uuid.uuid4().hex
             try:
@@ -176,8 +176,8 @@ class DirectoryBackend:
                     os.unlink(name, dir_fd=folder)
 
     @contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
-        with self._folders.entered(_LOCKS, create=True) as folder:
+    def _lock(self, key: str) -> Iterator[None]:
+        with self._folders.enter(_LOCKS, create=True) as folder:
             name = _hash(key)[:2]
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             lock = os.open(name, flags, 0o666, dir_fd=folder)
@@ -190,7 +190,7 @@ class DirectoryBackend:
     def _open(self, key: str) -> int:
         *parts, name = key.split("/")
         try:
-            with self._folders.entered(parts) as folder:
+            with self._folders.enter(parts) as folder:
                 return open_file(folder, name)
         except (FileNotFoundError, NotADirectoryError):
             raise ObjectNotFound(f"there is no object {key}") from None
@@ -198,14 +198,14 @@ class DirectoryBackend:
     def _is_current(self, key: str, file: int) -> bool:
         *parts, name = key.split("/")
         with suppress(FileNotFoundError, NotADirectoryError):
-            with self._folders.entered(parts) as folder:
+            with self._folders.enter(parts) as folder:
                 found = os.stat(name, dir_fd=folder, follow_symlinks=False)
             return os.path.samestat(found, os.fstat(file))
         return False
 
     def _checksums(self, key: str) -> list[StoredFile]:
         """Return the contents that the key may hold: one, or several after a crash."""
-        with suppress(FileNotFoundError), self._folders.entered(_sums(key)) as folder:
+        with suppress(FileNotFoundError), self._folders.enter(_sums(key)) as folder:
             return [_read_checksum(key, folder, name) for name in names_in(folder)]
         return []
 
@@ -213,8 +213,8 @@ class DirectoryBackend:
         record = {"key": key, "size": content.size, "content_type": content_type}
         text = json.dumps(record).encode()
         with (
-            self._folders.entered(_TEMPORARY, create=True) as temporary,
-            self._folders.entered(_sums(key), create=True) as folder,
+            self._folders.enter(_TEMPORARY, create=True) as temporary,
+            self._folders.enter(_sums(key), create=True) as folder,
         ):
             name = uuid.uuid4().hex
             write_new(temporary, name, iter((text,)))
@@ -223,7 +223,7 @@ class DirectoryBackend:
 
     def _forget(self, key: str, keep: str) -> None:
         """Remove the checksums of contents that the key no longer holds."""
-        with suppress(FileNotFoundError), self._folders.entered(_sums(key)) as folder:
+        with suppress(FileNotFoundError), self._folders.enter(_sums(key)) as folder:
             for name in names_in(folder):
                 if name != keep:
                     os.unlink(name, dir_fd=folder)
@@ -231,7 +231,7 @@ class DirectoryBackend:
             self._folders.prune(_sums(key))
 
     def _walk(self, parts: list[str]) -> Iterator[ListedFile]:
-        with self._folders.entered(parts) as folder:
+        with self._folders.enter(parts) as folder:
             entries = sorted(_entries(folder))
         for name in entries:
             if name.endswith("/"):
@@ -239,8 +239,8 @@ class DirectoryBackend:
                     with suppress(FileNotFoundError):
                         yield from self._walk([*parts, name[:-1]])
                 continue
-            with suppress(FileNotFoundError), self._folders.entered(parts) as folder:
-                yield _listed("/".join([*parts, name]), folder, name)
+            with suppress(FileNotFoundError), self._folders.enter(parts) as folder:
+                yield _list_file("/".join([*parts, name]), folder, name)
 
 
 class _FileReader:
@@ -298,7 +298,7 @@ def _read_checksum(key: str, folder: int, name: str) -> StoredFile:
     return StoredFile(key, int(record["size"]), name, str(record["content_type"]))
 
 
-def _listed(key: str, folder: int, name: str) -> ListedFile:
+def _list_file(key: str, folder: int, name: str) -> ListedFile:
     found = os.stat(name, dir_fd=folder, follow_symlinks=False)
     return ListedFile(key, found.st_size, datetime.fromtimestamp(found.st_mtime, UTC))
 

@@ -84,7 +84,7 @@ class Files:
         Raises: ObjectNotFound, ObjectCorrupted, FilesError.
         """
         info, blocks = self._backend.stream(check_key(key))
-        return _verified(key, blocks, info.sha256 if sha256 is None else sha256.lower())
+        return _verify_blocks(key, blocks, info.sha256 if sha256 is None else sha256.lower())
 
     def open(self, key: str) -> IO[bytes]:
         """Return a seekable binary file that reads what is needed; parts are not compared with the checksum.
@@ -201,7 +201,7 @@ class _ReaderFile(io.RawIOBase):
         super().close()
 
 
-def _verified(
+def _verify_blocks(
     key: str, blocks: Generator[bytes, None, None], expected: str
 ) -> Generator[bytes, None, None]:
     digest, held = hashlib.sha256(), b""

@@ -24,7 +24,7 @@ class Folders:
         self.root = root
 
     @contextmanager
-    def entered(self, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
+    def enter(self, parts: Sequence[str], *, create: bool = False) -> Iterator[int]:
         """Give the descriptor of a folder.
 
         Raises: FileNotFoundError; NotADirectoryError if a part is a file; InvalidObjectKey for symbolic links.
@@ -46,7 +46,7 @@ class Folders:
         """Remove a folder and those above it while they are empty."""
         with suppress(OSError):
             for count in range(len(parts), 0, -1):
-                with self.entered(parts[: count - 1]) as folder:
+                with self.enter(parts[: count - 1]) as folder:
                     os.rmdir(parts[count - 1], dir_fd=folder)
 
 

@@ -104,7 +104,7 @@ class BucketBackend:
         attributes = {"Content-Type": content_type, _CHECKSUM: content.sha256}
         with self._store_errors(key):
             if content.size <= PART:
-                obstore.put(self._store, key, content.whole(), attributes=attributes)
+                obstore.put(self._store, key, content.read_all(), attributes=attributes)
             else:
                 obstore.put(
                     self._store,
@@ -190,7 +190,9 @@ class BucketBackend:
         attributes = {"Content-Type": content_type, _CHECKSUM: content.sha256}
         with self._store_errors(key):
             try:
-                obstore.put(self._store, key, content.whole(), attributes=attributes, mode="create")
+                obstore.put(
+                    self._store, key, content.read_all(), attributes=attributes, mode="create"
+                )
             except exceptions.AlreadyExistsError:
                 return False
             except exceptions.BaseError as error:
@@ -210,9 +212,9 @@ class BucketBackend:
         try:
             yield
         except (FileNotFoundError, exceptions.BaseError) as error:
-            raise self._explained(key, error) from error
+            raise self._explain(key, error) from error
 
-    def _explained(self, key: str, error: Exception) -> Exception:
+    def _explain(self, key: str, error: Exception) -> Exception:
         code = _code(error)
         if code == "NoSuchBucket":
             return BucketNotFound(f"there is no bucket {self._bucket}")
@@ -311,7 +313,7 @@ def _signed_again(url: str, secret: str, now: float, added: Mapping[str, str]) -
     scope = f"{moment[:8]}/{region}/{service}/{end}"
     query |= {**added, "X-Amz-Credential": f"{access}/{scope}", "X-Amz-Date": moment}
     query.pop("X-Amz-Signature")
-    canonical = "&".join(f"{_escaped(name)}={_escaped(query[name])}" for name in sorted(query))
+    canonical = "&".join(f"{_escape(name)}={_escape(query[name])}" for name in sorted(query))
     request = f"GET\n{parts.path}\n{canonical}\nhost:{parts.netloc}\n\nhost\nUNSIGNED-PAYLOAD"
     text = f"AWS4-HMAC-SHA256\n{moment}\n{scope}\n{hashlib.sha256(request.encode()).hexdigest()}"
     key = f"AWS4{secret}".encode()
@@ -320,5 +322,5 @@ def _signed_again(url: str, secret: str, now: float, added: Mapping[str, str]) -
     return f"{parts.scheme}://{parts.netloc}{parts.path}?{canonical}&X-Amz-Signature={key.hex()}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return quote(text, safe="-_.~")

@@ -48,7 +48,7 @@ class NatsConnection:
         self._own_subject = f"{subject}_{secrets.token_hex(4)}"
         self._client = Client()
         self._lost = asyncio.Event()
-        # None stands for the end of the connection.
+        # None is the end of the connection.
         self._arrived: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def open(self, servers: list[str], name: str) -> None:

@@ -243,9 +243,9 @@ class MetricsObserver(ABC):
     def observe(self, event: Event) -> None:
         """See `core.events.Observer`."""
         for measurement in measure(event, self._clock()):
-            self._apply(self._bounded(measurement))
+            self._apply(self._bound_counters(measurement))
 
-    def _bounded(self, measurement: Measurement) -> Measurement:
+    def _bound_counters(self, measurement: Measurement) -> Measurement:
         """Put counters that a cycle names beyond the limit under one label: each name is a series for good."""
         if measurement.metric is not CYCLE_ITEMS:
             return measurement
@@ -338,7 +338,7 @@ def _cycle_items(fields: Fields) -> Iterator[Measurement]:
             yield Measurement(CYCLE_ITEMS, number, (_text(fields, "cycle"), counter))
 
 
-def _running(value: int) -> Rule:
+def _running_metrics(value: int) -> Rule:
     return lambda fields, _: Measurement(WORKER_RUNNING, value, (_text(fields, "worker"),))
 
 
@@ -374,8 +374,8 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         _seconds(TICK_DURATION, "duration_ms"),
         _count(TICK_PROCESSED, "processed"),
     ),
-    "worker_started": (_running(1),),
-    "worker_stopped": (_running(0),),
+    "worker_started": (_running_metrics(1),),
+    "worker_stopped": (_running_metrics(0),),
     "worker_vanished": (_one(WORKERS_VANISHED),),
     "cycle_finished": (
         _cycle_run,

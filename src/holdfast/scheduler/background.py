@@ -175,7 +175,7 @@ class Background:
     def _stop_other(self, working: asyncio.Task[WorkerReport]) -> None:
         """Whichever ended first stops the other."""
         if not self._stopping.is_set():
-            self._stop(working.result().reason if _succeeded(working) else "error")
+            self._stop(working.result().reason if _has_succeeded(working) else "error")
 
     async def _close_tick(self, ticking: asyncio.Task[None]) -> None:
         """Let the running tick and its runners end, unless stopped a second time, then close it."""
@@ -236,7 +236,7 @@ class Background:
         return self._notifier.listen(on_hint)
 
 
-def _succeeded(task: asyncio.Task[WorkerReport]) -> bool:
+def _has_succeeded(task: asyncio.Task[WorkerReport]) -> bool:
     return task.done() and not task.cancelled() and task.exception() is None
 
 

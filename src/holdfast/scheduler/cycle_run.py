@@ -174,7 +174,7 @@ class FencedTransaction:
     """A transaction whose last statement checks that the slot is held. Raises: LeaseLost, after a rollback."""
 
     def __init__(self, database: Database, held: HeldSlot | None) -> None:
-        self._sync = _fenced(database, held)
+        self._sync = _fenced_transaction(database, held)
         self._async = _fenced_async(database, held)
 
     def __enter__(self) -> Any:
@@ -191,7 +191,7 @@ class FencedTransaction:
 
 
 @contextmanager
-def _fenced(database: Database, held: HeldSlot | None) -> Iterator[Any]:
+def _fenced_transaction(database: Database, held: HeldSlot | None) -> Iterator[Any]:
     with database.transaction() as tx:
         yield tx
         if held is not None:
@@ -267,7 +267,7 @@ async def call_handler(
                 return CycleResult(Abandoned("the handler did not stop"), was_cancelled)
         except asyncio.CancelledError:
             was_cancelled = True
-            is_late = context.budget.exhausted(context.now_ms())
+            is_late = context.budget.is_exhausted(context.now_ms())
             run.abort("timeout" if is_late else "shutdown")
     try:
         returned, error = task.result()

@@ -119,7 +119,7 @@ class CycleRunner:
         self, slots: Sequence[Slot], lock: Singleton | None, context: RunnerContext
     ) -> None:
         for slot in slots:
-            if context.budget.exhausted(context.now_ms()):
+            if context.budget.is_exhausted(context.now_ms()):
                 return
             if not self._spec.singleton and not slot.requested:
                 await self._run_unclaimed(slot, context)
@@ -345,7 +345,7 @@ class SlotHeartbeat:
         counters = counters_text(self._run)
         if held is not None:
             return (yield from renew_slot(self._store, held, self._lease_ms, counters, self._now()))
-        yield from self._store.runs.seen(self._run.run_id, counters, self._now())
+        yield from self._store.runs.touch(self._run.run_id, counters, self._now())
         return True
 
     def _deadline_from(self, asked_at: float) -> float:

@@ -171,7 +171,7 @@ class WorkerMonitor:
 
     async def _report_vanished(self, context: RunnerContext) -> None:
         """Each vanished worker is reported by the one replica that marks it."""
-        op = self._store.workers.vanished(context.now())
+        op = self._store.workers.mark_vanished(context.now())
         gone = await context.link.run_atomic(op)
         if not gone:
             return
@@ -249,7 +249,7 @@ class ClockMonitor:
 
     async def _heal_queue(self, context: RunnerContext) -> None:
         """Go through the queue; the next tick continues where the budget ended."""
-        while self._after is not None and not context.budget.exhausted(context.now_ms()):
+        while self._after is not None and not context.budget.is_exhausted(context.now_ms()):
             op = self._store.leases.heal_queue(self._after, context.now())
             page = await context.link.run_atomic(op)
             context.counts.updated += page.healed
@@ -307,7 +307,7 @@ class RetentionRunner:
             return
         self._fold_at_ms = context.now_ms() + FOLD_EVERY_MS
         folded = FOLD_AT_ONCE
-        while folded == FOLD_AT_ONCE and not context.budget.exhausted(context.now_ms()):
+        while folded == FOLD_AT_ONCE and not context.budget.is_exhausted(context.now_ms()):
             op = self._store.workers.fold_tally(FOLD_AT_ONCE, context.now())
             folded = await context.link.run_atomic(op)
         await self._sweep_gates(context)
@@ -315,6 +315,6 @@ class RetentionRunner:
     async def _sweep_gates(self, context: RunnerContext) -> None:
         """Remove gates nobody needs, page by page."""
         after: str | None = ""
-        while after is not None and not context.budget.exhausted(context.now_ms()):
+        while after is not None and not context.budget.is_exhausted(context.now_ms()):
             op = self._store.limits.sweep(after, context.now())
             after, _, _ = await context.link.run_atomic(op)

@@ -41,7 +41,7 @@ class Budget:
             return None
         return max(0, self.started_ms + self.milliseconds - now_ms)
 
-    def exhausted(self, now_ms: int) -> bool:
+    def is_exhausted(self, now_ms: int) -> bool:
         """Say whether items or time are used up."""
         return self.items == 0 or self.remaining_ms(now_ms) == 0
 
@@ -133,7 +133,7 @@ class RunnerContext:
 
     def is_spent(self) -> bool:
         """Return whether the items or the time of this runner are used up."""
-        return self.budget.after(self.counts.processed).exhausted(self.now_ms())
+        return self.budget.after(self.counts.processed).is_exhausted(self.now_ms())
 
     def room(self, wanted: int) -> int:
         """Return how many of the wanted items the budget still allows."""

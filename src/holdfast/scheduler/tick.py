@@ -231,7 +231,7 @@ class Tick:
             return "paused"
         if name in self._begun or self._tasks.is_busy(name):
             return BUSY
-        return "tick_budget_spent" if whole.exhausted(self._now_ms()) else None
+        return "tick_budget_spent" if whole.is_exhausted(self._now_ms()) else None
 
     def _take_result(self, name: str) -> RunnerResult | None:
         """Take the result of a runner that has ended; None while it runs."""
@@ -269,7 +269,7 @@ class Tick:
     async def _run_within_budget(self, name: str, run_id: str, whole: Budget) -> RunnerResult:
         runner = self._runners[name]
         now_ms = self._now_ms()
-        if self._stopping.is_set() or whole.exhausted(now_ms):
+        if self._stopping.is_set() or whole.is_exhausted(now_ms):
             return self._skip(name, "stopping" if self._stopping.is_set() else "tick_budget_spent")
         own = Budget(now_ms, self._options.items, self._limit_ms(name)).within(whole, now_ms)
         context = RunnerContext(

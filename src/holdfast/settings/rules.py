@@ -35,9 +35,9 @@ def derive_timings(settings: Settings) -> Settings:
 
 def check_rules(settings: Settings) -> None:
     """Reject settings that contradict each other. Raises: HF010, HF014, HF017, HF018, HF019."""
-    _check_lease(settings, [timing(settings, "OUTBOX_LEASE_DURATION_MS")])
+    _check_lease(settings, [timing_of(settings, "OUTBOX_LEASE_DURATION_MS")])
     if settings.embedded.enabled:
-        _check_lease(settings, [timing(settings, "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS")])
+        _check_lease(settings, [timing_of(settings, "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS")])
     _check_shard(settings)
     for low, high in (
         ("WORKER_IDLE_BACKOFF_MIN_MS", "WORKER_IDLE_BACKOFF_MAX_MS"),
@@ -46,7 +46,7 @@ def check_rules(settings: Settings) -> None:
         ("OUTBOX_WORKER_RETRY_BASE_MS", "OUTBOX_WORKER_RETRY_MAX_MS"),
         ("HOLDFAST_RETRY_BASE_MS", "HOLDFAST_RETRY_MAX_MS"),
     ):
-        _check_order(timing(settings, low), timing(settings, high))
+        _check_order(timing_of(settings, low), timing_of(settings, high))
 
 
 def check_leases(settings: Settings, leases: Mapping[str, Lease]) -> None:
@@ -54,7 +54,7 @@ def check_leases(settings: Settings, leases: Mapping[str, Lease]) -> None:
     timings = [
         Timing(f"lease of {name}", lease.duration_ms, "code") for name, lease in leases.items()
     ]
-    _check_lease(settings, [timing(settings, "OUTBOX_LEASE_DURATION_MS"), *timings])
+    _check_lease(settings, [timing_of(settings, "OUTBOX_LEASE_DURATION_MS"), *timings])
 
 
 def _check_lease(settings: Settings, leases: list[Timing]) -> None:
@@ -71,7 +71,7 @@ def timings_under(settings: Settings, lease_ms: int) -> tuple[Timing, Timing, Ti
     )
 
 
-def timing(settings: Settings, name: str) -> Timing:
+def timing_of(settings: Settings, name: str) -> Timing:
     """Return a setting that is a time, with its name and origin."""
     for group in (settings.embedded, settings.outbox, settings.worker, settings.holdfast):
         if name.startswith(group.PREFIX):
@@ -81,7 +81,7 @@ def timing(settings: Settings, name: str) -> Timing:
 
 
 def _timing_under(settings: Settings, name: str, ms: int) -> Timing:
-    found = timing(settings, name)
+    found = timing_of(settings, name)
     return found if settings.is_set(name) else replace(found, ms=ms)
 
 
@@ -199,4 +199,4 @@ def event_retry(settings: Settings, embedded: bool = False) -> Retry:
 
 
 def _if_set(settings: Settings, name: str) -> int | None:
-    return timing(settings, name).ms if settings.is_set(name) else None
+    return timing_of(settings, name).ms if settings.is_set(name) else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from holdfast.core.records import Held, Stand
+from holdfast.core.records import Held, LeaseStatus
 from holdfast.storage.operation import Op
 from holdfast.storage.store import Store
 
@@ -25,17 +25,17 @@ class Witness(NamedTuple):
     job_id: str
     fate: Fate
 
-    def confirms(self, stand: Stand) -> bool:
+    def confirms(self, status: LeaseStatus) -> bool:
         """Say whether the write holds, from what the database says of the job."""
         match self.fate:
             case "there":
-                return stand.standing != "gone"
+                return status.lease != "gone"
             case "gone":
-                return stand.standing == "gone"
+                return status.lease == "gone"
             case "redriven":
-                return stand.standing != "gone" and stand.state != "failed"
+                return status.lease != "gone" and status.state != "failed"
             case _:
-                return stand.state == self.fate
+                return status.state == self.fate
 
 
 class AfterCommit(Protocol):
@@ -70,8 +70,8 @@ class Hooks:
         if not latest:
             return
         ids = sorted({each.job_id for each in latest})
-        stands = yield from store.jobs.stand([Held(id, _NO_TOKEN) for id in ids])
-        found = {each.id: each for each in stands}
+        statuses = yield from store.jobs.lease_status([Held(id, _NO_TOKEN) for id in ids])
+        found = {each.id: each for each in statuses}
         self._hooks = [
             (action, witness)
             for action, witness in self._hooks

@@ -66,7 +66,7 @@ def load_migrations(package: str) -> tuple[Migration, ...]:
     return tuple(sorted(found, key=lambda each: each.version))
 
 
-def pending(
+def list_pending(
     known: Sequence[Migration], applied: Sequence[AppliedMigration]
 ) -> tuple[Migration, ...]:
     """The steps still to be taken."""

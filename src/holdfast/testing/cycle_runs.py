@@ -103,7 +103,7 @@ async def run_requested(
             pool.shutdown(wait=False, cancel_futures=True)
     if runner.error is not None:
         raise runner.error
-    return _recorded(name, slot, await app.aio.cycles.runs(name, limit=_RECENT), summary)
+    return _find_recorded(name, slot, await app.aio.cycles.runs(name, limit=_RECENT), summary)
 
 
 def _find(app: Holdfast, name: str) -> CycleSpec:
@@ -117,7 +117,7 @@ def _find(app: Holdfast, name: str) -> CycleSpec:
     return spec
 
 
-def _recorded(name: str, slot: str, runs: list[RunInfo], summary: TickSummary) -> RunInfo:
+def _find_recorded(name: str, slot: str, runs: list[RunInfo], summary: TickSummary) -> RunInfo:
     found = next((each for each in runs if each.slot == slot), None)
     note = summary.runner_results[name].note
     if found is not None and found.outcome == "completed":

@@ -153,9 +153,9 @@ class Kit:
             )
         if self._caller is not None:
             return self._caller.complete(work(*arguments))
-        return asyncio.run(self._closing(work(*arguments)))
+        return asyncio.run(self._run_and_close(work(*arguments)))
 
-    async def _closing(self, work: Coroutine[Any, Any, T]) -> T:
+    async def _run_and_close(self, work: Coroutine[Any, Any, T]) -> T:
         """Close the connections of a loop that ends with this: nothing could do so later."""
         try:
             return await work

@@ -18,7 +18,7 @@ T = TypeVar("T")
 Now = Callable[[], Instant | None]
 
 
-def _timed(op: Op[T], now: Now) -> Op[T]:
+def _at_time(op: Op[T], now: Now) -> Op[T]:
     instant = now()
     return op if instant is None else at(op, instant)
 
@@ -35,10 +35,10 @@ class TimedLink:
         return self._link.purpose
 
     async def run(self, op: Op[T]) -> T:
-        return await self._link.run(_timed(op, self._now))
+        return await self._link.run(_at_time(op, self._now))
 
     async def run_atomic(self, op: Op[T]) -> T:
-        return await self._link.run_atomic(_timed(op, self._now))
+        return await self._link.run_atomic(_at_time(op, self._now))
 
     async def close(self) -> None:
         await self._link.close()
@@ -64,16 +64,16 @@ class TimedDatabase:
         return self._database.url
 
     def run(self, op: Op[T]) -> T:
-        return self._database.run(_timed(op, self._now))
+        return self._database.run(_at_time(op, self._now))
 
     async def run_async(self, op: Op[T]) -> T:
-        return await self._database.run_async(_timed(op, self._now))
+        return await self._database.run_async(_at_time(op, self._now))
 
     def read(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        return self._database.read(_timed(op, self._now), timeout_ms)
+        return self._database.read(_at_time(op, self._now), timeout_ms)
 
     async def read_async(self, op: Op[T], timeout_ms: int | None = None) -> T:
-        return await self._database.read_async(_timed(op, self._now), timeout_ms)
+        return await self._database.read_async(_at_time(op, self._now), timeout_ms)
 
     def transaction(self, mark: Held | None = None) -> AbstractContextManager[Transaction]:
         return self._database.transaction(mark)

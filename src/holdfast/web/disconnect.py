@@ -22,7 +22,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _STOPPING: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Event] = WeakKeyDictionary()
 
 
-def stopping() -> asyncio.Event:
+def stop_event() -> asyncio.Event:
     """Return the event that ends the waiting requests of the running loop, because its server stops."""
     return _STOPPING.setdefault(asyncio.get_running_loop(), asyncio.Event())
 
@@ -35,8 +35,8 @@ async def while_connected(request: Request, waiting: Coroutine[Any, Any, T]) -> 
     Raises: ClientDisconnect; WaitTimeout when the server stops.
     """
     working = asyncio.create_task(waiting)
-    leaving = asyncio.create_task(_disconnected(request))
-    ending = asyncio.create_task(stopping().wait())
+    leaving = asyncio.create_task(_wait_for_disconnect(request))
+    ending = asyncio.create_task(stop_event().wait())
     tasks = (working, leaving, ending)
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -51,7 +51,7 @@ async def while_connected(request: Request, waiting: Coroutine[Any, Any, T]) -> 
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import SealError
 from holdfast.core.instants import Instant
-from holdfast.core.records import ClaimedJob, Stand
+from holdfast.core.records import ClaimedJob, LeaseStatus
 from holdfast.core.registry import JobType
 from holdfast.core.retry import Retry
 from holdfast.core.sealing import check_sealer, is_sealed, open_input
@@ -134,19 +134,19 @@ class Attempt(msgspec.Struct, eq=False):
             self.task.cancel()
 
 
-def lost_reason(stand: Stand) -> AbortReason | None:
+def lost_reason(status: LeaseStatus) -> AbortReason | None:
     """Why a job is no longer held by us; None when it is, or when we ended it ourselves."""
-    match stand.standing:
+    match status.lease:
         case "held" | "done":
             return None
         case "ended":
-            return "cancelled" if stand.state == "cancelled" else "already_completed"
+            return "cancelled" if status.state == "cancelled" else "already_completed"
         case "taken" | "free":
             return "taken_by_another_worker"
         case "gone":
             return "not_found"
         case _:
-            assert_never(stand.standing)
+            assert_never(status.lease)
 
 
 WAKE_COUNT = 2

@@ -65,7 +65,7 @@ def main(target: str) -> None:
         request = _read(requests)
         if request is None:
             return
-        with parent.watching():
+        with parent.watch():
             results.write(_run(handler, type, request, partial(_write, results)))
             results.flush()
 
@@ -116,7 +116,7 @@ class ParentWatch:
         threading.Thread(target=self._watch, name="holdfast parent", daemon=True).start()
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """Watch while a handler runs."""
         self._is_running = True
         self._die_if_orphaned()
@@ -171,7 +171,7 @@ def _run(handler: Callable[..., Any], type: JobType, request: JobRequest, send: 
         job.set_blockers(request.blockers)
         value = handler(job)
         if inspect.isawaitable(value):
-            value = asyncio.run(_awaited(value))
+            value = asyncio.run(_await_value(value))
         return encode_message(_make_result(type, value))
     except Snooze as snooze:
         return encode_message(_make_result(type, snooze))
@@ -199,7 +199,7 @@ def _whole_number(value: object) -> int | None:
     return value if type(value) is int else None
 
 
-async def _awaited(value: Any) -> Any:
+async def _await_value(value: Any) -> Any:
     return await value
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from holdfast.commands.attempts import FinishReport, finish_attempts, stands_of
+from holdfast.commands.attempts import FinishReport, finish_attempts, read_lease_status
 from holdfast.commands.blockers import FanIn
 from holdfast.core.errors import (
     DatabaseBusy,
@@ -21,7 +21,7 @@ from holdfast.core.errors import (
     HoldfastError,
     TransactionError,
 )
-from holdfast.core.records import Finish, Finished, Held, Stand
+from holdfast.core.records import Finish, Finished, Held, LeaseStatus
 from holdfast.notify.base import Hint
 from holdfast.storage.database import Link
 from holdfast.worker.attempt import LOST, Attempt, lost_reason
@@ -101,16 +101,16 @@ class Recorder:
             self.announce(each.attempt, each.finish)
         self._settle(recorded)
 
-    def resolve(self, pending: PendingOutcome, stand: Stand) -> None:
+    def resolve(self, pending: PendingOutcome, status: LeaseStatus) -> None:
         """Act on an outcome whose token is no longer valid: an earlier try has written it, or it is refused."""
-        earlier = match_earlier_write(pending.finish, stand, pending.unsure)
+        earlier = match_earlier_write(pending.finish, status, pending.unsure)
         if earlier is not None:
             pending.finish = earlier
             self.accept([pending])
             return
         self._settle([pending])
         self._held_leases.remove_lost(pending.attempt)
-        self._emitter.emit_refused(pending.attempt, lost_reason(stand) or "already_completed")
+        self._emitter.emit_refused(pending.attempt, lost_reason(status) or "already_completed")
 
     def _settle(self, settled: Sequence[PendingOutcome]) -> None:
         for each in settled:
@@ -337,14 +337,14 @@ class Completer:
     async def _look_up(self, missed: list[PendingOutcome]) -> None:
         """Find out why a flush missed these, and act on it."""
         pairs = [Held(each.finish.id, each.finish.token) for each in missed]
-        stands = await self._link.run(stands_of(self._context.store, pairs))
-        by_pair = {(each.id, each.token): each for each in stands}
+        statuses = await self._link.run(read_lease_status(self._context.store, pairs))
+        by_pair = {(each.id, each.token): each for each in statuses}
         for each in missed:
-            stand = by_pair[each.finish.id, each.finish.token]
-            if stand.standing == "held":
+            status = by_pair[each.finish.id, each.finish.token]
+            if status.lease == "held":
                 self._pass_to_slow(each)
             else:
-                self._recorder.resolve(each, stand)
+                self._recorder.resolve(each, status)
 
     async def _halve(self, batch: Sequence[PendingOutcome], error: Exception) -> None:
         """Find the one outcome that cannot be written, and record that as a failure instead."""
@@ -472,20 +472,20 @@ class SlowCompleter:
     async def _try_alone(self, outcome: SlowOutcome) -> None:
         pending = outcome.pending
         try:
-            stand = await self._write_alone(pending)
+            status = await self._write_alone(pending)
         except Exception as error:
             pending.unsure = True
             self._handle_error(outcome, error)
             return
         self._context.health.report_ok(self._link.purpose)
-        if stand is None:
+        if status is None:
             return
-        if stand.standing == "held":
+        if status.lease == "held":
             self._retry_later(outcome)
         else:
-            self._recorder.resolve(pending, stand)
+            self._recorder.resolve(pending, status)
 
-    async def _write_alone(self, pending: PendingOutcome) -> Stand | None:
+    async def _write_alone(self, pending: PendingOutcome) -> LeaseStatus | None:
         """Try once; return the job's status when it could not be written."""
         store, finish = self._context.store, pending.finish
         report = await self._link.run_atomic(finish_attempts(store, [finish]))
@@ -493,8 +493,8 @@ class SlowCompleter:
             self._recorder.accept([pending])
             self._recorder.announce_unblocked(report.fan_in)
             return None
-        (stand,) = await self._link.run(stands_of(store, [Held(finish.id, finish.token)]))
-        return stand
+        (status,) = await self._link.run(read_lease_status(store, [Held(finish.id, finish.token)]))
+        return status
 
     def _handle_error(self, outcome: SlowOutcome, error: Exception) -> None:
         if is_data_error(error) and not outcome.pending.is_replacement:

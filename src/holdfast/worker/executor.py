@@ -287,12 +287,12 @@ class HandlerCalls:
             case "process":
                 return self._processes.call(type)
             case "thread":
-                return self._threaded(handler)
+                return self._call_in_thread(handler)
             case "loop":
                 call: Call = handler
                 return call
 
-    def _threaded(self, handler: Callable[..., Any]) -> Call:
+    def _call_in_thread(self, handler: Callable[..., Any]) -> Call:
         async def call(job: Job[Any]) -> Any:
             return await self.run_in_thread(handler, job)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.client.adapters import adapter_of
 from holdfast.client.adapters.base import AsyncAdapter, Need
-from holdfast.commands.attempts import FinishReport, finish_attempts, stands_of
+from holdfast.commands.attempts import FinishReport, finish_attempts, read_lease_status
 from holdfast.core.errors import (
     AlreadyCompleting,
     ConnectionClosed,
@@ -53,9 +53,9 @@ class _HandlerTransaction:
 
     def _check_held(self, refusal: str) -> Op[None]:
         """Raises: LeaseLost."""
-        (stand,) = yield from self._database.store.jobs.stand([self._held])
-        if stand.standing != "held":
-            raise LeaseLost(lost_reason(stand) or "already_completed", refusal)
+        (status,) = yield from self._database.store.jobs.lease_status([self._held])
+        if status.lease != "held":
+            raise LeaseLost(lost_reason(status) or "already_completed", refusal)
 
 
 class Preparation(_HandlerTransaction):
@@ -248,8 +248,8 @@ class CompleteInTransaction:
             return None
         finish, report = self._written
         pair = Held(finish.id, finish.token)
-        (stand,) = await self._database.read_async(stands_of(self._database.store, [pair]))
-        return (finish, report) if stand.standing == "done" else None
+        (status,) = await self._database.read_async(read_lease_status(self._database.store, [pair]))
+        return (finish, report) if status.lease == "done" else None
 
 
 def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport]:
@@ -264,14 +264,14 @@ def finish_fenced(store: Store, finish: Finish, idle_ms: int) -> Op[FinishReport
     if report.accepted:
         return report
     pair = Held(finish.id, finish.token)
-    (stand,) = yield from store.jobs.stand([pair])
-    if stand.standing == "held":
+    (status,) = yield from store.jobs.lease_status([pair])
+    if status.lease == "held":
         yield from store.jobs.lock([finish.id])
         report = yield from finish_attempts(store, [finish])
         if report.accepted:
             return report
-        (stand,) = yield from store.jobs.stand([pair])
-    reason = lost_reason(stand) or "already_completed"
+        (status,) = yield from store.jobs.lease_status([pair])
+    reason = lost_reason(status) or "already_completed"
     raise LeaseLost(reason, "the completion was rejected")
 
 

@@ -84,7 +84,7 @@ class Heartbeat(BackgroundLoop):
     async def _compare_held(self) -> None:
         held_leases = self._context.held_leases
         before = held_leases.attempts()
-        with held_leases.comparing() as is_known:
+        with held_leases.compare() as is_known:
             held = await self._link.run(self._context.store.leases.held(self._context.id))
             unknown = {each.token for each in held if not is_known(each.token)}
         ours = {(each.id, each.token) for each in held}
@@ -96,8 +96,8 @@ class Heartbeat(BackgroundLoop):
 
     async def _abort_lost(self, missing: list[Attempt]) -> None:
         pairs = [Held(each.claimed.id, each.claimed.token) for each in missing]
-        stands = await self._link.run(self._context.store.jobs.stand(pairs))
-        found = {(each.id, each.token): each for each in stands}
+        statuses = await self._link.run(self._context.store.jobs.lease_status(pairs))
+        found = {(each.id, each.token): each for each in statuses}
         for attempt in sorted(missing, key=attrgetter("is_started")):
             reason = lost_reason(found[attempt.claimed.id, attempt.claimed.token])
             # What looks lost may be the very write of its outcome, and that finds out by itself.

@@ -150,7 +150,7 @@ class HeldLeases:
             return [each for lease in self._leases.values() for each in lease.attempts.values()]
 
     @contextmanager
-    def comparing(self) -> Iterator[Callable[[str], bool]]:
+    def compare(self) -> Iterator[Callable[[str], bool]]:
         """Yield a test whether a token is known here: held, being claimed, or removed since this block began.
 
         The database's answer is a moment old when it arrives, and a lease may have ended meanwhile.

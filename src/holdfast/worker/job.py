@@ -281,7 +281,7 @@ class Job(Generic[T]):
 
     def set_blockers(self, records: Sequence[BlockerRecord]) -> None:
         """Set what the worker read of the blocking chains, their outputs opened. Raises: SealError."""
-        records = [self._opened(each) for each in records]
+        records = [self._open_output(each) for each in records]
         self.blocker_records = records
         self._blockers = tuple(
             BlockerResult(
@@ -293,7 +293,7 @@ class Job(Generic[T]):
             for each in records
         )
 
-    def _opened(self, record: BlockerRecord) -> BlockerRecord:
+    def _open_output(self, record: BlockerRecord) -> BlockerRecord:
         if record.output is None or not is_sealed(record.output):
             return record
         try:

@@ -62,7 +62,7 @@ class WorkerOptions:
     deadline_s: float | None = None
     handlers_s: float | None = None
 
-    def timing(self, leases: list[Lease]) -> Timings:
+    def fit_timings(self, leases: list[Lease]) -> Timings:
         """Fit the timings to the leases in use, or refuse those that do not. Raises: HF017, HF018, HF019."""
         leases = leases or [self.lease]
         smallest = min(lease.duration_ms for lease in leases)

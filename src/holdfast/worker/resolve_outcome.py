@@ -25,7 +25,7 @@ from holdfast.core.errors import (
 from holdfast.core.ids import beside
 from holdfast.core.instants import Instant
 from holdfast.core.outcome import Cancel, Continue, Snooze
-from holdfast.core.records import Finish, FinishKind, NewBlocker, NewJob, Stand, State
+from holdfast.core.records import Finish, FinishKind, LeaseStatus, NewBlocker, NewJob, State
 from holdfast.core.redaction import clean_error, fingerprint, words_of
 from holdfast.core.sealing import SEALED_TEXT, seal_output
 from holdfast.storage.id_generator import new_id
@@ -239,17 +239,17 @@ def has_attempts_left(attempt: Attempt) -> bool:
     return not limit or attempt.claimed.attempt < limit
 
 
-def match_earlier_write(finish: Finish, stand: Stand, unsure: bool) -> Finish | None:
+def match_earlier_write(finish: Finish, status: LeaseStatus, unsure: bool) -> Finish | None:
     """The write that an earlier try of ours has made already; None when it was not ours.
 
     Giving a job back leaves no token behind; after an unknown commit it was most likely ours.
     """
-    if stand.standing == "done" and stand.state is not None:
-        kind = _KIND_OF[stand.state]
+    if status.lease == "done" and status.state is not None:
+        kind = _KIND_OF[status.state]
         if finish.kind == kind or (finish.kind == "continue" and kind == "complete"):
             return finish
         return msgspec.structs.replace(finish, kind=kind)
-    if unsure and finish.kind in _GIVES_BACK and stand.standing in ("free", "taken"):
+    if unsure and finish.kind in _GIVES_BACK and status.lease in ("free", "taken"):
         return finish
     return None
 

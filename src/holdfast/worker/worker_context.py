@@ -73,7 +73,7 @@ class WorkerContext:
         return cls(
             id=id,
             options=options,
-            timings=options.timing([each.lease or options.lease for each in handled.values()]),
+            timings=options.fit_timings([each.lease or options.lease for each in handled.values()]),
             types=handled,
             policies=TypePolicies(handled, options),
             database=database,

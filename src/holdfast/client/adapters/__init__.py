@@ -85,7 +85,7 @@ def _find(connection: Any) -> Callable[..., Adapter]:
             found: Callable[..., Adapter] = getattr(import_module(f"{__name__}.{module}"), adapter)
             _found[type(connection)] = found
             return found
-    raise unsupported(connection)
+    raise unsupported_error(connection)
 
 
 def is_of_library(connection: Any, library: str) -> bool:
@@ -93,7 +93,7 @@ def is_of_library(connection: Any, library: str) -> bool:
     return any(name.startswith(f"{library}.") for name in _names(connection))
 
 
-def unsupported(connection: Any) -> UnsupportedConnection:
+def unsupported_error(connection: Any) -> UnsupportedConnection:
     """Return the error for something that is not a connection we know, with the likely remedy."""
     kind = type(connection)
     help = None

@@ -42,7 +42,7 @@ class AsyncpgAdapter(AsyncAdapter):
     async def open(self, need: Need) -> Access[AsyncExecutor]:
         need.check_dialect("postgresql")
         # A connection that went back to its pool refuses even these questions.
-        with _translated("the check of the connection"):
+        with _translate_errors("the check of the connection"):
             if self._connection.is_closed():
                 raise ConnectionClosed("the asyncpg connection is closed")
             begun = self._connection.is_in_transaction()
@@ -62,7 +62,7 @@ class AsyncpgExecutor:
         """Run one statement. Raises: the errors of `storage.postgres.store`."""
         compiled = self._statements[statement.name]
         params = as_text(statement.params)
-        with _translated(statement.name):
+        with _translate_errors(statement.name):
             # fetch() would pass our text through codecs that the connection's owner has set;
             # asyncpg leaves them out of its own queries in this way, and has no public one.
             records = await self._connection._execute(
@@ -76,7 +76,7 @@ class AsyncpgExecutor:
 
 
 @contextmanager
-def _translated(doing: str) -> Iterator[None]:
+def _translate_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:

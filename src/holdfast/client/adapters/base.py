@@ -55,7 +55,7 @@ class Access(Generic[E]):
 
 
 @contextmanager
-def reviewing(hooks: Hooks) -> Iterator[None]:
+def review_hooks(hooks: Hooks) -> Iterator[None]:
     """Keep a committed transaction from failing because its undone parts cannot be determined."""
     try:
         yield

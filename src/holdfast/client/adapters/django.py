@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.client.adapters import adapter_of
-from holdfast.client.adapters.base import Access, Need, SyncAdapter, reviewing
+from holdfast.client.adapters.base import Access, Need, SyncAdapter, review_hooks
 from holdfast.core.errors import NoTransaction, TransactionAborted
 from holdfast.storage.after_commit import Hooks
 from holdfast.storage.operation import SyncExecutor, run
@@ -60,6 +60,6 @@ class _Waiting:
 
     def __call__(self) -> None:
         """Ask on the same connection what holds, and do it."""
-        with reviewing(self.hooks):
+        with review_hooks(self.hooks):
             run(self.hooks.review(self._need.store), self._executor)
         self.hooks.run()

@@ -21,7 +21,7 @@ from sqlalchemy.exc import (
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 
 from holdfast.client.adapters import adapter_of
-from holdfast.client.adapters.base import Access, Need, SyncAdapter, reviewing
+from holdfast.client.adapters.base import Access, Need, SyncAdapter, review_hooks
 from holdfast.core.errors import (
     ConnectionClosed,
     DatabaseUnreachable,
@@ -49,8 +49,8 @@ class SessionHooks:
         self._session = session
         self._waiting: dict[SessionTransaction, Hooks] = {}
         self._review: Review | None = None
-        event.listen(session, "after_commit", self._committed)
-        event.listen(session, "after_transaction_end", self._ended)
+        event.listen(session, "after_commit", self._on_commit)
+        event.listen(session, "after_transaction_end", self._on_end)
 
     @classmethod
     def of(cls, session: Session, review: Review) -> Hooks:
@@ -61,7 +61,7 @@ class SessionHooks:
         found._review = review
         return found._waiting.setdefault(_innermost(session), Hooks())
 
-    def _committed(self, session: Session) -> None:
+    def _on_commit(self, session: Session) -> None:
         """Pass a released savepoint's hooks to the transaction around it, run those of the outermost."""
         transaction = _innermost(session)
         hooks = self._waiting.pop(transaction, None)
@@ -71,11 +71,11 @@ class SessionHooks:
             self._waiting.setdefault(_around(transaction), Hooks()).update(hooks)
             return
         assert self._review is not None
-        with reviewing(hooks):
+        with review_hooks(hooks):
             self._review(hooks)
         hooks.run()
 
-    def _ended(self, session: Session, transaction: SessionTransaction) -> None:
+    def _on_end(self, session: Session, transaction: SessionTransaction) -> None:
         """Forget what was rolled back; what was committed has been passed on before."""
         self._waiting.pop(transaction, None)
 
@@ -128,7 +128,7 @@ class SessionAdapter(SyncAdapter):
 
 def session_connection(session: Session) -> Connection:
     """Return the connection of a session's transaction, begun as its first query would begin it."""
-    with explained():
+    with explain_errors():
         return begun(session.connection())
 
 
@@ -136,7 +136,7 @@ def begun(connection: Connection) -> Connection:
     """Return the connection with its transaction begun as its next statement would begin it."""
     if connection.closed or connection.invalidated:
         raise ConnectionClosed("the SQLAlchemy connection is closed")
-    with explained():
+    with explain_errors():
         if not connection.in_transaction():
             connection.begin()
     return connection
@@ -150,7 +150,7 @@ def after_commit_of(session: Session, review: Review) -> AfterCommit | None:
 
 def driver_connection(connection: Connection) -> Any:
     """Return the driver's own connection beneath SQLAlchemy's."""
-    with explained():
+    with explain_errors():
         return connection.connection.driver_connection
 
 
@@ -168,7 +168,7 @@ def _driver_adapter(connection: Connection) -> SyncAdapter:
 
 
 @contextmanager
-def explained() -> Iterator[None]:
+def explain_errors() -> Iterator[None]:
     """Translate SQLAlchemy's refusals into our errors."""
     try:
         yield

@@ -22,7 +22,7 @@ from holdfast.client.adapters.sqlalchemy import (
     begun,
     driver_below,
     driver_connection,
-    explained,
+    explain_errors,
     session_connection,
 )
 from holdfast.core.errors import ConnectionClosed
@@ -79,6 +79,6 @@ def _async_driver_adapter(connection: Connection) -> AsyncAdapter:
     assert isinstance(adapter, AsyncAdapter)
     if isinstance(adapter, AsyncpgAdapter) and not driver.is_in_transaction():
         # SQLAlchemy begins asyncpg's transaction with the first statement that passes through it.
-        with explained():
+        with explain_errors():
             connection.exec_driver_sql("select 1")
     return adapter

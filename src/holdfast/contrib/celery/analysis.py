@@ -148,13 +148,13 @@ def _is_celery(module: str | None) -> bool:
     return module is not None and (module == "celery" or module.startswith("celery."))
 
 
-def _called(node: ast.expr) -> ast.expr:
+def _callee(node: ast.expr) -> ast.expr:
     return node.func if isinstance(node, ast.Call) else node
 
 
 def _is_named(node: ast.expr, name: str, imported: Mapping[str, str]) -> bool:
     """Whether an expression is this name of Celery's, or a call of it."""
-    node = _called(node)
+    node = _callee(node)
     if isinstance(node, ast.Name):
         return imported.get(node.id) == name
     return (
@@ -168,7 +168,7 @@ def _is_named(node: ast.expr, name: str, imported: Mapping[str, str]) -> bool:
 def _is_task_decorator(node: ast.expr, imported: Mapping[str, str], names: ProjectNames) -> bool:
     if _is_named(node, "shared_task", imported):
         return True
-    node = _called(node)
+    node = _callee(node)
     return (
         isinstance(node, ast.Attribute)
         and node.attr == "task"
@@ -267,7 +267,7 @@ class FileReader(ast.NodeVisitor):
     def _read_decorator(
         self, decorator: ast.expr, function: ast.FunctionDef | ast.AsyncFunctionDef
     ) -> bool:
-        written = f"@{ast.unparse(_called(decorator))}"
+        written = f"@{ast.unparse(_callee(decorator))}"
         if isinstance(function, ast.AsyncFunctionDef):
             instead = f'write @app.job("{function.name}") and take the job: async def {function.name}(job)'
             self._report(function, f"{written} async def {function.name}", False, instead)

@@ -245,7 +245,7 @@ class Celery(Holdfast):
         found = read_options(options, where)
         if found.priority is None or not self._highest_priority:
             return found
-        return found.merged(CallOptions(priority=self._highest_priority - found.priority))
+        return found.merge(CallOptions(priority=self._highest_priority - found.priority))
 
     def default_options(self, name: str) -> CallOptions:
         """Return what a task is started with unless the call says otherwise. Raises: UnknownJobType."""
@@ -253,9 +253,9 @@ class Celery(Holdfast):
         task = self.tasks.get(name)
         found = CallOptions() if task is None else task.options.defaults
         if found.priority is None and self.conf.task_default_priority is not None:
-            found = found.merged(CallOptions(priority=self.conf.task_default_priority))
+            found = found.merge(CallOptions(priority=self.conf.task_default_priority))
         if found.priority is not None and self._highest_priority:
-            found = found.merged(CallOptions(priority=self._highest_priority - found.priority))
+            found = found.merge(CallOptions(priority=self._highest_priority - found.priority))
         return found
 
     @property

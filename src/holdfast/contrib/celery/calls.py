@@ -32,7 +32,7 @@ class CallOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int | None = None
     task_id: str | None = None
 
-    def merged(self, over: CallOptions) -> CallOptions:
+    def merge(self, over: CallOptions) -> CallOptions:
         """Return these options, with those of another start in their place where it has some."""
         mine, others = msgspec.structs.asdict(self), msgspec.structs.asdict(over)
         for one, other in (("after_ms", "at"), ("expires_ms", "expires_at")):

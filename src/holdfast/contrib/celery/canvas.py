@@ -122,7 +122,7 @@ class TaskSignature(Canvas):
         check_plain([self.args, self.kwargs], f"the arguments of {self.task}")
         defaults = app.default_options(self.task)
         own = app.read_call_options(self.options, f"the signature of {self.task}")
-        options = defaults.merged(own)
+        options = defaults.merge(own)
         return (TaskStep(self.task, self.args, self.kwargs, self.immutable, options),)
 
     def __repr__(self) -> str:
@@ -282,7 +282,7 @@ def _begun(step: Step, args: tuple[Any, ...], kwargs: Mapping[str, Any], over: C
         return GroupStep(
             tuple((_begun(each[0], args, kwargs, over), *each[1:]) for each in step.members)
         )
-    options = step.options.merged(over)
+    options = step.options.merge(over)
     if step.immutable:
         return msgspec.structs.replace(step, options=options)
     check_plain([args, kwargs], f"the arguments of {step.task}")

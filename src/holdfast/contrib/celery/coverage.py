@@ -34,11 +34,11 @@ class Feature:
     text: str
 
 
-def _covered(kind: Kind, **texts: str) -> list[Feature]:
+def _cover(kind: Kind, **texts: str) -> list[Feature]:
     return [Feature(kind, name, True, text) for name, text in texts.items()]
 
 
-def _refused(kind: Kind, **texts: str) -> list[Feature]:
+def _refuse(kind: Kind, **texts: str) -> list[Feature]:
     return [Feature(kind, name, False, text) for name, text in texts.items()]
 
 
@@ -65,12 +65,12 @@ _SOFT = (
 _CHILDREN = "a chain is one record: `holdfast chains show ID` lists its jobs"
 
 FEATURES: tuple[Feature, ...] = (
-    *_covered(
+    *_cover(
         "application argument",
         main="the application's name, for tasks of a module run as __main__",
         include="modules to import before tasks are looked up",
     ),
-    *_refused(
+    *_refuse(
         "application argument",
         broker=_DATABASE,
         backend=_DATABASE,
@@ -79,7 +79,7 @@ FEATURES: tuple[Feature, ...] = (
         set_as_current="the newest application is the current one; leave it out",
         namespace="pass it to app.config_from_object(…)",
     ),
-    *_covered(
+    *_cover(
         "setting",
         beat_schedule="each entry becomes a cycle, which starts its task once per slot",
         timezone="the zone of crontab schedules",
@@ -96,7 +96,7 @@ FEATURES: tuple[Feature, ...] = (
         result_serializer="json: always so",
         accept_content="['json']: always so",
     ),
-    *_refused(
+    *_refuse(
         "setting",
         broker_url=_DATABASE,
         broker_transport_options="leases are renewed while a task runs: there is no visibility timeout; leave it out",
@@ -128,7 +128,7 @@ FEATURES: tuple[Feature, ...] = (
         beat_schedule_filename="cycles are kept in the database; leave it out",
         task_cls=_MIDDLEWARE,
     ),
-    *_covered(
+    *_cover(
         "task option",
         name="the task's name, and its job type's",
         bind="the task is the first argument: self.request, self.retry",
@@ -150,7 +150,7 @@ FEATURES: tuple[Feature, ...] = (
         rate_limit="how many may start in a second, minute or hour, over all workers",
         serializer="json: always so",
     ),
-    *_refused(
+    *_refuse(
         "task option",
         soft_time_limit=_SOFT,
         base=_MIDDLEWARE,
@@ -171,7 +171,7 @@ FEATURES: tuple[Feature, ...] = (
         on_success=_MIDDLEWARE,
         on_retry=_MIDDLEWARE,
     ),
-    *_covered(
+    *_cover(
         "call option",
         args="positional arguments",
         kwargs="keyword arguments",
@@ -181,7 +181,7 @@ FEATURES: tuple[Feature, ...] = (
         priority="0 to 9, as Celery's Redis transport has it: 0 is the most urgent (see highest_priority)",
         task_id="the deduplication key: while the first is not finished, a second start joins it",
     ),
-    *_refused(
+    *_refuse(
         "call option",
         queue=_TYPES,
         routing_key=_ROUTING,
@@ -206,13 +206,13 @@ FEATURES: tuple[Feature, ...] = (
         group_id=_CHILDREN,
         stamped_headers="pass it as an argument",
     ),
-    *_covered(
+    *_cover(
         "retry option",
         exc="the error to fail with when no retry is left",
         countdown="seconds before the retry",
         eta="when to retry: a datetime with a time zone",
     ),
-    *_refused(
+    *_refuse(
         "retry option",
         max_retries="set max_retries in the task's decorator",
         args="start another task with other arguments: return holdfast.Continue(…)",
@@ -221,7 +221,7 @@ FEATURES: tuple[Feature, ...] = (
         throw="write `raise self.retry(…)`",
         time_limit="set it in the task's decorator",
     ),
-    *_covered(
+    *_cover(
         "application attribute",
         task="the decorator",
         conf="its settings",
@@ -236,7 +236,7 @@ FEATURES: tuple[Feature, ...] = (
         tasks="the tasks by name",
         main="the application's name",
     ),
-    *_refused(
+    *_refuse(
         "application attribute",
         control=_WORKERS,
         events=_OBSERVER,
@@ -256,7 +256,7 @@ FEATURES: tuple[Feature, ...] = (
         set_default="the newest application is the current one; leave it out",
         current_task="take bind=True and use self",
     ),
-    *_covered(
+    *_cover(
         "task attribute",
         delay="starts it",
         apply_async="starts it with options",
@@ -273,7 +273,7 @@ FEATURES: tuple[Feature, ...] = (
         app="the application",
         run="the function",
     ),
-    *_refused(
+    *_refuse(
         "task attribute",
         apply=f"call the task as a function; in tests {_TEST_KIT}",
         map=_GROUP,
@@ -291,7 +291,7 @@ FEATURES: tuple[Feature, ...] = (
         before_start=_MIDDLEWARE,
         after_return=_MIDDLEWARE,
     ),
-    *_covered(
+    *_cover(
         "request attribute",
         id="the id that the task was started with",
         task="the task's name",
@@ -303,7 +303,7 @@ FEATURES: tuple[Feature, ...] = (
         called_directly="whether it was called as a function",
         job="the Holdfast job",
     ),
-    *_refused(
+    *_refuse(
         "request attribute",
         parent_id=_CHILDREN,
         group=_CHILDREN,
@@ -319,7 +319,7 @@ FEATURES: tuple[Feature, ...] = (
         timelimit=_JOB,
         is_eager=_TEST_KIT,
     ),
-    *_covered(
+    *_cover(
         "result attribute",
         id="the task's id",
         task_id="the task's id",
@@ -339,7 +339,7 @@ FEATURES: tuple[Feature, ...] = (
         join="waits for a group",
         completed_count="how many of a group have completed",
     ),
-    *_refused(
+    *_refuse(
         "result attribute",
         children=_CHILDREN,
         parent=_CHILDREN,
@@ -351,7 +351,7 @@ FEATURES: tuple[Feature, ...] = (
         restore="keep the ids of its results",
         children_results=_CHILDREN,
     ),
-    *_covered(
+    *_cover(
         "import",
         Celery="from holdfast.contrib.celery import Celery",
         shared_task="from holdfast.contrib.celery import shared_task",
@@ -367,7 +367,7 @@ FEATURES: tuple[Feature, ...] = (
         get_task_logger="logging.getLogger(__name__); the worker adds the job to every line",
         current_app="import your application",
     ),
-    *_refused(
+    *_refuse(
         "import",
         Task=_MIDDLEWARE,
         chunks=_GROUP,

@@ -87,7 +87,7 @@ class TaskOptions:
         check_names("task option", given, task)
         check_always_so("task option", given, task)
         options = {name: value for name, value in given.items() if name in cls.__slots__}
-        options |= _folded(given.get("retry_kwargs"), task)
+        options |= _fold_retry_options(given.get("retry_kwargs"), task)
         call = {name: given[name] for name in ("priority", "expires") if name in given}
         _check_task_options(options)
         for name in ("autoretry_for", "dont_autoretry_for"):
@@ -156,7 +156,7 @@ def rate_of(rate_limit: str | int | None) -> list[Rate]:
     return [Rate(int(number), _PERIODS[unit or "s"])]
 
 
-def _folded(retry_kwargs: Any, task: str) -> dict[str, Any]:
+def _fold_retry_options(retry_kwargs: Any, task: str) -> dict[str, Any]:
     """Return the options that autoretry_for's keyword arguments stand for."""
     places = {"max_retries": "max_retries", "countdown": "default_retry_delay"}
     for name in retry_kwargs or {}:
@@ -253,22 +253,22 @@ class CeleryTask:
         """
         given, named = tuple(args or ()), dict(kwargs or {})
         self._check_call(given, named)
-        found: AsyncResult = self._signed(given, named).apply_async(**options)
+        found: AsyncResult = self._sign(given, named).apply_async(**options)
         return found
 
     def s(self, *args: Any, **kwargs: Any) -> TaskSignature:
         """Return its signature: in a chain, the result before it is its first argument."""
-        return self._signed(args, kwargs)
+        return self._sign(args, kwargs)
 
     def si(self, *args: Any, **kwargs: Any) -> TaskSignature:
         """Return its signature with all of its arguments: in a chain it takes no result."""
-        return self._signed(args, kwargs).set(immutable=True)
+        return self._sign(args, kwargs).set(immutable=True)
 
     def signature(
         self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, **options: Any
     ) -> TaskSignature:
         """Return its signature with options. Raises: CeleryUnsupported."""
-        return self._signed(args, kwargs).set(**options)
+        return self._sign(args, kwargs).set(**options)
 
     def AsyncResult(self, task_id: str) -> AsyncResult:  # noqa: N802
         """Return a result by its id."""
@@ -373,7 +373,7 @@ class CeleryTask:
         except TypeError as error:
             raise InputInvalid(f"{self.name} cannot be called: {error}", help="") from error
 
-    def _signed(
+    def _sign(
         self, args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> TaskSignature:
         return TaskSignature(self.name, args, kwargs, app=self._app)

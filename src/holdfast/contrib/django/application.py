@@ -80,13 +80,13 @@ def _find() -> Holdfast:
     try:
         app = import_string(name)
     except ImportError as error:
-        raise _explained(name) from error
+        raise _explain_app_error(name) from error
     if not isinstance(app, Holdfast):
-        raise _explained(name)
+        raise _explain_app_error(name)
     return app
 
 
-def _explained(name: str) -> AppNotLoaded:
+def _explain_app_error(name: str) -> AppNotLoaded:
     """Say what is wrong with settings.HOLDFAST_APP: a name that does not exist, or a module that cannot be imported."""
     from holdfast.cli.session import load_app
 

@@ -89,17 +89,19 @@ def result_of(job: JobInfo, attempts: Sequence[AttemptInfo], backend: str) -> An
     except ImportError as error:
         raise TaskResultDoesNotExist(f"{job.id}: its task {job.type} is gone") from error
     if job.planned_at is not None:
-        task = task.using(run_after=shown(job.planned_at))
+        task = task.using(run_after=to_local_time(job.planned_at))
     result = new_result(task, job.input["args"], job.input["kwargs"], backend)
     counted = [each for each in attempts if each.kind != _NO_ATTEMPT]
     first = counted[0].started_at if counted else None
     values: dict[str, Any] = {
         "id": str(job.id),
         "status": _STATUS[job.state],
-        "enqueued_at": shown(job.created_at),
-        "started_at": shown(first or job.started_at),
-        "last_attempted_at": shown(job.started_at or (counted[-1].started_at if counted else None)),
-        "finished_at": shown(job.finished_at),
+        "enqueued_at": to_local_time(job.created_at),
+        "started_at": to_local_time(first or job.started_at),
+        "last_attempted_at": to_local_time(
+            job.started_at or (counted[-1].started_at if counted else None)
+        ),
+        "finished_at": to_local_time(job.finished_at),
         "errors": _errors(job, counted),
         "worker_ids": _workers(job, counted),
         "_return_value": job.output,
@@ -150,7 +152,7 @@ def class_path(text: str) -> str:
     return "builtins.Exception"
 
 
-def shown(moment: datetime | None) -> datetime | None:
+def to_local_time(moment: datetime | None) -> datetime | None:
     """Return a time as Django's settings have it."""
     if moment is None or settings.USE_TZ:
         return moment

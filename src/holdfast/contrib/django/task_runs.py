@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from holdfast.client.views import AttemptInfo
 from holdfast.contrib.django.application import database_alias, load_django_app
-from holdfast.contrib.django.task_results import new_result, shown, task_error
+from holdfast.contrib.django.task_results import new_result, task_error, to_local_time
 from holdfast.contrib.django.task_types import TASK_TYPES
 from holdfast.contrib.django.tasks_api import (
     Task,
@@ -72,7 +72,7 @@ class TaskAttempt:
     def __init__(self, job: Job[dict[str, Any]], earlier: Sequence[AttemptInfo]) -> None:
         self._job = job
         self._task: AnyTask = TASK_TYPES.task_of(job.type, job.input)
-        self._result = self._running(earlier)
+        self._result = self._running_result(earlier)
 
     def run(self) -> Any:
         """Call the task; an async one on a loop of its own."""
@@ -82,23 +82,25 @@ class TaskAttempt:
         except _NOT_FAILURES:
             raise
         except (Exception, SystemExit) as error:
-            raise self._failed(error) from error
-        return self._succeeded(value)
+            raise self._on_failure(error) from error
+        return self._on_success(value)
 
     async def run_async(self) -> Any:
         """Call an async task."""
         try:
             await sync_to_async(self._send)(task_started)
-            value = normalize_json(await self._task.acall(*self._arguments(), **self._named()))
+            value = normalize_json(
+                await self._task.acall(*self._arguments(), **self._named_arguments())
+            )
         except _NOT_FAILURES:
             await sync_to_async(connections.close_all)()
             raise
         except (Exception, SystemExit) as error:
-            raise await sync_to_async(_handling)(error, self._failed) from error
-        return await sync_to_async(_closing)(self._succeeded, value)
+            raise await sync_to_async(_call_handling)(error, self._on_failure) from error
+        return await sync_to_async(_call_and_close)(self._on_success, value)
 
     def _call(self) -> Any:
-        return normalize_json(self._task.call(*self._arguments(), **self._named()))
+        return normalize_json(self._task.call(*self._arguments(), **self._named_arguments()))
 
     def _call_atomic(self) -> Any:
         """Complete the job with the last statement of the task's own transaction."""
@@ -112,11 +114,11 @@ class TaskAttempt:
         context = [TaskContext(task_result=self._result)] if self._task.takes_context else []
         return [*context, *self._job.input["args"]]
 
-    def _named(self) -> dict[str, Any]:
+    def _named_arguments(self) -> dict[str, Any]:
         named: dict[str, Any] = self._job.input["kwargs"]
         return named
 
-    def _running(self, earlier: Sequence[AttemptInfo]) -> AnyResult:
+    def _running_result(self, earlier: Sequence[AttemptInfo]) -> AnyResult:
         job, now = self._job, timezone.now()
         failed = [each for each in earlier if each.kind != "snooze"]
         first = failed[0].started_at if failed else None
@@ -125,15 +127,15 @@ class TaskAttempt:
             result,
             id=str(job.id),
             status=TaskResultStatus.RUNNING,
-            enqueued_at=shown(job.created_at),
-            started_at=shown(first) or now,
+            enqueued_at=to_local_time(job.created_at),
+            started_at=to_local_time(first) or now,
             last_attempted_at=now,
             errors=[task_error(each.error) for each in failed if each.error],
             worker_ids=[*(each.worker or "" for each in failed), job.worker],
         )
         return result
 
-    def _succeeded(self, value: Any) -> Any:
+    def _on_success(self, value: Any) -> Any:
         _change(
             self._result,
             status=TaskResultStatus.SUCCESSFUL,
@@ -143,7 +145,7 @@ class TaskAttempt:
         self._send(task_finished)
         return value
 
-    def _failed(self, error: BaseException) -> TaskRaised:
+    def _on_failure(self, error: BaseException) -> TaskRaised:
         """Return the error as it is recorded; unless there will be another attempt, the task has finished."""
         error.__traceback__ = _without_outer_frames(error.__traceback__)
         may_retry = (
@@ -179,15 +181,15 @@ def path_of(error: BaseException) -> str:
     )
 
 
-def _handling(error: BaseException, function: Callable[[BaseException], T]) -> T:
+def _call_handling(error: BaseException, function: Callable[[BaseException], T]) -> T:
     """Call a function while an error is handled, in this thread too: Django's log reads which one that is."""
     try:
         raise error
     except BaseException:
-        return _closing(function, error)
+        return _call_and_close(function, error)
 
 
-def _closing(function: Callable[[A], T], argument: A) -> T:
+def _call_and_close(function: Callable[[A], T], argument: A) -> T:
     """Call a function, and close the connections of a thread that ends with its task."""
     try:
         return function(argument)

@@ -127,7 +127,7 @@ def check_configuration(
     """Check the settings against each other, and against the job types and cycles of an application."""
     return [
         _names(settings, owners),
-        _timing(settings, leases),
+        _check_timing(settings, leases),
         _retention(settings),
         _runners(settings, [each.name for each in owners if isinstance(each, CycleSpec)]),
     ]
@@ -147,7 +147,7 @@ def _names(settings: Settings, owners: Owners) -> Finding:
     )
 
 
-def _timing(settings: Settings, leases: Mapping[str, Lease]) -> Finding:
+def _check_timing(settings: Settings, leases: Mapping[str, Lease]) -> Finding:
     all_ms = {"default": settings.outbox.lease_duration_ms}
     all_ms |= {f"of {name}": lease.duration_ms for name, lease in leases.items()}
     whose, smallest_ms = min(all_ms.items(), key=lambda each: each[1])

@@ -59,7 +59,7 @@ def _describe_host(host: HostStatus) -> str:
 
 
 def _standbys(replication: Replication, settings: Settings) -> Finding:
-    measured = _measured(replication)
+    measured = _describe(replication)
     if replication.is_hidden:
         return warning(
             "replication",
@@ -107,7 +107,7 @@ def _synchronous(replication: Replication, settings: Settings, measured: str) ->
     return ok("replication", measured)
 
 
-def _measured(replication: Replication) -> str:
+def _describe(replication: Replication) -> str:
     if not replication.standbys:
         standbys = "no standby"
     elif replication.is_hidden:

@@ -10,7 +10,7 @@ from holdfast.commands.attempts import AHEAD_US, ahead_us
 from holdfast.commands.explain import RUN_COUNTS_MS
 from holdfast.commands.workers import check_lease
 from holdfast.core.cycle import CycleRecord, RunRecord
-from holdfast.core.duration import format_duration, pluralize, spoken
+from holdfast.core.duration import format_duration, format_span, pluralize
 from holdfast.core.errors import ConfigError
 from holdfast.core.instants import Instant
 from holdfast.core.lease import Lease
@@ -80,11 +80,11 @@ def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
         _workers(fleet),
         _versions(fleet.workers),
         _overrides(fleet),
-        _unhandled(fleet),
+        _check_unhandled(fleet),
         _subscriptions(fleet),
-        _expired(fleet, reaper_interval_ms),
+        _check_expired(fleet, reaper_interval_ms),
         _unreadable(fleet),
-        _sealed(fleet),
+        _check_sealed(fleet),
         _dead_letters(fleet.totals),
         _cycles(fleet),
         _clock(fleet.ahead_us),
@@ -96,7 +96,7 @@ def _clock(ahead: int) -> Finding:
         return ok("clock", "no records from the future")
     return warning(
         "clock",
-        f"records are {spoken(ahead)} ahead of the database's clock",
+        f"records are {format_span(ahead)} ahead of the database's clock",
         "the clock was set back: the next tick or worker moves what the old time had dated; scheduled jobs "
         "wait for their time, and cycles for their next slot",
         "keep the server's clock in sync with NTP, and never set it back",
@@ -112,14 +112,14 @@ def _unreadable(fleet: Fleet) -> Finding:
     since = fleet.now - min(each.since for each in groups)
     return warning(
         "unreadable",
-        f"{pluralize(count, 'job')} of {names} for {spoken(since)}",
+        f"{pluralize(count, 'job')} of {names} for {format_span(since)}",
         "the workers' code cannot read their inputs: they wait, and run when code starts that can",
         "see why with `holdfast jobs show ID`; add a default or an upgrade, and test it with "
         "`holdfast types check APP`",
     )
 
 
-def _sealed(fleet: Fleet) -> Finding:
+def _check_sealed(fleet: Fleet) -> Finding:
     groups = [each for each in fleet.unreadable if each.missing is not None]
     if not groups:
         return ok("sealed", "no job waits for a key that opens its input")
@@ -128,7 +128,7 @@ def _sealed(fleet: Fleet) -> Finding:
     since = fleet.now - min(each.since for each in groups)
     return warning(
         "sealed",
-        f"{pluralize(count, 'job')} for {spoken(since)}: {named}",
+        f"{pluralize(count, 'job')} for {format_span(since)}: {named}",
         "the workers that took them do not hold the key: they wait, and run when a worker starts with it",
         "give the workers the key, in HOLDFAST_SEAL_KEYS; one that was removed too early is needed again",
     )
@@ -195,7 +195,7 @@ def _overrides(fleet: Fleet) -> Finding:
     return ok("overrides", measured)
 
 
-def _unhandled(fleet: Fleet) -> Finding:
+def _check_unhandled(fleet: Fleet) -> Finding:
     waiting = unhandled_types(fleet.workers, fleet.types)
     if not waiting or not fleet.workers:
         return ok(
@@ -224,11 +224,11 @@ def _subscriptions(fleet: Fleet) -> Finding:
     )
 
 
-def _expired(fleet: Fleet, reaper_interval_ms: int) -> Finding:
+def _check_expired(fleet: Fleet, reaper_interval_ms: int) -> Finding:
     oldest = fleet.leases[0].expires_at if fleet.leases else fleet.now
     late_ms = max(0, fleet.now - oldest) // 1000
     stuck = pluralize(fleet.totals.stuck, "job")
-    measured = f"{stuck} under expired leases, the oldest for {spoken(late_ms * 1000)}"
+    measured = f"{stuck} under expired leases, the oldest for {format_span(late_ms * 1000)}"
     if late_ms <= 3 * reaper_interval_ms:
         return ok("expired_leases", measured)
     return problem(

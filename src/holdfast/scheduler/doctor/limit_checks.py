@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.commands.limits import LimitFacts, read_declared, read_limits, spoken_gate
 from holdfast.core.declared_limits import declared_in
-from holdfast.core.duration import pluralize, spoken
+from holdfast.core.duration import format_span, pluralize
 from holdfast.core.gates import HeldLine, split_gate
 from holdfast.core.instants import Instant
 from holdfast.core.worker_presence import WorkerRecord
@@ -42,10 +42,10 @@ def read_limit_state(store: Store) -> Op[LimitState]:
 
 def check_limits(state: LimitState, workers: Sequence[WorkerRecord]) -> list[Finding]:
     """Check what was read."""
-    return [_agreed(workers), _full(state), _held(state)]
+    return [_check_agreement(workers), _full(state), _held_finding(state)]
 
 
-def _agreed(workers: Sequence[WorkerRecord]) -> Finding:
+def _check_agreement(workers: Sequence[WorkerRecord]) -> Finding:
     said: dict[str, set[str]] = defaultdict(set)
     for worker in workers:
         declared = declared_in(worker)
@@ -75,9 +75,9 @@ def _full(state: LimitState) -> Finding:
         paused = f", {pluralize(len(resting), 'key')} paused" if resting else ""
         return ok("full_keys", f"no key has been full for long{paused}")
     worst = min(full, key=lambda each: each.oldest_at or state.now)
-    waited = spoken(state.now - (worst.oldest_at or state.now))
+    waited = format_span(state.now - (worst.oldest_at or state.now))
     if worst.is_resting:
-        return _paused(worst, len(resting), state.now)
+        return _paused_finding(worst, len(resting), state.now)
     return warning(
         "full_keys",
         f"{pluralize(len(full), 'key')} full; {worst.type} {worst.key} for {waited}",
@@ -87,8 +87,8 @@ def _full(state: LimitState) -> Finding:
     )
 
 
-def _paused(key: LimitFacts, count: int, now: Instant) -> Finding:
-    left = spoken((key.rests_until or now) - now)
+def _paused_finding(key: LimitFacts, count: int, now: Instant) -> Finding:
+    left = format_span((key.rests_until or now) - now)
     why = f": {key.reason}" if key.reason else ""
     return warning(
         "full_keys",
@@ -98,12 +98,12 @@ def _paused(key: LimitFacts, count: int, now: Instant) -> Finding:
     )
 
 
-def _held(state: LimitState) -> Finding:
+def _held_finding(state: LimitState) -> Finding:
     if not state.held:
         return ok("ordered_keys", "no ordered key waits for a dead letter")
     first = state.held[0]
     type = split_gate(first.gate)[0]
-    since = spoken(state.now - first.since)
+    since = format_span(state.now - first.since)
     return warning(
         "ordered_keys",
         f"{pluralize(len(state.held), 'key')}; {spoken_gate(first.gate)} for {since}",

@@ -82,7 +82,7 @@ class HungSessions:
             is_early = time.monotonic() < self._ask_at
             reason = self._reasons.get(self._pids.get(link, 0))
         if is_early and reason is not None:
-            raise _hanging(link, reason)
+            raise _hanging_error(link, reason)
 
     async def ask(self, link: PostgresLink, connection: AsyncConnection[Any]) -> None:
         """Ask on a new connection which sessions are still there. Raises: DatabaseUnreachable if the link's own is."""
@@ -100,10 +100,10 @@ class HungSessions:
                 return
             self._pause_s = min(max(2 * self._pause_s, SHORTEST_PAUSE_S), HUNG_PAUSE_MAX_S)
             self._ask_at = time.monotonic() + self._pause_s * (0.5 + random.random() / 2)
-        raise _hanging(link, reason)
+        raise _hanging_error(link, reason)
 
 
-def _hanging(link: PostgresLink, wait_event: str) -> DatabaseUnreachable:
+def _hanging_error(link: PostgresLink, wait_event: str) -> DatabaseUnreachable:
     if wait_event == "SyncRep":
         return DatabaseUnreachable(
             f"the last commit of the {link.purpose} connection still waits for the synchronous standby",
@@ -331,7 +331,7 @@ class PostgresLink:
         except (DatabaseUnreachable, ConnectionClosed, psycopg.OperationalError) as error:
             if time.monotonic() - begun >= self._limit_s:
                 self._give_up()
-                raise self._unanswered() from None
+                raise self._timeout_error() from None
             if isinstance(error, DatabaseUnreachable):
                 self._abandon()
                 raise
@@ -349,7 +349,7 @@ class PostgresLink:
             raise
         if not answered:
             await self._cut_off(task)
-            raise self._unanswered()
+            raise self._timeout_error()
         try:
             return task.result()
         except DatabaseUnreachable:
@@ -358,7 +358,7 @@ class PostgresLink:
         except (ConnectionClosed, psycopg.OperationalError) as error:
             raise self._lost(error) from error
 
-    def _unanswered(self) -> DatabaseUnreachable:
+    def _timeout_error(self) -> DatabaseUnreachable:
         return DatabaseUnreachable(
             f"no answer on the {self.purpose} connection for {self._limit_s:g} s"
         )

@@ -17,8 +17,8 @@ from holdfast.storage.migrations import (
     Migration,
     check_schema,
     check_unchanged,
+    list_pending,
     load_migrations,
-    pending,
 )
 from holdfast.storage.operation import run
 from holdfast.storage.postgres.connection import PsycopgExecutor
@@ -79,7 +79,7 @@ def apply_migrations(
         known = load_migrations(PACKAGE)
         applied = read_applied(connection, schema)
         check_unchanged(known, applied)
-        todo = pending(known, applied)
+        todo = list_pending(known, applied)
         for step in todo:
             _apply(connection, schema, step)
         check_schema(known, read_applied(connection, schema))

@@ -169,7 +169,7 @@ class _IdleConnections(Generic[C]):
         except IndexError:
             return None
 
-    def expired(self, idle_s: float) -> list[C]:
+    def take_expired(self, idle_s: float) -> list[C]:
         """Take those that were not used for so long."""
         found = []
         now = time.monotonic()
@@ -304,7 +304,7 @@ class PostgresPool:
         self._sweeper.start()
 
     def _sweep(self) -> None:
-        for connection in self._idle_connections.expired(IDLE_S):
+        for connection in self._idle_connections.take_expired(IDLE_S):
             connection.close()
         with self._sweeping:
             if self._sweeper is not None:
@@ -421,7 +421,7 @@ class PostgresAsyncPool:
 
     def _sweep(self) -> None:
         self._sweeper = None
-        for connection in self._idle_connections.expired(IDLE_S):
+        for connection in self._idle_connections.take_expired(IDLE_S):
             # Saying goodbye takes no time, but psycopg would have it awaited.
             connection.pgconn.finish()
         if len(self._idle_connections):

@@ -236,7 +236,7 @@ class StatementTracker:
         return self.began is None and not self._expects_rows
 
     @contextmanager
-    def expecting(self, query: bytes) -> Iterator[None]:
+    def expect(self, query: bytes) -> Iterator[None]:
         """Run a text; one that cannot end the transaction needs no question before it."""
         self._expects_rows = _ROWS_ONLY.fullmatch(query) is not None
         try:
@@ -276,7 +276,7 @@ class CallerConnection(Connection[Any]):
     def run(self, query: bytes, params: Any) -> Cursor[Any]:
         """Run a statement whose answer shows what it was."""
         done = self.tracker.done
-        with self.tracker.expecting(query):
+        with self.tracker.expect(query):
             cursor = self.execute(query, params)
         if is_row_statement(cursor):
             self.tracker.known += self.tracker.done - done
@@ -307,7 +307,7 @@ class CallerAsyncConnection(PoolConnection):
     async def run(self, query: bytes, params: Any) -> AsyncCursor[Any]:
         """Run a statement whose answer shows what it was."""
         done = self.tracker.done
-        with self.tracker.expecting(query):
+        with self.tracker.expect(query):
             cursor = await self.execute(query, params)
         if is_row_statement(cursor):
             self.tracker.known += self.tracker.done - done

@@ -66,7 +66,7 @@ class SqliteLeaseStore(LeaseStore):
             yield from _settle(dropped, suspected_from(poison), now)
         yield Statement("lease_drop", {"tokens": tokens})
         last = max((expires_at, token) for token, expires_at in leases)
-        return ReapPage([_reaped(each) for each in dropped], len(leases), last)
+        return ReapPage([_reaped_record(each) for each in dropped], len(leases), last)
 
 
 class _Dropped(NamedTuple):
@@ -152,7 +152,7 @@ def _settle(dropped: Sequence[_Dropped], suspected: int, now: Instant) -> Op[Non
     yield from tally.write(now)
 
 
-def _reaped(each: _Dropped) -> Reaped:
+def _reaped_record(each: _Dropped) -> Reaped:
     return Reaped(
         id=each.id,
         type=each.type,

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from holdfast.core.errors import WrongDatabase
 from holdfast.core.records import AppliedMigration
-from holdfast.storage.migrations import check_schema, check_unchanged, load_migrations, pending
+from holdfast.storage.migrations import check_schema, check_unchanged, list_pending, load_migrations
 from holdfast.storage.operation import run
 from holdfast.storage.sqlite.connection import MEMORY, LockWait, begin, translate
 from holdfast.storage.sqlite.store import PACKAGE
@@ -70,7 +70,7 @@ def _apply(connection: sqlite3.Connection, make_id: Callable[[], str]) -> list[A
     known = load_migrations(PACKAGE)
     applied = read_applied(connection)
     check_unchanged(known, applied)
-    todo = pending(known, applied)
+    todo = list_pending(known, applied)
     for step in todo:
         for statement in _statements_of(step.text):
             connection.execute(statement)

@@ -82,7 +82,7 @@ class ChainStore(Lists[ChainRecord]):
         return bool(rows)
 
     def tails(self, chain_ids: Sequence[str]) -> Op[list[Tail]]:
-        """Read the last job of each chain and where it stands."""
+        """Read the last job of each chain and what became of it."""
         rows = yield Statement("chain_tail", {"ids": texts(chain_ids)})
         return records_of(Tail, rows)
 

@@ -152,11 +152,11 @@ class RunStore:
         started_at: Instant = rows[0][0]
         return started_at
 
-    def seen(
+    def touch(
         self, run_id: str, counters: str | None = None, now: Instant | None = None
     ) -> Op[None]:
         """Give a sign of life, with counters as JSON. One statement."""
-        yield Statement("run_seen", {"id": run_id, "counters": counters, "now": now})
+        yield Statement("run_touch", {"id": run_id, "counters": counters, "now": now})
 
     def finish(
         self,
@@ -173,10 +173,10 @@ class RunStore:
         )
         return bool(rows)
 
-    def crashed(self, run: NewRun, slots: Sequence[str]) -> Op[list[str]]:
+    def mark_crashed(self, run: NewRun, slots: Sequence[str]) -> Op[list[str]]:
         """Mark earlier runs of these slots that never ended as crashed; return their ids. One statement."""
         rows = yield Statement(
-            "run_crashed", {"id": run.id, "name": run.name, "slots": texts(slots)}
+            "run_mark_crashed", {"id": run.id, "name": run.name, "slots": texts(slots)}
         )
         return [row[0] for row in rows]
 

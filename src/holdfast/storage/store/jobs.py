@@ -19,9 +19,9 @@ from holdfast.core.records import (
     Held,
     JobRecord,
     JobRef,
+    LeaseStatus,
     NewJob,
     Probe,
-    Stand,
 )
 from holdfast.core.statistics import DeadGroup
 from holdfast.core.subscriptions import (
@@ -109,7 +109,7 @@ class JobStore(Lists[JobRecord]):
             lines = {**_lines(claim.probes), **msgspec.structs.asdict(held)}
             rows = yield Statement("job_claim_lines", {**lines, **shared})
         else:
-            probes = {**_probed(claim.probes), "classes": document(claim.classes)}
+            probes = {**_probe_params(claim.probes), "classes": document(claim.classes)}
             rows = yield Statement("job_claim", {**probes, **shared})
         return [ClaimedJob(*row) for row in rows]
 
@@ -147,10 +147,10 @@ class JobStore(Lists[JobRecord]):
         rows = yield Statement(name, {**_columns(finishes), **shared})
         return [Finished(id, type, waited) for ids, type, waited in rows for id in items(ids)]
 
-    def stand(self, pairs: Sequence[Held]) -> Op[list[Stand]]:
+    def lease_status(self, pairs: Sequence[Held]) -> Op[list[LeaseStatus]]:
         """Say what became of (id, token) pairs that a finish or heartbeat did not find. One statement."""
-        rows = yield Statement("job_stand", {"rows": document(pairs)})
-        return records_of(Stand, rows)
+        rows = yield Statement("job_lease_status", {"rows": document(pairs)})
+        return records_of(LeaseStatus, rows)
 
     def lock(self, ids: Sequence[str]) -> Op[set[str]]:
         """Lock live rows in id order, waiting under the lock timeout; return the ids that are live."""
@@ -239,7 +239,7 @@ def _lines(probes: Sequence[Probe]) -> dict[str, Value]:
     }
 
 
-def _probed(probes: Sequence[Probe]) -> dict[str, Value]:
+def _probe_params(probes: Sequence[Probe]) -> dict[str, Value]:
     return {
         **_lines(probes),
         "type_tokens": array([each.token for each in probes]),
@@ -316,7 +316,7 @@ class EventStore:
         """Read which events are kept longer than others. One statement."""
         return records_of(KeptEvent, (yield Statement("subscription_kept", {})))
 
-    def replaying(self, subscription: Subscription) -> Op[Replaying | None]:
+    def lock_replay(self, subscription: Subscription) -> Op[Replaying | None]:
         """Lock a subscription whose earlier events are being replayed; None when there is none, or another has it."""
         rows = yield Statement(
             "subscription_replaying",
@@ -324,7 +324,7 @@ class EventStore:
         )
         return next(iter(records_of(Replaying, rows)), None)
 
-    def replayed(self, subscription: Subscription, after: str | None) -> Op[None]:
+    def mark_replayed(self, subscription: Subscription, after: str | None) -> Op[None]:
         """Note up to which event a subscription was replayed; None ends it. One statement."""
         params = {"event": subscription.event, "handler": subscription.handler, "after": after}
         yield Statement("subscription_replayed", params)

@@ -118,7 +118,7 @@ class ArchivingStore:
         given: dict[str, Value] = {"id": id, "token": token, "lease_ms": lease_ms, "now": now}
         return bool((yield Statement("manifest_renew", given)))
 
-    def exported(
+    def mark_exported(
         self,
         id: str,
         token: str,
@@ -138,35 +138,37 @@ class ArchivingStore:
             "definition": definition,
             "now": now,
         }
-        return bool((yield Statement("manifest_exported", given)))
+        return bool((yield Statement("manifest_mark_exported", given)))
 
-    def verified(
+    def mark_verified(
         self, id: str, token: str, keep_ms: int | None, now: Instant | None = None
     ) -> Op[bool]:
         """Note that the objects were read back and are right; release it. One statement."""
         given: dict[str, Value] = {"id": id, "token": token, "keep_ms": keep_ms, "now": now}
-        return bool((yield Statement("manifest_verified", given)))
+        return bool((yield Statement("manifest_mark_verified", given)))
 
     def remove_empty(self, id: str, token: str) -> Op[bool]:
         """Remove one that never held anything. One statement."""
         return bool((yield Statement("manifest_empty", {"id": id, "token": token})))
 
-    def dropping(self, id: str, token: str, items: int, now: Instant | None = None) -> Op[bool]:
+    def count_dropped(
+        self, id: str, token: str, items: int, now: Instant | None = None
+    ) -> Op[bool]:
         """Count items that this transaction removes. One statement."""
         given: dict[str, Value] = {"id": id, "token": token, "items": items, "now": now}
-        return bool((yield Statement("manifest_dropping", given)))
+        return bool((yield Statement("manifest_count_dropped", given)))
 
-    def dropped(self, id: str, token: str, now: Instant | None = None) -> Op[bool]:
+    def mark_dropped(self, id: str, token: str, now: Instant | None = None) -> Op[bool]:
         """Note that all that could be removed is removed; release it. One statement."""
         given: dict[str, Value] = {"id": id, "token": token, "now": now}
-        return bool((yield Statement("manifest_dropped", given)))
+        return bool((yield Statement("manifest_mark_dropped", given)))
 
-    def restored(
+    def mark_restored(
         self, id: str, token: str, keep_ms: int | None, now: Instant | None = None
     ) -> Op[bool]:
         """Note that the rows are back in their table; release it. One statement."""
         given: dict[str, Value] = {"id": id, "token": token, "keep_ms": keep_ms, "now": now}
-        return bool((yield Statement("manifest_restored", given)))
+        return bool((yield Statement("manifest_mark_restored", given)))
 
     def release(
         self,

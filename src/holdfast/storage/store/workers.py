@@ -54,9 +54,9 @@ class WorkerStore:
         )
         return records_of(WorkerRecord, rows)
 
-    def vanished(self, now: Instant | None = None) -> Op[list[VanishedWorker]]:
+    def mark_vanished(self, now: Instant | None = None) -> Op[list[VanishedWorker]]:
         """Mark and return workers that stopped giving signs; each is returned to one caller. One statement."""
-        rows = yield Statement("worker_vanished", {"now": now})
+        rows = yield Statement("worker_mark_vanished", {"now": now})
         return records_of(VanishedWorker, rows)
 
     def settings(self) -> Op[list[TypeSetting]]:

@@ -19,13 +19,15 @@ class ArchivingConformance(Conformance):
         )
         return await fixture.run(op)
 
-    async def _verified(self, fixture: StoreFixture, keep_ms: int | None = 1_000) -> Manifest:
+    async def _verify_manifest(
+        self, fixture: StoreFixture, keep_ms: int | None = 1_000
+    ) -> Manifest:
         store, token = fixture.store.archiving, fixture.new_id()
         claimed = await self._claim(fixture, token)
         assert claimed is not None
-        op = store.exported(claimed.id, token, [OBJECT], 3, "{}", fixture.now)
+        op = store.mark_exported(claimed.id, token, [OBJECT], 3, "{}", fixture.now)
         assert await fixture.run(op)
-        assert await fixture.run(store.verified(claimed.id, token, keep_ms, fixture.now))
+        assert await fixture.run(store.mark_verified(claimed.id, token, keep_ms, fixture.now))
         found = await fixture.run(fixture.store.manifests.get(claimed.id))
         assert found is not None
         return found
@@ -45,14 +47,14 @@ class ArchivingConformance(Conformance):
         store = fixture.store.archiving
         assert not await fixture.run(store.renew(claimed.id, first, LEASE_MS, fixture.now))
         assert not await fixture.run(
-            store.exported(claimed.id, first, [OBJECT], 3, "{}", fixture.now)
+            store.mark_exported(claimed.id, first, [OBJECT], 3, "{}", fixture.now)
         )
         assert await fixture.run(store.renew(claimed.id, second, LEASE_MS, fixture.now))
 
     async def test_a_verified_manifest_is_dropped_under_a_token_and_restored(
         self, fixture: StoreFixture
     ) -> None:
-        found = await self._verified(fixture)
+        found = await self._verify_manifest(fixture)
         assert (found.state, found.rows, found.bytes, found.objects) == (
             "verified",
             3,
@@ -67,15 +69,15 @@ class ArchivingConformance(Conformance):
         assert [each.id for each in await fixture.run(eligible)] == [found.id]
         assert await fixture.run(store.hold(found.id, ["failed"], token, 1, fixture.now)) is None
         assert await fixture.run(store.hold(found.id, ["verified"], token, LEASE_MS, fixture.now))
-        assert not await fixture.run(store.dropping(found.id, other, 2, fixture.now))
-        assert await fixture.run(store.dropping(found.id, token, 2, fixture.now))
-        assert await fixture.run(store.dropped(found.id, token, fixture.now))
+        assert not await fixture.run(store.count_dropped(found.id, other, 2, fixture.now))
+        assert await fixture.run(store.count_dropped(found.id, token, 2, fixture.now))
+        assert await fixture.run(store.mark_dropped(found.id, token, fixture.now))
         gone = await fixture.run(fixture.store.manifests.find("deliveries", "2026-10", 0))
         assert gone is not None
         assert (gone.state, gone.dropped, gone.token) == ("dropped", 2, None)
         assert await self._claim(fixture, other) is None
         assert await fixture.run(store.hold(found.id, ["dropped"], token, LEASE_MS, fixture.now))
-        assert await fixture.run(store.restored(found.id, token, None, fixture.now))
+        assert await fixture.run(store.mark_restored(found.id, token, None, fixture.now))
         (back,) = await fixture.run(fixture.store.manifests.parts("deliveries", "2026-10"))
         assert (back.state, back.dropped, back.drop_eligible_at) == ("verified", 0, None)
 

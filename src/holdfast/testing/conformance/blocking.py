@@ -190,7 +190,7 @@ class FanInConformance(Conformance):
         self, fixture: StoreFixture, job: ClaimedJob, kind: FinishKind
     ) -> FinishReport:
         """End a blocker as a worker does: again while a transaction has its row."""
-        finish = fixture.ending(job, kind)
+        finish = fixture.finish_of(job, kind)
         while True:
             report = await fixture.run(finish_attempts(fixture.store, [finish], now=fixture.now))
             if report.accepted:
@@ -241,7 +241,7 @@ class CircleConformance(Conformance):
         *chains: str,
         others: list[Finish] | None = None,
     ) -> FinishReport:
-        finishes = [_continuing(fixture, job, *chains), *(others or [])]
+        finishes = [_continue_with(fixture, job, *chains), *(others or [])]
         return await fixture.run(finish_attempts(fixture.store, finishes, now=fixture.now))
 
     @pytest.mark.parametrize("length", [1, 2, 5])
@@ -251,7 +251,7 @@ class CircleConformance(Conformance):
         first = await fixture.start_running("first")
         last = first.chain_id
         for _ in range(length):
-            last = (await _attached(fixture, last)).id
+            last = (await _start_waiting(fixture, last)).id
         before = await fixture.harness.contents()
         with pytest.raises(CircularWait) as caught:
             await self._continue(fixture, first, last)
@@ -263,7 +263,7 @@ class CircleConformance(Conformance):
 
     async def test_one_blocker_among_many_closes_the_circle(self, fixture: StoreFixture) -> None:
         first, other = await fixture.start_running("first"), await fixture.start("other")
-        waiting = await _attached(fixture, first.chain_id)
+        waiting = await _start_waiting(fixture, first.chain_id)
         with pytest.raises(CircularWait):
             await self._continue(fixture, first, other.id, waiting.id)
 
@@ -271,15 +271,15 @@ class CircleConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         first, third = await fixture.start_running("first"), await fixture.start("third")
-        waiting = await _attached(fixture, first.chain_id)
-        await _attached(fixture, third.id, waiting.id)
+        waiting = await _start_waiting(fixture, first.chain_id)
+        await _start_waiting(fixture, third.id, waiting.id)
         report = await self._continue(fixture, first, third.id)
         assert len(report.accepted) == 1
 
     async def test_an_edge_that_was_closed_closes_no_circle(self, fixture: StoreFixture) -> None:
         first, other = await fixture.start_running("first"), await fixture.start_running("other")
-        waiting = await _attached(fixture, other.chain_id)
-        finish = fixture.ending(other, "complete")
+        waiting = await _start_waiting(fixture, other.chain_id)
+        finish = fixture.finish_of(other, "complete")
         await fixture.run(finish_attempts(fixture.store, [finish], now=fixture.now))
         assert (await fixture.read(waiting.id)).state == "pending"
         assert (await self._continue(fixture, first, waiting.id)).accepted
@@ -288,14 +288,14 @@ class CircleConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         one, other = await fixture.start("one", blockers=1), await fixture.start("other")
-        waiting = await _attached(fixture, one.id)
+        waiting = await _start_waiting(fixture, one.id)
         edges = [NewBlocker(one.id, 0, waiting.id)]
         await fixture.run(attach_blockers(fixture.store, edges, fixture.now))
         record = await fixture.read(waiting.id)
         sentence = why(record, await fixture.run(look_around(fixture.store, record)))
         assert sentence.startswith(f"Deadlock: chain {waiting.id} ")
         assert sentence.count(" waits for ") == 2
-        aside = await fixture.read((await _attached(fixture, other.id)).id)
+        aside = await fixture.read((await _start_waiting(fixture, other.id)).id)
         assert why(aside, await fixture.run(look_around(fixture.store, aside))).startswith(
             "Waiting for 1"
         )
@@ -304,7 +304,7 @@ class CircleConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         one, two = await fixture.start_running("one"), await fixture.start_running("two")
-        other = _continuing(fixture, two, one.chain_id)
+        other = _continue_with(fixture, two, one.chain_id)
         with pytest.raises(CircularWait):
             await self._continue(fixture, one, two.chain_id, others=[other])
         assert (await self._continue(fixture, one, two.chain_id)).accepted
@@ -312,7 +312,7 @@ class CircleConformance(Conformance):
             await self._continue(fixture, two, one.chain_id)
 
 
-async def _attached(fixture: StoreFixture, *chains: str) -> NewJob:
+async def _start_waiting(fixture: StoreFixture, *chains: str) -> NewJob:
     """Start a chain that waits for others, as a caller's start does."""
     job = await fixture.start("waits", blockers=len(chains))
     edges = [NewBlocker(job.id, position, each) for position, each in enumerate(chains)]
@@ -320,7 +320,7 @@ async def _attached(fixture: StoreFixture, *chains: str) -> NewJob:
     return job
 
 
-def _continuing(fixture: StoreFixture, job: ClaimedJob, *chains: str) -> Finish:
+def _continue_with(fixture: StoreFixture, job: ClaimedJob, *chains: str) -> Finish:
     following = fixture.next_job(job, blockers=len(chains))
     edges = [NewBlocker(following.id, position, each) for position, each in enumerate(chains)]
-    return fixture.ending(job, "continue", next=following, next_blockers=edges)
+    return fixture.finish_of(job, "continue", next=following, next_blockers=edges)

@@ -255,7 +255,7 @@ class ConcurrentClaimsConformance(Conformance):
         job = await fixture.start()
         before = await fixture.harness.contents()
         transaction = await fixture.harness.begin()
-        assert ids(await transaction.run(fixture.claiming())) == [job.id]
+        assert ids(await transaction.run(fixture.claim_op())) == [job.id]
         await transaction.rollback()
         assert await fixture.harness.contents() == before
         (again,) = await fixture.claim()

@@ -60,12 +60,12 @@ class CycleFixture(StoreFixture):
         """A slot that lies this much after the present."""
         return slot_at(self.now // SECOND * SECOND + SECOND + seconds * SECOND)
 
-    def beginning(self, slot: Slot, name: str = CLEANUP) -> Op[HeldSlot | None]:
+    def begin_op(self, slot: Slot, name: str = CLEANUP) -> Op[HeldSlot | None]:
         run = NewRun(self.new_id(), name, WORKER, slot.name)
         return begin_slot(self.store, run, slot, self.new_id(), LEASE_MS, self.now)
 
     async def begin(self, slot: Slot, name: str = CLEANUP) -> HeldSlot | None:
-        return await self.run(self.beginning(slot, name))
+        return await self.run(self.begin_op(slot, name))
 
     async def hold(self, slot: Slot) -> HeldSlot:
         held = await self.begin(slot)

@@ -32,7 +32,7 @@ QUIET_S, LATEST_S = 30, 120
 KEY = "doc:7"
 
 
-def _asking(
+def _ask_again(
     fixture: StoreFixture, *inputs: str, key: str = KEY, latest_s: int | None = LATEST_S
 ) -> Op[list[DebouncedChain]]:
     debounce = Debounce(QUIET_S * 1000, None if latest_s is None else latest_s * 1000)
@@ -46,7 +46,7 @@ def _asking(
 
 async def _ask(fixture: StoreFixture, *inputs: str, **options: int | None) -> DebouncedChain:
     """Start with each of these inputs in one call; return the last one's chain."""
-    chains = await fixture.run(_asking(fixture, *inputs, **options))  # type: ignore[arg-type]
+    chains = await fixture.run(_ask_again(fixture, *inputs, **options))  # type: ignore[arg-type]
     return chains[-1]
 
 
@@ -68,14 +68,14 @@ async def _take(fixture: StoreFixture) -> ClaimedJob | None:
     return None
 
 
-async def _taken(fixture: StoreFixture) -> ClaimedJob:
+async def _take_one(fixture: StoreFixture) -> ClaimedJob:
     job = await _take(fixture)
     assert job is not None
     return job
 
 
 async def _end(fixture: StoreFixture, job: ClaimedJob, kind: FinishKind = "complete") -> None:
-    finish = fixture.ending(job, kind)
+    finish = fixture.finish_of(job, kind)
     report = await fixture.run(finish_attempts(fixture.store, [finish], now=fixture.now))
     assert [each.id for each in report.accepted] == [job.id]
 
@@ -96,7 +96,7 @@ class DebounceConformance(Conformance):
         fixture.pass_time(seconds=QUIET_S - 1)
         assert await _take(fixture) is None
         fixture.pass_time(seconds=1)
-        job = await _taken(fixture)
+        job = await _take_one(fixture)
         assert (job.id, job.input, job.attempt, job.blockers) == (first.id, "3", 1, DEBOUNCED)
         await _end(fixture, job)
         fixture.pass_time(seconds=10 * LATEST_S)
@@ -111,7 +111,7 @@ class DebounceConformance(Conformance):
             assert await _take(fixture) is None
             await _ask(fixture, str(second))
         fixture.pass_time(seconds=10)
-        assert (await _taken(fixture)).input == str(LATEST_S - 10)
+        assert (await _take_one(fixture)).input == str(LATEST_S - 10)
 
     async def test_without_a_latest_time_it_waits_for_quiet_however_long_that_takes(
         self, fixture: StoreFixture
@@ -122,7 +122,7 @@ class DebounceConformance(Conformance):
             assert await _take(fixture) is None
             assert (await _ask(fixture, str(number), latest_s=None)).id == first.id
         fixture.pass_time(seconds=QUIET_S)
-        assert (await _taken(fixture)).input == "99"
+        assert (await _take_one(fixture)).input == "99"
 
     async def test_the_last_input_brings_its_version(self, fixture: StoreFixture) -> None:
         await _ask(fixture, "1")
@@ -139,7 +139,7 @@ class DebounceConformance(Conformance):
     async def test_what_ran_shows_the_input_it_ran_with(self, fixture: StoreFixture) -> None:
         chain = await _ask(fixture, "1", "2")
         fixture.pass_time(seconds=QUIET_S)
-        await _end(fixture, await _taken(fixture))
+        await _end(fixture, await _take_one(fixture))
         assert (await fixture.read(chain.id)).input == "2"
         assert (await fixture.harness.contents())[
             _revisions(await fixture.harness.contents())
@@ -150,7 +150,7 @@ class DebounceConformance(Conformance):
     ) -> None:
         await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        running = await _taken(fixture)
+        running = await _take_one(fixture)
         follower = await _ask(fixture, "2")
         assert (follower.is_new, follower.state) == (True, "blocked")
         for input in ("3", "4"):
@@ -160,7 +160,7 @@ class DebounceConformance(Conformance):
         assert await _take(fixture) is None
         await _end(fixture, running)
         # Its latest time has passed, so it does not wait for quiet as well.
-        job = await _taken(fixture)
+        job = await _take_one(fixture)
         assert (job.id, job.input) == (follower.id, "4")
         await _end(fixture, job)
         fixture.pass_time(seconds=10 * LATEST_S)
@@ -171,12 +171,12 @@ class DebounceConformance(Conformance):
     ) -> None:
         await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        running = await _taken(fixture)
+        running = await _take_one(fixture)
         await _ask(fixture, "2")
         await _end(fixture, running)
         assert await _take(fixture) is None
         fixture.pass_time(seconds=QUIET_S)
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"
 
     @pytest.mark.parametrize("kind", ["fail", "cancel"])
     async def test_what_follows_runs_however_the_run_before_it_ended(
@@ -184,22 +184,22 @@ class DebounceConformance(Conformance):
     ) -> None:
         await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        running = await _taken(fixture)
+        running = await _take_one(fixture)
         await _ask(fixture, "2")
         await _end(fixture, running, kind)
         fixture.pass_time(seconds=QUIET_S)
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"
 
     async def test_a_retry_takes_the_last_input(self, fixture: StoreFixture) -> None:
         await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        job = await _taken(fixture)
+        job = await _take_one(fixture)
         await _end(fixture, job, "retry")
         again = await _ask(fixture, "2")
         assert (again.id, again.is_new) == (job.id, False)
         assert await _take(fixture) is None
         fixture.pass_time(seconds=QUIET_S)
-        retried = await _taken(fixture)
+        retried = await _take_one(fixture)
         assert (retried.id, retried.input, retried.attempt) == (job.id, "2", 2)
 
     async def test_a_retry_without_another_start_keeps_its_input(
@@ -207,8 +207,8 @@ class DebounceConformance(Conformance):
     ) -> None:
         await _ask(fixture, "1", "2")
         fixture.pass_time(seconds=QUIET_S)
-        await _end(fixture, await _taken(fixture), "retry")
-        retried = await _taken(fixture)
+        await _end(fixture, await _take_one(fixture), "retry")
+        retried = await _take_one(fixture)
         assert (retried.input, retried.attempt) == ("2", 2)
 
     async def test_a_failed_job_counts_as_open_and_is_redriven_with_the_last_input(
@@ -216,14 +216,14 @@ class DebounceConformance(Conformance):
     ) -> None:
         await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        job = await _taken(fixture)
+        job = await _take_one(fixture)
         await _end(fixture, job, "fail")
         fixture.pass_time(seconds=10 * LATEST_S)
         again = await _ask(fixture, "2")
         assert (again.id, again.is_new, again.state) == (job.id, False, "failed")
         assert await _take(fixture) is None
         await fixture.run(redrive_jobs(fixture.store, [job.id], now=fixture.now))
-        redriven = await _taken(fixture)
+        redriven = await _take_one(fixture)
         assert (redriven.id, redriven.input) == (job.id, "2")
 
     @pytest.mark.parametrize("kind", ["complete", "cancel"])
@@ -232,7 +232,7 @@ class DebounceConformance(Conformance):
     ) -> None:
         first = await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        await _end(fixture, await _taken(fixture), kind)
+        await _end(fixture, await _take_one(fixture), kind)
         second = await _ask(fixture, "2")
         assert (second.is_new, second.state, second.id == first.id) == (True, "pending", False)
 
@@ -248,7 +248,7 @@ class DebounceConformance(Conformance):
         chain = await _ask(fixture, "1", "2")
         fixture.pass_time(seconds=1)
         await fixture.run(run_jobs_now(fixture.store, [chain.id], fixture.now))
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"
 
     async def test_a_job_that_was_started_without_debounce_is_followed_by_one_that_is(
         self, fixture: StoreFixture
@@ -264,12 +264,12 @@ class DebounceConformance(Conformance):
         assert (job.id, job.input) == (plain.id, "1")
         await _end(fixture, job)
         fixture.pass_time(seconds=QUIET_S)
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"
 
     async def test_each_key_of_one_call_is_a_job_of_its_own(self, fixture: StoreFixture) -> None:
         def both() -> Op[list[str]]:
-            a = yield from _asking(fixture, "a1", "a2", key="a")
-            b = yield from _asking(fixture, "b1", key="b")
+            a = yield from _ask_again(fixture, "a1", "a2", key="a")
+            b = yield from _ask_again(fixture, "b1", key="b")
             return [each.id for each in (*a, *b)]
 
         ids = await fixture.run(both())
@@ -303,7 +303,7 @@ class DebounceConformance(Conformance):
         await _ask(fixture, "1")
         before = await fixture.harness.contents()
         transaction = await fixture.harness.begin()
-        await transaction.run(_asking(fixture, "2"))
+        await transaction.run(_ask_again(fixture, "2"))
         await transaction.rollback()
         assert await fixture.harness.contents() == before
 
@@ -340,7 +340,7 @@ async def _open(fixture: StoreFixture, input: str) -> tuple[OpenTransaction, Deb
     """Start in a transaction that stays open."""
     transaction = await fixture.harness.begin()
     async with asyncio.timeout(UNHINDERED_S):
-        chains = await transaction.run(_asking(fixture, input))
+        chains = await transaction.run(_ask_again(fixture, input))
     return transaction, chains[-1]
 
 
@@ -356,7 +356,7 @@ class DebounceLocksConformance(Conformance):
         for transaction, _ in reversed(opened):
             await transaction.commit()
         fixture.pass_time(seconds=QUIET_S)
-        assert (await _taken(fixture)).input == "5"
+        assert (await _take_one(fixture)).input == "5"
 
     async def test_a_job_is_not_claimed_while_a_producer_has_yet_to_commit(
         self, fixture: StoreFixture
@@ -368,7 +368,7 @@ class DebounceLocksConformance(Conformance):
         await transaction.commit()
         assert await _take(fixture) is None
         fixture.pass_time(seconds=QUIET_S)
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"
 
     async def test_producers_past_the_latest_time_do_not_keep_a_job_from_starting(
         self, fixture: StoreFixture
@@ -378,18 +378,18 @@ class DebounceLocksConformance(Conformance):
         transaction, follower = await _open(fixture, "2")
         assert (follower.is_new, follower.id == first.id) == (True, False)
         await transaction.commit()
-        job = await _taken(fixture)
+        job = await _take_one(fixture)
         assert (job.id, job.input) == (first.id, "1")
         await _end(fixture, job)
         fixture.pass_time(ms=LATEST_S * 1000)
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"
 
     async def test_a_run_ends_while_producers_ask_for_the_next_one(
         self, fixture: StoreFixture
     ) -> None:
         await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        running = await _taken(fixture)
+        running = await _take_one(fixture)
         follower = await _ask(fixture, "2")
         transaction, chain = await _open(fixture, "3")
         assert chain.id == follower.id
@@ -398,16 +398,16 @@ class DebounceLocksConformance(Conformance):
         assert await fixture.claim() == []
         await transaction.commit()
         fixture.pass_time(ms=QUIET_S * 1000 + MILLISECOND)
-        assert (await _taken(fixture)).input == "3"
+        assert (await _take_one(fixture)).input == "3"
 
     async def test_a_start_beside_the_end_of_the_run_begins_anew_or_follows_it(
         self, fixture: StoreFixture
     ) -> None:
         await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
-        running = await _taken(fixture)
+        running = await _take_one(fixture)
         ending = await fixture.harness.begin()
-        finish = fixture.ending(running, "complete")
+        finish = fixture.finish_of(running, "complete")
         await ending.run(finish_attempts(fixture.store, [finish], now=fixture.now))
         asking = asyncio.create_task(_ask(fixture, "2"))
         await asyncio.wait([asking], timeout=0.2)
@@ -415,4 +415,4 @@ class DebounceLocksConformance(Conformance):
         follower = await asking
         assert follower.is_new
         fixture.pass_time(seconds=QUIET_S)
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"

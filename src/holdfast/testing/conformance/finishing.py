@@ -29,7 +29,7 @@ class FinishingConformance(Conformance):
         started = fixture.pass_time(ms=10)
         finished = fixture.pass_time(ms=20)
         done = await fixture.finish(
-            fixture.ending(job, "complete", output='{"sent": true}', started_at=started)
+            fixture.finish_of(job, "complete", output='{"sent": true}', started_at=started)
         )
         assert done == [Finished(job.id, job.type, awaited=False)]
         record = await fixture.read(job.id)
@@ -112,7 +112,7 @@ class FinishingConformance(Conformance):
         last: FinishKind = "fail"
         for kind in ("retry", "retry", last):
             (job,) = await fixture.claim()
-            await fixture.finish(fixture.ending(job, kind, error=f"Boom: {job.attempt}"))
+            await fixture.finish(fixture.finish_of(job, kind, error=f"Boom: {job.attempt}"))
         history = await fixture.attempts(job.id)
         assert [(each.attempt, each.kind, each.error) for each in history] == [
             (1, "retry", "Boom: 1"),
@@ -139,7 +139,7 @@ class FlushConformance(Conformance):
         await fixture.start_all([fixture.job() for _ in kinds])
         claimed = await fixture.claim()
         finishes = [
-            fixture.ending(job, kind, next=fixture.next_job(job) if kind == "continue" else None)
+            fixture.finish_of(job, kind, next=fixture.next_job(job) if kind == "continue" else None)
             for job, kind in zip(claimed, kinds, strict=True)
         ]
         finished = await fixture.finish(*finishes)
@@ -161,7 +161,7 @@ class FlushConformance(Conformance):
         lost, held = await fixture.claim()
         await fixture.run(fixture.store.chains.delete([lost.chain_id], fixture.now))
         finished = await fixture.finish(
-            fixture.ending(lost, "complete"), fixture.ending(held, "complete")
+            fixture.finish_of(lost, "complete"), fixture.finish_of(held, "complete")
         )
         assert [each.id for each in finished] == [held.id]
 
@@ -178,11 +178,11 @@ class FlushConformance(Conformance):
         awaited, plain = await fixture.claim()
         await fixture.run(fixture.store.blockers.wait_on([awaited.id]))
         finishes = [
-            fixture.ending(job, kind, next=fixture.next_job(job) if kind == "continue" else None)
+            fixture.finish_of(job, kind, next=fixture.next_job(job) if kind == "continue" else None)
             for job in (awaited, plain)
         ]
         assert [each.id for each in await fixture.finish(*finishes)] == [plain.id]
-        assert (await fixture.stand(awaited)).standing == "held"
+        assert (await fixture.lease_status(awaited)).lease == "held"
         assert await fixture.finish(finishes[0], awaited=True) == [
             Finished(awaited.id, awaited.type, awaited=True)
         ]
@@ -228,10 +228,10 @@ class ContinuingConformance(Conformance):
         job = await fixture.start_running()
         await fixture.run(fixture.store.blockers.wait_on([job.id]))
         successor = fixture.next_job(job)
-        await fixture.finish(fixture.ending(job, "continue", next=successor), awaited=True)
+        await fixture.finish(fixture.finish_of(job, "continue", next=successor), awaited=True)
         (claimed,) = await fixture.claim("next")
-        assert await fixture.finish(fixture.ending(claimed, "complete")) == []
-        (finished,) = await fixture.finish(fixture.ending(claimed, "complete"), awaited=True)
+        assert await fixture.finish(fixture.finish_of(claimed, "complete")) == []
+        (finished,) = await fixture.finish(fixture.finish_of(claimed, "complete"), awaited=True)
         assert finished.awaited
 
     async def test_a_place_in_a_chain_is_taken_once(self, fixture: StoreFixture) -> None:
@@ -307,7 +307,7 @@ class EndingConformance(Conformance):
         assert (first.state, first.continued) == ("completed", True)
         assert (second.id, second.state, second.input) == (successor.id, "pending", "2")
         (claimed,) = await fixture.claim("next", priorities=[1])
-        (finished,) = await fixture.finish(fixture.ending(claimed, "complete"), awaited=True)
+        (finished,) = await fixture.finish(fixture.finish_of(claimed, "complete"), awaited=True)
         assert finished.awaited, "a waiter of the chain still waits"
         await fixture.run(counters_equal_rows(fixture))
 
@@ -353,7 +353,7 @@ class TriggeringConformance(Conformance):
 class RedrivingConformance(Conformance):
     """Dead letters go back into the queue with their history."""
 
-    async def _failed(self, fixture: StoreFixture, type: str = MAIL) -> str:
+    async def _fail_one(self, fixture: StoreFixture, type: str = MAIL) -> str:
         job = await fixture.start_running(type)
         await fixture.finish_as(job, "fail", error="Boom: no", fingerprint="boom")
         return job.id
@@ -374,7 +374,7 @@ class RedrivingConformance(Conformance):
         await fixture.run(counters_equal_rows(fixture))
 
     async def test_the_fence_grows_and_the_history_stays(self, fixture: StoreFixture) -> None:
-        job_id = await self._failed(fixture)
+        job_id = await self._fail_one(fixture)
         before = await fixture.read(job_id)
         await fixture.run(fixture.store.jobs.redrive([job_id], now=fixture.now))
         (again,) = await fixture.claim()
@@ -390,7 +390,7 @@ class RedrivingConformance(Conformance):
     async def test_redriven_jobs_are_spaced_in_the_order_of_their_ids(
         self, fixture: StoreFixture
     ) -> None:
-        ids = [await self._failed(fixture, f"type-{number}") for number in range(3)]
+        ids = [await self._fail_one(fixture, f"type-{number}") for number in range(3)]
         await fixture.run(fixture.store.jobs.redrive(ids[::-1], spacing_us=250, now=fixture.now))
         times = [(await fixture.read(each)).available_at for each in ids]
         assert times == [fixture.now, fixture.now + 250, fixture.now + 500]
@@ -407,6 +407,6 @@ class RedrivingConformance(Conformance):
         assert await fixture.harness.contents() == before
 
     async def test_a_job_is_redriven_once(self, fixture: StoreFixture) -> None:
-        job_id = await self._failed(fixture)
+        job_id = await self._fail_one(fixture)
         await fixture.run(fixture.store.jobs.redrive([job_id], now=fixture.now))
         assert await fixture.run(fixture.store.jobs.redrive([job_id], now=fixture.now)) == []

@@ -23,10 +23,10 @@ from holdfast.core.records import (
     Held,
     JobRecord,
     LeaseClass,
+    LeaseStatus,
     NewBlocker,
     NewJob,
     Probe,
-    Stand,
 )
 from holdfast.storage.database import AsyncTransaction, Database, Transaction
 from holdfast.storage.operation import Op, run, run_async
@@ -265,7 +265,7 @@ class StoreFixture:
         await self.run(self.store.blockers.insert(edges))
         return job
 
-    def claiming(
+    def claim_op(
         self,
         *types: str,
         limit: int = 100,
@@ -292,7 +292,7 @@ class StoreFixture:
 
     async def claim(self, *types: str, **options: Any) -> list[ClaimedJob]:
         """Claim what is due of these types; see `claiming` for the options."""
-        return await self.run(self.claiming(*types, **options))
+        return await self.run(self.claim_op(*types, **options))
 
     async def start_running(self, type: str = MAIL, **options: Any) -> ClaimedJob:
         """Write one job and claim it; see `claiming` for the options."""
@@ -301,7 +301,7 @@ class StoreFixture:
         assert len(claimed) == 1, "something else of this type was due"
         return claimed[0]
 
-    def ending(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> Finish:
+    def finish_of(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> Finish:
         """Return the end of a claimed job's attempt."""
         proof = {"id": job.id, "token": job.token, "chain_id": job.chain_id, "worker": WORKER}
         return Finish(**proof | {"kind": kind} | fields)
@@ -312,12 +312,12 @@ class StoreFixture:
 
     async def finish_as(self, job: ClaimedJob, kind: FinishKind, **fields: Any) -> bool:
         """End one attempt; say whether the store accepted it."""
-        return bool(await self.finish(self.ending(job, kind, **fields)))
+        return bool(await self.finish(self.finish_of(job, kind, **fields)))
 
-    async def stand(self, job: ClaimedJob) -> Stand:
+    async def lease_status(self, job: ClaimedJob) -> LeaseStatus:
         """Ask what became of a claimed job."""
-        (stand,) = await self.run(self.store.jobs.stand([Held(job.id, job.token)]))
-        return stand
+        (status,) = await self.run(self.store.jobs.lease_status([Held(job.id, job.token)]))
+        return status
 
     async def read(self, job_id: str) -> JobRecord:
         """Read one job that must exist."""

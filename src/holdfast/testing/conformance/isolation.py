@@ -77,13 +77,13 @@ class AtomicityConformance(Conformance):
     ) -> None:
         job = fixture.job()
 
-        def failing() -> Op[None]:
+        def fail_halfway() -> Op[None]:
             yield from fixture.store.jobs.insert([job], now=fixture.now)
             raise ArithmeticError("halfway")
 
         before = await fixture.harness.contents()
         with pytest.raises(ArithmeticError):
-            await fixture.run(failing())
+            await fixture.run(fail_halfway())
         assert await fixture.harness.contents() == before
 
 
@@ -101,7 +101,7 @@ class RowLockConformance(Conformance):
     async def test_a_claim_skips_what_an_open_claim_has_taken(self, fixture: StoreFixture) -> None:
         first, second = await fixture.start(), await fixture.start()
         transaction = await fixture.harness.begin()
-        (taken,) = await transaction.run(fixture.claiming(limit=1, room=1))
+        (taken,) = await transaction.run(fixture.claim_op(limit=1, room=1))
         assert taken.id == first.id
         assert [job.id for job in await fixture.claim()] == [second.id]
         await transaction.commit()
@@ -114,10 +114,10 @@ class RowLockConformance(Conformance):
         jobs = await fixture.claim()
         transaction = await fixture.harness.begin()
         await transaction.run(fixture.store.jobs.lock([jobs[1].id]))
-        finishes = [fixture.ending(job, "complete") for job in jobs]
+        finishes = [fixture.finish_of(job, "complete") for job in jobs]
         finished = await fixture.finish(*finishes)
         assert {each.id for each in finished} == {jobs[0].id, jobs[2].id}
-        assert (await fixture.stand(jobs[1])).standing == "held"
+        assert (await fixture.lease_status(jobs[1])).lease == "held"
         await transaction.rollback()
         assert [each.id for each in await fixture.finish(finishes[1])] == [jobs[1].id]
 
@@ -129,7 +129,7 @@ class RowLockConformance(Conformance):
         assert await transaction.run(fixture.store.chains.delete([job.chain_id], fixture.now))
         assert not await fixture.finish_as(job, "complete")
         await transaction.commit()
-        assert (await fixture.stand(job)).standing == "gone"
+        assert (await fixture.lease_status(job)).lease == "gone"
 
     async def test_a_trigger_skips_locked_rows(self, fixture: StoreFixture) -> None:
         locked, free = await fixture.start(), await fixture.start()
@@ -166,7 +166,7 @@ class LockedReapConformance(Conformance):
         assert {each.id for each in page.reaped} == {jobs[0].id, jobs[2].id}
         (lease,) = await fixture.run(fixture.store.leases.page(10))
         assert (lease.token, lease.jobs) == (jobs[1].token, 1)
-        assert (await fixture.stand(jobs[1])).standing == "held"
+        assert (await fixture.lease_status(jobs[1])).lease == "held"
         await transaction.rollback()
         assert [each.id for each in (await reap(fixture)).reaped] == [jobs[1].id]
         assert await fixture.run(fixture.store.leases.page(10)) == []
@@ -177,7 +177,7 @@ class LockedReapConformance(Conformance):
         jobs = await self._claim_three(fixture)
         fixture.pass_time(ms=LEASE_MS)
         transaction = await fixture.harness.begin()
-        finish = fixture.ending(jobs[0], "complete")
+        finish = fixture.finish_of(jobs[0], "complete")
         assert await transaction.run(fixture.store.jobs.finish([finish], now=fixture.now))
         page = await reap(fixture)
         assert {each.id for each in page.reaped} == {jobs[1].id, jobs[2].id}
@@ -225,4 +225,4 @@ class LockedReapConformance(Conformance):
         assert (await reap(fixture)).reaped == []
         await transaction.commit()
         assert (await reap(fixture)).reaped == []
-        assert (await fixture.stand(job)).standing == "held"
+        assert (await fixture.lease_status(job)).lease == "held"

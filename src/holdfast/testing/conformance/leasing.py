@@ -80,7 +80,7 @@ class LeaseConformance(Conformance):
 class HeldJobsConformance(Conformance):
     """What a worker holds by the store's word."""
 
-    async def _held(self, fixture: StoreFixture, worker: str = WORKER) -> list[Held]:
+    async def _read_held(self, fixture: StoreFixture, worker: str = WORKER) -> list[Held]:
         return await fixture.run(fixture.store.leases.held(worker))
 
     async def test_a_worker_holds_what_it_claimed_whether_it_knows_or_not(
@@ -89,7 +89,7 @@ class HeldJobsConformance(Conformance):
         mine = await fixture.start_running("a")
         also_mine = await fixture.start_running("b")
         await fixture.start_running("c", worker="worker-2")
-        held = await self._held(fixture)
+        held = await self._read_held(fixture)
         assert sorted(held, key=lambda each: each.id) == [
             Held(mine.id, mine.token),
             Held(also_mine.id, also_mine.token),
@@ -98,17 +98,19 @@ class HeldJobsConformance(Conformance):
     async def test_what_ended_or_was_given_back_is_not_held(self, fixture: StoreFixture) -> None:
         await fixture.start_all([fixture.job() for _ in range(5)])
         done, retried, cancelled, deleted, kept = await fixture.claim()
-        await fixture.finish(fixture.ending(done, "complete"), fixture.ending(retried, "retry"))
+        await fixture.finish(
+            fixture.finish_of(done, "complete"), fixture.finish_of(retried, "retry")
+        )
         await fixture.run(fixture.store.jobs.end([Ending(cancelled.id, "cancelled")], fixture.now))
         await fixture.run(fixture.store.chains.delete([deleted.chain_id], fixture.now))
-        assert await self._held(fixture) == [Held(kept.id, kept.token)]
+        assert await self._read_held(fixture) == [Held(kept.id, kept.token)]
 
     async def test_what_another_worker_took_over_is_not_held(self, fixture: StoreFixture) -> None:
         lost = await fixture.start_running()
         await fixture.finish_as(lost, "release")
         (taken,) = await fixture.claim(worker="worker-2")
-        assert await self._held(fixture) == []
-        assert await self._held(fixture, "worker-2") == [Held(taken.id, taken.token)]
+        assert await self._read_held(fixture) == []
+        assert await self._read_held(fixture, "worker-2") == [Held(taken.id, taken.token)]
 
 
 class GivingBackConformance(Conformance):
@@ -221,10 +223,10 @@ class ProgressConformance(Conformance):
         job = await fixture.start_running()
         transaction = await fixture.harness.begin()
         await transaction.run(fixture.store.leases.guard(30_000))
-        finish = fixture.ending(job, "complete")
+        finish = fixture.finish_of(job, "complete")
         assert await transaction.run(fixture.store.jobs.finish([finish], now=fixture.now))
         await transaction.commit()
-        assert (await fixture.stand(job)).standing == "done"
+        assert (await fixture.lease_status(job)).lease == "done"
 
 
 KINDS: tuple[FinishKind, ...] = get_args(FinishKind)
@@ -257,8 +259,8 @@ class FencingConformance(Conformance):
         before = await fixture.harness.contents()
         assert await fixture.finish(self._end(fixture, lost, kind)) == []
         assert await fixture.harness.contents() == before
-        assert (await fixture.stand(lost)).standing == "taken"
-        assert (await fixture.stand(held)).standing == "held"
+        assert (await fixture.lease_status(lost)).lease == "taken"
+        assert (await fixture.lease_status(held)).lease == "held"
 
     @pytest.mark.parametrize("kind", KINDS)
     async def test_the_token_of_another_job_proves_nothing(
@@ -279,7 +281,7 @@ class FencingConformance(Conformance):
     async def test_releasing_a_reaped_lease_gives_nothing_back(self, fixture: StoreFixture) -> None:
         lost, held = await _taken_over(fixture)
         assert await fixture.run(fixture.store.leases.release([lost.token])) == []
-        assert (await fixture.stand(held)).standing == "held"
+        assert (await fixture.lease_status(held)).lease == "held"
 
     async def test_freeing_a_reaped_lease_leaves_the_new_one(self, fixture: StoreFixture) -> None:
         lost, held = await _taken_over(fixture)
@@ -296,7 +298,7 @@ class FencingConformance(Conformance):
         lost, held = await _taken_over(fixture)
         finishes = [
             self._end(fixture, lost, kind, output='"old"'),
-            fixture.ending(held, "complete", output='"new"'),
+            fixture.finish_of(held, "complete", output='"new"'),
         ]
         finished = await fixture.finish(*(finishes if stale_first else reversed(finishes)))
         assert [each.id for each in finished] == [held.id]
@@ -320,7 +322,7 @@ class FencingConformance(Conformance):
         self, fixture: StoreFixture, job: ClaimedJob, kind: FinishKind, **fields: Any
     ) -> Finish:
         successor = fixture.next_job(job) if kind == "continue" else None
-        return fixture.ending(job, kind, next=successor, **fields)
+        return fixture.finish_of(job, kind, next=successor, **fields)
 
     async def test_a_process_that_claims_its_own_job_again_cannot_finish_its_first_attempt(
         self, fixture: StoreFixture
@@ -339,8 +341,8 @@ class FencingConformance(Conformance):
         before = await fixture.harness.contents()
         assert not await fixture.finish_as(job, "complete", output="2")
         assert await fixture.harness.contents() == before
-        stand = await fixture.stand(job)
-        assert (stand.standing, stand.state) == ("done", "completed")
+        status = await fixture.lease_status(job)
+        assert (status.lease, status.state) == ("done", "completed")
 
     async def test_an_expired_lease_that_nobody_reaped_may_still_complete(
         self, fixture: StoreFixture
@@ -362,17 +364,17 @@ class FencingConformance(Conformance):
         self, fixture: StoreFixture
     ) -> None:
         job = await fixture.start_running()
-        assert (await fixture.stand(job)).standing == "held"
+        assert (await fixture.lease_status(job)).lease == "held"
         await _reap(fixture)
-        assert (await fixture.stand(job)).standing == "free"
+        assert (await fixture.lease_status(job)).lease == "free"
         (again,) = await fixture.claim()
-        assert (await fixture.stand(job)).standing == "taken"
+        assert (await fixture.lease_status(job)).lease == "taken"
         await fixture.finish_as(again, "complete")
-        stand = await fixture.stand(job)
-        assert (stand.standing, stand.state) == ("ended", "completed")
+        status = await fixture.lease_status(job)
+        assert (status.lease, status.state) == ("ended", "completed")
         await fixture.run(fixture.store.chains.delete([job.chain_id], fixture.now))
-        stand = await fixture.stand(job)
-        assert (stand.standing, stand.state) == ("gone", None)
+        status = await fixture.lease_status(job)
+        assert (status.lease, status.state) == ("gone", None)
 
     async def test_a_job_cancelled_from_outside_stands_as_ended(
         self, fixture: StoreFixture
@@ -380,15 +382,15 @@ class FencingConformance(Conformance):
         job = await fixture.start_running()
         await fixture.run(fixture.store.jobs.end([Ending(job.id, "cancelled")], fixture.now))
         assert not await fixture.finish_as(job, "complete")
-        stand = await fixture.stand(job)
-        assert (stand.standing, stand.state) == ("ended", "cancelled")
+        status = await fixture.lease_status(job)
+        assert (status.lease, status.state) == ("ended", "cancelled")
 
     async def test_a_token_does_not_outlive_a_redrive(self, fixture: StoreFixture) -> None:
         job = await fixture.start_running()
         await fixture.finish_as(job, "fail")
-        assert (await fixture.stand(job)).standing == "done"
+        assert (await fixture.lease_status(job)).lease == "done"
         await fixture.run(fixture.store.jobs.redrive([job.id], now=fixture.now))
-        assert (await fixture.stand(job)).standing == "free"
+        assert (await fixture.lease_status(job)).lease == "free"
         assert not await fixture.finish_as(job, "complete")
 
     async def test_many_pairs_are_answered_at_once(self, fixture: StoreFixture) -> None:
@@ -397,8 +399,8 @@ class FencingConformance(Conformance):
         await fixture.finish_as(second, "snooze")
         unknown = fixture.new_id()
         pairs = [Held(job, first.token) for job in (first.id, second.id, unknown)]
-        stands = await fixture.run(fixture.store.jobs.stand(pairs))
-        assert {each.id: each.standing for each in stands} == {
+        statuses = await fixture.run(fixture.store.jobs.lease_status(pairs))
+        assert {each.id: each.lease for each in statuses} == {
             first.id: "held",
             second.id: "free",
             unknown: "gone",

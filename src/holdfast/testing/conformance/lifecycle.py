@@ -65,7 +65,7 @@ def reach(fixture: StoreFixture, state: State, lease_ms: int = LEASE_MS) -> Op[S
     if state == "blocked":
         yield from store.blockers.insert([NewBlocker(job.id, 0, blocker.id)])
     elif state != "pending":
-        yield from fixture.claiming(job.type, token=token, lease_ms=lease_ms)
+        yield from fixture.claim_op(job.type, token=token, lease_ms=lease_ms)
     if state in _LAST_MOVE:
         finish = Finish(job.id, token, _LAST_MOVE[state], WORKER, job.chain_id)
         yield from store.jobs.finish([finish], now=fixture.now)
@@ -76,7 +76,7 @@ def reach(fixture: StoreFixture, state: State, lease_ms: int = LEASE_MS) -> Op[S
 
 
 def _claim(fixture: StoreFixture, subject: Subject) -> Op[bool]:
-    claimed = yield from fixture.claiming(subject.record.type, token=subject.next_token)
+    claimed = yield from fixture.claim_op(subject.record.type, token=subject.next_token)
     return bool(claimed)
 
 

@@ -54,7 +54,7 @@ class LimitFixture(StoreFixture):
         await self.start_all(jobs)
         return jobs
 
-    def looking(
+    def look_op(
         self,
         limit: int = 100,
         *,
@@ -95,7 +95,7 @@ class LimitFixture(StoreFixture):
 
     async def look(self, limit: int = 100, **options: Any) -> LimitedAnswer:
         """Look once."""
-        return await self.run(self.looking(limit, **options))
+        return await self.run(self.look_op(limit, **options))
 
     async def take(self, limit: int = 100, **options: Any) -> list[ClaimedJob]:
         """Look once and return what came."""
@@ -343,13 +343,13 @@ class LimitConformance(LimitedConformance):
         await fixture.put("a")
         (job,) = await fixture.take(allowed=1)
         fixture.pass_time(seconds=120)
-        assert await self._removed(fixture) == 0
+        assert await self._sweep_gates(fixture) == 0
         await fixture.finish_as(job, "complete", gate=job.gate)
-        assert await self._removed(fixture) == 1
+        assert await self._sweep_gates(fixture) == 1
         await fixture.put("a", 2)
         assert len(await fixture.take(allowed=1)) == 1
 
-    async def _removed(self, fixture: LimitFixture) -> int:
+    async def _sweep_gates(self, fixture: LimitFixture) -> int:
         _, _, removed = await fixture.run(fixture.store.limits.sweep("", fixture.now))
         return removed
 

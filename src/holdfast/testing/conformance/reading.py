@@ -354,7 +354,7 @@ class FilterConformance(Conformance):
         (failed,) = await fixture.claim("pushxsend", worker="worker-2")
         await fixture.finish_as(failed, "retry")
         (failed,) = await fixture.claim("pushxsend", worker="worker-2")
-        finish = fixture.ending(
+        finish = fixture.finish_of(
             failed,
             "fail",
             error="ValueError: Boom! 100% sure",

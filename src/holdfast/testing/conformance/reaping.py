@@ -120,7 +120,7 @@ class ReapingConformance(Conformance):
         await fixture.start_all([fixture.job() for _ in range(3)])
         done, given_back, held = await fixture.claim()
         await fixture.finish(
-            fixture.ending(done, "complete"), fixture.ending(given_back, "release")
+            fixture.finish_of(done, "complete"), fixture.finish_of(given_back, "release")
         )
         fixture.pass_time(ms=LEASE_MS)
         page = await reap(fixture)
@@ -137,7 +137,7 @@ class ReapingConformance(Conformance):
         (held,) = await fixture.claim(lease_ms=LEASE_MS)
         fixture.pass_time(ms=1_000)
         assert (await reap(fixture)).reaped == []
-        assert (await fixture.stand(held)).standing == "held"
+        assert (await fixture.lease_status(held)).lease == "held"
 
     async def test_reapers_at_once_share_the_work(self, fixture: StoreFixture) -> None:
         jobs = [await fixture.start_running(f"type-{n}") for n in range(12)]
@@ -257,8 +257,8 @@ class ReapedForGoodConformance(Conformance):
     ) -> None:
         job = await fixture.start_running(max_attempts=1)
         await crash(fixture)
-        stand = await fixture.stand(job)
-        assert (stand.standing, stand.state) == ("ended", "failed")
+        status = await fixture.lease_status(job)
+        assert (status.lease, status.state) == ("ended", "failed")
 
     @pytest.mark.parametrize("attempts", [1, 25])
     async def test_a_reaped_job_says_whether_others_wait_for_it(
@@ -300,7 +300,7 @@ class ReapingInBatchesConformance(Conformance):
         after = (first.claimed_at + LEASE_MS * MILLISECOND, first.token)
         page = await reap(fixture, after=after)
         assert sorted(each.id for each in page.reaped) == [jobs[1].id, jobs[2].id]
-        assert (await fixture.stand(first)).standing == "held"
+        assert (await fixture.lease_status(first)).lease == "held"
 
     async def test_leases_that_expire_together_are_paged_by_token(
         self, fixture: StoreFixture

@@ -38,7 +38,7 @@ async def _go_to_the_end(fixture: StoreFixture, at: Instant) -> None:
     assert page is not None
 
 
-async def _delivered(fixture: StoreFixture) -> list[JobRecord]:
+async def _read_deliveries(fixture: StoreFixture) -> list[JobRecord]:
     query = JobQuery(types=(_NEW.job_type,))
     return sorted(
         await fixture.run(fixture.store.jobs.page(query, fixture.now)), key=lambda job: job.id
@@ -57,7 +57,7 @@ class ReplayConformance(Conformance):
         assert (await _replay(fixture)).copied == 0
         again = replay_page(fixture.store, _NEW, FIRST_ID, _LAST, dry_run=True)
         assert (await fixture.run(again)).copied == 0
-        found = await _delivered(fixture)
+        found = await _read_deliveries(fixture)
         assert [each.input for each in found] == ["1", "2", "3"]
         assert [each.id for each in found] == [delivery_id(id, _NEW.job_type) for id in ids]
         assert {(each.priority, each.version, each.state) for each in found} == {(9, 2, "pending")}
@@ -70,7 +70,7 @@ class ReplayConformance(Conformance):
         await fixture.run(fixture.store.events.subscribe([_NEW]))
         await _publish(fixture, "2")
         assert (await _replay(fixture)).copied == 1
-        assert [each.input for each in await _delivered(fixture)] == ["1", "2"]
+        assert [each.input for each in await _read_deliveries(fixture)] == ["1", "2"]
 
     async def test_an_event_that_waited_for_its_first_handler_is_one_event(
         self, fixture: StoreFixture
@@ -84,7 +84,7 @@ class ReplayConformance(Conformance):
         event = fixture.job(_PLACED, at=fixture.now + 60 * SECOND)
         await fixture.run(publish_events(fixture.store, [event], now=fixture.now))
         assert (await _replay(fixture)).copied == 1
-        (found,) = await _delivered(fixture)
+        (found,) = await _read_deliveries(fixture)
         assert found.available_at == fixture.now + 60 * SECOND
 
     async def test_a_small_look_comes_past_everything_else(self, fixture: StoreFixture) -> None:
@@ -120,7 +120,7 @@ class ReplayConformance(Conformance):
         assert await fixture.run(continue_replay(fixture.store, _NEW, soon)) is not None
         await _go_to_the_end(fixture, late)
         assert await fixture.run(continue_replay(fixture.store, _NEW, late)) is None
-        assert [each.input for each in await _delivered(fixture)] == ["2", "3"]
+        assert [each.input for each in await _read_deliveries(fixture)] == ["2", "3"]
         count, _ = await fixture.run(events.page(10))
         assert count.replay_after is None
 

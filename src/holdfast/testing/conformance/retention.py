@@ -26,7 +26,7 @@ AGES = Ages(chains=30, dead_letters=90, runs=30)
 class RetentionConformance(Conformance):
     """Removing finished chains."""
 
-    async def _ended(self, fixture: StoreFixture, kind: Any, **fields: Any) -> NewJob:
+    async def _end_one(self, fixture: StoreFixture, kind: Any, **fields: Any) -> NewJob:
         job = await fixture.start(**fields)
         (claimed,) = await fixture.claim()
         assert await fixture.finish_as(claimed, kind)
@@ -45,9 +45,9 @@ class RetentionConformance(Conformance):
     async def test_finished_chains_go_when_they_are_old_enough_and_dead_letters_later(
         self, fixture: StoreFixture
     ) -> None:
-        done = await self._ended(fixture, "complete")
-        dropped = await self._ended(fixture, "cancel")
-        dead = await self._ended(fixture, "fail")
+        done = await self._end_one(fixture, "complete")
+        dropped = await self._end_one(fixture, "cancel")
+        dead = await self._end_one(fixture, "fail")
         fixture.pass_time(seconds=30 * DAY)
         assert (await self._remove(fixture)).removed == 0
         fixture.pass_time(seconds=1)
@@ -92,7 +92,7 @@ class RetentionConformance(Conformance):
         fixture.pass_time(seconds=10 * DAY)
         assert (await self._remove(fixture)).removed == 1
 
-    async def _keyed(self, fixture: StoreFixture, scope: Any) -> Started:
+    async def _start_keyed(self, fixture: StoreFixture, scope: Any) -> Started:
         job = fixture.job(key="k")
         request = StartRequest(job, NewKey(job.type, "k", job.id, scope))
         (started,) = await fixture.run(start_chains(fixture.store, [request], now=fixture.now))
@@ -105,43 +105,47 @@ class RetentionConformance(Conformance):
         assert (await self._remove(fixture)).removed == 1
 
     async def test_a_key_of_scope_any_outlives_its_chain(self, fixture: StoreFixture) -> None:
-        first = await self._keyed(fixture, "any")
+        first = await self._start_keyed(fixture, "any")
         await self._completed_long_ago(fixture)
         fixture.pass_time(seconds=4_000 * DAY)
         await fixture.run(remove_records(fixture.store, AGES, 100, fixture.now))
-        again = await self._keyed(fixture, "any")
+        again = await self._start_keyed(fixture, "any")
         assert again == Started(first.id, first.type, "removed", True)
         # A start of the other scope asks only whether something is open.
-        renewed = await self._keyed(fixture, "open")
+        renewed = await self._start_keyed(fixture, "open")
         assert (renewed.state, renewed.deduplicated) == ("pending", False)
-        assert (await self._keyed(fixture, "any")).id == renewed.id
+        assert (await self._start_keyed(fixture, "any")).id == renewed.id
         await self._completed_long_ago(fixture)
-        assert await self._keyed(fixture, "any") == Started(renewed.id, first.type, "removed", True)
+        assert await self._start_keyed(fixture, "any") == Started(
+            renewed.id, first.type, "removed", True
+        )
 
     async def test_a_key_asked_for_with_scope_any_outlives_its_chain(
         self, fixture: StoreFixture
     ) -> None:
-        first = await self._keyed(fixture, "open")
-        assert (await self._keyed(fixture, "any")).deduplicated
+        first = await self._start_keyed(fixture, "open")
+        assert (await self._start_keyed(fixture, "any")).deduplicated
         await self._completed_long_ago(fixture)
-        assert await self._keyed(fixture, "any") == Started(first.id, first.type, "removed", True)
+        assert await self._start_keyed(fixture, "any") == Started(
+            first.id, first.type, "removed", True
+        )
 
     async def test_a_key_of_scope_open_goes_with_its_chain(self, fixture: StoreFixture) -> None:
-        await self._keyed(fixture, "open")
+        await self._start_keyed(fixture, "open")
         await self._completed_long_ago(fixture)
-        assert not (await self._keyed(fixture, "any")).deduplicated
+        assert not (await self._start_keyed(fixture, "any")).deduplicated
 
     async def test_keys_without_chains_go_when_they_are_old_enough(
         self, fixture: StoreFixture
     ) -> None:
-        await self._keyed(fixture, "any")
+        await self._start_keyed(fixture, "any")
         await self._completed_long_ago(fixture)
         ages = Ages(chains=30, dead_letters=90, runs=30, keys=365)
         fixture.pass_time(seconds=365 * DAY)
         assert await fixture.run(remove_records(fixture.store, ages, 100, fixture.now)) == 0
         fixture.pass_time(seconds=1)
         assert await fixture.run(remove_records(fixture.store, ages, 100, fixture.now)) == 1
-        assert not (await self._keyed(fixture, "any")).deduplicated
+        assert not (await self._start_keyed(fixture, "any")).deduplicated
 
     async def test_used_keys_go_when_they_are_old_enough(self, fixture: StoreFixture) -> None:
         def use() -> Op[bool]:
@@ -160,9 +164,9 @@ class RetentionConformance(Conformance):
     async def test_deleting_a_chain_frees_its_key_whatever_the_scope(
         self, fixture: StoreFixture
     ) -> None:
-        first = await self._keyed(fixture, "any")
+        first = await self._start_keyed(fixture, "any")
         await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
-        assert not (await self._keyed(fixture, "any")).deduplicated
+        assert not (await self._start_keyed(fixture, "any")).deduplicated
 
     async def test_a_live_chain_stays_with_its_finished_jobs(self, fixture: StoreFixture) -> None:
         first = await fixture.start()
@@ -179,7 +183,7 @@ class RetentionConformance(Conformance):
         assert not await self._exists(fixture, following)
 
     async def test_a_chain_that_a_live_job_depends_on_stays(self, fixture: StoreFixture) -> None:
-        blocking = await self._ended(fixture, "complete")
+        blocking = await self._end_one(fixture, "complete")
         waiting = await fixture.start_blocked(blocking.id, type="waits")
         fixture.pass_time(seconds=31 * DAY)
         assert (await self._remove(fixture)).removed == 0
@@ -190,7 +194,7 @@ class RetentionConformance(Conformance):
     ) -> None:
         jobs = []
         for _ in range(5):
-            jobs.append(await self._ended(fixture, "complete"))
+            jobs.append(await self._end_one(fixture, "complete"))
             fixture.pass_time(ms=2)
         fixture.pass_time(seconds=31 * DAY)
         first = await self._remove(fixture, limit=2)
@@ -244,7 +248,7 @@ class DeletingConformance(Conformance):
         pending = await fixture.start("c")
         chains = [running.id, failed.id, pending.id]
         assert sorted(await fixture.run(fixture.store.chains.delete(chains, fixture.now))) == chains
-        assert (await fixture.stand(running)).standing == "gone"
+        assert (await fixture.lease_status(running)).lease == "gone"
         assert not await fixture.finish_as(running, "complete")
         await fixture.run(counters_equal_rows(fixture))
 

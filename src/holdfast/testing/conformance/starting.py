@@ -76,7 +76,7 @@ def _use(fixture: StoreFixture) -> Op[bool]:
     return fixture.store.chains.use_key("used calls", KEY, fixture.now)
 
 
-def _starting(fixture: StoreFixture, job: NewJob, **options: Any) -> Op[bool]:
+def _start_op(fixture: StoreFixture, job: NewJob, **options: Any) -> Op[bool]:
     """Start a chain under the key; answer whether it was the one."""
     key = NewKey(**{"type": job.type, "key": KEY, "chain_id": job.id} | options)
     won = yield from fixture.store.chains.claim_keys([key], fixture.now)
@@ -88,10 +88,10 @@ def _starting(fixture: StoreFixture, job: NewJob, **options: Any) -> Op[bool]:
 async def _start(fixture: StoreFixture, **options: Any) -> NewJob | None:
     """Start a chain under the key; return it if it was the one."""
     job = fixture.job(options.pop("type", MAIL), key=KEY)
-    return job if await fixture.run(_starting(fixture, job, **options)) else None
+    return job if await fixture.run(_start_op(fixture, job, **options)) else None
 
 
-async def _started(fixture: StoreFixture, **options: Any) -> NewJob:
+async def _start_one(fixture: StoreFixture, **options: Any) -> NewJob:
     job = await _start(fixture, **options)
     assert job is not None
     return job
@@ -107,19 +107,19 @@ class KeyConformance(Conformance):
     """Who gets a key, and when it is free again."""
 
     async def test_a_key_belongs_to_the_first_chain(self, fixture: StoreFixture) -> None:
-        first = await _started(fixture)
+        first = await _start_one(fixture)
         before = await fixture.harness.contents()
         assert await _start(fixture) is None
         assert await fixture.harness.contents() == before
         assert await _holder(fixture) == first.id
 
     async def test_each_type_has_keys_of_its_own(self, fixture: StoreFixture) -> None:
-        mail, push = await _started(fixture), await _started(fixture, type="push")
+        mail, push = await _start_one(fixture), await _start_one(fixture, type="push")
         assert await _holder(fixture) == mail.id
         assert await _holder(fixture, "push") == push.id
 
     async def test_many_keys_are_claimed_at_once(self, fixture: StoreFixture) -> None:
-        taken = await _started(fixture)
+        taken = await _start_one(fixture)
         keys = [NewKey(MAIL, key, fixture.new_id()) for key in ("order-3", KEY, "order-2")]
         won = await fixture.run(fixture.store.chains.claim_keys(keys, fixture.now))
         assert won == {keys[0].chain_id, keys[2].chain_id}
@@ -132,27 +132,27 @@ class KeyConformance(Conformance):
         }
 
     async def test_a_running_chain_holds_its_key(self, fixture: StoreFixture) -> None:
-        await _started(fixture)
+        await _start_one(fixture)
         await fixture.claim()
         assert await _start(fixture) is None
 
     async def test_a_completed_chain_frees_its_key(self, fixture: StoreFixture) -> None:
-        await _started(fixture)
+        await _start_one(fixture)
         (job,) = await fixture.claim()
         await fixture.finish_as(job, "complete")
-        second = await _started(fixture)
+        second = await _start_one(fixture)
         assert await _holder(fixture) == second.id
         assert await _start(fixture) is None
 
     async def test_a_cancelled_chain_frees_its_key(self, fixture: StoreFixture) -> None:
-        job = await _started(fixture)
+        job = await _start_one(fixture)
         await fixture.run(fixture.store.jobs.end([Ending(job.id, "cancelled")], fixture.now))
         assert await _start(fixture) is not None
 
     async def test_a_failed_chain_holds_its_key_until_it_has_ended_well(
         self, fixture: StoreFixture
     ) -> None:
-        await _started(fixture)
+        await _start_one(fixture)
         (job,) = await fixture.claim()
         await fixture.finish_as(job, "fail")
         assert await _start(fixture) is None
@@ -165,7 +165,7 @@ class KeyConformance(Conformance):
     async def test_a_chain_that_goes_on_holds_its_key_to_its_end(
         self, fixture: StoreFixture
     ) -> None:
-        await _started(fixture)
+        await _start_one(fixture)
         (first,) = await fixture.claim()
         await fixture.finish_as(first, "continue", next=fixture.next_job(first))
         assert await _start(fixture) is None
@@ -174,28 +174,28 @@ class KeyConformance(Conformance):
         assert await _start(fixture) is not None
 
     async def test_a_key_of_any_scope_is_never_free_again(self, fixture: StoreFixture) -> None:
-        await _started(fixture, scope="any")
+        await _start_one(fixture, scope="any")
         (job,) = await fixture.claim()
         await fixture.finish_as(job, "complete")
         assert await _start(fixture, scope="any") is None
 
     async def test_a_window_ends_at_its_time_and_not_before(self, fixture: StoreFixture) -> None:
-        await _started(fixture, scope="any", window_ms=1_000)
+        await _start_one(fixture, scope="any", window_ms=1_000)
         fixture.now += SECOND - 1
         assert await _start(fixture, scope="any", window_ms=1_000) is None
         fixture.now += 1
-        second = await _started(fixture, scope="any", window_ms=1_000)
+        second = await _start_one(fixture, scope="any", window_ms=1_000)
         assert await _holder(fixture) == second.id
         assert await _start(fixture, scope="any", window_ms=1_000) is None
 
     async def test_an_excluded_chain_does_not_hold_its_key(self, fixture: StoreFixture) -> None:
-        first = await _started(fixture)
+        first = await _start_one(fixture)
         assert await _start(fixture, exclude=[fixture.new_id()]) is None
-        second = await _started(fixture, exclude=[fixture.new_id(), first.id])
+        second = await _start_one(fixture, exclude=[fixture.new_id(), first.id])
         assert await _holder(fixture) == second.id
 
     async def test_a_deleted_chain_frees_its_key(self, fixture: StoreFixture) -> None:
-        first = await _started(fixture)
+        first = await _start_one(fixture)
         await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
         pairs = [(MAIL, KEY)]
         assert await fixture.run(fixture.store.chains.key_holders(pairs)) == []
@@ -204,8 +204,8 @@ class KeyConformance(Conformance):
     async def test_deleting_a_chain_leaves_a_key_that_passed_to_another(
         self, fixture: StoreFixture
     ) -> None:
-        first = await _started(fixture)
-        second = await _started(fixture, exclude=[first.id])
+        first = await _start_one(fixture)
+        second = await _start_one(fixture, exclude=[first.id])
         await fixture.run(fixture.store.chains.delete([first.id], fixture.now))
         assert await _holder(fixture) == second.id
 
@@ -218,7 +218,7 @@ class ConcurrentKeysConformance(Conformance):
 
         async def produce(transaction: OpenTransaction) -> str | None:
             job = fixture.job(key=KEY)
-            won = await transaction.run(_starting(fixture, job))
+            won = await transaction.run(_start_op(fixture, job))
             await transaction.commit()
             return job.id if won else None
 
@@ -232,7 +232,7 @@ class ConcurrentKeysConformance(Conformance):
     ) -> None:
         transaction = await fixture.harness.begin()
         job = fixture.job(key=KEY)
-        assert await transaction.run(_starting(fixture, job))
+        assert await transaction.run(_start_op(fixture, job))
         waiting = asyncio.create_task(_start(fixture))
         await transaction.rollback()
         second = await waiting
@@ -267,7 +267,7 @@ class ConcurrentKeysConformance(Conformance):
     ) -> None:
         transaction = await fixture.harness.begin()
         job = fixture.job(key=KEY)
-        assert await transaction.run(_starting(fixture, job))
+        assert await transaction.run(_start_op(fixture, job))
         waiting = asyncio.create_task(_start(fixture))
         await transaction.commit()
         assert await waiting is None

@@ -208,7 +208,7 @@ class WorkerPresenceConformance(Conformance):
         await self._sign(fixture)
         seen = fixture.now
         fixture.pass_time(ms=SIGN.live_ms - 1)
-        vanished = fixture.store.workers.vanished
+        vanished = fixture.store.workers.mark_vanished
         assert await fixture.run(vanished(fixture.now)) == []
         fixture.pass_time(ms=1)
         reports = await asyncio.gather(*(fixture.run(vanished(fixture.now)) for _ in range(4)))
@@ -220,7 +220,7 @@ class WorkerPresenceConformance(Conformance):
     async def test_a_worker_that_comes_back_is_live_again(self, fixture: StoreFixture) -> None:
         await self._sign(fixture)
         fixture.pass_time(ms=SIGN.live_ms)
-        await fixture.run(fixture.store.workers.vanished(fixture.now))
+        await fixture.run(fixture.store.workers.mark_vanished(fixture.now))
         await self._sign(fixture)
         (worker,) = await self._workers(fixture, live=True)
         assert (worker.stopped_at, worker.last_error) == (None, None)
@@ -327,7 +327,9 @@ class TotalsConformance(Conformance):
     async def test_folding_counts_changes_no_total(self, fixture: StoreFixture) -> None:
         for kind in ("complete", "fail", "cancel"):
             job = await fixture.start_running(kind)
-            await fixture.finish(fixture.ending(job, "complete" if kind == "complete" else "fail"))
+            await fixture.finish(
+                fixture.finish_of(job, "complete" if kind == "complete" else "fail")
+            )
             fixture.pass_time(seconds=30)
         rows = await self._tally_rows(fixture)
         fixture.pass_time(seconds=600)
@@ -348,7 +350,7 @@ class TotalsConformance(Conformance):
             assert await fixture.run(fold(1_000, fixture.now)) > 0
             assert await fixture.run(fold(1_000, fixture.now)) == 0
             rows.append(await self._tally_rows(fixture))
-        # What stands at the beginning of a wider step by chance stays beside it.
+        # What happens to be at the beginning of a wider step stays beside it.
         assert rows == [24, 8, 6, 1, 1]
         await fixture.run(counters_equal_rows(fixture))
 

@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 from starlette.responses import Response
 
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.core.instants import Instant
 from holdfast.core.lifecycle import CHAIN_COMMANDS, TERMINAL
 from holdfast.web.pages.drawing import dot, line, link, number, path, picture, rect, text
@@ -298,7 +298,7 @@ def draw_timeline(rows: Sequence[TimelineRow], url: Url) -> Markup:
         line(place(start), 0, place(start), height - 20),
         line(place(start + span), 0, place(start + span), height - 20),
         text(place(start), height - 6, "0"),
-        text(place(start + span), height - 6, spoken(span), "end"),
+        text(place(start + span), height - 6, format_span(span), "end"),
     ]
     for index, each in enumerate(shown):
         parts.append(_draw_row(each, index * _ROW_HEIGHT, place, url))
@@ -311,10 +311,10 @@ def _draw_row(row: TimelineRow, y: float, place: Callable[[Instant], float], url
         text(0, y + 15, row.type[:30], kind="title"),
         rect(place(row.created), y + 9, place(waited_until) - place(row.created), 4, "waited"),
     ]
-    label = f"{row.type}: {row.state}, waited {spoken(waited_until - row.created)}"
+    label = f"{row.type}: {row.state}, waited {format_span(waited_until - row.created)}"
     if row.started is not None:
         x, ran = place(row.started), row.ended - row.started
         parts.append(rect(x, y + 5, max(2, place(row.ended) - x), 12, row.state, radius=2))
-        parts.append(text(place(row.ended) + 6, y + 15, spoken(ran)))
-        label = f"{label}, ran {spoken(ran)}"
+        parts.append(text(place(row.ended) + 6, y + 15, format_span(ran)))
+        label = f"{label}, ran {format_span(ran)}"
     return link(url(f"/jobs/{row.job_id}"), label, "node", parts)

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from holdfast.admin.serializers import rfc3339
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.core.instants import Instant
 from holdfast.web.pages.drawing import WIDTH, line, rect, stretched_picture
 from holdfast.web.pages.forms import move_named
@@ -118,7 +118,7 @@ def title_of(run: Mapping[str, Any]) -> str:
     took = run["duration_ms"]
     parts = [
         clock(run["started_at"]),
-        run["outcome"] if took is None else f"{run['outcome']} in {spoken(took * 1000)}",
+        run["outcome"] if took is None else f"{run['outcome']} in {format_span(took * 1000)}",
         counters_text(run["counters"]),
         run["worker"],
     ]

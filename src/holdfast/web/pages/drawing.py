@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup, escape
 
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.core.instants import Instant
 from holdfast.core.statistics import SeriesPoint
 from holdfast.web.pages.templates import count, instant_of, visible
@@ -154,9 +154,9 @@ def draw_curve(series: tuple[Point, ...]) -> Markup:
     parts = _grid()
     for run in _runs(series):
         parts += _draw_run(run, WIDTH / len(series), top)
-    worst = f"at most {spoken(max(known))}" if known else "nothing measured"
+    worst = f"at most {format_span(max(known))}" if known else "nothing measured"
     drawn = stretched_picture(WIDTH, HEIGHT, f"Wait over time, {worst}", parts)
-    return _frame(series, spoken(top), drawn)
+    return _frame(series, format_span(top), drawn)
 
 
 def _frame(series: Sequence[Bar] | Sequence[Point], top: str, drawn: Markup) -> Markup:
@@ -227,7 +227,7 @@ class TimeShare(msgspec.Struct, frozen=True):
     @property
     def span(self) -> str:
         """Its length in words."""
-        return spoken(self.us)
+        return format_span(self.us)
 
 
 class TimeBreakdown(msgspec.Struct, frozen=True):
@@ -252,7 +252,7 @@ def time_breakdown(
     waited = "blocked" if job["state"] == "blocked" else "waited"
     shares = (TimeShare(waited, waited, total - ran), TimeShare("running", "ran", ran))
     shown = [each for each in shares if each.us]
-    return TimeBreakdown(spoken(total), shown, _share_bar(shown, total))
+    return TimeBreakdown(format_span(total), shown, _share_bar(shown, total))
 
 
 def _run_time(attempt: Mapping[str, Any]) -> int:

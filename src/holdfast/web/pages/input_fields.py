@@ -139,7 +139,7 @@ def read_fields(
         if found is UNSET:
             value.pop(each.name, None)
         else:
-            value[each.name] = unmasked(found, before.get(each.name), each.name)
+            value[each.name] = unmask(found, before.get(each.name), each.name)
     return value
 
 
@@ -149,10 +149,10 @@ def read_json_input(text: str, before: Any) -> Any:
         value = msgspec.json.decode(text)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise InputInvalid(f"the input is not JSON: {error}", help="correct the text") from None
-    return unmasked(value, before, "the input")
+    return unmask(value, before, "the input")
 
 
-def unmasked(edited: Any, before: Any, name: str) -> Any:
+def unmask(edited: Any, before: Any, name: str) -> Any:
     """Return an edited value with the secrets that were masked in it. Raises: InputInvalid for a mask elsewhere."""
     value = restore_masked(edited, before)
     if has_mask(value) and not has_mask(before):

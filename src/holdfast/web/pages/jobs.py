@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from holdfast.admin.jobs import Moved
 from holdfast.client.pagination import LOOK
 from holdfast.client.views import Page
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.core.errors import JobNotFound, QueryError, WrongState
 from holdfast.core.filters import FIELDS, format_filter, parse_filter
 from holdfast.core.instants import Instant
@@ -70,7 +70,7 @@ async def list_page(context: PageContext) -> Response:
         "refusal": refusal,
         "tabs": _tabs(context, text),
         "jobs": page.items,
-        "commands": context.allowed("job", JOB_COMMANDS),
+        "commands": context.allowed_commands("job", JOB_COMMANDS),
         "next": page.next and context.here(after=page.next),
         "cut": page.cut,
         "look": LOOK,
@@ -141,7 +141,7 @@ def _with_countdown(sentence: str, job: dict[str, Any], now: Instant) -> Sentenc
     target = job["lease_expires_at"] if job["state"] == "running" else job["available_at"]
     if target is None or instant_of(target) <= now:
         return Sentence(sentence)
-    span = spoken(instant_of(target) - now)
+    span = format_span(instant_of(target) - now)
     before, found, after = sentence.partition(f" in {span}")
     return Sentence(f"{before} in ", target, span, after) if found else Sentence(sentence)
 

@@ -12,7 +12,7 @@ from holdfast.admin.overview import DEAD_LOOK, WAIT_LOOK, Overview
 from holdfast.admin.serializers import plain, rfc3339
 from holdfast.admin.windows import STEPS_MS, Window
 from holdfast.commands.health import Health, unreadable_words
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.web.pages.drawing import (
     Point,
     bars_of,
@@ -89,7 +89,7 @@ def _flow(found: Overview) -> dict[str, Any]:
         "failed": sum(each.failed for each in series),
         "bars": draw_bars(series),
         "curve": draw_curve(points),
-        "p95": None if p95 is None else spoken(p95),
+        "p95": None if p95 is None else format_span(p95),
     }
 
 

@@ -65,13 +65,13 @@ class PageContext:
         """Return the address of a page, wherever the dashboard is mounted."""
         return f"{root_path(self.request)}{path}"
 
-    def allowed(self, noun: str, commands: Mapping[str, Command]) -> dict[str, Command]:
+    def allowed_commands(self, noun: str, commands: Mapping[str, Command]) -> dict[str, Command]:
         """Return the commands on a noun that the caller's role permits."""
         return {name: each for name, each in commands.items() if self.caller.may(f"{noun}.{name}")}
 
     def moves(self, noun: str, commands: Mapping[str, Command], state: str) -> list[str]:
         """Return the names of those that a state allows, too."""
-        allowed = self.allowed(noun, commands)
+        allowed = self.allowed_commands(noun, commands)
         return [name for name, each in allowed.items() if each.allows(state)]
 
     def here(self, **changes: str | None) -> str:

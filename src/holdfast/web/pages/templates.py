@@ -18,7 +18,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from holdfast.core.cycle import CatchUp
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.core.filters import Term, format_filter
 from holdfast.core.ids import short_id
 from holdfast.core.instants import Instant, to_instant
@@ -52,7 +52,7 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def _shown(value: Any) -> Any:
+def _make_visible(value: Any) -> Any:
     """Make every plain text of a template visible; markup and exact texts stay as they are."""
     return visible(value) if type(value) is str else value
 
@@ -81,7 +81,7 @@ def between(start: str | None, end: str | None) -> str:
     """Format the time between two instants, if both are known."""
     if start is None or end is None:
         return "–"
-    return spoken(instant_of(end) - instant_of(start))
+    return format_span(instant_of(end) - instant_of(start))
 
 
 def count(number: int) -> str:
@@ -151,7 +151,9 @@ def job_note(job: Mapping[str, Any], now: Instant) -> str:
 def _due_note(job: Mapping[str, Any], now: Instant) -> str:
     due = instant_of(job["available_at"])
     word = "retry" if job["attempt"] else "due"
-    note = f"{word} in {spoken(due - now)}" if due > now else f"due for {spoken(now - due)}"
+    note = (
+        f"{word} in {format_span(due - now)}" if due > now else f"due for {format_span(now - due)}"
+    )
     error = first_line(job.get("last_error"))
     return f"{note}: {error}" if error else note
 
@@ -164,7 +166,9 @@ def ago(text: str | None, now: Instant) -> Markup:
     if not text:
         return _NEVER
     instant, at = instant_of(text), escape(text)
-    time = f'<time datetime="{at}" data-since="{instant // 1000}">{spoken(now - instant)}</time>'
+    time = (
+        f'<time datetime="{at}" data-since="{instant // 1000}">{format_span(now - instant)}</time>'
+    )
     return Markup(f'<span class="nowrap" title="{at}">{time} ago</span>')
 
 
@@ -186,7 +190,9 @@ def until(text: str | None, now: Instant) -> Markup:
 
 def _counting_time(text: str, mark: str, span: int) -> Markup:
     at = escape(text)
-    return Markup(f'<time class="nowrap" datetime="{at}" title="{at}" {mark}>{spoken(span)}</time>')
+    return Markup(
+        f'<time class="nowrap" datetime="{at}" title="{at}" {mark}>{format_span(span)}</time>'
+    )
 
 
 _FILTERS = (
@@ -220,7 +226,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         auto_reload=False,
-        finalize=_shown,
+        finalize=_make_visible,
     )
     created.filters.update({each.__name__: each for each in _FILTERS})
     return created

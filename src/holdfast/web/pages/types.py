@@ -7,11 +7,11 @@ from typing import Any
 from starlette.responses import Response
 
 from holdfast.admin.limits import limit_record, read_change
-from holdfast.admin.serializers import plain, shown
+from holdfast.admin.serializers import plain, without_payloads
 from holdfast.admin.type_statistics import SAMPLE_LOOK, TypeBoard
 from holdfast.admin.windows import STEPS_MS, Window
 from holdfast.commands.limits import LimitTarget
-from holdfast.core.duration import spoken
+from holdfast.core.duration import format_span
 from holdfast.web.pages.drawing import bars_of, draw_bars, step_starts
 from holdfast.web.pages.forms import caller_with_reason, read_form, redirect_back
 from holdfast.web.pages.heat_map import LEVELS, draw_week, week_in_words, week_of
@@ -39,9 +39,9 @@ async def get(context: PageContext) -> Response:
         "look": SAMPLE_LOOK,
         "spans": list(STEPS_MS),
         "span": span,
-        "slowest": [_finished(each) for each in board.sample.slowest()],
+        "slowest": [_finished_row(each) for each in board.sample.slowest()],
         "week": _week(board),
-        "latest": [shown(each) for each in board.latest],
+        "latest": [without_payloads(each) for each in board.latest],
         "limits": await _limits(context, board),
     }
     return render_page(context, "type.html", name, "types", values, board.facts.now)
@@ -96,11 +96,11 @@ def _week(board: TypeBoard) -> dict[str, Any]:
 
 def _times(board: TypeBoard) -> dict[str, dict[str, str]]:
     return {
-        word: {name: "–" if us is None else spoken(us) for name, us in found.items()}
+        word: {name: "–" if us is None else format_span(us) for name, us in found.items()}
         for word, found in board.sample.times().items()
     }
 
 
-def _finished(job: Any) -> dict[str, Any]:
+def _finished_row(job: Any) -> dict[str, Any]:
     spans = {"ran": job.ran_us, "waited": job.waited_us}
-    return plain(job) | {name: "–" if us is None else spoken(us) for name, us in spans.items()}
+    return plain(job) | {name: "–" if us is None else format_span(us) for name, us in spans.items()}

@@ -215,7 +215,7 @@ class Story:
                 self._say(f"what {each.name} held was recovered after {seconds:.1f} s")
 
     def _replace_exited(self) -> None:
-        for name, code in self._processes.exited():
+        for name, code in self._processes.take_exited():
             if name == "web":
                 raise RuntimeError(f"the API exited with code {code}")
             self._say(f"{name} exited with code {code}; {self._processes.start_worker()} started")

@@ -145,7 +145,7 @@ class Story:
             session.execute(update(Delivery).where(waiting, later).values(next_attempt_at=past))
 
     def _replace_exited(self) -> None:
-        for name, code in self._scene.processes.exited():
+        for name, code in self._scene.processes.take_exited():
             if name == "web":
                 raise RuntimeError(f"the web server exited with code {code}")
             successor = self._scene.processes.start_worker()

@@ -74,7 +74,7 @@ update holdfast.archive_manifest
  where id = :id::uuid and token = :token::uuid
 returning 1;
 
--- name: manifest_exported
+-- name: manifest_mark_exported
 update holdfast.archive_manifest
    set state = 'exported', objects = :objects, items = :items::bigint, rows = :rows::bigint, bytes = :bytes::bigint,
        definition = :definition, error = null, exported_at = holdfast.moment(:now::bigint), verified_at = null,
@@ -82,7 +82,7 @@ update holdfast.archive_manifest
  where id = :id::uuid and token = :token::uuid and state = 'exporting'
 returning 1;
 
--- name: manifest_verified
+-- name: manifest_mark_verified
 update holdfast.archive_manifest
    set state = 'verified', error = null, verified_at = holdfast.moment(:now::bigint),
        drop_eligible_at = holdfast.moment(:now::bigint) + :keep_ms::bigint * interval '1 ms',
@@ -95,20 +95,20 @@ returning 1;
 delete from holdfast.archive_manifest where id = :id::uuid and token = :token::uuid and state = 'exporting' and rows = 0
 returning 1;
 
--- name: manifest_dropping
+-- name: manifest_count_dropped
 update holdfast.archive_manifest
    set dropped = dropped + :items::bigint, changed_at = holdfast.moment(:now::bigint)
  where id = :id::uuid and token = :token::uuid and state = 'verified'
 returning 1;
 
--- name: manifest_dropped
+-- name: manifest_mark_dropped
 update holdfast.archive_manifest
    set state = 'dropped', error = null, dropped_at = holdfast.moment(:now::bigint), token = null, expires_at = null,
        changed_at = holdfast.moment(:now::bigint)
  where id = :id::uuid and token = :token::uuid and state = 'verified'
 returning 1;
 
--- name: manifest_restored
+-- name: manifest_mark_restored
 update holdfast.archive_manifest
    set state = 'verified', dropped = 0, error = null, restored_at = holdfast.moment(:now::bigint),
        verified_at = holdfast.moment(:now::bigint),

@@ -52,7 +52,7 @@ on conflict (type, key) do nothing
 returning 1;
 
 -- name: chain_tail
--- The last job of each chain and where it stands.
+-- The last job of each chain and its state.
 select t.chain_id::text, t.id::text, t.chain_index, t.state
   from json_array_elements_text(:ids::json) c(id)
  cross join lateral (

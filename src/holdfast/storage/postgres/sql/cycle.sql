@@ -113,7 +113,7 @@ insert into holdfast.worker_runs (id, worker_name, worker_id, slot, started_at, 
 values (:id::uuid, :name, :worker, :slot, holdfast.moment(:now::bigint), holdfast.moment(:now::bigint), '{}')
 returning holdfast.us(started_at);
 
--- name: run_seen
+-- name: run_touch
 update holdfast.worker_runs set seen_at = holdfast.moment(:now::bigint), counters = coalesce(:counters, counters)
  where id = :id::uuid and finished_at is null;
 
@@ -125,7 +125,7 @@ update holdfast.worker_runs
  where id = :id::uuid and finished_at is null
 returning holdfast.us(finished_at);
 
--- name: run_crashed
+-- name: run_mark_crashed
 -- Ends the runs of a slot that can no longer end by themselves.
 update holdfast.worker_runs
    set finished_at = seen_at, outcome = 'crashed', error_message = 'the process died, or lost the slot'

@@ -300,7 +300,7 @@ select holdfast.us(min(next.available_at)) - holdfast.us(holdfast.moment(:now::b
 
 -- name: job_finish
 -- Ends, continues or gives back attempts, all kinds in one statement. Each row is proven by its own (job, token) pair; what
--- is not returned was lost or is locked by another transaction and is asked for with job_stand. Jobs that other jobs wait
+-- is not returned was lost or is locked by another transaction and is asked for with job_lease_status. Jobs that other jobs wait
 -- for are taken only when :awaited is true, because the fan-in that follows needs the same transaction. What is compared with
 -- the whole flush is hashed, however few rows a plan made on an empty queue expects: `(… in (…)) is true` cannot become a join,
 -- and a full join not a nested loop.
@@ -452,7 +452,7 @@ tallied as (
   select holdfast.moment(:now::bigint), type, count(*) from ended group by type)
 select array_agg(job_id)::text, type, awaited from ended group by type, awaited;
 
--- name: job_stand
+-- name: job_lease_status
 -- What became of (job, token) pairs that a finish or a heartbeat did not find. Each is looked up by its key: joined as whole
 -- tables, a plan made while they were small reads all of them.
 select x.id::text, x.token::text,

@@ -46,7 +46,7 @@ select id, name, host, pid, version, slots, types, holdfast.us(started_at), hold
  order by started_at desc, id
  limit :limit::integer;
 
--- name: worker_vanished
+-- name: worker_mark_vanished
 -- Workers whose last sign has lapsed without a goodbye; each is reported by the one that marks it.
 update holdfast.worker
    set stopped_at = seen_at, last_error = 'vanished: no heartbeat'

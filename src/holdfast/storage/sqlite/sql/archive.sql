@@ -71,7 +71,7 @@ update holdfast_archive_manifest
  where id = :id and token = :token
 returning 1;
 
--- name: manifest_exported
+-- name: manifest_mark_exported
 update holdfast_archive_manifest
    set state = 'exported', objects = :objects, items = :items, rows = :rows, bytes = :bytes,
        definition = :definition, error = null, exported_at = {now}, verified_at = null,
@@ -79,7 +79,7 @@ update holdfast_archive_manifest
  where id = :id and token = :token and state = 'exporting'
 returning 1;
 
--- name: manifest_verified
+-- name: manifest_mark_verified
 update holdfast_archive_manifest
    set state = 'verified', error = null, verified_at = {now},
        drop_eligible_at = {now} + :keep_ms * 1000,
@@ -92,20 +92,20 @@ returning 1;
 delete from holdfast_archive_manifest where id = :id and token = :token and state = 'exporting' and rows = 0
 returning 1;
 
--- name: manifest_dropping
+-- name: manifest_count_dropped
 update holdfast_archive_manifest
    set dropped = dropped + :items, changed_at = {now}
  where id = :id and token = :token and state = 'verified'
 returning 1;
 
--- name: manifest_dropped
+-- name: manifest_mark_dropped
 update holdfast_archive_manifest
    set state = 'dropped', error = null, dropped_at = {now}, token = null, expires_at = null,
        changed_at = {now}
  where id = :id and token = :token and state = 'verified'
 returning 1;
 
--- name: manifest_restored
+-- name: manifest_mark_restored
 update holdfast_archive_manifest
    set state = 'verified', dropped = 0, error = null, restored_at = {now},
        verified_at = {now},

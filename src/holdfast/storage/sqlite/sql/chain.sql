@@ -53,7 +53,7 @@ on conflict (type, key) do nothing
 returning 1;
 
 -- name: chain_tail
--- The last job of each chain and where it stands.
+-- The last job of each chain and its state.
 select t.chain_id, t.id, t.chain_index, t.state
   from json_each(:ids) c
  cross join holdfast_job_state t

@@ -110,7 +110,7 @@ values (:id, :name, :worker, :slot, {now},
         {now}, '{}')
 returning started_at;
 
--- name: run_seen
+-- name: run_touch
 update holdfast_worker_runs
    set seen_at = {now}, counters = coalesce(:counters, counters)
  where id = :id and finished_at is null;
@@ -123,7 +123,7 @@ update holdfast_worker_runs
  where id = :id and finished_at is null
 returning finished_at;
 
--- name: run_crashed
+-- name: run_mark_crashed
 -- Ends the runs of a slot that can no longer end by themselves.
 update holdfast_worker_runs
    set finished_at = seen_at, outcome = 'crashed', error_message = 'the process died, or lost the slot'

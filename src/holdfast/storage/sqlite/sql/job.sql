@@ -161,7 +161,7 @@ select json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
  where true
 on conflict do nothing;
 
--- name: job_stand
+-- name: job_lease_status
 -- What became of (job, token) pairs that a finish or a heartbeat did not find.
 select x.id, x.token,
        case when q.token = x.token then 'held' when o.token = x.token and o.job_id is not null then 'done'

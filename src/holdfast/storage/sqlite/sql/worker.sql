@@ -49,7 +49,7 @@ select id, name, host, pid, version, slots, types, started_at, seen_at, stopped_
  order by started_at desc, id
  limit :limit;
 
--- name: worker_vanished
+-- name: worker_mark_vanished
 -- Workers whose last sign has lapsed without a goodbye; each is reported by the one that marks it.
 update holdfast_worker
    set stopped_at = seen_at, last_error = 'vanished: no heartbeat'
