@@ -126,14 +126,14 @@ def check_configuration(
 ) -> list[Finding]:
     """Check the settings against each other, and against the job types and cycles of an application."""
     return [
-        _names(settings, owners),
+        _check_names(settings, owners),
         _check_timing(settings, leases),
-        _retention(settings),
-        _runners(settings, [each.name for each in owners if isinstance(each, CycleSpec)]),
+        _check_retention(settings),
+        _check_runners(settings, [each.name for each in owners if isinstance(each, CycleSpec)]),
     ]
 
 
-def _names(settings: Settings, owners: Owners) -> Finding:
+def _check_names(settings: Settings, owners: Owners) -> Finding:
     warnings = unknown_variables(settings)
     unknown = [each.message.split()[0] for each in warnings]
     if not unknown:
@@ -163,7 +163,7 @@ def _check_timing(settings: Settings, leases: Mapping[str, Lease]) -> Finding:
     return ok("timing", measured)
 
 
-def _retention(settings: Settings) -> Finding:
+def _check_retention(settings: Settings) -> Finding:
     days = settings.holdfast.retention_days
     if days:
         return ok("retention", f"finished chains are kept {days} days")
@@ -181,7 +181,7 @@ _WITHOUT = {
 }
 
 
-def _runners(settings: Settings, cycles: Sequence[str]) -> Finding:
+def _check_runners(settings: Settings, cycles: Sequence[str]) -> Finding:
     names = settings.worker.tick_runners
     if names is None:
         return ok("runners", "outbox, every cycle, retention")

@@ -12,10 +12,10 @@ FAR_BEHIND_MS = 30_000
 
 def check_replication(replication: Replication, settings: Settings) -> list[Finding]:
     """Check what the hosts reported."""
-    return [_hosts(replication), _standbys(replication, settings)]
+    return [_check_hosts(replication), _check_standbys(replication, settings)]
 
 
-def _hosts(replication: Replication) -> Finding:
+def _check_hosts(replication: Replication) -> Finding:
     measured = "; ".join(_describe_host(each) for each in replication.hosts)
     if len(replication.primaries) > 1:
         return problem(
@@ -58,7 +58,7 @@ def _describe_host(host: HostStatus) -> str:
     return f"{host.host}: {host.role}, timeline {host.timeline}"
 
 
-def _standbys(replication: Replication, settings: Settings) -> Finding:
+def _check_standbys(replication: Replication, settings: Settings) -> Finding:
     measured = _describe(replication)
     if replication.is_hidden:
         return warning(
@@ -68,7 +68,7 @@ def _standbys(replication: Replication, settings: Settings) -> Finding:
             "grant pg_monitor to the role of HOLDFAST_URL;",
         )
     if replication.synchronous_standby_names:
-        return _synchronous(replication, settings, measured)
+        return _check_synchronous(replication, settings, measured)
     best = replication.most_current
     if best is None or not _is_far(best.lag_bytes or 0, best.lag_ms or 0):
         return ok("replication", measured)
@@ -80,7 +80,7 @@ def _standbys(replication: Replication, settings: Settings) -> Finding:
     )
 
 
-def _synchronous(replication: Replication, settings: Settings, measured: str) -> Finding:
+def _check_synchronous(replication: Replication, settings: Settings, measured: str) -> Finding:
     if not replication.waits_for_standby:
         return warning(
             "replication",

@@ -75,23 +75,23 @@ def read_fleet(store: Store, now: Instant | None = None) -> Op[Fleet]:
 def check_fleet(fleet: Fleet, reaper_interval_ms: int) -> list[Finding]:
     """Check what was read."""
     return [
-        _identity(fleet.identity),
-        _pause(fleet.identity),
-        _workers(fleet),
-        _versions(fleet.workers),
-        _overrides(fleet),
+        _check_identity(fleet.identity),
+        _check_pause(fleet.identity),
+        _check_workers(fleet),
+        _check_versions(fleet.workers),
+        _check_overrides(fleet),
         _check_unhandled(fleet),
-        _subscriptions(fleet),
+        _check_subscriptions(fleet),
         _check_expired(fleet, reaper_interval_ms),
-        _unreadable(fleet),
+        _check_unreadable(fleet),
         _check_sealed(fleet),
-        _dead_letters(fleet.totals),
-        _cycles(fleet),
-        _clock(fleet.ahead_us),
+        _check_dead_letters(fleet.totals),
+        _check_cycles(fleet),
+        _check_clock(fleet.ahead_us),
     ]
 
 
-def _clock(ahead: int) -> Finding:
+def _check_clock(ahead: int) -> Finding:
     if ahead <= AHEAD_US:
         return ok("clock", "no records from the future")
     return warning(
@@ -103,7 +103,7 @@ def _clock(ahead: int) -> Finding:
     )
 
 
-def _unreadable(fleet: Fleet) -> Finding:
+def _check_unreadable(fleet: Fleet) -> Finding:
     groups = [each for each in fleet.unreadable if each.missing is None]
     if not groups:
         return ok("unreadable", "no job waits for code that can read its input")
@@ -138,7 +138,7 @@ def _without_place(missing: str | None) -> str:
     return (missing or "").partition(", which")[0]
 
 
-def _identity(identity: Identity | None) -> Finding:
+def _check_identity(identity: Identity | None) -> Finding:
     if identity is None or identity.recorded_name == identity.name:
         return ok("identity", identity.name if identity else "none recorded")
     return problem(
@@ -149,7 +149,7 @@ def _identity(identity: Identity | None) -> Finding:
     )
 
 
-def _pause(identity: Identity | None) -> Finding:
+def _check_pause(identity: Identity | None) -> Finding:
     if identity is None or not identity.paused:
         return ok("pause", "nothing is paused globally")
     return warning(
@@ -160,7 +160,7 @@ def _pause(identity: Identity | None) -> Finding:
     )
 
 
-def _workers(fleet: Fleet) -> Finding:
+def _check_workers(fleet: Fleet) -> Finding:
     more = "+" if fleet.totals.bounded else ""
     measured = f"{len(fleet.workers)} live, {pluralize(fleet.totals.due, 'job', more)} due"
     if fleet.workers or not fleet.totals.due:
@@ -168,7 +168,7 @@ def _workers(fleet: Fleet) -> Finding:
     return problem("workers", measured, "jobs are due and no worker is live", "holdfast worker APP")
 
 
-def _versions(workers: Sequence[WorkerRecord]) -> Finding:
+def _check_versions(workers: Sequence[WorkerRecord]) -> Finding:
     versions = sorted({each.version for each in workers})
     measured = ", ".join(versions) or "no workers"
     if len(versions) < 2:
@@ -181,7 +181,7 @@ def _versions(workers: Sequence[WorkerRecord]) -> Finding:
     )
 
 
-def _overrides(fleet: Fleet) -> Finding:
+def _check_overrides(fleet: Fleet) -> Finding:
     leases = {each.type: each.lease_ms for each in fleet.settings if each.lease_ms is not None}
     count = sum(each != TypeSetting(each.type) for each in fleet.settings)
     measured = f"{pluralize(count, 'job type')} set at run time"
@@ -209,7 +209,7 @@ def _check_unhandled(fleet: Fleet) -> Finding:
     )
 
 
-def _subscriptions(fleet: Fleet) -> Finding:
+def _check_subscriptions(fleet: Fleet) -> Finding:
     handled = {name for worker in fleet.workers for name in worker.types}
     idle = [each for each in fleet.subscriptions if each.job_type not in handled]
     if not idle or not fleet.workers:
@@ -239,7 +239,7 @@ def _check_expired(fleet: Fleet, reaper_interval_ms: int) -> Finding:
     )
 
 
-def _dead_letters(totals: QueueTotals) -> Finding:
+def _check_dead_letters(totals: QueueTotals) -> Finding:
     if not totals.failed:
         return ok("dead_letters", "none")
     return warning(
@@ -250,7 +250,7 @@ def _dead_letters(totals: QueueTotals) -> Finding:
     )
 
 
-def _cycles(fleet: Fleet) -> Finding:
+def _check_cycles(fleet: Fleet) -> Finding:
     last: dict[str, RunRecord] = {}
     for run in fleet.runs:
         last.setdefault(run.name, run)

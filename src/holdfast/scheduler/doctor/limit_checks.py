@@ -42,7 +42,7 @@ def read_limit_state(store: Store) -> Op[LimitState]:
 
 def check_limits(state: LimitState, workers: Sequence[WorkerRecord]) -> list[Finding]:
     """Check what was read."""
-    return [_check_agreement(workers), _full(state), _held_finding(state)]
+    return [_check_agreement(workers), _check_full(state), _check_held(state)]
 
 
 def _check_agreement(workers: Sequence[WorkerRecord]) -> Finding:
@@ -64,7 +64,7 @@ def _check_agreement(workers: Sequence[WorkerRecord]) -> Finding:
     )
 
 
-def _full(state: LimitState) -> Finding:
+def _check_full(state: LimitState) -> Finding:
     full = [
         each
         for each in state.limits
@@ -77,7 +77,7 @@ def _full(state: LimitState) -> Finding:
     worst = min(full, key=lambda each: each.oldest_at or state.now)
     waited = format_span(state.now - (worst.oldest_at or state.now))
     if worst.is_resting:
-        return _paused_finding(worst, len(resting), state.now)
+        return _check_paused(worst, len(resting), state.now)
     return warning(
         "full_keys",
         f"{pluralize(len(full), 'key')} full; {worst.type} {worst.key} for {waited}",
@@ -87,7 +87,7 @@ def _full(state: LimitState) -> Finding:
     )
 
 
-def _paused_finding(key: LimitFacts, count: int, now: Instant) -> Finding:
+def _check_paused(key: LimitFacts, count: int, now: Instant) -> Finding:
     left = format_span((key.rests_until or now) - now)
     why = f": {key.reason}" if key.reason else ""
     return warning(
@@ -98,7 +98,7 @@ def _paused_finding(key: LimitFacts, count: int, now: Instant) -> Finding:
     )
 
 
-def _held_finding(state: LimitState) -> Finding:
+def _check_held(state: LimitState) -> Finding:
     if not state.held:
         return ok("ordered_keys", "no ordered key waits for a dead letter")
     first = state.held[0]

@@ -36,10 +36,10 @@ def check_archive(facts: ArchiveFacts) -> list[Finding]:
     """Check what was read; where nothing is archived there is nothing to say."""
     if not facts.totals:
         return []
-    return [_removal(facts), _manifests(facts)]
+    return [_check_removal(facts), _check_manifests(facts)]
 
 
-def _removal(facts: ArchiveFacts) -> Finding:
+def _check_removal(facts: ArchiveFacts) -> Finding:
     if any(each.source == JOBS for each in facts.totals):
         return ok(
             "archive_removes", "the archive removes ended chains, retention leaves them alone"
@@ -47,7 +47,7 @@ def _removal(facts: ArchiveFacts) -> Finding:
     return ok("archive_removes", "retention removes ended chains; only tables are archived")
 
 
-def _manifests(facts: ArchiveFacts) -> Finding:
+def _check_manifests(facts: ArchiveFacts) -> Finding:
     failed = [each for each in facts.totals if each.errors or each.state == "failed"]
     count = sum(each.manifests for each in facts.totals)
     measured = f"{pluralize(count, 'manifest')}, {sum(each.rows for each in facts.totals)} rows"

@@ -81,24 +81,24 @@ def check_postgres(
     stats = msgspec.json.decode(document, type=ServerStats)
     schema = settings.holdfast.schema
     return [
-        _version(stats.settings),
-        _replica(stats),
-        _jit(stats),
-        _planner(stats),
-        _limits(stats),
-        _old_transaction(stats.oldest),
-        _horizon(stats),
-        _dead_tuples(stats.tables, schema),
-        _autovacuum(stats, schema),
+        _check_version(stats.settings),
+        _check_replica(stats),
+        _check_jit(stats),
+        _check_planner(stats),
+        _check_limits(stats),
+        _check_old_transaction(stats.oldest),
+        _check_horizon(stats),
+        _check_dead_tuples(stats.tables, schema),
+        _check_autovacuum(stats, schema),
         _may_vacuum(stats.may_vacuum, schema),
-        _durability(stats.settings),
-        _fences(stats),
-        _connections(stats, settings, 0 if is_pooled else workers),
-        _pooler(settings, is_pooled),
+        _check_durability(stats.settings),
+        _check_fences(stats),
+        _check_connections(stats, settings, 0 if is_pooled else workers),
+        _check_pooler(settings, is_pooled),
     ]
 
 
-def _version(settings: dict[str, str]) -> Finding:
+def _check_version(settings: dict[str, str]) -> Finding:
     major = int(settings["server_version_num"]) // 10_000
     if OLDEST_VERSION <= major <= TESTED_VERSION:
         return ok("postgresql_version", settings["server_version"])
@@ -111,7 +111,7 @@ def _version(settings: dict[str, str]) -> Finding:
     return problem("postgresql_version", settings["server_version"], text, fix)
 
 
-def _replica(stats: ServerStats) -> Finding:
+def _check_replica(stats: ServerStats) -> Finding:
     if not stats.replica:
         return ok("primary", "connected to a primary")
     return problem(
@@ -122,7 +122,7 @@ def _replica(stats: ServerStats) -> Finding:
     )
 
 
-def _jit(stats: ServerStats) -> Finding:
+def _check_jit(stats: ServerStats) -> Finding:
     if not stats.jit:
         return ok("jit", "off on our connections")
     above = stats.settings["jit_above_cost"]
@@ -135,7 +135,7 @@ def _jit(stats: ServerStats) -> Finding:
     return warning("jit", measured, text, f'alter role "{stats.role}" set jit = off;')
 
 
-def _planner(stats: ServerStats) -> Finding:
+def _check_planner(stats: ServerStats) -> Finding:
     if not stats.switched_off:
         return ok("planner", "nothing is switched off")
     return warning(
@@ -146,7 +146,7 @@ def _planner(stats: ServerStats) -> Finding:
     )
 
 
-def _limits(stats: ServerStats) -> Finding:
+def _check_limits(stats: ServerStats) -> Finding:
     short = [each for each in stats.limits if _is_short(each)]
     limits = [f"{each.name}={each.value} ({_origin(each, stats)})" for each in stats.limits]
     if not short:
@@ -195,7 +195,7 @@ def _reset(setting: ServerSetting, stats: ServerStats) -> str:
     }.get(setting.source, f"remove {setting.name} from the server's {setting.source};")
 
 
-def _old_transaction(oldest: LongTransaction | None) -> Finding:
+def _check_old_transaction(oldest: LongTransaction | None) -> Finding:
     if oldest is None or oldest.seconds < OLD_TRANSACTION_S:
         return ok("old_transactions", f"oldest {oldest.seconds if oldest else 0} s")
     measured = f"pid {oldest.pid} ({oldest.who}, {oldest.state}) for {oldest.seconds} s"
@@ -206,7 +206,7 @@ def _old_transaction(oldest: LongTransaction | None) -> Finding:
     return problem("old_transactions", measured, text, fix)
 
 
-def _horizon(stats: ServerStats) -> Finding:
+def _check_horizon(stats: ServerStats) -> Finding:
     """Check what else holds back vacuum than sessions."""
     if stats.prepared:
         return warning(
@@ -226,7 +226,7 @@ def _horizon(stats: ServerStats) -> Finding:
     return ok("vacuum_horizon", "no prepared transactions, no inactive replication slots")
 
 
-def _dead_tuples(tables: Sequence[TableStats], schema: str) -> Finding:
+def _check_dead_tuples(tables: Sequence[TableStats], schema: str) -> Finding:
     bloated = [
         each
         for each in tables
@@ -255,7 +255,7 @@ def _may_vacuum(may_vacuum: bool, schema: str) -> Finding:
     )
 
 
-def _autovacuum(stats: ServerStats, schema: str) -> Finding:
+def _check_autovacuum(stats: ServerStats, schema: str) -> Finding:
     if stats.settings.get("autovacuum") == "off":
         return problem(
             "autovacuum",
@@ -274,7 +274,7 @@ def _autovacuum(stats: ServerStats, schema: str) -> Finding:
     return ok("autovacuum", "on")
 
 
-def _durability(settings: dict[str, str]) -> Finding:
+def _check_durability(settings: dict[str, str]) -> Finding:
     off = [
         name
         for name in ("fsync", "full_page_writes", "synchronous_commit")
@@ -290,7 +290,7 @@ def _durability(settings: dict[str, str]) -> Finding:
     return problem("durability", measured, "a crash may corrupt the database", fix)
 
 
-def _fences(stats: ServerStats) -> Finding:
+def _check_fences(stats: ServerStats) -> Finding:
     if stats.timeline or stats.replica:
         return ok("fences", f"above timeline {stats.timeline}")
     return warning(
@@ -302,7 +302,7 @@ def _fences(stats: ServerStats) -> Finding:
     )
 
 
-def _connections(stats: ServerStats, settings: Settings, workers: int) -> Finding:
+def _check_connections(stats: ServerStats, settings: Settings, workers: int) -> Finding:
     room = int(stats.settings["max_connections"]) - sum(
         int(stats.settings.get(name, "0"))
         for name in ("superuser_reserved_connections", "reserved_connections")
@@ -346,7 +346,7 @@ def _enough_connections(stats: ServerStats, room: int, workers: int, each: int) 
     return -(-(workers * each + RESERVE + reserved) // 10) * 10
 
 
-def _pooler(settings: Settings, is_pooled: bool) -> Finding:
+def _check_pooler(settings: Settings, is_pooled: bool) -> Finding:
     if not is_pooled:
         return ok("pooler", "connected directly")
     if settings.holdfast.listen_url is not None or settings.holdfast.notifier is not None:

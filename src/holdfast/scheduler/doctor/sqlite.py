@@ -26,10 +26,15 @@ class FileStats(msgspec.Struct, frozen=True):
 def check_sqlite(document: str, path: str) -> list[Finding]:
     """Check what SQLite reported about the file."""
     stats = msgspec.json.decode(document, type=FileStats)
-    return [_journal(stats, path), _synchronous(stats), _busy(stats), _space(stats, path)]
+    return [
+        _check_journal(stats, path),
+        _check_synchronous(stats),
+        _check_busy(stats),
+        _check_space(stats, path),
+    ]
 
 
-def _journal(stats: FileStats, path: str) -> Finding:
+def _check_journal(stats: FileStats, path: str) -> Finding:
     if stats.journal in ("wal", "memory"):
         return ok("journal", stats.journal)
     return warning(
@@ -40,7 +45,7 @@ def _journal(stats: FileStats, path: str) -> Finding:
     )
 
 
-def _synchronous(stats: FileStats) -> Finding:
+def _check_synchronous(stats: FileStats) -> Finding:
     name = _SYNCHRONOUS.get(stats.synchronous, str(stats.synchronous))
     if stats.synchronous >= 2 or stats.journal == "memory":
         return ok("synchronous", name)
@@ -52,7 +57,7 @@ def _synchronous(stats: FileStats) -> Finding:
     )
 
 
-def _busy(stats: FileStats) -> Finding:
+def _check_busy(stats: FileStats) -> Finding:
     if stats.busy_timeout >= SHORT_WAIT_MS:
         return ok("busy_timeout", f"{stats.busy_timeout} ms")
     return warning(
@@ -63,7 +68,7 @@ def _busy(stats: FileStats) -> Finding:
     )
 
 
-def _space(stats: FileStats, path: str) -> Finding:
+def _check_space(stats: FileStats, path: str) -> Finding:
     size = stats.pages * stats.page_size // 1_048_576
     measured = f"{size} MiB, {stats.free_pages} of {stats.pages} pages free"
     if stats.free_pages < MANY_FREE_PAGES or stats.free_pages * 2 < stats.pages:
