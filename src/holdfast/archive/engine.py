@@ -6,11 +6,12 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from holdfast.archive.progress import (
     ArchiveReport,
+    ArchiveRun,
     Now,
     OnProgress,
     Restored,
@@ -434,19 +435,6 @@ def _length(period: PeriodLength) -> PeriodLength:
     if period not in ("day", "month"):
         raise InvalidOption(f"{repr(period)[:60]} is not a period", help="use day or month")
     return period
-
-
-class ArchiveRun(Protocol):
-    """What the archive needs of a cycle's run."""
-
-    max_items: int | None
-
-    @property
-    def aborted(self) -> bool:
-        """Whether it must stop."""
-
-    def count(self, name: str, number: int | float = 1) -> None:
-        """Add to a counter of the run."""
 
 
 def archive_handler(archive: Archive) -> Callable[[ArchiveRun], None]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
+from holdfast.archive.progress import ArchiveRun
 from holdfast.archive.sources import tables_of
 from holdfast.archive.table_access import RowSelection, TableAccess, Unit, quote, quote_table
 from holdfast.core.duration import Duration, milliseconds
@@ -23,24 +23,6 @@ MOVE_ROWS = 1_000_000
 """Rows of one run, unless the cycle says otherwise."""
 
 _CALENDAR = re.compile(r"\s*(\d{1,4})\s*(months?|years?)\s*", re.ASCII | re.IGNORECASE)
-
-
-class MoveRun(Protocol):
-    """What moving rows needs of a cycle's run."""
-
-    max_items: int | None
-
-    def checkpoint(self) -> None:
-        """Raise when it must stop."""
-
-    def count(self, name: str, number: int | float = 1) -> None:
-        """Add to a counter of the run."""
-
-    def room(self, wanted: int) -> int:
-        """Return how many of the wanted items are still allowed."""
-
-    def transaction(self) -> AbstractContextManager[Any]:
-        """Open a transaction that commits only while the run holds its slot."""
 
 
 def age_before(older_than: Duration) -> Callable[[datetime], datetime]:
@@ -64,7 +46,7 @@ def _months_before(now: datetime, months: int) -> datetime:
     return now.replace(year=year, month=month + 1, day=min(now.day, 28))
 
 
-Mover = Callable[[MoveRun], None]
+Mover = Callable[[ArchiveRun], None]
 
 
 class Moves:
@@ -86,7 +68,7 @@ class Moves:
     def handler(self) -> Mover:
         """Return the handler of the cycle."""
 
-        def move_rows(run: MoveRun) -> None:
+        def move_rows(run: ArchiveRun) -> None:
             for each in self._movers:
                 each(run)
 
@@ -112,7 +94,7 @@ def mover(
     before = age_before(older_than)
     selection = RowSelection(source, (), at, where, ZoneInfo("UTC"), unit)
 
-    def move(run: MoveRun) -> None:
+    def move(run: ArchiveRun) -> None:
         store, access = database().store, tables_of(database())
         with run.transaction() as tx:
             until = before(to_datetime(run_operation(store.schema.clock(), tx)))

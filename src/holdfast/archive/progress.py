@@ -1,9 +1,10 @@
-"""What the archive reports: how far a step is, what a run did, what a restore brought back."""
+"""What the archive reports: how far a step is, what a run did, what a restore brought back; and the run it works in."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from contextlib import AbstractContextManager
+from typing import Any, Literal, Protocol
 
 import msgspec
 
@@ -57,3 +58,25 @@ def ignore_progress(progress: Progress) -> None:
 def never() -> bool:
     """Go on to the end."""
     return False
+
+
+class ArchiveRun(Protocol):
+    """What archiving and moving rows need of a cycle's run."""
+
+    max_items: int | None
+
+    @property
+    def aborted(self) -> bool:
+        """Whether it must stop."""
+
+    def checkpoint(self) -> None:
+        """Raise when it must stop."""
+
+    def count(self, name: str, number: int | float = 1) -> None:
+        """Add to a counter of the run."""
+
+    def room(self, wanted: int) -> int:
+        """Return how many of the wanted items are still allowed."""
+
+    def transaction(self) -> AbstractContextManager[Any]:
+        """Open a transaction that commits only while the run holds its slot."""
