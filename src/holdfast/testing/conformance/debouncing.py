@@ -16,6 +16,7 @@ from holdfast.core.records import (
     FinishKind,
     Held,
     NewKey,
+    NewRevision,
     Settled,
 )
 from holdfast.storage.operation import Op
@@ -399,6 +400,31 @@ class DebounceLocksConformance(Conformance):
         await transaction.commit()
         fixture.pass_time(ms=QUIET_S * 1000 + MILLISECOND)
         assert (await _take_one(fixture)).input == "3"
+
+    async def test_a_producer_that_came_too_late_keeps_no_other_from_asking_for_the_next_run(
+        self, fixture: StoreFixture
+    ) -> None:
+        first = await _ask(fixture, "1")
+        fixture.pass_time(seconds=QUIET_S)
+        claiming = await fixture.harness.begin()
+        (running,) = await claiming.run(fixture.claiming())
+        late = await fixture.harness.begin()
+        revision = NewRevision(first.id, "2", QUIET_S * 1000, None)
+        appending = asyncio.create_task(
+            late.run(fixture.store.debounce.append([revision], fixture.now))
+        )
+        await asyncio.wait([appending], timeout=0.2)
+        await claiming.commit()
+        assert await appending == set()
+        async with asyncio.timeout(UNHINDERED_S):
+            follower = await _ask(fixture, "3")
+        assert (follower.is_new, follower.state) == (True, "blocked")
+        (again,) = await late.run(_asking(fixture, "2"))
+        assert again.id == follower.id
+        await late.commit()
+        await _end(fixture, running)
+        fixture.pass_time(ms=QUIET_S * 1000 + MILLISECOND)
+        assert (await _taken(fixture)).input == "2"
 
     async def test_a_start_beside_the_end_of_the_run_begins_anew_or_follows_it(
         self, fixture: StoreFixture

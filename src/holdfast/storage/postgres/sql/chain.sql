@@ -180,12 +180,13 @@ select job_id, position, chain_id, on_failure, true
 
 -- name: blocker_await
 -- Marks the live tails of chains as awaited, waiting for transactions that are ending them. A tail that is gone is not returned: the
--- caller reads the chain again and finds a new tail or the end.
+-- caller reads the chain again and finds a new tail or the end. Producers that append revisions to one are not in the way: one that
+-- came too late keeps its lock, and may be waiting for a key that the caller holds.
 with tails as (
   select q.job_id from holdfast.queue q
    where q.job_id = any (array (select i::uuid from json_array_elements_text(:tails::json) i))
    order by q.job_id
-   for update)
+   for no key update)
 update holdfast.queue q set awaited = true
  where q.job_id = any (array (select job_id from tails))
 returning q.job_id::text;
