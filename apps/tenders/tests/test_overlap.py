@@ -28,6 +28,8 @@ SETTINGS = {
     "CLEANUP_CRON": "* * * * *",
     "ARCHIVE_EXPORT_CRON": "* * * * *",
     "ARCHIVE_KEEP": "1ms",
+    # A worker that is killed in the middle of a run costs a lease.
+    "OUTBOX_LEASE_DURATION_MS": "5000",
 }
 
 
