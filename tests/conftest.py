@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.absent import report_absent, skip_because_absent
 from tests.support.installation import embedded_binaries, other_binaries
@@ -26,6 +27,10 @@ from tests.support.postgres import (
 from tests.support.process import QUICK_LOGIN_ROUNDS, PostgresProcess
 from tests.support.sqlite import prepare_sqlite_template
 from tests.support.until import TEST_TIMEOUT_S
+
+# An example takes as long as the machine makes it take.
+settings.register_profile("suite", deadline=None)
+settings.load_profile("suite")
 
 SHARED_SERVER = pytest.StashKey[PostgresServer]()
 WORKER_INPUT = "postgres_server"

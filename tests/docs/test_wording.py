@@ -20,6 +20,8 @@ REPLACED = {
     r"deeds?": "change, entry",
     r"whoever": "the one that; a process, a caller",
     r"somebody('s)?": "another process, another transaction",
+    r"(is|are|was|were) told": "learns, gets, is notified",
+    r"stands(?! in for)": "is, holds, applies",
     r"is heeded": "is honoured",
     r"made up for": "caught up",
     r"go on without asking": "skip confirmation",

@@ -178,7 +178,7 @@ select c.job_id, c.token, c.type, c.priority, holdfast.us(c.available_at), c.att
 
 -- name: job_claim
 -- Takes due jobs under new leases. A line is a type at a priority, looked at from its low-water mark; a probe without a
--- priority stands for every line that its type has. Lines are asked one after the other, the most urgent first, those of one
+-- priority means every line that its type has. Lines are asked one after the other, the most urgent first, those of one
 -- priority each for its share and then for the rest, and only until there are enough: what a claim reads and locks it takes,
 -- however many types there are. Of jobs whose workers died it takes at most one. Rows locked by others are skipped, never
 -- waited for, so two claimers never get the same job; a row that was freed between two turns may move what the second one
