@@ -419,12 +419,12 @@ class DebounceLocksConformance(Conformance):
         async with asyncio.timeout(UNHINDERED_S):
             follower = await _ask(fixture, "3")
         assert (follower.is_new, follower.state) == (True, "blocked")
-        (again,) = await late.run(_asking(fixture, "2"))
+        (again,) = await late.run(_ask_again(fixture, "2"))
         assert again.id == follower.id
         await late.commit()
         await _end(fixture, running)
         fixture.pass_time(ms=QUIET_S * 1000 + MILLISECOND)
-        assert (await _taken(fixture)).input == "2"
+        assert (await _take_one(fixture)).input == "2"
 
     async def test_a_start_beside_the_end_of_the_run_begins_anew_or_follows_it(
         self, fixture: StoreFixture
