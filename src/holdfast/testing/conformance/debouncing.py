@@ -407,7 +407,7 @@ class DebounceLocksConformance(Conformance):
         first = await _ask(fixture, "1")
         fixture.pass_time(seconds=QUIET_S)
         claiming = await fixture.harness.begin()
-        (running,) = await claiming.run(fixture.claiming())
+        (running,) = await claiming.run(fixture.claim_op())
         late = await fixture.harness.begin()
         revision = NewRevision(first.id, "2", QUIET_S * 1000, None)
         appending = asyncio.create_task(
