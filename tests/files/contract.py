@@ -1,4 +1,4 @@
-"""What every store of files does, whichever it is."""
+"""What every file store does, whichever it is."""
 
 from __future__ import annotations
 

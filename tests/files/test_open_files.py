@@ -46,7 +46,7 @@ def test_a_directory_is_opened_by_path_or_url(
         ("/", "cannot hold files"),
         ("file://host/path", "three slashes"),
         ("file:///path?endpoint=x", "three slashes"),
-        ("gs://bucket", "no store of files for gs://"),
+        ("gs://bucket", "no file store for gs://"),
         ("s3://", "names no bucket"),
         ("s3://key:hunter2@bucket", "credentials do not belong in the URL"),
         ("s3://bucket?endpiont=https://x", "no option 'endpiont'"),

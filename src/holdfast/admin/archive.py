@@ -67,7 +67,7 @@ class ManifestPage(msgspec.Struct, frozen=True):
 
 
 class ArchiveOverview(msgspec.Struct, frozen=True):
-    """Whether there is a store of files, and what it holds of each source."""
+    """Whether there is a file store, and what it holds of each source."""
 
     configured: bool
     totals: list[ManifestTotals]

@@ -216,7 +216,7 @@ class Holdfast(Registration, Producer):
     def archive(self, files: Files | str | None = None, **options: Unpack[CycleOptions]) -> Archive:
         """Archive closed periods of tables and jobs, in a cycle that runs at HOLDFAST_ARCHIVE_CRON.
 
-        files: a store of files or its URL; left out, HOLDFAST_ARCHIVE; without either, runs do nothing and say so.
+        files: a file store or its URL; left out, HOLDFAST_ARCHIVE; without either, runs do nothing and say so.
         Say what is archived with `table` and `jobs` of the result.
 
         Raises: DuplicateCycle, InvalidOption, InvalidSchedule, ConfigError.

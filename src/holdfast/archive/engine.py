@@ -101,7 +101,7 @@ class Archive:
 
     @property
     def is_configured(self) -> bool:
-        """Whether there is a store of files; without one a run does nothing and says so."""
+        """Whether there is a file store; without one a run does nothing and says so."""
         return self._given is not None
 
     @property
@@ -116,9 +116,9 @@ class Archive:
 
     @cached_property
     def files(self) -> Files:
-        """The store of files. Raises: ArchiveNotConfigured."""
+        """The file store. Raises: ArchiveNotConfigured."""
         if self._given is None:
-            raise ArchiveNotConfigured("no store of files is set for the archive")
+            raise ArchiveNotConfigured("no file store is set for the archive")
         return open_files(self._given) if isinstance(self._given, str) else self._given
 
     def table(

@@ -93,7 +93,7 @@ def run(
 ) -> int:
     """Drop what may go, then export and verify closed periods; of one source, or of all.
 
-    Exits 0 and says so if no store of files is configured; 5 if some periods failed, 1 if all did.
+    Exits 0 and says so if no file store is configured; 5 if some periods failed, 1 if all did.
     """
     if session.app.declared_archive is None:
         raise CommandUsage(

@@ -288,7 +288,7 @@ def _parse_time(_: click.Context, __: click.Parameter, text: str | None) -> date
     "--sealed",
     is_flag=True,
     default=None,
-    help="Encrypt input and output, for a type that --app does not say it of.",
+    help="Encrypt input and output, if the type is not declared as sealed.",
 )
 @database_options
 @change_options

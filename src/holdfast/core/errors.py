@@ -1550,7 +1550,7 @@ class RestoreConflict(ArchiveError):
 
 
 class ArchiveNotConfigured(ArchiveError):
-    """The archive has no store of files.
+    """The archive has no file store.
 
     Objects are read from the directory or bucket that HOLDFAST_ARCHIVE names.
     """

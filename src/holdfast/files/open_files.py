@@ -1,4 +1,4 @@
-"""Opens a store of files by its URL."""
+"""Opens a file store by its URL."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _backend(url: str, links: LinkSigner) -> FileBackend:
         return _directory(_path_of(url), links)
     if scheme == "s3":
         return _bucket(url)
-    raise ConfigError(f"there is no store of files for {scheme}://", help=_HELP)
+    raise ConfigError(f"there is no file store for {scheme}://", help=_HELP)
 
 
 _HELP = "use a path, file:///path, or s3://bucket/prefix?endpoint=…&region=…"
