@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
-from holdfast import Limit
+from holdfast import Limit, Rate
 from holdfast.cli.exit_codes import Exit
+from holdfast.core.flow import Flow
 from tests.cli.conftest import Run
 from tests.cli.scene import Scene
 from tests.support.limited_scene import ASK, MAIL, ORDERS, LimitedScene, flow
@@ -202,6 +204,47 @@ def test_a_job_says_which_limit_it_waits_for(run: Run, limited: LimitedScene) ->
     limited.claim(MAIL)
     shown = json.loads(run("jobs", "show", ids[-1], "-o", "json").stdout)
     assert shown["why"] == "Waits for tenant_id 42: 2 of 2 running; 2 before it"
+    assert (shown["waits_for"], shown["next_permit_at"]) == (ids[:2], None)
+    screen = run("jobs", "show", ids[-1]).stdout
+    assert ids[0] in screen
+    assert ids[1] in screen
+
+
+RATED = flow("sms.send", rates=[Rate(2, "1h", by="tenant_id")])
+QUOTA = flow("llm.ask", rates=[Rate(2, "1h")])
+SHARED = flow("llm.embed", rates=[Rate(2, "1h", name="provider")])
+
+
+@pytest.mark.parametrize(
+    ("rated", "key", "name"),
+    [(RATED, "42", "tenant_id 42"), (QUOTA, "", "llm.ask"), (SHARED, "", "provider")],
+    ids=["of a key", "of a type", "of a name"],
+)
+def test_a_job_says_when_its_rate_lets_the_next_one_start(
+    run: Run, scene: Scene, rated: Flow, key: str, name: str
+) -> None:
+    limited = LimitedScene(scene)
+    limited.declare(rated)
+    *_, last = limited.start(rated, key, 3)
+    assert len(limited.claim(rated)) == 2
+    shown = json.loads(run("jobs", "show", last, "-o", "json").stdout)
+    assert shown["why"].startswith(f"Waits for {name}: at most 2/1h, the next may start in 59 min")
+    wait = datetime.fromisoformat(shown["next_permit_at"]) - datetime.now(UTC)
+    assert 3_500 < wait.total_seconds() <= 3_600
+    assert "next permit" in run("jobs", "show", last).stdout
+
+
+def test_a_job_of_a_resting_key_says_when_the_next_may_start(
+    run: Run, limited: LimitedScene
+) -> None:
+    *_, last = limited.start(MAIL, "42", 3)
+    (job, _) = limited.claim(MAIL)
+    busy = {"gate": job.gate, "delay_ms": 5_400_000, "rest": True, "error": "Busy: 429"}
+    limited.scene.finish(job, "snooze", **busy)
+    shown = json.loads(run("jobs", "show", last, "-o", "json").stdout)
+    assert shown["why"] == "tenant_id 42 is paused for 1 h: Busy: 429"
+    wait = datetime.fromisoformat(shown["next_permit_at"]) - datetime.now(UTC)
+    assert 5_300 < wait.total_seconds() <= 5_400
 
 
 def test_an_ordered_job_says_what_it_waits_for(run: Run, limited: LimitedScene) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.commands.explain import GateView, Surroundings, why
+from holdfast.commands.explain import GateView, Surroundings, explain, why
 from holdfast.core.declared_limits import DeclaredLimits
-from holdfast.core.gates import BatchRule, GatePlace, GateRule
+from holdfast.core.gates import BatchRule, GatePlace, GateRule, GateState
 from holdfast.core.records import (
     BlockerRecord,
     Identity,
@@ -83,16 +83,29 @@ def asked_for(due_s: int, latest_s: int | None) -> RevisionRecord:
 def in_batch(next_s: int) -> GateView:
     """A job of a tenant that waits for more of them."""
     due = NOW - 8 * SECOND
-    place = GatePlace("j", "resize#7", due, 2, [], None, None, NOW + next_s * SECOND, None)
+    place = GatePlace("j", "resize#7", due, 2, NOW + next_s * SECOND)
     declared = DeclaredLimits("resize", "tenant_id", batch=BatchRule(100, 20_000))
-    return GateView(place, declared, declared.rule(place.gate))
+    return GateView(place, declared, declared.rule(place.gate), GateState(place.gate))
 
 
-def in_line(rule: GateRule, *holders: str, next_s: int = 0) -> GateView:
+def in_line(rule: GateRule, *holders: str, **state: Any) -> GateView:
     """A job of a tenant behind a limit, with two before it."""
-    due = NOW - 8 * SECOND
-    place = GatePlace("j", "resize#7", due, 2, [*holders], None, None, NOW + next_s * SECOND, None)
-    return GateView(place, DeclaredLimits("resize", "tenant_id", line=rule), rule)
+    place = GatePlace("j", "resize#7", NOW - 8 * SECOND, 2)
+    declared = DeclaredLimits("resize", "tenant_id", line=rule)
+    return GateView(place, declared, rule, GateState(place.gate, len(holders), [*holders], **state))
+
+
+def behind_total(rule: GateRule, *holders: str, **state: Any) -> GateView:
+    """A job of a type, behind a limit of all of its jobs or of a name."""
+    place = GatePlace("j", "resize#", NOW - 8 * SECOND, 0)
+    declared = DeclaredLimits("resize", shared=(rule,))
+    total = GateState(rule.id, len(holders), [*holders], **state)
+    return GateView(place, declared, GateRule(place.gate), GateState(place.gate), [(total, rule)])
+
+
+def starts(*ago_s: int) -> list[list[int]]:
+    """One start each, so long ago."""
+    return [[NOW - each * SECOND, 1] for each in ago_s]
 
 
 def identity(paused: bool) -> Identity:
@@ -222,9 +235,47 @@ HANDLED = Surroundings(NOW, workers=[worker()])
         (
             job("pending", available_at=NOW - 8 * SECOND),
             msgspec.structs.replace(
-                HANDLED, gate=in_line(GateRule("resize", None, 5, 60_000), next_s=40)
+                HANDLED, gate=in_line(GateRule("resize#7", None, 2, 60_000), starts=starts(20, 5))
             ),
-            "Waits for tenant_id 7: at most 5/1m, the next starts in 40 s; 2 before it",
+            "Waits for tenant_id 7: at most 2/1m, the next may start in 40 s; 2 before it",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(
+                HANDLED, gate=in_line(GateRule("resize#7", None, 2, 60_000), starts=starts(61, 5))
+            ),
+            "Due for 8 s; picked up at the next poll",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(
+                HANDLED,
+                gate=behind_total(GateRule("resize", None, 1, 60_000), starts=starts(48)),
+            ),
+            "Waits for resize: at most 1/1m, the next may start in 12 s",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(
+                HANDLED,
+                gate=behind_total(GateRule("@openai", None, 2, 60_000), starts=starts(30, 48, 3)),
+            ),
+            "Waits for openai: at most 2/1m, the next may start in 30 s",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(HANDLED, gate=behind_total(GateRule("resize", 2), "a", "b")),
+            "Waits for resize: 2 of 2 running",
+        ),
+        (
+            job("pending", available_at=NOW - 8 * SECOND),
+            msgspec.structs.replace(
+                HANDLED,
+                gate=in_line(
+                    GateRule("resize#7", 2), rests_until=NOW + 25 * SECOND, reason="Busy: 429"
+                ),
+            ),
+            "tenant_id 7 is paused for 25 s: Busy: 429",
         ),
         (
             job("blocked", available_at=None, key="k"),
@@ -290,3 +341,26 @@ HANDLED = Surroundings(NOW, workers=[worker()])
 )
 def test_a_sentence_says_why(record: JobRecord, around: Surroundings, sentence: str) -> None:
     assert why(record, around) == sentence
+
+
+@pytest.mark.parametrize(
+    ("gate", "waits_for", "next_s"),
+    [
+        (in_line(GateRule("resize#7", 2), "a", "b"), ["a", "b"], None),
+        (behind_total(GateRule("@openai", 2), "a", "b"), ["a", "b"], None),
+        (in_line(GateRule("resize#7", None, 1, 60_000), starts=starts(20)), [], 40),
+        (behind_total(GateRule("resize", None, 1, 60_000), starts=starts(48)), [], 12),
+        (behind_total(GateRule("@openai", None, 1, 60_000), starts=starts(48)), [], 12),
+        (in_line(GateRule("resize#7", 2), "a", rests_until=NOW + 25 * SECOND), [], 25),
+        (behind_total(GateRule("@openai", 2), rests_until=NOW + 25 * SECOND), [], 25),
+        (in_line(GateRule("resize#7", 2), "a"), [], None),
+    ],
+)
+def test_holders_and_the_next_permit_are_named(
+    gate: GateView, waits_for: list[str], next_s: int | None
+) -> None:
+    around = msgspec.structs.replace(HANDLED, gate=gate)
+    found = explain(job("pending", available_at=NOW - 8 * SECOND), around)
+    assert list(found.waits_for) == waits_for
+    expected = None if next_s is None else NOW + next_s * SECOND
+    assert found.next_permit_at == expected

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from holdfast import Rate
 from tests.cli.scene import Scene
 from tests.e2e.tabs import OpenPage
 from tests.e2e.test_axe import axe as axe
 from tests.e2e.test_axe import findings
 from tests.e2e.test_pages import check, looks
-from tests.support.limited_scene import MAIL, LimitedScene
+from tests.support.limited_scene import MAIL, LimitedScene, flow
 
 PATH = "/types/mail.send"
 
@@ -75,3 +76,23 @@ def test_a_key_is_paused_resumed_and_given_a_limit_in_the_browser(
     card.get_by_role("button", name="Set limit").click()
     expect(row(page, "acme")).to_contain_text("2 of 4")
     assert ("limit.set", "limit mail.send acme", "they upgraded") in limited.scene.deeds()
+
+
+def test_a_job_links_those_that_hold_its_limit_and_counts_down_to_the_next_permit(
+    limited: LimitedScene, open_page: OpenPage
+) -> None:
+    *_, waiting = limited.start(MAIL, "full", 3)
+    holders = [each.id for each in limited.claim(MAIL)]
+    page = open_page(f"/jobs/{waiting}")
+    expect(page.locator(".sentence")).to_contain_text("Waits for tenant_id full: 2 of 2 running")
+    for id in holders:
+        expect(page.locator(f"#details a[href$='/jobs/{id}']")).to_be_visible()
+    page.locator(f"#details a[href$='/jobs/{holders[0]}']").click()
+    expect(page.locator("#details")).to_contain_text(holders[0])
+    rated = flow("sms.send", rates=[Rate(1, "1h", name="gateway")])
+    limited.declare(rated, worker="w-8")
+    _, waiting = limited.start(rated, "", 2)
+    limited.claim(rated)
+    page.goto(f"/jobs/{waiting}")
+    expect(page.locator(".sentence")).to_contain_text("at most 1/1h, the next may start in 59 min")
+    expect(page.locator(".sentence time[data-until]")).to_have_text("59 min")

@@ -17,6 +17,7 @@ from holdfast.admin.serializers import (
     payloads_of,
     redact_text,
     require,
+    rfc3339,
     shown_attempt,
     shown_blocker,
     shown_dead_group,
@@ -28,7 +29,7 @@ from holdfast.client.views import Page
 from holdfast.commands.chains import drop_jobs
 from holdfast.commands.change import Change
 from holdfast.commands.debounce import with_last_input
-from holdfast.commands.explain import look_around, why
+from holdfast.commands.explain import explain, look_around
 from holdfast.commands.jobs import cancel_jobs, redrive_jobs, run_jobs_now, spacing_us
 from holdfast.core.errors import InvalidId, InvalidOption, JobNotFound
 from holdfast.core.filters import parse_filter
@@ -80,10 +81,15 @@ class Watch:
 
 
 class JobDetail(msgspec.Struct, frozen=True):
-    """A job in full, with the sentence that explains its state."""
+    """A job in full, with the sentence that explains its state.
+
+    `waits_for` names a few of the jobs that hold its limit, `next_permit_at` when its rate lets the next one start.
+    """
 
     job: dict[str, Any]
     why: str
+    waits_for: list[str]
+    next_permit_at: str | None
     attempts: list[dict[str, Any]]
     blockers: list[dict[str, Any]]
     progress: dict[str, Any] | None
@@ -213,9 +219,12 @@ def _detail(
     attempts = yield from store.attempts.of(id)
     blockers = yield from store.blockers.of_jobs([id])
     progress = yield from store.leases.progress([id])
+    explained = explain(record, around)
     return JobDetail(
         job={**without_payloads(asked), **payloads_of(asked, sealer, raw, withheld)},
-        why=why(record, around),
+        why=explained.sentence,
+        waits_for=list(explained.waits_for),
+        next_permit_at=rfc3339(explained.next_permit_at),
         attempts=[shown_attempt(each) for each in attempts],
         blockers=[shown_blocker(each) for each in blockers],
         progress=shown_progress(progress[0]) if progress else None,

@@ -140,7 +140,8 @@ def show(session: CliSession, id: str, raw: bool, output: Format) -> None:
 
 def write_job(found: JobDetail, output: Format) -> None:
     """Write everything about a job."""
-    rest = {name: getattr(found, name) for name in ("why", "progress", "attempts", "blockers")}
+    names = ("why", "waits_for", "next_permit_at", "progress", "attempts", "blockers")
+    rest = {name: getattr(found, name) for name in names}
     write_single({**found.job, **rest}, output, lambda: write_detail(job_in_full(found)))
 
 
@@ -164,6 +165,8 @@ def job_in_full(found: JobDetail) -> Detail:
             "created": job["created_at"],
             "planned": job["planned_at"],
             "available": job["available_at"],
+            "waits for": ", ".join(found.waits_for) or None,
+            "next permit": found.next_permit_at,
             "started": job["started_at"],
             "finished": job["finished_at"],
             "worker": job["worker"],

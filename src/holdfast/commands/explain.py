@@ -10,14 +10,7 @@ from holdfast.commands.blockers import FURTHEST, circle_of
 from holdfast.core.declared_limits import DeclaredLimits, declared_in_fleet, rate_words
 from holdfast.core.duration import format_span
 from holdfast.core.errors import InputUnreadable, SealBroken, SealKeyMissing
-from holdfast.core.gates import (
-    GatePlace,
-    GateRecord,
-    GateRule,
-    LimitSetting,
-    split_gate,
-    unused_gate,
-)
+from holdfast.core.gates import GatePlace, GateRule, GateState, split_gate
 from holdfast.core.instants import Instant
 from holdfast.core.records import BlockerRecord, Identity, JobRecord, RevisionRecord, TypeSetting
 from holdfast.core.redaction import redact
@@ -31,7 +24,21 @@ RUN_COUNTS_MS = 60_000
 """A run of a tick or cycle that gave no sign of life for longer than the usual lease has crashed."""
 
 MOST_WORKERS = 1_000
+MOST_HOLDERS = 10
+"""So many of the jobs that hold a limit are named."""
 _LONGEST_REASON = 200
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a job is not running, in a sentence.
+
+    `waits_for` are jobs that hold the limit it waits for, `next_permit_at` is when a rate or a rest lets the next one
+    start.
+    """
+
+    sentence: str
+    waits_for: Sequence[str] = ()
+    next_permit_at: Instant | None = None
 
 
 class GateView(msgspec.Struct, frozen=True):
@@ -40,7 +47,19 @@ class GateView(msgspec.Struct, frozen=True):
     place: GatePlace
     declared: DeclaredLimits
     rule: GateRule
-    totals: Sequence[tuple[GateRecord, GateRule]] = ()
+    state: GateState
+    totals: Sequence[tuple[GateState, GateRule]] = ()
+
+    @property
+    def name(self) -> str:
+        """What its line is called."""
+        key = split_gate(self.place.gate)[1]
+        return f"{self.declared.by or 'key'} {key}" if key else self.declared.type
+
+    @property
+    def before(self) -> str:
+        """Say how many are before it in its line."""
+        return f"; {_number(self.place.ahead)} before it" if self.place.ahead else ""
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -72,24 +91,38 @@ class Surroundings(msgspec.Struct, frozen=True):
 
 def why(job: JobRecord, around: Surroundings) -> str:
     """Say in one sentence what state a job is in and what it waits for."""
+    return explain(job, around).sentence
+
+
+def explain(job: JobRecord, around: Surroundings) -> Explanation:
+    """Say what state a job is in, and what it waits for: by whom it is held back, and until when, if that is known."""
     match job.state:
         case "blocked":
-            return _blocked(around)
+            return Explanation(_blocked(around))
         case "pending":
-            unread = _unreadable(job, around)
-            sentence = unread or _paused(around) or _unhandled(job, around) or _pending(job, around)
-            if unread:
-                return sentence
-            failed = _because(around.last_error)
-            return f"{sentence}; the last attempt failed{failed}" if failed else sentence
+            return _waiting(job, around)
         case "running":
-            return _running(job, around)
+            return Explanation(_running(job, around))
         case "completed":
-            return _completed(job, around)
+            return Explanation(_completed(job, around))
         case "failed":
-            return f"Failed {_ago(job.finished_at, around)} {_tries(job)}{_because(job.error)}"
+            ended = f"Failed {_ago(job.finished_at, around)} {_tries(job)}"
+            return Explanation(f"{ended}{_because(job.error)}")
         case "cancelled":
-            return f"Cancelled {_ago(job.finished_at, around)}{_because(job.error)}"
+            return Explanation(f"Cancelled {_ago(job.finished_at, around)}{_because(job.error)}")
+
+
+def _waiting(job: JobRecord, around: Surroundings) -> Explanation:
+    unread = _unreadable(job, around)
+    if unread:
+        return Explanation(unread)
+    stopped = _paused(around) or _unhandled(job, around)
+    found = Explanation(stopped) if stopped else _pending(job, around)
+    failed = _because(around.last_error)
+    if not failed:
+        return found
+    sentence = f"{found.sentence}; the last attempt failed{failed}"
+    return msgspec.structs.replace(found, sentence=sentence)
 
 
 def look_around(store: Store, job: JobRecord) -> Op[Surroundings]:
@@ -143,13 +176,12 @@ def _gate(store: Store, job: JobRecord, workers: Sequence[WorkerRecord]) -> Op[G
     settings = yield from store.limits.settings(job.type)
     if any(each.id.startswith("@") for each in declared.shared):
         settings += yield from store.limits.settings()
-    totals = []
-    for each in declared.shared:
-        rule = declared.rule(each.id, settings)
-        found = yield from store.limits.shared([each.id], rule.period_ms or 0)
-        own = next((one for one in settings if one.id == each.id), LimitSetting(each.id))
-        totals += [(record, rule) for record in found or [unused_gate(own)]]
-    return GateView(places[0], declared, declared.rule(places[0].gate, settings), totals)
+    (place,) = places
+    ids = [place.gate, *(each.id for each in declared.shared)]
+    states = {each.id: each for each in (yield from store.limits.states(ids, MOST_HOLDERS))}
+    totals = [(states[each.id], declared.rule(each.id, settings)) for each in declared.shared]
+    rule = declared.rule(place.gate, settings)
+    return GateView(place, declared, rule, states[place.gate], totals)
 
 
 def _debounce(store: Store, job: JobRecord) -> Op[RevisionRecord | None]:
@@ -228,12 +260,14 @@ def _unhandled(job: JobRecord, around: Surroundings) -> str:
     return f"No live worker handles {job.type}"
 
 
-def _pending(job: JobRecord, around: Surroundings) -> str:
+def _pending(job: JobRecord, around: Surroundings) -> Explanation:
     if around.debounce is not None and around.debounce.due_at > around.now:
-        return _debounced(around.debounce, around.now)
-    held = _held_back(around.gate, around.now) if around.gate is not None else ""
-    if held:
-        return held
+        return Explanation(_debounced(around.debounce, around.now))
+    held = _held_back(around.gate, around.now) if around.gate is not None else None
+    return held or Explanation(_not_held_back(job, around))
+
+
+def _not_held_back(job: JobRecord, around: Surroundings) -> str:
     due = job.available_at
     if due is None or due > around.now:
         when = "later" if due is None else f"in {format_span(due - around.now)}"
@@ -254,57 +288,74 @@ def _pending(job: JobRecord, around: Surroundings) -> str:
     return f"Due for {waiting}; picked up at the next poll"
 
 
-def _held_back(gate: GateView, now: Instant) -> str:
-    """Say which limit a job waits for; nothing if none holds it back."""
-    place, rule = gate.place, gate.rule
-    key = split_gate(place.gate)[1] or ""
-    name = f"{gate.declared.by or 'key'} {key}" if key else gate.declared.type
-    if place.rests_until is not None and place.rests_until > now:
-        why_not = f": {place.reason}" if place.reason else ""
-        return f"{name} is paused for {format_span(place.rests_until - now)}{why_not}"
+def _held_back(gate: GateView, now: Instant) -> Explanation | None:
+    """Say which limit a job waits for; None if none holds it back."""
+    place, state = gate.place, gate.state
+    if state.is_resting(now):
+        return _resting(gate.name, state, now)
     if place.held_by is not None:
-        return f"Waits for the job before it in {name} ({place.held_by}), which failed: redrive or drop it"
+        failed = f"({place.held_by}), which failed: redrive or drop it"
+        return Explanation(f"Waits for the job before it in {gate.name} {failed}", [place.held_by])
     if place.gate_at is not None and place.gate_at > now:
-        return ""
-    before = f"; {_number(place.ahead)} before it" if place.ahead else ""
-    if gate.declared.ordered is not None and (place.holders or place.ahead):
-        running = f" ({place.holders[0]}), which is running" if place.holders else ""
-        return f"Waits for the job before it in {name}{running}{before}"
-    if rule.allowed is not None and len(place.holders) >= rule.allowed:
-        return f"Waits for {name}: {len(place.holders)} of {rule.allowed} running{before}"
-    return _total(gate, now) or _rated(gate, name, now) or _batched(gate, name, now)
+        return None
+    if gate.declared.ordered is not None and (state.holders or place.ahead):
+        running = f" ({state.holders[0]}), which is running" if state.holders else ""
+        sentence = f"Waits for the job before it in {gate.name}{running}{gate.before}"
+        return Explanation(sentence, state.holders)
+    full = _full(gate.name, state, gate.rule, gate.before)
+    return full or _total(gate, now) or _rated(gate, now) or _batched(gate, now)
 
 
-def _total(gate: GateView, now: Instant) -> str:
-    """Say which limit of all keys is full."""
-    for record, rule in gate.totals:
-        of = split_gate(record.id)[0]
-        if record.rests_until is not None and record.rests_until > now:
-            why_not = f": {record.reason}" if record.reason else ""
-            return f"{of} is paused for {format_span(record.rests_until - now)}{why_not}"
-        if rule.allowed is not None and record.running >= rule.allowed:
-            return f"Waits for {of}: {record.running} of {rule.allowed} running"
-        if rule.rate is not None and record.started >= rule.rate:
-            return f"Waits for {of}: {record.started} started, at most {rate_words(rule)}"
-    return ""
+def _resting(name: str, state: GateState, now: Instant) -> Explanation:
+    reason = f": {state.reason}" if state.reason else ""
+    wait = format_span((state.rests_until or now) - now)
+    return Explanation(f"{name} is paused for {wait}{reason}", next_permit_at=state.rests_until)
 
 
-def _rated(gate: GateView, name: str, now: Instant) -> str:
-    """Say when the rate of a key lets the next one start; it is the rate if the next look is yet to come."""
-    next_at = gate.place.next_at
-    if gate.rule.rate is None or next_at is None or next_at <= now:
-        return ""
-    before = f"; {_number(gate.place.ahead)} before it" if gate.place.ahead else ""
-    limit = rate_words(gate.rule)
-    return f"Waits for {name}: at most {limit}, the next starts in {format_span(next_at - now)}{before}"
+def _full(name: str, state: GateState, rule: GateRule, before: str = "") -> Explanation | None:
+    if rule.allowed is None or state.running < rule.allowed:
+        return None
+    sentence = f"Waits for {name}: {state.running} of {rule.allowed} running{before}"
+    return Explanation(sentence, state.holders)
 
 
-def _batched(gate: GateView, name: str, now: Instant) -> str:
+def _spent(
+    name: str, state: GateState, rule: GateRule, now: Instant, before: str = ""
+) -> Explanation | None:
+    """Say when a rate lets the next one start, if it lets none start now."""
+    at = state.next_start_at(rule, now)
+    if at is None:
+        return None
+    next_start = f"the next may start in {format_span(at - now)}"
+    sentence = f"Waits for {name}: at most {rate_words(rule)}, {next_start}{before}"
+    return Explanation(sentence, next_permit_at=at)
+
+
+def _total(gate: GateView, now: Instant) -> Explanation | None:
+    """Say which limit of all keys holds a job back."""
+    for state, rule in gate.totals:
+        of = split_gate(state.id)[0]
+        if state.is_resting(now):
+            return _resting(of, state, now)
+        found = _full(of, state, rule) or _spent(of, state, rule, now)
+        if found is not None:
+            return found
+    return None
+
+
+def _rated(gate: GateView, now: Instant) -> Explanation | None:
+    return _spent(gate.name, gate.state, gate.rule, now, gate.before)
+
+
+def _batched(gate: GateView, now: Instant) -> Explanation | None:
     """Say how long a job waits at most for others that are handled with it."""
     batch, next_at = gate.declared.batch, gate.place.next_at
     if batch is None or not batch.wait_ms or next_at is None or next_at <= now:
-        return ""
-    return f"Waits up to {format_span(next_at - now)} for more jobs of {name}, for a batch of {batch.size}"
+        return None
+    wait = format_span(next_at - now)
+    return Explanation(
+        f"Waits up to {wait} for more jobs of {gate.name}, for a batch of {batch.size}"
+    )
 
 
 def _number(number: int) -> str:

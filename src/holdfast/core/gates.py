@@ -19,6 +19,9 @@ STEPS = 32
 """The starts of a rate are remembered one by one while there are few, otherwise in so many steps of the period: a step
 counts until all of it lies outside."""
 
+AHEAD_US = 60_000_000
+"""Starts that are dated further ahead are of a clock that was set back since, and do not count."""
+
 
 def gate_id(type: str, key: str) -> str:
     """Return the gate where jobs of a key wait."""
@@ -177,7 +180,7 @@ def unused_gate(setting: LimitSetting) -> GateRecord:
 
 
 class GatePlace(msgspec.Struct, frozen=True):
-    """Where a job waits: its gate, how many are before it, who holds the gate, and the wakeup that is on record.
+    """Where a job waits: its gate, how many are before it, and the wakeup that is on record.
 
     `held_by` is the failed job that an ordered line waits for.
     """
@@ -186,11 +189,43 @@ class GatePlace(msgspec.Struct, frozen=True):
     gate: str
     gate_at: Instant | None
     ahead: int
-    holders: list[str]
-    rests_until: Instant | None
-    reason: str | None
-    next_at: Instant | None
-    held_by: str | None
+    next_at: Instant | None = None
+    held_by: str | None = None
+
+
+class GateState(msgspec.Struct, frozen=True):
+    """What a gate lets in and remembers.
+
+    `holders` are the first few of the `running` jobs; `starts` of a rate are pairs of when and how many.
+    """
+
+    id: str
+    running: int = 0
+    holders: list[str] = []
+    starts: list[list[int]] = []
+    rests_until: Instant | None = None
+    reason: str | None = None
+
+    def is_resting(self, now: Instant) -> bool:
+        """Whether it lets nothing through for a while."""
+        return self.rests_until is not None and self.rests_until > now
+
+    def next_start_at(self, rule: GateRule, now: Instant) -> Instant | None:
+        """Return when the rate of a rule lets the next one start; None if it does so now."""
+        if rule.rate is None or rule.period_ms is None:
+            return None
+        period_us = rule.period_ms * 1000
+        counted = sorted(
+            each for each in self.starts if now - period_us < each[0] <= now + AHEAD_US
+        )
+        left = sum(number for _, number in counted)
+        if left < rule.rate:
+            return None
+        for at, number in counted:
+            left -= number
+            if left < rule.rate:
+                return at + period_us
+        return None
 
 
 class HeldLine(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from holdfast.core.gates import (
+    AHEAD_US,
     BatchRule,
     GateRule,
     LimitedAnswer,
@@ -29,7 +30,6 @@ from holdfast.storage.store.params import document, lists, texts
 
 CRASHED_AGAIN_US = 250_000
 """When a job is looked at again that only a worker without other such jobs may take."""
-AHEAD_US = 60_000_000
 KEPT_US = 60_000_000
 
 

@@ -9,6 +9,7 @@ import msgspec
 from holdfast.core.gates import (
     GatePlace,
     GateRecord,
+    GateState,
     HeldLine,
     LimitedAnswer,
     LimitedClaim,
@@ -93,6 +94,11 @@ class LimitStore:
         """Read where jobs wait; those at no gate are left out. One statement."""
         rows = yield Statement("limit_place", {"ids": texts(job_ids), "most": MOST_COUNTED})
         return records_of(GatePlace, rows)
+
+    def states(self, ids: Sequence[str], few: int) -> Op[list[GateState]]:
+        """Read gates, used or not, with the first `few` of the jobs that run there. One statement."""
+        rows = yield Statement("limit_states", {"ids": texts(ids), "few": few})
+        return records_of(GateState, rows)
 
     def held(self, types: Sequence[str], limit: int) -> Op[list[HeldLine]]:
         """Read the keys of ordered types where jobs wait for one that failed, the longest first. One statement.

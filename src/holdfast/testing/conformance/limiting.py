@@ -11,6 +11,7 @@ import pytest
 from holdfast.core.gates import (
     BatchRule,
     GateRule,
+    GateState,
     LimitedAnswer,
     LimitedClaim,
     LinedUp,
@@ -383,7 +384,9 @@ class TurnConformance(LimitedConformance):
         for key in "abc":
             await fixture.put(key, 30)
         jobs = await fixture.take(10, weights={"mail#b": 3})
-        assert by_key(jobs)["b"] > 1.5 * by_key(jobs)["a"]
+        jobs += await fixture.take(15, weights={"mail#b": 3})
+        for light in "ac":
+            assert 2.5 <= by_key(jobs)["b"] / by_key(jobs)[light] <= 3.5
 
 
 BATCH = BatchRule(4, 10_000)
@@ -436,6 +439,27 @@ class RateConformance(LimitedConformance):
         fixture.pass_time(seconds=40)
         assert len(await fixture.take(shared=shared)) == 2
 
+    async def test_the_time_of_the_next_permit_is_when_one_starts(
+        self, fixture: LimitFixture
+    ) -> None:
+        shared = (GateRule("@api", None, 5, 10_000),)
+        await fixture.put("a", 9)
+        assert len(await fixture.take(2, rate=5, period_ms=10_000, shared=shared)) == 2
+        fixture.pass_time(seconds=3)
+        assert len(await fixture.take(3, rate=5, period_ms=10_000, shared=shared)) == 3
+        states = await fixture.run(fixture.store.limits.states(["mail#a", "@api"], 10))
+        # Both rates were lowered since: to one that the first two starts keep full, and to one that all of them do.
+        for rate, seconds in ((5, 7), (4, 7), (3, 10), (1, 10)):
+            rule = GateRule("any", None, rate, 10_000)
+            times = {each.next_start_at(rule, fixture.now) for each in states}
+            assert times == {fixture.now + seconds * SECOND}
+        lowered = (GateRule("@api", None, 3, 10_000),)
+        fixture.pass_time(ms=9_999)
+        assert await fixture.take(rate=5, period_ms=10_000, shared=lowered) == []
+        fixture.pass_time(ms=1)
+        assert len(await fixture.take(rate=5, period_ms=10_000, shared=lowered)) == 3
+        assert states[0].next_start_at(rule, fixture.now) is None
+
     async def test_a_key_rests_when_its_handler_says_so(self, fixture: LimitFixture) -> None:
         await fixture.put("a", 2)
         await fixture.put("b", 2)
@@ -446,7 +470,8 @@ class RateConformance(LimitedConformance):
         other = "b" if job.gate == "mail#a" else "a"
         assert by_key(await fixture.take(allowed=5)) == {other: 2}
         (place,) = await fixture.run(fixture.store.limits.place([job.id]))
-        assert (place.rests_until, place.reason) == (fixture.now + 30 * SECOND, "429")
+        (state,) = await fixture.run(fixture.store.limits.states([place.gate], 10))
+        assert (state.rests_until, state.reason) == (fixture.now + 30 * SECOND, "429")
         fixture.pass_time(seconds=30)
         assert len(await fixture.take(allowed=5)) == 2
 
@@ -610,8 +635,14 @@ class LimitSettingConformance(LimitedConformance):
         assert seen == {"mail#a": (2, 2, 2, oldest), "mail#b": (1, 1, 0, None)}
         (place,) = await fixture.run(fixture.store.limits.place([last.id]))
         assert (place.gate, place.ahead) == ("mail#a", 1)
-        assert set(place.holders) == {each.id for each in taken if each.gate == "mail#a"}
-        assert first.id in place.holders
+        holders = sorted(each.id for each in taken if each.gate == "mail#a")
+        assert first.id in holders
+        line, unused = await fixture.run(fixture.store.limits.states(["mail#a", "mail#z"], 10))
+        assert (line.id, line.running, line.holders) == ("mail#a", 2, holders)
+        assert line.starts == [[oldest, 2]]
+        assert unused == GateState("mail#z")
+        (few,) = await fixture.run(fixture.store.limits.states(["mail#a"], 1))
+        assert (few.running, few.holders) == (2, holders[:1])
         totals, types = await fixture.run(fixture.store.workers.totals(100, fixture.now))
         assert (totals.running, totals.due) == (3, 2)
         assert [(each.type, each.oldest_due_at) for each in types] == [(MAIL, oldest)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlencode
 
 from starlette.responses import RedirectResponse, Response
 
-from holdfast.admin.jobs import Moved
+from holdfast.admin.jobs import JobDetail, Moved
 from holdfast.client.pagination import LOOK
 from holdfast.client.views import Page
 from holdfast.core.duration import format_span
@@ -116,7 +116,8 @@ async def get(context: PageContext) -> Response:
     values = {
         "job": job,
         "moves": context.moves("job", JOB_COMMANDS, job["state"]),
-        "why": _with_countdown(detail.why, job, detail.now),
+        "why": _with_countdown(detail, detail.now),
+        "waits_for": detail.waits_for,
         "tone": "warn" if is_expired else _TONES.get(job["state"], job["state"]),
         "is_expired": is_expired,
         "breakdown": time_breakdown(job, detail.attempts, detail.now),
@@ -136,14 +137,19 @@ def trace_link(template: str | None, traceparent: str | None) -> str | None:
     return template.format(trace_id=match[1], span_id=match[2])
 
 
-def _with_countdown(sentence: str, job: dict[str, Any], now: Instant) -> Sentence:
-    """Let the time in a sentence count down where it is that to the lease's end or the next attempt."""
-    target = job["lease_expires_at"] if job["state"] == "running" else job["available_at"]
+def _with_countdown(detail: JobDetail, now: Instant) -> Sentence:
+    """Let the time in a sentence count down: to the lease's end, the next permit of a rate, or the next attempt."""
+    sentence, job = detail.why, detail.job
+    due = detail.next_permit_at or job["available_at"]
+    target = job["lease_expires_at"] if job["state"] == "running" else due
     if target is None or instant_of(target) <= now:
         return Sentence(sentence)
     span = format_span(instant_of(target) - now)
-    before, found, after = sentence.partition(f" in {span}")
-    return Sentence(f"{before} in ", target, span, after) if found else Sentence(sentence)
+    for word in ("in", "for"):
+        before, found, after = sentence.partition(f" {word} {span}")
+        if found:
+            return Sentence(f"{before} {word} ", target, span, after)
+    return Sentence(sentence)
 
 
 async def move(context: PageContext) -> Response:

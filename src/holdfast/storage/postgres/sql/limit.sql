@@ -508,9 +508,8 @@ select n.id, h.busy, coalesce(w.started, 0), 0, null::bigint, holdfast.us(s.rest
  order by n.id;
 
 -- name: limit_place
--- Where jobs wait: how many are before each, who holds its gate, and the next wakeup.
-select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, coalesce(h.ids, '[]')::text, holdfast.us(s.rests_until), s.reason,
-       holdfast.us(k.at), f.job_id::text
+-- Where jobs wait: how many are before each, the next wakeup, and the failed job that holds its line.
+select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, holdfast.us(k.at), f.job_id::text
   from holdfast.queue q
  cross join lateral (
    select count(*)::integer as ahead from (
@@ -521,16 +520,29 @@ select q.job_id::text, q.gate, holdfast.us(q.gate_at), a.ahead, coalesce(h.ids, 
   left join lateral (
     select n.holders from holdfast.gate n where n.id = q.gate and n.turn > 0 order by n.turn desc limit 1) g on true
   left join lateral (
-    select json_agg(w.job_id) as ids from holdfast.queue w where w.job_id = any (g.holders) and w.token is not null) h on true
-  left join lateral (
     select o.job_id from holdfast.outcome o where o.job_id = any (g.holders) and o.state = 'failed' limit 1) f on true
-  left join lateral (select * from holdfast.limit_setting t where t.id = q.gate offset 0) s on true
   left join lateral (
     select x.at from (
       select w.at, w.gate from holdfast.wakeup w
        where w.type = q.type and w.priority = q.priority order by w.at, w.n limit :most::integer) x
      where x.gate = q.gate order by x.at limit 1) k on true
  where q.job_id = any (array (select i::uuid from json_array_elements_text(:ids::json) i)) and q.gate is not null;
+
+-- name: limit_states
+-- Gates, used or not: how many run there and the first few of them, the starts that a rate counts, and whether it rests.
+select x.id, coalesce(h.busy, 0), coalesce(h.ids, '[]')::text, coalesce(w.starts, '[]')::text, holdfast.us(s.rests_until), s.reason
+  from unnest(array (select json_array_elements_text(:ids::json))) x(id)
+  left join lateral (
+    select g.holders, g.spent_at, g.spent from holdfast.gate g
+     where g.id = x.id and g.turn > 0 order by g.turn desc limit 1) n on true
+  left join lateral (
+    select count(*)::integer as busy, json_agg(y.job_id order by y.place) filter (where y.place <= :few::integer) as ids
+      from (
+        select q.job_id, row_number() over (order by q.job_id) as place from holdfast.queue q
+         where q.job_id = any (n.holders) and q.token is not null) y) h on true
+  left join lateral (
+    select json_agg(json_build_array(z.at, z.n) order by z.at) as starts from unnest(n.spent_at, n.spent) z(at, n)) w on true
+  left join lateral (select * from holdfast.limit_setting t where t.id = x.id offset 0) s on true;
 
 -- name: limit_held
 -- Lines of ordered types that wait for a job that failed.

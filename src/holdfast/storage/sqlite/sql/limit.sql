@@ -221,15 +221,12 @@ select g.id,
  order by g.id;
 
 -- name: limit_place
--- Where jobs wait: how many are before each, who holds its gate, and the next wakeup.
+-- Where jobs wait: how many are before each, the next wakeup, and the failed job that holds its line.
 select q.job_id, q.gate, q.gate_at,
        (select count(*) from (
           select 1 from holdfast_queue w
            where w.type = q.type and w.gate = q.gate and w.token is null
              and (w.priority, w.gate_at, w.job_id) < (q.priority, q.gate_at, q.job_id) limit :most)),
-       coalesce((select json_group_array(w.job_id) from json_each(g.holders) h
-                  cross join holdfast_queue w on w.job_id = h.value where w.token is not null), '[]'),
-       t.rests_until, t.reason,
        (select min(at) from (
           select w.at, w.gate from holdfast_wakeup w where w.type = q.type and w.priority = q.priority order by w.at, w.n limit :most)
          where gate = q.gate),
@@ -238,8 +235,19 @@ select q.job_id, q.gate, q.gate_at,
   from json_each(:ids) x
  cross join holdfast_queue q on q.job_id = x.value
   left join holdfast_gate g on g.id = q.gate
-  left join holdfast_limit_setting t on t.id = q.gate
  where q.gate is not null;
+
+-- name: limit_states
+-- Gates, used or not: how many run there and the first few of them, the starts that a rate counts, and whether it rests.
+select x.value,
+       (select count(*) from json_each(g.holders) h cross join holdfast_queue q on q.job_id = h.value where q.token is not null),
+       (select json_group_array(job_id) from (
+          select q.job_id from json_each(g.holders) h cross join holdfast_queue q on q.job_id = h.value
+           where q.token is not null order by q.job_id limit :few)),
+       coalesce(g.spent, '[]'), t.rests_until, t.reason
+  from json_each(:ids) x
+  left join holdfast_gate g on g.id = x.value
+  left join holdfast_limit_setting t on t.id = x.value;
 
 -- name: limit_held
 -- Lines of ordered types that wait for a job that failed.
